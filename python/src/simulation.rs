@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Instant;
 
 use edgeward_sim::{
-    BoundReport, Capacity, OfflineBounds, OfflineConfig, RecordedTrace, Request, Run, RunConfig,
-    RunReport, SimulatedPolicy, TraceFacts, TraceRecorder, Traffic, Warmup,
+    BoundReport, Capacity, Objective, OfflineBounds, OfflineConfig, OriginCost, RecordedTrace,
+    Request, Run, RunConfig, RunReport, SimulatedPolicy, TraceFacts, TraceRecorder, Traffic,
+    Warmup,
 };
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
@@ -27,8 +28,8 @@ use crate::trace::Trace;
 /// The arguments are texts as on the command line; 0 threads means one per core.
 #[pyfunction]
 #[pyo3(signature = (
-    trace, policies, capacities, *, warmup = "0", object_overhead = "0", seed = 0, window = None, bounds = false,
-    series = false, threads = 0,
+    trace, policies, capacities, *, warmup = "0", object_overhead = "0", objective = "requests", origin_latency = 100,
+    origin_bandwidth = "12MiB", seed = 0, window = None, bounds = false, series = false, threads = 0,
 ))]
 #[expect(
     clippy::too_many_arguments,
@@ -41,6 +42,9 @@ pub(crate) fn simulate(
     capacities: Vec<String>,
     warmup: &str,
     object_overhead: &str,
+    objective: &str,
+    origin_latency: u64,
+    origin_bandwidth: &str,
     seed: u64,
     window: Option<u32>,
     bounds: bool,
@@ -52,6 +56,11 @@ pub(crate) fn simulate(
         capacities: parse_all(&capacities)?,
         warmup: parse(warmup)?,
         object_overhead_bytes: parse::<ByteSize>(object_overhead)?.bytes(),
+        objective: parse(objective)?,
+        origin_cost: OriginCost {
+            latency_ms: origin_latency,
+            bytes_per_second: parse::<ByteSize>(origin_bandwidth)?.bytes(),
+        },
         seed: Seed(seed),
         window_requests: window,
         bounds,
@@ -87,6 +96,8 @@ struct Study {
     capacities: Vec<Capacity>,
     warmup: Warmup,
     object_overhead_bytes: u64,
+    objective: Objective,
+    origin_cost: OriginCost,
     seed: Seed,
     window_requests: Option<u32>,
     bounds: bool,
@@ -147,6 +158,7 @@ impl Study {
                         object_overhead_bytes: self.object_overhead_bytes,
                         seed: self.seed,
                         interval_requests,
+                        origin_cost: self.origin_cost,
                     }),
                 });
             }
@@ -191,7 +203,7 @@ impl Study {
 
     fn run_one(&self, config: &RunConfig, requests: &[Request], stop: &StopFlag) -> RunReport {
         let start = Instant::now();
-        let mut run = Run::new(config.clone());
+        let mut run = Run::new(config.clone()).with_objective(self.objective, self.origin_cost);
         for batch in batches(requests, stop) {
             run.feed_requests(batch);
         }

@@ -22,9 +22,11 @@ def test_the_results_are_those_of_the_command(edgeward, trace, files):
         edgeward(
             *("simulate", files / "t.csv", "--policy", ",".join(POLICIES), "--capacity", "1%,4MiB", "--warmup", "20%"),
             *("--object-overhead", 600, "--seed", 3, "--window", 4000, "--bounds", "--json"),
+            *("--objective", "origin-cost", "--origin-latency", 20, "--origin-bandwidth", "4MiB"),
         )
     )
     settings = {"warmup": "20%", "object_overhead": 600, "seed": 3, "window": 4000}
+    settings |= {"objective": "origin-cost", "origin_latency": 20, "origin_bandwidth": "4MiB"}
     runs = simulate(trace, POLICIES, ["1%", "4MiB"], **settings, bounds=True, frame="records")
     series = simulate(trace, POLICIES, ["1%", "4MiB"], **settings, series=True, frame="records")
     for index, expected in enumerate(document["runs"]):

@@ -37,6 +37,38 @@ fn bounds_are_at_least_the_hit_ratios_of_all_policies() {
     }
 }
 
+/// `density` has the most hits with the objective `requests` and the most bytes with `bytes`. `lru` ignores objectives.
+#[test]
+fn the_objective_decides_what_density_maximises() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let trace = folder.path().join("web.tr");
+    generate(&trace);
+
+    let runs = |objective| {
+        let options = ["--policy", "density,lru", "--capacity", "1%", "--objective"];
+        let simulate = [&["simulate"], &options[..], &[objective, "--json"]].concat();
+        let output = edgeward(&simulate, &trace);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+        let runs = json["runs"].as_array().expect("runs are an array").clone();
+        assert_eq!(runs[0]["objective"], objective);
+        assert_eq!(runs[1]["objective"], Value::Null);
+        runs
+    };
+    let [by_requests, by_bytes, by_cost] = ["requests", "bytes", "origin-cost"].map(runs);
+    let ratio = |runs: &[Value], name: &str| runs[0][name].as_f64().expect("a ratio");
+    let more = |name, runs: &[Value], others: &[Value]| ratio(runs, name) > ratio(others, name);
+    assert!(more("object_hit_ratio", &by_requests, &by_bytes));
+    assert!(more("byte_hit_ratio", &by_bytes, &by_requests));
+    assert!(more("origin_cost_saved_ratio", &by_cost, &by_bytes));
+    assert_eq!(by_bytes[1]["digest"], by_requests[1]["digest"]);
+
+    let simulate = ["simulate", "--policy", "density,lru", "--capacity", "1%"];
+    let output = edgeward(&[&simulate[..], &["--objective", "bytes"]].concat(), &trace);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("origin cost saved"), "{text}");
+    assert!(text.contains("ignored"), "{text}");
+}
+
 #[test]
 fn bounds_are_refused_for_two_tiers() {
     let output = edgeward(

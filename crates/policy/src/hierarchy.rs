@@ -138,6 +138,7 @@ impl Hierarchy {
 
 #[cfg(test)]
 mod tests {
+    use crate::Benefit;
     use std::num::NonZeroU64;
 
     use edgeward_types::{KeyHash, Seed};
@@ -169,14 +170,14 @@ mod tests {
     fn evicted_after(policy: PolicySpec, hits: u32) -> Evicted {
         let mut tier = policy.tier(100, Seed(0));
         let mut evicted = Vec::new();
-        let Verdict::Admit(slot) = tier.offer(&object(1), &mut evicted) else {
+        let Verdict::Admit(slot) = tier.offer(&object(1), Benefit::ONE, &mut evicted) else {
             panic!("the tier is empty");
         };
         (0..hits).for_each(|_| tier.hit_recorder().hit(slot));
         // GDSF rejects object 2 while object 1 has a higher rank. Each rejection raises the inflation, and with it the
         // rank of object 2 at its next offer.
         while evicted.is_empty() {
-            tier.offer(&object(2), &mut evicted);
+            tier.offer(&object(2), Benefit::ONE, &mut evicted);
         }
         evicted[0]
     }

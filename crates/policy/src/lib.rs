@@ -1,7 +1,8 @@
 //! Admission and eviction policies as pure code, used by both the server and the simulator.
 //!
 //! Start at [`tier`]: a byte budget with an admission rule and an eviction order. There are three kinds of orders:
-//! rankings ([`eviction`]), linked lists ([`lists`]), and [`density`]. [`admission`] has the admission rules, and
+//! rankings ([`eviction`]), linked lists ([`lists`]), and [`density`]. An [`Objective`] states what
+//! they maximise. [`admission`] has the admission rules, and
 //! [`adaptsize`] tunes the parameter of one of them. A [`PolicySpec`] is an admission rule and an eviction rule under
 //! the names that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a
 //! disk. [`sketch`] remembers many keys in little memory. [`digest`] compares the decisions of server and simulator.
@@ -17,6 +18,7 @@ mod ghosts;
 pub mod hierarchy;
 pub mod lists;
 pub mod log;
+mod objective;
 mod ranked;
 pub mod rng;
 pub mod sketch;
@@ -32,6 +34,7 @@ pub use admission::{ADMISSION_NAMES, Admission, AdmissionSpec};
 pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 pub use eviction::{EVICTION_NAMES, EvictionSpec};
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
+pub use objective::{Benefit, OBJECTIVE_NAMES, Objective, ParseObjectiveError};
 pub use ranked::RankedTier;
 pub use slots::{RESIDENTS_MAX, Slot};
 pub use spec::{ParsePolicyError, PolicySpec};

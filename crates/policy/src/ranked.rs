@@ -12,7 +12,7 @@ use crate::ghosts::Ghosts;
 use crate::rng::Rng;
 use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
 use crate::tier::{HitRecorder, RecordHit, Tier};
-use crate::{Evicted, Object, RejectReason, Verdict};
+use crate::{Benefit, Evicted, Object, RejectReason, Verdict};
 
 /// One byte budget with an admission rule and a ranking for eviction.
 ///
@@ -161,6 +161,7 @@ impl<R: Ranking> RankedTier<R> {
     fn decide(
         &mut self,
         object: &Object,
+        benefit: Benefit,
         requests: u32,
         evicted: &mut Vec<Evicted>,
     ) -> Result<(), RejectReason> {
@@ -171,7 +172,7 @@ impl<R: Ranking> RankedTier<R> {
             return Err(RejectReason::ObjectLimit);
         }
         let used_bytes_max = self.capacity_bytes - object.size_bytes;
-        match R::victim_rank_max(&self.shared.ranking, object, requests) {
+        match R::victim_rank_max(&self.shared.ranking, object, benefit, requests) {
             Some(rank_max) => {
                 if !self.make_room_up_to_rank(rank_max, used_bytes_max, evicted) {
                     R::rejected(&self.shared.ranking, rank_max);
@@ -184,7 +185,7 @@ impl<R: Ranking> RankedTier<R> {
     }
 
     /// Stores an admitted object, for which there is space, and returns its slot.
-    fn enter(&mut self, object: &Object, requests: u32) -> Slot {
+    fn enter(&mut self, object: &Object, benefit: Benefit, requests: u32) -> Slot {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = u32::try_from(self.entries.len()).expect("RESIDENTS_MAX fits 32 bits");
             self.shared.states.grow_to(index);
@@ -197,7 +198,7 @@ impl<R: Ranking> RankedTier<R> {
         entry.entered_at = self.offers;
         entry.resident = true;
         let state = self.shared.states.at(index);
-        R::enter(&self.shared.ranking, state, object, requests);
+        R::enter(&self.shared.ranking, state, object, benefit, requests);
         self.queue.push(R::rank(state), index);
         self.used_bytes += object.size_bytes;
         self.residents += 1;
@@ -212,7 +213,7 @@ impl<R: Ranking> RankedTier<R> {
 }
 
 impl<R: Ranking> Tier for RankedTier<R> {
-    fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
+    fn offer(&mut self, object: &Object, benefit: Benefit, evicted: &mut Vec<Evicted>) -> Verdict {
         R::tick(&self.shared.ranking);
         self.offers = self.offers.wrapping_add(1);
         if object.size_bytes > self.capacity_bytes {
@@ -222,10 +223,10 @@ impl<R: Ranking> Tier for RankedTier<R> {
             true => self.ghosts.take(object.key).unwrap_or(0).saturating_add(1),
             false => 1,
         };
-        match self.decide(object, requests, evicted) {
+        match self.decide(object, benefit, requests, evicted) {
             Ok(()) => {
                 self.digest.admitted(object.size_bytes);
-                Verdict::Admit(self.enter(object, requests))
+                Verdict::Admit(self.enter(object, benefit, requests))
             }
             Err(reason) => {
                 if R::KEEPS_REQUESTS {
@@ -239,6 +240,7 @@ impl<R: Ranking> Tier for RankedTier<R> {
     fn adopt(
         &mut self,
         object: &Object,
+        benefit: Benefit,
         was_hit: bool,
         evicted: &mut Vec<Evicted>,
     ) -> Option<Slot> {
@@ -249,7 +251,7 @@ impl<R: Ranking> Tier for RankedTier<R> {
         self.offers = self.offers.wrapping_add(1);
         self.make_room(self.capacity_bytes - object.size_bytes, evicted);
         self.digest.admitted(object.size_bytes);
-        let slot = self.enter(object, 1);
+        let slot = self.enter(object, benefit, 1);
         if was_hit {
             self.shared.hit(slot);
         }

@@ -80,6 +80,12 @@ impl PolicySpec {
             .tuner(self.eviction, capacity_bytes, window_requests)
     }
 
+    /// Returns true if the policy weighs objects by the benefit of a hit, so that it follows any
+    /// [`Objective`](crate::Objective). Other policies ignore the benefit.
+    pub fn weighs_benefits(&self) -> bool {
+        self.eviction.weighs_benefits()
+    }
+
     /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in filters or
     /// sketches, or samples them by hash. The same traffic with different keys then leads to slightly different
     /// decisions.

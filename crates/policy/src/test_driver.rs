@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use edgeward_types::{KeyHash, mix64};
 
-use crate::{Object, Slot, Tier, Verdict};
+use crate::{Benefit, Object, Slot, Tier, Verdict};
 
 /// Answers requests with a tier and an index from key to slot.
 pub(crate) struct Driver<T> {
@@ -22,12 +22,23 @@ impl<T: Tier> Driver<T> {
 
     /// Requests an object and offers it to the tier after a miss. Returns true for a hit.
     pub(crate) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        self.request_with_benefit(key, size_bytes, Benefit::ONE)
+    }
+
+    /// Like [`request`](Self::request), for an object whose hits have this benefit.
+    pub(crate) fn request_with_benefit(
+        &mut self,
+        key: u64,
+        size_bytes: u64,
+        benefit: Benefit,
+    ) -> bool {
         if let Some(&slot) = self.index.get(&key) {
             self.tier.hit_recorder().hit(slot);
             return true;
         }
         let mut evicted = Vec::new();
-        let verdict = self.tier.offer(&object(key, size_bytes), &mut evicted);
+        let offered = object(key, size_bytes);
+        let verdict = self.tier.offer(&offered, benefit, &mut evicted);
         for victim in evicted {
             assert_eq!(self.index.remove(&victim.object.key.0), Some(victim.slot));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::admission::Admission;
 use crate::slots::Slot;
-use crate::{Evicted, Object, Verdict};
+use crate::{Benefit, Evicted, Object, Verdict};
 
 /// A tier whose policy is selected at run time.
 pub type AnyTier = Box<dyn Tier>;
@@ -18,19 +18,25 @@ pub type AnyTier = Box<dyn Tier>;
 /// The budget is not divided into shards: a shard with its own budget would reject or thrash on objects that
 /// are large compared to the shard.
 pub trait Tier: Debug + Send {
-    /// Offers an object after a miss. Appends the objects evicted for it to `evicted`.
+    /// Offers an object after a miss. Appends the objects evicted for it to `evicted`. `benefit` is the benefit of each
+    /// hit on the object; policies without an objective ignore it (see [`Objective`](crate::Objective)).
     ///
     /// The key must not be resident: to replace an object, call [`remove`](Self::remove) first. Takes O(log n)
     /// amortised per evicted object.
-    fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict;
+    fn offer(&mut self, object: &Object, benefit: Benefit, evicted: &mut Vec<Evicted>) -> Verdict;
 
     /// Admits an object that another tier has evicted by [`evict_next`](Self::evict_next), so that a cache can change
     /// its policy. The admission rule is not asked, and the object is not compared with its victims. If the object
     /// `was_hit`, it is entered as an object with one hit.
     ///
     /// Returns `None` if the object is larger than the tier, or if the tier holds the maximum number of objects.
-    fn adopt(&mut self, object: &Object, was_hit: bool, evicted: &mut Vec<Evicted>)
-    -> Option<Slot>;
+    fn adopt(
+        &mut self,
+        object: &Object,
+        benefit: Benefit,
+        was_hit: bool,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Slot>;
 
     /// Evicts the object that is worth the least. Returns `None` if no object is resident.
     fn evict_next(&mut self) -> Option<Evicted>;

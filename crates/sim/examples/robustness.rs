@@ -19,7 +19,8 @@ use std::thread;
 use edgeward_policy::rng::Rng;
 use edgeward_policy::{EvictionSpec, PolicySpec};
 use edgeward_sim::{
-    OfflineConfig, OfflinePolicy, Request, Run, RunConfig, SimulatedPolicy, TraceRecorder, Traffic,
+    OfflineConfig, OfflinePolicy, OriginCost, Request, Run, RunConfig, SimulatedPolicy,
+    TraceRecorder, Traffic,
 };
 use edgeward_trace::Record;
 use edgeward_trace::generate::{Class, Generator, Phase, Preset, Sizes, Workload};
@@ -204,6 +205,7 @@ fn hits(policy: SimulatedPolicy, records: &[Record], ends: &[usize]) -> Vec<u64>
                     object_overhead_bytes: 0,
                     seed: Seed(1),
                     interval_requests: INTERVAL_REQUESTS as u64,
+                    origin_cost: OriginCost::default(),
                 });
             let hits = report.series.iter().map(|interval| {
                 (interval.object_hit_ratio * INTERVAL_REQUESTS as f64).round() as u64

@@ -9,6 +9,7 @@
 
 mod bound;
 mod capacity;
+mod cost;
 mod curve;
 mod disk;
 mod expiry;
@@ -22,8 +23,11 @@ mod ram;
 mod run;
 mod warmup;
 
+pub use edgeward_policy::{Objective, ParseObjectiveError};
+
 pub use bound::{BoundReport, OfflineBounds};
 pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
+pub use cost::OriginCost;
 pub use curve::{CurveConfig, CurveMean, CurveRow, CurveStudy};
 pub use disk::{DiskConfig, DiskReport, DiskTotals};
 pub use facts::{TraceFacts, Traffic};

@@ -3,11 +3,12 @@
 use std::cell::OnceCell;
 
 use edgeward_policy::{
-    AnyTier, Evicted, HitRecorder, Object, PolicySpec, Slot, Verdict, adaptsize::Tuning,
+    AnyTier, Evicted, HitRecorder, Object, Objective, PolicySpec, Slot, Verdict, adaptsize::Tuning,
     admission::AdmissionTuner,
 };
 use edgeward_types::{KeyHash, Seed, charge_bytes};
 
+use crate::cost::OriginCost;
 use crate::objects::{ObjectNumber, ObjectNumbers, ObjectSet, Request};
 
 /// A tier with its index and its tuner.
@@ -28,6 +29,8 @@ pub(crate) struct Ram {
     overhead_bytes: u64,
     /// Bytes charged per object in addition to its charge by [`charge_bytes`].
     metadata_bytes: u64,
+    objective: Objective,
+    origin_cost: OriginCost,
 }
 
 impl Ram {
@@ -52,11 +55,26 @@ impl Ram {
             evicted: Vec::new(),
             overhead_bytes,
             metadata_bytes: 0,
+            objective: Objective::default(),
+            origin_cost: OriginCost::default(),
         }
     }
 
     pub(crate) fn set_metadata_bytes(&mut self, bytes: u64) {
         self.metadata_bytes = bytes;
+    }
+
+    pub(crate) fn set_objective(&mut self, objective: Objective, origin_cost: OriginCost) {
+        self.objective = objective;
+        self.origin_cost = origin_cost;
+    }
+
+    pub(crate) fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    pub(crate) fn origin_cost(&self) -> OriginCost {
+        self.origin_cost
     }
 
     /// Returns true if the object is present, and records the hit.
@@ -83,7 +101,9 @@ impl Ram {
             size_bytes: self.charge(request.size),
         };
         self.reserve_bookkeeping();
-        let verdict = self.tier.offer(&object, &mut self.evicted);
+        let fetch_seconds = self.origin_cost.seconds(1, request.size);
+        let benefit = self.objective.benefit(object.size_bytes, fetch_seconds);
+        let verdict = self.tier.offer(&object, benefit, &mut self.evicted);
         for evicted in &mut self.evicted {
             let resident = &self.objects[evicted.slot.index()];
             evicted.object.size_bytes = resident.size_bytes;

@@ -1,10 +1,11 @@
 //! The simulation of one policy at one capacity.
 
-use edgeward_policy::{Object, PolicySpec};
+use edgeward_policy::{Object, Objective, PolicySpec};
 use edgeward_trace::{NO_TTL, Record};
 use edgeward_types::{KeyHash, Seed, Timestamp};
 use serde::Serialize;
 
+use crate::cost::OriginCost;
 use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
 use crate::expiry::Expiry;
 use crate::facts::ratio;
@@ -108,6 +109,14 @@ impl Run {
         self
     }
 
+    /// Makes the policy maximise this objective, with this model of the cost of fetches. Policies that ignore
+    /// objectives make the same decisions with each of them.
+    #[must_use]
+    pub fn with_objective(mut self, objective: Objective, origin_cost: OriginCost) -> Self {
+        self.ram.set_objective(objective, origin_cost);
+        self
+    }
+
     /// Makes each fetch from the origin take this time. Requests for an object that is being fetched are delayed hits.
     /// A run with a disk ignores this setting.
     #[must_use]
@@ -159,6 +168,7 @@ impl Run {
         } = self.counted;
         let tier = self.ram.tier();
         let residents = tier.residents();
+        let follows_objective = self.config.policy.weighs_benefits();
         RunReport {
             policy: self.config.policy.to_string(),
             capacity_bytes: self.config.capacity_bytes,
@@ -167,6 +177,8 @@ impl Run {
             hits,
             object_hit_ratio: ratio(hits, requests),
             byte_hit_ratio: ratio(hit_bytes, bytes),
+            origin_cost_saved_ratio: self.counted.origin_cost_saved_ratio(self.ram.origin_cost()),
+            objective: follows_objective.then(|| self.ram.objective().to_string()),
             requests_per_second: None,
             bytes_per_object: self.ram.bookkeeping_bytes() as f64 / residents.max(1) as f64,
             used_bytes: tier.used_bytes(),
@@ -371,6 +383,11 @@ pub struct RunReport {
     pub object_hit_ratio: f64,
     /// Bytes hit per byte requested.
     pub byte_hit_ratio: f64,
+    /// The share of the cost of all fetches that hits save; see [`OriginCost`]. Without a cache, each request is a
+    /// fetch.
+    pub origin_cost_saved_ratio: f64,
+    /// The objective of the policy. [`None`] for policies that ignore objectives.
+    pub objective: Option<String>,
     /// Simulated requests per second of one core. The caller fills this in, because a run reads no clock.
     pub requests_per_second: Option<f64>,
     /// Bytes of bookkeeping per resident object: tier and index, without bodies.
@@ -466,6 +483,14 @@ impl Counts {
         if served_from == ServedFrom::Disk {
             self.disk_hits += 1;
             self.disk_hit_bytes += size_bytes;
+        }
+    }
+
+    /// Returns the share of the cost of all fetches that hits save.
+    pub(crate) fn origin_cost_saved_ratio(&self, origin_cost: OriginCost) -> f64 {
+        match origin_cost.seconds(self.requests, self.bytes) {
+            0.0 => 0.0,
+            seconds => origin_cost.seconds(self.hits, self.hit_bytes) / seconds,
         }
     }
 
@@ -600,6 +625,59 @@ mod tests {
             prop_assert_eq!(report.hits, hits);
             prop_assert_eq!(report.fetches.map(|fetches| fetches.delayed_hits), Some(delayed));
         }
+    }
+
+    /// Each objective saves the most by its own measure.
+    ///
+    /// Sizes are from 1 KB to 1 MB, so that latency and bandwidth both matter for the origin cost.
+    #[test]
+    fn density_saves_the_most_by_the_measure_of_its_objective() {
+        let mut rng = edgeward_policy::rng::Rng::new(Seed(7), 0);
+        let requests: Vec<(u64, u64)> = (0..60_000)
+            .map(|_| {
+                let key = (3000.0 * rng.unit().powi(3)) as u64;
+                (key, 1000 << (spread(key) % 11))
+            })
+            .collect();
+        let records = records(&requests);
+        let origin_cost = OriginCost {
+            latency_ms: 100,
+            bytes_per_second: 1_000_000,
+        };
+        let objectives = [Objective::Requests, Objective::Bytes, Objective::OriginCost];
+        let savings = objectives.map(|objective| {
+            let mut run =
+                run(PolicySpec::DENSITY, 20_000_000, 0).with_objective(objective, origin_cost);
+            run.feed(&records);
+            let report = run.report();
+            [
+                report.object_hit_ratio,
+                report.byte_hit_ratio,
+                report.origin_cost_saved_ratio,
+            ]
+        });
+        for measure in 0..3 {
+            for other in (0..3).filter(|&other| other != measure) {
+                let (own, others) = (savings[measure][measure], savings[other][measure]);
+                let objective = objectives[measure];
+                assert!(own > others + 0.01, "{objective}: {own} against {others}");
+            }
+        }
+    }
+
+    /// The saved cost of a hit is its latency and the time of its bytes.
+    #[test]
+    fn the_saved_origin_cost_is_a_share_of_the_cost_of_all_requests() {
+        let origin_cost = OriginCost {
+            latency_ms: 1000,
+            bytes_per_second: 10,
+        };
+        let mut lru = run(PolicySpec::LRU, 50, 0).with_objective(Objective::Bytes, origin_cost);
+        // Two misses of 2 s and 5 s, then a hit of 2 s.
+        lru.feed(&records(&[(1, 10), (2, 40), (1, 10)]));
+        let report = lru.report();
+        assert_eq!(report.origin_cost_saved_ratio, 2.0 / 9.0);
+        assert_eq!(report.objective, None, "lru ignores the objective");
     }
 
     #[test]

@@ -29,6 +29,7 @@
 //! Lock order: first the policy tier, then one index shard or one stripe of versions. A thread that holds the
 //! lock of a shard or a stripe takes no further lock.
 
+mod benefit;
 mod fragmentation;
 mod freed;
 mod index;
@@ -40,12 +41,16 @@ mod tuning;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use edgeward_policy::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, PolicySpec, RejectReason, Slot};
+use edgeward_policy::{
+    BOOKKEEPING_BYTES_CHARGED, Evicted, Object, Objective, PolicySpec, RejectReason, Slot,
+};
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
 use crate::versions::{ChangeGuard, Version, Versions};
+use benefit::Benefits;
 pub use fragmentation::Slabs;
 use freed::freed_max_bytes;
 pub use freed::{AllocatorState, FreedPages};
@@ -69,6 +74,10 @@ pub struct HotConfig {
 
     /// The policies of admission and eviction.
     pub policy: PolicySpec,
+
+    /// The benefit of a hit, whose sum the policy maximises. Most policies ignore it; see
+    /// [`PolicySpec::weighs_benefits`].
+    pub objective: Objective,
 
     /// The seed of the policy's random numbers. With the same seed, the same requests give the same decisions.
     pub seed: Seed,
@@ -101,6 +110,7 @@ impl HotConfig {
         Self {
             capacity,
             policy: PolicySpec::default(),
+            objective: Objective::default(),
             seed: Seed(0),
             window_requests: None,
             tuner_mode: TunerMode::Thread,
@@ -155,6 +165,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             // The tier's capacity differs from the configured one for the policy `infinite`.
             capacity_bytes: AtomicU64::new(tier.capacity_bytes()),
             tier: Mutex::new(Tiers::new(config.policy, tier)),
+            benefits: Benefits::new(config.objective),
             counters: Counters::default(),
             ledger: Arc::default(),
             pinned_bytes_max: config.pinned_bytes_max(),
@@ -208,15 +219,19 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     /// The policy decides and evicts at once, so that its decisions are in the order of the misses. A key may
     /// be offered while an older value is resident: the older value is served until the new one is committed.
     pub fn offer(&self, key: KeyHash, charge_bytes: u64) -> Offer<V> {
-        self.offer_with(key, charge_bytes, |_, _, _| ())
+        self.offer_with(key, charge_bytes, None, |_, _, _| ())
     }
 
     /// Like [`offer`](Self::offer). Calls `on_evicted` with each evicted value and the version of its key at the
     /// eviction. No lock is held during the call.
+    ///
+    /// `fetch_time` is the time that the fetch of the value took. [`None`] means that the value was not fetched now.
+    /// The policy then uses the mean time of the recent fetches.
     pub fn offer_with(
         &self,
         key: KeyHash,
         charge_bytes: u64,
+        fetch_time: Option<Duration>,
         mut on_evicted: impl FnMut(&Evicted, Version, Arc<V>),
     ) -> Offer<V> {
         let object = Object {
@@ -227,6 +242,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         if let Some(freed) = &shared.freed {
             freed.count(charge_bytes);
         }
+        let benefit = shared.benefits.of(charge_bytes, fetch_time);
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
         let mut rounds_left = PINNED_ROUNDS_MAX;
@@ -236,7 +252,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             let verdict = match pinned_room {
                 PinnedRoom::Fits => {
                     shared.move_until_capacity(&mut tier, charge_bytes, &mut evicted);
-                    Some(tier.offer(&object, &mut evicted))
+                    Some(tier.offer(&object, benefit, &mut evicted))
                 }
                 PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
             };
@@ -577,6 +593,7 @@ pub(crate) struct Shared<V> {
     index: Index<V>,
     versions: Versions,
     tier: Mutex<Tiers>,
+    benefits: Benefits,
     counters: Counters,
     /// The sum of the charges of all values in memory, from which the pinned bytes are computed.
     ledger: Arc<Ledger>,

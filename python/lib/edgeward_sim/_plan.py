@@ -182,7 +182,10 @@ class Plan:
 
 
 # The keys of a file beside ``[traces]`` and ``[read]``.
-FILE_KEYS = ("policies", "capacities", "seeds", "warmup", "object_overhead", "window", "bounds")
+FILE_KEYS = (
+    *("policies", "capacities", "seeds", "warmup", "object_overhead"),
+    *("objective", "origin_latency", "origin_bandwidth", "window", "bounds"),
+)
 
 
 def _lists(document: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Amount = Union[SupportsIndex, str]
 Policies = Union[str, Iterable[str]]
 Capacities = Union[Amount, Iterable[Amount]]
+Objective = Literal["requests", "bytes", "origin-cost"]
 
 DEFAULT_POLICIES = ("lru", "adaptsize", "gdsf", "density")
 
@@ -29,6 +30,9 @@ class Settings(TypedDict, total=False):
 
     warmup: Amount
     object_overhead: Amount
+    objective: Objective
+    origin_latency: int
+    origin_bandwidth: Amount
     seed: int
     window: Optional[int]
 
@@ -75,6 +79,9 @@ def simulate(
     *,
     warmup: Amount = 0,
     object_overhead: Amount = 0,
+    objective: Objective = "requests",
+    origin_latency: int = 100,
+    origin_bandwidth: Amount = "12MiB",
     seed: int = 0,
     window: Optional[int] = None,
     bounds: bool = False,
@@ -93,6 +100,10 @@ def simulate(
     capacities: bytes, or texts such as "64MiB" or "1%" (a share of the bytes of all distinct objects).
     warmup: requests that fill the cache and are not counted: a number, or a text such as "20%".
     object_overhead: bytes that an object takes in addition to its body.
+    objective: what the policies maximise: "requests" (hits), "bytes" (bytes of the hits) or "origin-cost" (the time that
+        hits save). Only "density", "gds" and the forms of "gdsf" follow it.
+    origin_latency, origin_bandwidth: the cost of a fetch is this latency in ms, and the time of the body at this number
+        of bytes per second.
     seed: the seed of the policies' random numbers.
     window: requests between two steps of the tuner of AdaptSize or ``hill-climbing``. None means 250,000 for AdaptSize,
         as in the paper, and 50,000 for ``hill-climbing``.
@@ -111,6 +122,9 @@ def simulate(
         threads=threads,
         warmup=warmup,
         object_overhead=object_overhead,
+        objective=objective,
+        origin_latency=origin_latency,
+        origin_bandwidth=origin_bandwidth,
         seed=seed,
         window=window,
         bounds=bounds,
@@ -163,6 +177,7 @@ def _document(
     *,
     warmup: Amount = 0,
     object_overhead: Amount = 0,
+    origin_bandwidth: Amount = "12MiB",
     **settings: Any,
 ) -> dict[str, Any]:
     """Returns the document of ``edgeward simulate --json``."""
@@ -174,6 +189,7 @@ def _document(
         capacities,
         warmup=_text(warmup),
         object_overhead=_text(object_overhead),
+        origin_bandwidth=_text(origin_bandwidth),
         **settings,
     )
     document: dict[str, Any] = json.loads(text)

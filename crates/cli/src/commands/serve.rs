@@ -52,6 +52,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
+    /// Aim of the policy: requests, bytes or origin-cost
+    #[arg(long, value_name = "OBJECTIVE", hide_short_help = true)]
+    objective: Option<String>,
+
     /// Directory, file or device of the disk cache; repeatable
     ///
     /// In a directory, a file of --disk-size is created. Without --disk there is no disk cache.
@@ -147,6 +151,7 @@ impl ServeArgs {
             ("--origin", "origin.url", &self.origin),
             ("--hot", "hot.capacity", &self.hot),
             ("--policy", "hot.policy", &self.policy),
+            ("--objective", "hot.objective", &self.objective),
             ("--disk-admission", "disk.admission", &self.disk_admission),
             (
                 "--disk-expected-keys",

@@ -1,5 +1,6 @@
 //! Settings whose value is one of several words. Each setting has an enum; this file maps the words to its variants.
 
+use edgeward_policy::Objective;
 use edgeward_proxy::config::{LogFormat, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
@@ -45,6 +46,7 @@ macro_rules! choices {
 choices! {
     OriginProtocol { "http1" => Http1, "http2" => Http2 }
     HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
+    Objective { "requests" => Requests, "bytes" => Bytes, "origin-cost" => OriginCost }
     TunerMode { "thread" => Thread, "inline" => Inline }
     DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
     SetCookie { "refuse" => Refuse, "strip" => Strip, "share" => Share }

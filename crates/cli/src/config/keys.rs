@@ -19,6 +19,7 @@ mod values;
 use std::path::Path;
 use std::time::Duration;
 
+use edgeward_policy::Objective;
 use edgeward_proxy::config::{HostPolicy, LogDestination, LogFormat, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::hot::TunerMode;
@@ -367,6 +368,17 @@ pub(super) static KEYS: &[Key] = &[
               until the next start.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
+    },
+    Key {
+        path: "hot.objective",
+        flag: Some("--objective"),
+        kind: ValueKind::Choice(Objective::WORDS),
+        doc: "The aim of the policy: `\"requests\"` the number of hits, `\"bytes\"` the bytes of the hits, \
+              `\"origin-cost\"` the time that hits save. The saved time of a hit is the time to the first byte of the \
+              last fetch of its object; an object read from disk counts with the mean of recent fetches. Only \
+              `density`, `gds` and the forms of `gdsf` follow an objective other than `\"requests\"`.",
+        set: |draft, _, value| draft.edge.hot.objective = value.choice(),
+        show: |draft, _| Some(draft.edge.hot.objective.word().to_owned()),
     },
     Key {
         path: "hot.window_requests",

@@ -295,6 +295,24 @@ format = "combined"
 }
 
 #[test]
+fn an_objective_that_the_policy_ignores_is_rejected() {
+    let load = |hot: &str| load_text(&format!("{MINIMAL_FILE}[hot]\n{hot}"), &[]);
+    insta::assert_snapshot!(load("objective = \"bytes\"\npolicy = \"lru\"\n"), @"
+    error: the policy `lru` does not follow the objective `bytes`
+      in edge.toml, line 6
+      hint: use density, gds or a form of gdsf, or remove hot.objective
+    ");
+    for hot in [
+        "objective = \"bytes\"\n",
+        "objective = \"origin-cost\"\npolicy = \"second-hit+gdsf\"\n",
+        "objective = \"requests\"\npolicy = \"lru\"\n",
+    ] {
+        let loaded = load(hot);
+        assert!(!loaded.contains("error"), "{hot}: {loaded}");
+    }
+}
+
+#[test]
 fn a_table_of_another_type_is_rejected() {
     let text =
         format!("{MINIMAL_FILE}[[hot]]\ncapacity = 1\n[admin]\naddress = \"off\"\n[hott]\nx = 1\n");

@@ -27,7 +27,7 @@ use crate::eviction::EvictionSpec;
 use crate::slots::Slot;
 use crate::spec::PolicySpec;
 use crate::tier::{AnyTier, HitRecorder};
-use crate::{Evicted, Object, Verdict};
+use crate::{Benefit, Evicted, Object, Verdict};
 
 /// Sets a threshold by hill climbing.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Shadow {
             self.hit_recorder.hit(slot);
             return;
         }
-        if let Verdict::Admit(slot) = self.tier.offer(object, &mut self.evicted) {
+        if let Verdict::Admit(slot) = self.tier.offer(object, Benefit::ONE, &mut self.evicted) {
             self.index.insert(object.key, slot);
         }
         for evicted in self.evicted.drain(..) {

@@ -1,5 +1,7 @@
 //! The request history of an object: the number of requests, the last gap, and the time of the last request.
 
+use crate::objective::RoundedBenefit;
+
 /// A time in offers; an offer is a miss whose object is offered to the tier.
 ///
 /// It wraps around after 2³¹ offers, so an age above 2³⁰ offers is taken for 0.
@@ -32,15 +34,18 @@ pub(super) struct History {
     gap_bin: u8,
     /// The number of requests, at most 255. Requests between two offers count once.
     requests: u8,
+    /// The benefit of a hit.
+    benefit: RoundedBenefit,
 }
 
 impl History {
     /// The history of an object that was requested for the first time.
-    pub(super) fn first(now: Time) -> Self {
+    pub(super) fn first(now: Time, benefit: RoundedBenefit) -> Self {
         Self {
             last: now,
             gap_bin: 0,
             requests: 1,
+            benefit,
         }
     }
 
@@ -50,7 +55,18 @@ impl History {
             last: now,
             gap_bin: bin(now.offers_since(self.last)),
             requests: self.requests.saturating_add(1),
+            benefit: self.benefit,
         }
+    }
+
+    /// Returns the history with another benefit of a hit.
+    pub(super) fn with_benefit(self, benefit: RoundedBenefit) -> Self {
+        Self { benefit, ..self }
+    }
+
+    /// The weight of the object's requests in the statistics: the benefit of a hit.
+    pub(super) fn weight(self) -> f64 {
+        self.benefit.value()
     }
 
     /// Returns true if no request was recorded: the empty entry of a table.
@@ -138,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_history_has_a_cell_of_its_own_class() {
-        let mut history = History::first(Time(0));
+        let mut history = History::first(Time(0), RoundedBenefit::default());
         for n in 1..600u32 {
             let now = Time(n.wrapping_mul(0x9E37_79B9));
             assert_eq!(history.cell(now) / BINS, history.class());

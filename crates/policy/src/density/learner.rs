@@ -9,6 +9,9 @@
 //! is requested during the next offer. Both sums cover resident objects and ghosts. Without the ghosts, a class whose
 //! objects are always evicted would never be measured again.
 //!
+//! Both sums weigh an object with the benefit of a hit on it, so that a hazard is that of the objects which matter for
+//! the objective of the policy. All weights are 1 for the objective `requests`.
+//!
 //! The *density* of a cell is the expected number of hits per offer of residence, if the object stays until its next
 //! request or until a horizon `T`, whichever is first:
 //!
@@ -37,6 +40,9 @@ pub(super) struct Learner {
     /// Decayed sums of the offered objects and their bytes, for the mean size.
     offered_objects: f64,
     offered_bytes: f64,
+    /// Decayed sums of the recorded requests and their weights, for the mean weight.
+    requests: f64,
+    request_weights: f64,
 }
 
 impl Learner {
@@ -51,18 +57,22 @@ impl Learner {
             update_hits: UPDATE_HITS_MIN,
             offered_objects: 0.0,
             offered_bytes: 0.0,
+            requests: 0.0,
+            request_weights: 0.0,
         };
         learner.compute_densities(HORIZON_OFFERS_MIN);
         learner
     }
 
     /// Records a request of an object that was in this cell.
-    pub(super) fn record_hit(&mut self, cell: usize) {
-        self.hits[cell] += 1.0;
+    pub(super) fn record_hit(&mut self, cell: usize, weight: f64) {
+        self.hits[cell] += weight;
         self.new_hits += 1;
+        self.requests += 1.0;
+        self.request_weights += weight;
     }
 
-    /// Records that objects spent time in this cell, in objects × offers.
+    /// Records that objects spent time in this cell, in objects × offers, multiplied by the weight of each object.
     pub(super) fn record_exposure(&mut self, cell: usize, object_offers: f64) {
         self.exposure[cell] += object_offers;
     }
@@ -133,7 +143,7 @@ impl Learner {
                 exposure += self.exposure[cell];
             }
             let prior = PRIOR_HAZARD * requests / (1u64 << age_bin) as f64;
-            shrunk(hits, exposure, PRIOR_HITS, prior)
+            shrunk(hits, exposure, PRIOR_HITS * self.mean_weight(), prior)
         })
     }
 
@@ -150,11 +160,20 @@ impl Learner {
             shrunk(
                 self.hits[cell],
                 self.exposure[cell],
-                POOLED_HITS,
+                POOLED_HITS * self.mean_weight(),
                 pooled[age_bin],
             )
             .min(1.0)
         })
+    }
+
+    /// Returns the mean weight of a request.
+    fn mean_weight(&self) -> f64 {
+        if self.requests > 0.0 {
+            self.request_weights / self.requests
+        } else {
+            1.0
+        }
     }
 
     /// Reduces the weight of the past, so that the densities follow the traffic.
@@ -164,6 +183,8 @@ impl Learner {
         }
         self.offered_objects *= DECAY;
         self.offered_bytes *= DECAY;
+        self.requests *= DECAY;
+        self.request_weights *= DECAY;
     }
 }
 
@@ -269,7 +290,7 @@ mod tests {
         let class = 2 * BINS + 7;
         for age_bin in 0..BINS {
             for _ in 0..100_000 {
-                learner.record_hit(class * BINS + age_bin);
+                learner.record_hit(class * BINS + age_bin, 1.0);
             }
             learner.record_exposure(class * BINS + age_bin, 400_000.0);
         }
@@ -278,6 +299,24 @@ mod tests {
             let density = learner.density(class * BINS + age_bin);
             assert!((density - 0.25).abs() < 0.02, "{age_bin}: {density}");
         }
+    }
+
+    /// Method: half of the objects of each cell have the weight 3 and the hazard 0.4; the others have the weight 1 and
+    /// the hazard 0.
+    #[test]
+    fn the_hazard_of_a_cell_is_weighted() {
+        let mut learner = Learner::new();
+        let class = 2 * BINS + 7;
+        for cell in class * BINS..(class + 1) * BINS {
+            for _ in 0..100_000 {
+                learner.record_hit(cell, 3.0);
+            }
+            learner.record_exposure(cell, 250_000.0 * 3.0);
+            learner.record_exposure(cell, 250_000.0);
+        }
+        while !learner.record_offer(1000, 1_000_000) {}
+        let density = learner.density(class * BINS);
+        assert!((density - 0.3).abs() < 0.02, "{density}");
     }
 
     #[test]
@@ -300,7 +339,7 @@ mod tests {
         let mut offers_to_update = |hits_per_offer: u64| {
             let mut offers = 1;
             loop {
-                (0..hits_per_offer).for_each(|_| learner.record_hit(0));
+                (0..hits_per_offer).for_each(|_| learner.record_hit(0, 1.0));
                 if learner.record_offer(1, 1000) {
                     return offers;
                 }

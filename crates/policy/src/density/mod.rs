@@ -1,12 +1,13 @@
-//! The policy `density`: keeps the objects that are expected to bring the most hits per byte and time.
+//! The policy `density`: keeps the objects whose hits are expected to bring the most benefit per byte and time.
 //!
 //! Time is counted in offers: misses whose objects are offered to the tier. The *density* of an object is the expected
 //! number of its hits, divided by the expected number of offers during which it stays. The tier learns densities from
 //! the traffic (`learner`). The *class* of an object is its number of requests and the gap between its last two
 //! requests; its *cell* is its class and its age, the time since its last request (`history`).
 //!
-//! The object with the lowest density per byte is evicted first (`queues`). If the tier is full and the offered object
-//! has the lowest density per byte, it is rejected. The histories of evicted and rejected objects are remembered
+//! The *score* of an object is its density, multiplied by the benefit of a hit (1 for the objective `requests`) and
+//! divided by its size. The object with the lowest score is evicted first (`queues`). If the tier is full and the
+//! offered object has the lowest score, it is rejected. The histories of evicted and rejected objects are remembered
 //! (`ghosts`). When such an object is offered again, its density therefore depends on its earlier requests.
 //!
 //! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the
@@ -39,7 +40,7 @@ use crate::ghosts::Ghosts;
 use crate::rng::Rng;
 use crate::slots::{RESIDENTS_MAX, Slot};
 use crate::tier::{HitRecorder, Tier};
-use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
+use crate::{BOOKKEEPING_BYTES_CHARGED, Benefit, Evicted, Object, RejectReason, Verdict};
 use history::{History, Time};
 use hits::{PENDING_HITS_MAX, Shared};
 use learner::Learner;
@@ -101,6 +102,7 @@ impl DensityTier {
     fn decide(
         &mut self,
         object: &Object,
+        benefit: Benefit,
         history: History,
         evicted: &mut Vec<Evicted>,
     ) -> Result<(), RejectReason> {
@@ -110,7 +112,7 @@ impl DensityTier {
         if self.residents >= RESIDENTS_MAX {
             return Err(RejectReason::ObjectLimit);
         }
-        let score = self.score(history, object.size_bytes);
+        let score = self.score(history, object.size_bytes, benefit);
         let used_bytes_max = self.capacity_bytes - object.size_bytes;
         while self.used_bytes > used_bytes_max {
             if !self.evict_batch(score, used_bytes_max, evicted) {
@@ -177,8 +179,9 @@ impl DensityTier {
                 None => self.entries.0[self.swept].resident_history(),
             };
             if !history.is_empty() {
+                let exposure = object_offers * history.weight();
                 self.learner
-                    .record_exposure(history.cell(self.now), object_offers);
+                    .record_exposure(history.cell(self.now), exposure);
             }
         }
         let densities_changed = self.learner.record_offer(size_bytes, self.capacity_bytes);
@@ -216,7 +219,8 @@ impl DensityTier {
             entry.history.last = last_hit;
             return false;
         }
-        self.learner.record_hit(history.cell(last_hit));
+        self.learner
+            .record_hit(history.cell(last_hit), history.weight());
         self.unlink(index);
         self.entries.0[index as usize].history = history.request(last_hit);
         self.link(index);
@@ -263,7 +267,7 @@ impl DensityTier {
         self.free.push(index);
     }
 
-    fn enter(&mut self, object: &Object, history: History) -> Slot {
+    fn enter(&mut self, object: &Object, benefit: Benefit, history: History) -> Slot {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = Index::try_from(self.entries.0.len()).expect("RESIDENTS_MAX fits 32 bits");
             self.shared.states.grow_to(index);
@@ -273,6 +277,7 @@ impl DensityTier {
         let entry = &mut self.entries.0[index as usize];
         entry.object = *object;
         entry.history = history;
+        entry.benefit = benefit;
         entry.generation = entry.generation.wrapping_add(1);
         entry.entered_at = self.offers;
         let generation = entry.generation;
@@ -305,7 +310,7 @@ impl DensityTier {
 
     fn assign_queue(&mut self, index: Index) -> (QueueId, Score) {
         let entry = &mut self.entries.0[index as usize];
-        let queue = QueueId::new(entry.history.class(), entry.object.size_bytes);
+        let queue = entry.queue_to_join();
         entry.queue = Some(queue);
         (queue, self.score_of(index))
     }
@@ -331,19 +336,24 @@ impl DensityTier {
     fn score_of(&self, index: Index) -> Score {
         let entry = &self.entries.0[index as usize];
         Score {
-            value: self.score(entry.history, entry.object.size_bytes),
+            value: self.entry_score(entry),
             outdated_at: entry.history.cell_changes_at(self.now),
         }
     }
 
-    /// Returns the density per byte at the current time.
-    fn score(&self, history: History, size_bytes: u64) -> f32 {
-        self.learner.density(history.cell(self.now)) / size_bytes.max(1) as f32
+    fn entry_score(&self, entry: &Entry) -> f32 {
+        self.score(entry.history, entry.object.size_bytes, entry.benefit)
+    }
+
+    /// Returns the score of an object at the current time: its density times the benefit of a hit, per byte.
+    fn score(&self, history: History, size_bytes: u64, benefit: Benefit) -> f32 {
+        let density = self.learner.density(history.cell(self.now));
+        density * benefit.value() / size_bytes.max(1) as f32
     }
 }
 
 impl Tier for DensityTier {
-    fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
+    fn offer(&mut self, object: &Object, benefit: Benefit, evicted: &mut Vec<Evicted>) -> Verdict {
         self.begin_offer();
         if object.size_bytes > self.capacity_bytes {
             return self.reject(object, RejectReason::LargerThanTier);
@@ -351,15 +361,16 @@ impl Tier for DensityTier {
         self.learn(object.size_bytes);
         let history = match self.ghosts.take(object.key) {
             Some(ghost) => {
-                self.learner.record_hit(ghost.cell(self.now));
-                ghost.request(self.now)
+                self.learner
+                    .record_hit(ghost.cell(self.now), ghost.weight());
+                ghost.request(self.now).with_benefit(benefit.rounded())
             }
-            None => History::first(self.now),
+            None => History::first(self.now, benefit.rounded()),
         };
-        match self.decide(object, history, evicted) {
+        match self.decide(object, benefit, history, evicted) {
             Ok(()) => {
                 self.digest.admitted(object.size_bytes);
-                Verdict::Admit(self.enter(object, history))
+                Verdict::Admit(self.enter(object, benefit, history))
             }
             Err(reason) => {
                 self.ghosts.insert(object.key, history);
@@ -373,6 +384,7 @@ impl Tier for DensityTier {
     fn adopt(
         &mut self,
         object: &Object,
+        benefit: Benefit,
         was_hit: bool,
         evicted: &mut Vec<Evicted>,
     ) -> Option<Slot> {
@@ -384,13 +396,13 @@ impl Tier for DensityTier {
             evicted.extend(self.evict_next());
         }
         let history = self.ghosts.take(object.key);
-        let history = history.unwrap_or_else(|| History::first(self.now));
+        let history = history.unwrap_or_else(|| History::first(self.now, benefit.rounded()));
         let history = match was_hit {
             true => history.request(self.now),
             false => history,
         };
         self.digest.admitted(object.size_bytes);
-        Some(self.enter(object, history))
+        Some(self.enter(object, benefit, history.with_benefit(benefit.rounded())))
     }
 
     fn evict_next(&mut self) -> Option<Evicted> {
@@ -487,6 +499,7 @@ impl LinkTable for Entries {
 struct Entry {
     object: Object,
     history: History,
+    benefit: Benefit,
     /// Changes at each admission, so that a [`Slot`] of an earlier object is recognised.
     generation: u32,
     /// The number of the offer that admitted the object; see [`Digest`].
@@ -504,6 +517,12 @@ impl Entry {
             None => History::default(),
         }
     }
+
+    /// Returns the queue of the object's history and of its bytes per unit of benefit.
+    fn queue_to_join(&self) -> QueueId {
+        let bytes = self.object.size_bytes as f64 / f64::from(self.benefit.value());
+        QueueId::new(self.history.class(), bytes as u64)
+    }
 }
 
 impl Default for Entry {
@@ -514,6 +533,7 @@ impl Default for Entry {
                 size_bytes: 0,
             },
             history: History::default(),
+            benefit: Benefit::ONE,
             generation: 0,
             entered_at: 0,
             links: Links::default(),

@@ -1,9 +1,9 @@
-//! Finds the resident object with the lowest score: its density (see the parent module) divided by its size.
+//! Finds the resident object with the lowest score (see the parent module).
 //!
-//! The objects of one queue have the same class of histories and similar sizes, and their order is that of their last
-//! requests. The density of a class usually falls with age, so only the oldest object of each queue is a candidate. A
-//! tournament tree over the queues has the candidate with the lowest score at its root. A change of a candidate
-//! costs at most one path of the tree: 14 comparisons.
+//! The objects of one queue have the same class of histories and similar bytes per benefit (sizes, for the objective
+//! `requests`), and their order is that of their last requests. The density of a class usually falls with age, so only
+//! the oldest object of each queue is a candidate. A tournament tree over the queues has the candidate with the lowest
+//! score at its root. A change of a candidate costs at most one path of the tree: 14 comparisons.
 //!
 //! Compared with an exact search of all residents, the queues lose less than 0.1 points of the object hit ratio.
 //! Compared with 64 random candidates per eviction, they win up to 1.5 points.
@@ -13,13 +13,13 @@ use super::history::{CLASSES, Time};
 /// One number per resident object: its index in the table of entries.
 pub(super) type Index = u32;
 
-/// A queue: a class of histories and a class of sizes.
+/// A queue: a class of histories and a class of bytes per benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct QueueId(u16);
 
 impl QueueId {
-    pub(super) fn new(history_class: usize, size_bytes: u64) -> Self {
-        Self((history_class * SIZE_CLASSES + size_class(size_bytes)) as u16)
+    pub(super) fn new(history_class: usize, bytes_per_benefit: u64) -> Self {
+        Self((history_class * SIZE_CLASSES + size_class(bytes_per_benefit)) as u16)
     }
 
     fn index(self) -> usize {
@@ -68,7 +68,7 @@ pub(super) struct Queues {
 /// The score of the oldest object of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Score {
-    /// The density per byte.
+    /// The density, multiplied by the benefit of a hit, per byte.
     pub(super) value: f32,
     /// The time at which the object reaches an age with another density.
     pub(super) outdated_at: Time,

@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::objective::RoundedBenefit;
 
 fn object(key: u64, size_bytes: u64) -> Object {
     Object {
@@ -13,6 +14,11 @@ fn object(key: u64, size_bytes: u64) -> Object {
 
 fn size_of_key(key: u64) -> u64 {
     1 + edgeward_types::mix64(key) % 40
+}
+
+/// Returns a benefit from 0.25 to 4.
+fn benefit_of_key(key: u64) -> Benefit {
+    Benefit::new((1 + edgeward_types::mix64(key ^ 1) % 16) as f64 / 4.0)
 }
 
 /// A tier with an index from key to slot, which together can answer requests.
@@ -30,12 +36,17 @@ impl Driver {
     }
 
     fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        self.request_with_benefit(key, size_bytes, Benefit::ONE)
+    }
+
+    fn request_with_benefit(&mut self, key: u64, size_bytes: u64, benefit: Benefit) -> bool {
         if let Some(&slot) = self.index.get(&key) {
             self.tier.hit_recorder().hit(slot);
             return true;
         }
         let mut evicted = Vec::new();
-        let verdict = self.tier.offer(&object(key, size_bytes), &mut evicted);
+        let offered = object(key, size_bytes);
+        let verdict = self.tier.offer(&offered, benefit, &mut evicted);
         self.forget(&evicted);
         if let Verdict::Admit(slot) = verdict {
             self.index.insert(key, slot);
@@ -75,8 +86,8 @@ impl Driver {
         for slot in self.index.values() {
             let entry = &tier.entries.0[slot.index as usize];
             let age = tier.now.offers_since(entry.history.last);
-            let score = tier.score(entry.history, entry.object.size_bytes);
-            let queue = QueueId::new(entry.history.class(), entry.object.size_bytes);
+            let score = tier.entry_score(entry);
+            let queue = entry.queue_to_join();
             assert_eq!(
                 entry.queue,
                 Some(queue),
@@ -104,14 +115,14 @@ proptest! {
     ) {
         let mut driver = Driver::new(capacity, Admission::Always);
         for key in keys {
-            driver.request(key, size_of_key(key));
+            driver.request_with_benefit(key, size_of_key(key), benefit_of_key(key));
             driver.check();
             if driver.tier.residents() > 0 && driver.tier.queues.occupied() <= CHECKS {
                 driver.tier.process_hits();
                 let (victim, score) = driver.tier.victim();
                 prop_assert!(score <= driver.victim_score_max());
                 let entry = driver.tier.entries.0[victim as usize];
-                prop_assert_eq!(score, driver.tier.score(entry.history, entry.object.size_bytes));
+                prop_assert_eq!(score, driver.tier.entry_score(&entry));
             }
         }
     }
@@ -124,7 +135,7 @@ proptest! {
         let mut driver = Driver::new(500, Admission::Exponential { c: 60.0 });
         for (step, key, number) in steps {
             match step {
-                0..=7 => { driver.request(key, number); }
+                0..=7 => { driver.request_with_benefit(key, number, benefit_of_key(key)); }
                 8 => if let Some(slot) = driver.index.remove(&key) {
                     prop_assert!(driver.tier.remove(slot));
                     prop_assert!(!driver.tier.remove(slot), "removed twice");
@@ -167,8 +178,9 @@ fn a_rejected_object_evicts_nothing() {
         (0..5).for_each(|key| assert!(driver.request(key, 10), "{key} is resident"));
         driver.request(1000, 200);
     }
-    let score = |key| driver.tier.score(driver.history(key), 10);
-    let newcomer = driver.tier.score(History::first(driver.tier.now), 60);
+    let score = |key| driver.tier.score(driver.history(key), 10, Benefit::ONE);
+    let first = History::first(driver.tier.now, RoundedBenefit::default());
+    let newcomer = driver.tier.score(first, 60, Benefit::ONE);
     assert!(score(9) < newcomer && newcomer < score(0));
     driver.request(2000, 60);
     assert_eq!(driver.tier.residents(), 10);
@@ -202,7 +214,9 @@ fn a_returning_object_is_not_new() {
     let history = driver.history(1);
     assert_eq!(
         history.class(),
-        History::first(Time(0)).request(Time(2)).class()
+        History::first(Time(0), RoundedBenefit::default())
+            .request(Time(2))
+            .class()
     );
 }
 
@@ -218,7 +232,7 @@ fn hits_beyond_the_list_are_found_at_eviction() {
     (0..objects).for_each(|key| _ = driver.request(key, 1));
     (0..objects).for_each(|key| assert!(driver.request(key, 1)));
     driver.request(objects, 1);
-    let first_class = History::first(Time(0)).class();
+    let first_class = History::first(Time(0), RoundedBenefit::default()).class();
     let mut new: Vec<u64> = driver.index.keys().copied().collect();
     new.retain(|&key| driver.history(key).class() == first_class);
     new.sort_unstable();
@@ -246,6 +260,42 @@ fn the_tier_learns_which_objects_return() {
     assert!(hits[1] > 200 * 200 * 9 / 10, "{hits:?} of 40 000 each");
 }
 
+/// If two objects have the same size and similar requests, the object with the lower benefit is evicted first, even if
+/// it was requested later.
+#[test]
+fn an_object_with_a_lower_benefit_is_evicted_first() {
+    for (benefit, victim) in [(1.0, 1), (4.0, 1), (0.25, 2)] {
+        let mut driver = Driver::new(100, Admission::Always);
+        driver.request(1, 50);
+        driver.request_with_benefit(2, 50, Benefit::new(benefit));
+        let mut evicted = Vec::new();
+        driver.tier.resize(50, &mut evicted);
+        assert_eq!(evicted[0].object.key, KeyHash(victim), "{benefit}");
+    }
+}
+
+/// A rejected object evicts nothing, and the next victim is the same as before.
+///
+/// Method: three objects are worth less per byte than the offered object, two are worth more. It needs the space of
+/// four.
+#[test]
+fn an_object_that_one_victim_outranks_evicts_none() {
+    let mut driver = Driver::new(100, Admission::Always);
+    for (key, benefit) in [(1, 0.5), (2, 0.5), (3, 0.5), (4, 8.0), (5, 8.0)] {
+        driver.request_with_benefit(key, 20, Benefit::new(benefit));
+    }
+    let mut evicted = Vec::new();
+    let verdict = driver
+        .tier
+        .offer(&object(6, 80), Benefit::new(8.0), &mut evicted);
+    assert_eq!(verdict, Verdict::Reject(RejectReason::LowRank));
+    assert!(evicted.is_empty());
+    driver.check();
+    driver.tier.resize(40, &mut evicted);
+    let keys: Vec<u64> = evicted.iter().map(|victim| victim.object.key.0).collect();
+    assert_eq!(keys, [1, 2, 3]);
+}
+
 #[test]
 fn was_hit_is_true_for_a_hit_right_after_the_admission() {
     let mut driver = Driver::new(100, Admission::Always);
@@ -268,7 +318,7 @@ fn equal_seeds_give_equal_digests() {
         let mut evicted = Vec::new();
         for n in 0..5000u64 {
             let key = edgeward_types::mix64(n) % 300;
-            tier.offer(&object(n, size_of_key(key)), &mut evicted);
+            tier.offer(&object(n, size_of_key(key)), Benefit::ONE, &mut evicted);
         }
         tier.digest()
     };

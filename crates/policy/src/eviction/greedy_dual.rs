@@ -2,24 +2,25 @@
 //!
 //! `H = L + value`. The object with the lowest `H` is evicted, and `L` is the `H` of the last victim. A hit computes
 //! `H` again with the current `L`, so that objects without requests age. `f` is the number of requests while the
-//! object is resident, and `s` is its size in bytes:
+//! object is resident, `s` is its size in bytes, and `b` is the benefit of a hit. `b` is 1 unless the policy has
+//! another objective than requests:
 //!
 //! | policy | value | optimises |
 //! |---|---|---|
-//! | [`Gds`] | `1 / s` | object hit ratio |
+//! | [`Gds`] | `b / s` | the sum of the benefits of hits |
 //! | [`LfuDa`] | `f` | byte hit ratio |
-//! | [`GdsfPlain`], [`Gdsf`], [`GdsfGhosts`] | `f / s` | object hit ratio |
+//! | [`GdsfPlain`], [`Gdsf`], [`GdsfGhosts`] | `f·b / s` | the sum of the benefits of hits |
 //!
 //! The published policies admit every object: GDSF may evict a thousand small objects for a large one that it
 //! evicts next. [`Gdsf`] has a *bypass*: it rejects a new object of size `s` if an object that would be evicted for it
-//! has an `H` above `L + 4 / s`. A rejection raises `L` to this limit. Without this, the resident objects would not age
-//! while only large objects are requested, and every large object would be rejected.
+//! has an `H` above `L + 4·b / s`. A rejection raises `L` to this limit. Without this, the resident objects would not
+//! age while only large objects are requested, and every large object would be rejected.
 //!
 //! [`GdsfGhosts`] also has the bypass. It keeps `f` after an eviction or a rejection, for two objects per resident
-//! object. An object that returns continues with its count; with `f` > 4, its limit is `L + f / s`. The byte hit ratio
-//! is higher than with [`Gdsf`]. The object hit ratio is higher if objects return after a long absence.
+//! object. An object that returns continues with its count; with `f` > 4, its limit is `L + f·b / s`. The byte hit
+//! ratio is higher than with [`Gdsf`]. The object hit ratio is higher if objects return after a long absence.
 //!
-//! Sources: Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms", USITS 1997 (GDS with a cost of 1); Arlitt,
+//! Sources: Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms", USITS 1997 (GDS; their cost is `b`); Arlitt,
 //! Cherkasova, Dilley, Friedrich and Jin, "Evaluating Content Management Techniques for Web Proxy Caches", HP Labs
 //! 1999 (LFU with dynamic aging); Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency
 //! Caching Policy", HP Labs 1998.
@@ -32,7 +33,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::Ranking;
-use crate::Object;
+use crate::{Benefit, Object};
 
 /// GreedyDual-Size with a cost of 1: evicts large objects that were not requested recently.
 pub type Gds = GreedyDual<PerByte>;
@@ -61,11 +62,11 @@ pub trait Value: Debug + Send + 'static {
     /// True if the number of requests is kept after an eviction or a rejection.
     const KEEPS_REQUESTS: bool = false;
 
-    /// Returns the value of an object with this number of requests and `per_byte` = `1 / s`.
+    /// Returns the value of an object with this number of requests and `per_byte` = `b / s`.
     fn of(requests: u32, per_byte: f32) -> f64;
 }
 
-/// The value `1 / s`.
+/// The value `b / s`.
 #[derive(Debug)]
 pub struct PerByte;
 
@@ -73,15 +74,15 @@ pub struct PerByte;
 #[derive(Debug)]
 pub struct Requests;
 
-/// The value `f / s`.
+/// The value `f·b / s`.
 #[derive(Debug)]
 pub struct RequestsPerByte;
 
-/// The value `f / s`; objects of low value are rejected.
+/// The value `f·b / s`; objects of low value are rejected.
 #[derive(Debug)]
 pub struct RequestsPerByteWithBypass;
 
-/// The value `f / s`; objects of low value are rejected, and `f` is kept after an eviction or a rejection.
+/// The value `f·b / s`; objects of low value are rejected, and `f` is kept after an eviction or a rejection.
 #[derive(Debug)]
 pub struct RequestsPerByteWithGhosts;
 
@@ -125,7 +126,7 @@ impl Value for RequestsPerByteWithGhosts {
 pub struct AccessState {
     /// `H` as the bits of a float. The bits of non-negative floats have the same order as the floats.
     rank: AtomicU64,
-    /// `1 / s` as the bits of a float.
+    /// `b / s` as the bits of a float.
     per_byte: AtomicU32,
     /// The number of requests and [`WAS_HIT`].
     requests: AtomicU32,
@@ -143,17 +144,28 @@ impl<V: Value> Ranking for GreedyDual<V> {
 
     fn tick(_: &Inflation) {}
 
-    fn victim_rank_max(inflation: &Inflation, object: &Object, requests: u32) -> Option<u64> {
+    fn victim_rank_max(
+        inflation: &Inflation,
+        object: &Object,
+        benefit: Benefit,
+        requests: u32,
+    ) -> Option<u64> {
         let requests = requests.max(OFFERED_REQUESTS_MIN);
-        V::BYPASS.then(|| rank::<V>(inflation, requests, per_byte(object)))
+        V::BYPASS.then(|| rank::<V>(inflation, requests, per_byte(object, benefit)))
     }
 
     fn rejected(inflation: &Inflation, victim_rank_max: u64) {
         inflation.0.fetch_max(victim_rank_max, Relaxed);
     }
 
-    fn enter(inflation: &Inflation, state: &AccessState, object: &Object, requests: u32) {
-        let per_byte = per_byte(object);
+    fn enter(
+        inflation: &Inflation,
+        state: &AccessState,
+        object: &Object,
+        benefit: Benefit,
+        requests: u32,
+    ) {
+        let per_byte = per_byte(object, benefit);
         state.per_byte.store(per_byte.to_bits(), Relaxed);
         state.requests.store(requests.min(REQUESTS_MAX), Relaxed);
         state
@@ -202,13 +214,13 @@ const REQUESTS_MAX: u32 = WAS_HIT - 1;
 /// trace tc0.
 const OFFERED_REQUESTS_MIN: u32 = 4;
 
-/// Returns `1 / s`.
-fn per_byte(object: &Object) -> f32 {
+/// Returns `b / s`.
+fn per_byte(object: &Object, benefit: Benefit) -> f32 {
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "a relative error of 1e-7 in 1/s changes no order that matters"
+        reason = "a relative error of 1e-7 in b/s changes no order that matters"
     )]
-    let per_byte = (1.0 / object.size_bytes.max(1) as f64) as f32;
+    let per_byte = (f64::from(benefit.value()) / object.size_bytes.max(1) as f64) as f32;
     per_byte
 }
 

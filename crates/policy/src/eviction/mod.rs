@@ -18,7 +18,7 @@ mod spec;
 
 use std::fmt::Debug;
 
-use crate::Object;
+use crate::{Benefit, Object};
 
 pub use greedy_dual::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa};
 pub use size::Size;
@@ -42,13 +42,24 @@ pub trait Ranking: Debug + Send + 'static {
     /// Returns the highest rank that a victim of `object` may have. The victims are the objects that would be evicted
     /// to make space for `object`. If a victim has a higher rank, `object` is rejected. Returns `None` if the policy
     /// admits every object. `requests` is the number of known requests of `object`, this one included.
-    fn victim_rank_max(shared: &Self::Shared, object: &Object, requests: u32) -> Option<u64>;
+    fn victim_rank_max(
+        shared: &Self::Shared,
+        object: &Object,
+        benefit: Benefit,
+        requests: u32,
+    ) -> Option<u64>;
 
     /// Records that an object was rejected because a victim had a higher rank than `victim_rank_max`.
     fn rejected(shared: &Self::Shared, victim_rank_max: u64);
 
     /// Initialises the state of an admitted object. `requests` is the number of its known requests, this one included.
-    fn enter(shared: &Self::Shared, state: &Self::AccessState, object: &Object, requests: u32);
+    fn enter(
+        shared: &Self::Shared,
+        state: &Self::AccessState,
+        object: &Object,
+        benefit: Benefit,
+        requests: u32,
+    );
 
     /// Records a hit. Access is shared: concurrent hits may race, and a lost update is one uncounted hit.
     fn touch(shared: &Self::Shared, state: &Self::AccessState);

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::Ranking;
-use crate::Object;
+use crate::{Benefit, Object};
 
 /// Evicts the largest object; among objects of equal size, the one with the lowest slot number in the tier.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,13 +27,13 @@ impl Ranking for Size {
 
     fn tick((): &()) {}
 
-    fn victim_rank_max((): &(), _: &Object, _requests: u32) -> Option<u64> {
+    fn victim_rank_max((): &(), _: &Object, _: Benefit, _requests: u32) -> Option<u64> {
         None
     }
 
     fn rejected((): &(), _: u64) {}
 
-    fn enter((): &(), state: &AccessState, object: &Object, _requests: u32) {
+    fn enter((): &(), state: &AccessState, object: &Object, _: Benefit, _requests: u32) {
         // The largest object has the lowest rank.
         state.rank.store(u64::MAX - object.size_bytes, Relaxed);
         state.was_hit.store(false, Relaxed);

@@ -74,6 +74,14 @@ pub enum EvictionSpec {
 }
 
 impl EvictionSpec {
+    /// See [`PolicySpec::weighs_benefits`](crate::PolicySpec::weighs_benefits).
+    pub(crate) const fn weighs_benefits(self) -> bool {
+        matches!(
+            self,
+            Self::Gds | Self::Gdsf | Self::GdsfGhosts | Self::GdsfPlain | Self::Density
+        )
+    }
+
     /// Makes an empty tier with this eviction rule.
     pub(crate) fn tier(self, capacity_bytes: u64, admission: Admission, seed: Seed) -> AnyTier {
         /// Calls the constructor of a tier type and boxes the tier.

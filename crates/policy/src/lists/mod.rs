@@ -39,7 +39,7 @@ use crate::digest::Digest;
 use crate::rng::Rng;
 use crate::slots::{RESIDENTS_MAX, Slot};
 use crate::tier::{HitRecorder, RecordHit, Tier};
-use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
+use crate::{BOOKKEEPING_BYTES_CHARGED, Benefit, Evicted, Object, RejectReason, Verdict};
 use links::Index;
 
 pub use arc::AdaptiveReplacement;
@@ -225,7 +225,7 @@ impl<O: ListOrder> ListTier<O> {
 }
 
 impl<O: ListOrder> Tier for ListTier<O> {
-    fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
+    fn offer(&mut self, object: &Object, _benefit: Benefit, evicted: &mut Vec<Evicted>) -> Verdict {
         self.offers = self.offers.wrapping_add(1);
         self.process_hits();
         self.order.offered(object);
@@ -250,6 +250,7 @@ impl<O: ListOrder> Tier for ListTier<O> {
     fn adopt(
         &mut self,
         object: &Object,
+        _benefit: Benefit,
         was_hit: bool,
         evicted: &mut Vec<Evicted>,
     ) -> Option<Slot> {

@@ -277,7 +277,9 @@ fn a_hit_beyond_the_list_of_hits_protects_the_object() {
         assert!(driver.request(key, 1));
     }
     let mut evicted = Vec::new();
-    driver.tier.offer(&object(objects, 1), &mut evicted);
+    driver
+        .tier
+        .offer(&object(objects, 1), Benefit::ONE, &mut evicted);
     assert_eq!(evicted[0].object.key.0, without_hit);
     assert!(!evicted[0].was_hit);
 }

@@ -11,7 +11,7 @@ use crate::test_driver::{Driver, object, size_of_key};
 
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
-/// `value` computes an object's rank minus the inflation, from its number of requests and the inverse of its size. The
+/// `value` computes an object's rank minus the inflation, from its number of requests and its benefit per byte. The
 /// inflation is the highest rank of a victim so far; a rejection may raise it further. With `bypass`, the policy may
 /// reject an object. If the ranking keeps the number of requests of evicted objects, the table does so too, in
 /// [`Ghosts`], which have a test of their own.
@@ -21,6 +21,7 @@ fn compare_greedy_dual<R: Ranking>(
     keys: &[u64],
     capacity: u64,
     bypass: bool,
+    benefit: fn(u64) -> f64,
     value: fn(f64, f64) -> f64,
 ) {
     let mut ours = Driver::new(RankedTier::<R>::new(capacity, Admission::Always, Seed(1)));
@@ -30,10 +31,11 @@ fn compare_greedy_dual<R: Ranking>(
     let mut ghosts: Ghosts<u32> = Ghosts::default();
     for &key in keys {
         let size = size_of_key(key);
-        // The inverse of the size, rounded as in the tier.
-        let per_byte = f64::from((1.0 / size as f64) as f32);
+        let benefit = Benefit::new(benefit(key));
+        // The benefit per byte, rounded as in the tier.
+        let per_byte = f64::from((f64::from(benefit.value()) / size as f64) as f32);
         let slots = ours.index.clone();
-        let hit = ours.request(key, size);
+        let hit = ours.request_with_benefit(key, size, benefit);
         assert_eq!(hit, table.contains_key(&key));
         if let Some((h, f)) = table.get_mut(&key) {
             *f += 1;
@@ -123,20 +125,40 @@ proptest! {
         keys in prop::collection::vec(0u64..40, 0..300),
         capacity in 40u64..300,
     ) {
-        compare_greedy_dual::<GdsfPlain>(&keys, capacity, false, |f, per_byte| f * per_byte);
-        compare_greedy_dual::<Gds>(&keys, capacity, false, |_, per_byte| per_byte);
-        compare_greedy_dual::<LfuDa>(&keys, capacity, false, |f, _| f);
+        for benefit in [|_| 1.0, benefit_of_key] {
+            compare_greedy_dual::<GdsfPlain>(&keys, capacity, false, benefit, |f, per_byte| f * per_byte);
+            compare_greedy_dual::<Gds>(&keys, capacity, false, benefit, |_, per_byte| per_byte);
+            compare_greedy_dual::<LfuDa>(&keys, capacity, false, benefit, |f, _| f);
+        }
     }
 
-    /// GDSF with bypass evicts the objects of the lowest rank `L + f/s`: inflation, number of requests and size. It
-    /// rejects a new object if one of its victims has a rank above `L + max(f, 4)/s`.
+    /// GDSF with bypass evicts the objects of the lowest rank `L + f·b/s`: inflation, number of requests, benefit and
+    /// size. It rejects a new object if one of its victims has a rank above `L + max(f, 4)·b/s`.
     #[test]
     fn gdsf_equals_a_search_for_the_lowest_rank_with_rejection(
         keys in prop::collection::vec(0u64..80, 0..400),
         capacity in 40u64..600,
     ) {
-        compare_greedy_dual::<Gdsf>(&keys, capacity, true, |f, per_byte| f * per_byte);
-        compare_greedy_dual::<GdsfGhosts>(&keys, capacity, true, |f, per_byte| f * per_byte);
+        for benefit in [|_| 1.0, benefit_of_key] {
+            compare_greedy_dual::<Gdsf>(&keys, capacity, true, benefit, |f, per_byte| f * per_byte);
+            compare_greedy_dual::<GdsfGhosts>(&keys, capacity, true, benefit, |f, per_byte| f * per_byte);
+        }
+    }
+
+    /// If the benefit of a hit is the object's size, GDSF evicts the objects with the fewest requests, as LFU-DA does.
+    #[test]
+    fn gdsf_for_bytes_equals_lfu_da(
+        keys in prop::collection::vec(0u64..40, 0..300),
+        capacity in 40u64..300,
+    ) {
+        let mut gdsf = Driver::new(RankedTier::<GdsfPlain>::new(capacity, Admission::Always, Seed(1)));
+        let mut lfu_da = Driver::new(RankedTier::<LfuDa>::new(capacity, Admission::Always, Seed(1)));
+        for key in keys {
+            let size = size_of_key(key);
+            let hit = gdsf.request_with_benefit(key, size, Benefit::new(size as f64));
+            prop_assert_eq!(hit, lfu_da.request(key, size));
+        }
+        prop_assert_eq!(gdsf.tier.digest(), lfu_da.tier.digest());
     }
 
     /// SIZE evicts the largest object.
@@ -160,6 +182,11 @@ proptest! {
         exercise::<Gdsf>(&steps);
         exercise::<GdsfGhosts>(&steps);
     }
+}
+
+/// Returns a benefit from 0.25 to 4.
+fn benefit_of_key(key: u64) -> f64 {
+    (1 + edgeward_types::mix64(key) % 16) as f64 / 4.0
 }
 
 fn exercise<R: Ranking>(steps: &[(u8, u64, u64)]) {
@@ -202,7 +229,9 @@ fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
     assert!(driver.request(1, 100));
     let mut evicted = Vec::new();
     assert_eq!(
-        driver.tier.offer(&object(2, 101), &mut evicted),
+        driver
+            .tier
+            .offer(&object(2, 101), Benefit::ONE, &mut evicted),
         Verdict::Reject(RejectReason::LargerThanTier)
     );
     assert!(evicted.is_empty());
@@ -221,7 +250,9 @@ fn a_rejected_object_evicts_nothing_and_ages_the_residents() {
     let offer = |driver: &mut Driver<RankedTier<Gdsf>>| {
         let mut evicted = Vec::new();
         (
-            driver.tier.offer(&object(3, 100), &mut evicted),
+            driver
+                .tier
+                .offer(&object(3, 100), Benefit::ONE, &mut evicted),
             evicted.len(),
         )
     };
@@ -241,10 +272,10 @@ fn a_rejected_object_evicts_nothing_and_ages_the_residents() {
 fn a_reused_slot_does_not_match_its_earlier_use() {
     let mut tier = RankedTier::<Size>::new(10, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
-    let Verdict::Admit(first) = tier.offer(&object(1, 10), &mut evicted) else {
+    let Verdict::Admit(first) = tier.offer(&object(1, 10), Benefit::ONE, &mut evicted) else {
         panic!("the object fits");
     };
-    let Verdict::Admit(second) = tier.offer(&object(2, 10), &mut evicted) else {
+    let Verdict::Admit(second) = tier.offer(&object(2, 10), Benefit::ONE, &mut evicted) else {
         panic!("the object fits");
     };
     assert_eq!(first.index, second.index, "the slot is reused");
@@ -258,7 +289,7 @@ fn removed_objects_leave_the_queue() {
     let mut tier = RankedTier::<Size>::new(u64::MAX, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
     for key in 0..100_000 {
-        let Verdict::Admit(slot) = tier.offer(&object(key, 1), &mut evicted) else {
+        let Verdict::Admit(slot) = tier.offer(&object(key, 1), Benefit::ONE, &mut evicted) else {
             panic!("the object fits");
         };
         assert!(tier.remove(slot));
@@ -280,7 +311,11 @@ fn the_digest_does_not_depend_on_key_hashes() {
         let mut evicted = Vec::new();
         for n in 0..1000u64 {
             let key = edgeward_types::mix64(n) % 300;
-            tier.offer(&object(scatter(key), size_of_key(key)), &mut evicted);
+            tier.offer(
+                &object(scatter(key), size_of_key(key)),
+                Benefit::ONE,
+                &mut evicted,
+            );
         }
         tier.digest()
     };

@@ -197,7 +197,7 @@ impl Promotion {
         };
         let version = tier.version_of(hash, object);
         let version = version.filter(|_| shared.hot.peek(hash).is_none());
-        let offer = version.map(|_| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
+        let offer = version.map(|_| shared.offer_to_ram(hash, charge_bytes, None, &cache.counters));
         cache.record(hash, charge_bytes, false);
         let (Some(version), Some(Offer::Admit(mut reservation))) = (version, offer) else {
             return None;

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use edgeward_policy::{Evicted, PolicySpec};
 use edgeward_store::arena::Arena;
@@ -52,17 +53,22 @@ impl Cache {
     }
 
     /// Offers the memory tier an object with this charge. Objects that are evicted for it may be written to disk.
+    /// `fetch_time` is the time from the request to the head of the origin's response; [`None`] if the object was not
+    /// fetched now.
     pub(crate) fn offer_to_ram(
         &self,
         key: KeyHash,
         charge_bytes: u64,
+        fetch_time: Option<Duration>,
         counters: &Counters,
     ) -> Offer<Stored> {
         if self.disk.is_none() {
-            return self.hot.offer(key, charge_bytes);
+            return self
+                .hot
+                .offer_with(key, charge_bytes, fetch_time, |_, _, _| ());
         }
         self.hot
-            .offer_with(key, charge_bytes, |evicted, version, value| {
+            .offer_with(key, charge_bytes, fetch_time, |evicted, version, value| {
                 self.write_evicted(evicted, version, &value, counters);
             })
     }

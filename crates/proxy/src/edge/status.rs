@@ -26,6 +26,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "memory_bytes": memory.as_ref().map(|memory| memory.all_bytes),
         "hot": {
             "policy": stats.policy.to_string(),
+            "objective": config.hot.objective.to_string(),
             "capacity_bytes": stats.capacity_bytes,
             "used_bytes": stats.used_bytes,
             // Evicted objects that are still sent, and unsent pieces that were read for one client.

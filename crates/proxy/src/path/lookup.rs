@@ -293,7 +293,7 @@ fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants:
         return;
     };
     if let Offer::Admit(mut reservation) =
-        cache.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
+        cache.offer_to_ram(hash, stored.charge_bytes(), None, &worker.counters)
     {
         stored.attach_charge(reservation.take_charge());
         if reservation.promote(Arc::clone(stored), version) == Commit::Outdated {

@@ -16,6 +16,7 @@ use std::fmt;
 use edgeward_policy::digest::Digest;
 use edgeward_types::{Seed, charge_bytes};
 
+use crate::cost::OriginCost;
 use crate::facts::ratio;
 use crate::missed::MissedSizes;
 use crate::objects::Request;
@@ -118,6 +119,8 @@ pub struct OfflineConfig {
     pub seed: Seed,
     /// Requests per interval of the time series.
     pub interval_requests: u64,
+    /// The model of the cost of fetches, from which the saved cost is computed.
+    pub origin_cost: OriginCost,
 }
 
 impl RecordedTrace {
@@ -183,6 +186,8 @@ impl RecordedTrace {
             hits: counted.hits,
             object_hit_ratio: ratio(counted.hits, counted.requests),
             byte_hit_ratio: ratio(counted.hit_bytes, counted.bytes),
+            origin_cost_saved_ratio: counted.origin_cost_saved_ratio(config.origin_cost),
+            objective: None,
             requests_per_second: None,
             bytes_per_object: content.bookkeeping_bytes as f64 / content.residents.max(1) as f64,
             used_bytes: content.used_bytes,

@@ -47,6 +47,7 @@ fn config(policy: OfflinePolicy, capacity_bytes: u64) -> OfflineConfig {
         object_overhead_bytes: 0,
         seed: Seed(1),
         interval_requests: 1,
+        origin_cost: OriginCost::default(),
     }
 }
 

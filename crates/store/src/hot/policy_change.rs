@@ -141,7 +141,8 @@ impl<V> Shared<V> {
         self.adjust_capacity(tiers, evicted);
         let mut outcome = MovedObjects::default();
         for object in taken {
-            match tiers.adopt(&object, evicted) {
+            let benefit = self.benefits.of(object.object.size_bytes, None);
+            match tiers.adopt(&object, benefit, evicted) {
                 Some(slot) => {
                     outcome.kept += 1;
                     if !self.index.relocate(object.object.key, object.slot, slot) {

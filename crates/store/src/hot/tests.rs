@@ -274,7 +274,7 @@ fn a_tuner_thread_receives_requests_and_counts_dropped_ones() {
     }
     let status = || cache.stats().tuning.expect("AdaptSize is tuned");
     let accounted_for = |status: TuningStatus| status.steps * 1000 + status.requests_dropped;
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while accounted_for(status()) + 1000 <= sent {
         assert!(std::time::Instant::now() < deadline, "{:?}", status().steps);
         thread::yield_now();

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use edgeward_policy::{AnyTier, Evicted, Object, PolicySpec, RejectReason, Slot, Verdict};
+use edgeward_policy::{AnyTier, Benefit, Evicted, Object, PolicySpec, RejectReason, Slot, Verdict};
 
 /// The tiers. Every object is in one of them.
 #[derive(Debug)]
@@ -84,10 +84,11 @@ impl Tiers {
     pub(super) fn offer(
         &mut self,
         object: &Object,
+        benefit: Benefit,
         evicted: &mut Vec<Evicted>,
     ) -> Result<SlotOfFill, RejectReason> {
         let first = evicted.len();
-        let verdict = self.current.offer(object, evicted);
+        let verdict = self.current.offer(object, benefit, evicted);
         self.mark_slots(&mut evicted[first..]);
         match verdict {
             Verdict::Admit(slot) => Ok(self.fill(slot)),
@@ -171,9 +172,16 @@ impl Tiers {
 
     /// Adds an object of the previous tier to the current tier and returns its slot. Returns `None` if the object does
     /// not fit into the tier.
-    pub(super) fn adopt(&mut self, object: &Evicted, evicted: &mut Vec<Evicted>) -> Option<Slot> {
+    pub(super) fn adopt(
+        &mut self,
+        object: &Evicted,
+        benefit: Benefit,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Slot> {
         let first = evicted.len();
-        let slot = self.current.adopt(&object.object, object.was_hit, evicted);
+        let slot = self
+            .current
+            .adopt(&object.object, benefit, object.was_hit, evicted);
         self.mark_slots(&mut evicted[first..]);
         slot.map(|slot| slot.with_mark(self.mark()))
     }

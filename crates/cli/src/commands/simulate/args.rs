@@ -6,8 +6,10 @@ use std::thread;
 
 use clap::Args;
 
-use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES};
-use edgeward_sim::{Capacity, OFFLINE_NAMES, ParseShareError, Share, SimulatedPolicy, Warmup};
+use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, Objective};
+use edgeward_sim::{
+    Capacity, OFFLINE_NAMES, OriginCost, ParseShareError, Share, SimulatedPolicy, Warmup,
+};
 use edgeward_types::ByteSize;
 
 use super::disk;
@@ -76,6 +78,35 @@ pub(crate) struct SimulateArgs {
         hide_short_help = true
     )]
     pub(super) fetch_latency: Option<u64>,
+
+    /// Aim of the policies: requests, bytes or origin-cost
+    ///
+    /// `requests` counts the hits, `bytes` the bytes of the hits, and `origin-cost` the time that hits save, by
+    /// --origin-latency and --origin-bandwidth. density, gds and the forms of gdsf follow the objective. The other
+    /// policies ignore it.
+    #[arg(
+        long,
+        default_value_t,
+        value_name = "OBJECTIVE",
+        hide_short_help = true
+    )]
+    pub(super) objective: Objective,
+
+    /// Milliseconds until the first byte of a response from the origin, for the origin cost
+    ///
+    /// The cost of a fetch is this latency, and the time to transfer the body at --origin-bandwidth. The cost does not
+    /// delay requests; see --fetch-latency.
+    #[arg(long, value_name = "MS", default_value = "100", hide_short_help = true)]
+    pub(super) origin_latency: u64,
+
+    /// Bytes per second of a response from the origin, for the origin cost
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "12MiB",
+        hide_short_help = true
+    )]
+    pub(super) origin_bandwidth: ByteSize,
 
     /// Compute miss-ratio curves of this number of sizes, from the smallest to the largest --capacity
     ///
@@ -178,6 +209,14 @@ impl SimulateArgs {
                 self.seed.iter().map(cell)
             })
         })
+    }
+
+    /// The model of the cost of a fetch.
+    pub(super) fn origin_cost(&self) -> OriginCost {
+        OriginCost {
+            latency_ms: self.origin_latency,
+            bytes_per_second: self.origin_bandwidth.bytes(),
+        }
     }
 
     /// The number of threads, from `--threads` or the number of cores.

@@ -112,7 +112,9 @@ pub(super) fn compute(
                 window_requests: window_requests(args, sampler),
                 interval_requests: u64::MAX,
             });
-            let run = run.with_metadata_bytes(args.count_metadata.bytes());
+            let run = run
+                .with_metadata_bytes(args.count_metadata.bytes())
+                .with_objective(args.objective, args.origin_cost());
             jobs.push(Job::Cache(Box::new(run)));
         }
     }

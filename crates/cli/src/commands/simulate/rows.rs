@@ -170,11 +170,13 @@ fn row(run: &RunReport, trace: &str) -> [Cell; COLUMNS.len()] {
         Cell::number(fetches.map(|fetches| fetches.mean_wait_ms)),
         Cell::count(disk.map(|disk| disk.done.written_bytes)),
         Cell::count(disk.map(|disk| disk.origin_bytes)),
+        Cell::text(run.objective.as_ref()),
+        Cell::Number(run.origin_cost_saved_ratio),
     ]
 }
 
 /// The columns of runs. An upper bound has values in the first three columns and in those of the ratios.
-const COLUMNS: [RowColumn; 15] = [
+const COLUMNS: [RowColumn; 17] = [
     RowColumn::text("trace"),
     RowColumn::text("policy"),
     RowColumn::count("capacity_bytes"),
@@ -190,6 +192,8 @@ const COLUMNS: [RowColumn; 15] = [
     RowColumn::number("mean_wait_ms"),
     RowColumn::count("disk_written_bytes"),
     RowColumn::count("origin_bytes"),
+    RowColumn::text("objective"),
+    RowColumn::number("origin_cost_saved_ratio"),
 ];
 
 /// The number of the column `object_hit_ratio`. The column of the byte hit ratio is the next.

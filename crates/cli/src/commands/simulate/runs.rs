@@ -130,6 +130,10 @@ fn runs(
     let disks = args.disk.configs(footprint_bytes);
     let metadata_bytes = args.count_metadata.bytes();
     let object_overhead_bytes = args.object_overhead.bytes();
+    let configured = |run: Run| {
+        run.with_metadata_bytes(metadata_bytes)
+            .with_objective(args.objective, args.origin_cost())
+    };
     let mut jobs: Vec<Job> = Vec::new();
     let mut offline_runs: Vec<(usize, OfflineConfig)> = Vec::new();
     for (capacity, &policy, &seed) in args.cells() {
@@ -144,6 +148,7 @@ fn runs(
                     object_overhead_bytes,
                     seed: Seed(seed),
                     interval_requests,
+                    origin_cost: args.origin_cost(),
                 };
                 offline_runs.push((jobs.len() + offline_runs.len(), config));
                 continue;
@@ -159,7 +164,7 @@ fn runs(
             interval_requests,
         };
         if disks.is_empty() {
-            let mut run = Run::new(config).with_metadata_bytes(metadata_bytes);
+            let mut run = configured(Run::new(config));
             if let Some(latency_ms) = args.fetch_latency {
                 run = run.with_fetch_latency_ms(latency_ms);
             }
@@ -167,7 +172,7 @@ fn runs(
         } else {
             let with_disk = |disk: &DiskConfig| {
                 let run = Run::with_disk(config.clone(), disk.clone());
-                Job::run(run.with_metadata_bytes(metadata_bytes))
+                Job::run(configured(run))
             };
             jobs.extend(disks.iter().map(with_disk));
         }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use edgeward_policy::Objective;
 use edgeward_sim::RunReport;
 use edgeward_types::ByteSize;
 
@@ -39,6 +40,9 @@ fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<
         return Ok(());
     }
     if let Some(table) = delayed_hits(&simulation.runs) {
+        writeln!(out, "{table}")?;
+    }
+    if let Some(table) = origin_costs(&simulation.runs) {
         writeln!(out, "{table}")?;
     }
     let several_seeds = has_several_seeds(&simulation.runs);
@@ -85,6 +89,33 @@ fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<
 /// Returns true if the runs differ in their seeds.
 pub(super) fn has_several_seeds(runs: &[RunReport]) -> bool {
     runs.windows(2).any(|pair| pair[0].seed != pair[1].seed)
+}
+
+/// Returns the table of `--objective`, or `None` if no policy has another objective than `requests`.
+fn origin_costs(runs: &[RunReport]) -> Option<Table> {
+    let default = Objective::Requests.to_string();
+    let differs = |run: &&RunReport| {
+        let objective = run.objective.as_ref();
+        objective.is_some_and(|objective| *objective != default)
+    };
+    runs.iter().find(differs)?;
+    let mut table = Table::new([
+        Column::words("policy"),
+        Column::figures("capacity"),
+        Column::words("objective"),
+        Column::figures("origin cost saved"),
+    ]);
+    for run in runs {
+        table.row([
+            run.policy.clone(),
+            ByteSize(run.capacity_bytes).to_string(),
+            run.objective
+                .clone()
+                .unwrap_or_else(|| "ignored".to_owned()),
+            output::percent(run.origin_cost_saved_ratio),
+        ]);
+    }
+    Some(table)
 }
 
 /// Returns the table of `--fetch-latency`, or `None` without this option.

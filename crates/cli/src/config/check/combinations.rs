@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use edgeward_policy::Objective;
 use edgeward_proxy::config::{OriginProtocol, Token};
 
 use super::super::{RawSetting, SettingSource, SettingsFile};
@@ -48,6 +49,7 @@ pub(super) fn check_combinations(
                 .hint("set access_log.path (--access-log) to a file, or to - for stdout"),
         ));
     }
+    check_objective(raw_settings, draft, diagnostics);
     check_listeners(raw_settings, draft, diagnostics);
     check_admin(raw_settings, draft, diagnostics);
     check_disk(raw_settings, draft, diagnostics);
@@ -87,6 +89,29 @@ fn check_purge(
         let diagnostic =
             Diagnostic::new(text).hint("add [admin] with address = \"127.0.0.1:9101\"");
         diagnostics.push((setting.source.clone(), diagnostic));
+    }
+}
+
+/// Checks that the policy of the memory tier follows the objective.
+fn check_objective(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let hot = &draft.edge.hot;
+    let given = |path: &str| raw_settings.iter().find(|setting| setting.key.path == path);
+    if let Some(setting) = given("hot.objective")
+        && hot.objective != Objective::Requests
+        && !hot.policy.weighs_benefits()
+    {
+        diagnostics.push((
+            setting.source.clone(),
+            Diagnostic::new(format!(
+                "the policy `{}` does not follow the objective `{}`",
+                hot.policy, hot.objective
+            ))
+            .hint("use density, gds or a form of gdsf, or remove hot.objective"),
+        ));
     }
 }
 

@@ -313,7 +313,7 @@ fn a_smaller_budget_evicts_larger_objects_of_the_window() {
     fn resize<O: ListOrder>() {
         let mut tier = ListTier::<O>::new(100_000, Admission::Always, Seed(1));
         let mut evicted = Vec::new();
-        tier.offer(&object(1, 900), &mut evicted);
+        tier.offer(&object(1, 900), Benefit::ONE, &mut evicted);
         tier.resize(500, &mut evicted);
         assert_eq!((evicted.len(), tier.used_bytes()), (1, 0));
     }

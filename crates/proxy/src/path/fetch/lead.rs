@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use edgeward_purge::Stamp;
 use edgeward_semantics::{
@@ -89,6 +90,7 @@ impl Fetch {
                     None => Conditions::Remove,
                 },
             };
+            let sent_at = Instant::now();
             let sent = self
                 .worker
                 .origin
@@ -98,6 +100,8 @@ impl Fetch {
                 request_time,
                 response_time: self.worker.now(),
             };
+            // The worker's clock is too coarse to compare the times of fetches.
+            let fetch_time = sent_at.elapsed();
             let (parts, body) = match sent {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
@@ -146,7 +150,9 @@ impl Fetch {
                     }
                 }
             }
-            if let Some(rest) = self.receive(parts, body, exchange, stale.is_some(), versions) {
+            if let Some(rest) =
+                self.receive(parts, body, exchange, fetch_time, stale.is_some(), versions)
+            {
                 rest.await;
             }
             return;
@@ -230,6 +236,7 @@ impl Fetch {
         mut parts: Box<Parts>,
         body: Box<OriginBody>,
         exchange: Exchange,
+        fetch_time: Duration,
         has_stale: bool,
         versions: KeyVersions,
     ) -> Option<BodyTransfer> {
@@ -261,7 +268,7 @@ impl Fetch {
         // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
-        let Some(mut destination) = self.choose_destination(&storable, versions) else {
+        let Some(mut destination) = self.choose_destination(&storable, fetch_time, versions) else {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, None);
         };

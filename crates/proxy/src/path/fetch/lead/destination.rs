@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use edgeward_policy::RejectReason;
 use edgeward_purge::Stamp;
@@ -29,6 +30,8 @@ pub(super) struct Destination {
     /// True if lookups can find the stored response: it needs no marker, or its marker is already in memory or on disk.
     pub(super) is_findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
+    /// The time from the request to the head of the origin's response.
+    pub(super) fetch_time: Duration,
 }
 
 impl Destination {
@@ -47,10 +50,12 @@ impl Destination {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
         } else {
-            match worker
-                .cache
-                .offer_to_ram(self.hash, charge, &worker.counters)
-            {
+            match worker.cache.offer_to_ram(
+                self.hash,
+                charge,
+                Some(self.fetch_time),
+                &worker.counters,
+            ) {
                 Offer::Admit(reservation) => self.reservation = Some(reservation),
                 Offer::Refuse(refusal) => count_refusal(worker, refusal),
                 Offer::Pinned => worker.counters.not_stored_pinned.increment(),
@@ -66,6 +71,7 @@ impl Fetch {
     pub(super) fn choose_destination(
         &mut self,
         storable: &Storable,
+        fetch_time: Duration,
         mut versions: KeyVersions,
     ) -> Option<Destination> {
         let primary = self.key.primary().to_vec();
@@ -78,6 +84,7 @@ impl Fetch {
                 versions,
                 is_findable: true,
                 reservation: None,
+                fetch_time,
             });
         };
         let cache = &self.worker.cache;
@@ -107,8 +114,12 @@ impl Fetch {
                 || cache.disk.as_ref().is_some_and(is_on_disk)
         };
         if !is_findable
-            && let Offer::Admit(mut reservation) =
-                cache.offer_to_ram(primary_hash, marker.charge_bytes(), &self.worker.counters)
+            && let Offer::Admit(mut reservation) = cache.offer_to_ram(
+                primary_hash,
+                marker.charge_bytes(),
+                None,
+                &self.worker.counters,
+            )
         {
             marker.attach_charge(reservation.take_charge());
             let commit = match is_known {
@@ -142,6 +153,7 @@ impl Fetch {
             versions,
             is_findable,
             reservation: None,
+            fetch_time,
         })
     }
 

@@ -22,6 +22,10 @@ impl Benefits {
         }
     }
 
+    pub(super) const fn objective(&self) -> Objective {
+        self.objective
+    }
+
     /// Returns the benefit of a hit on an object, and records the time of its fetch.
     pub(super) fn of(&self, charge_bytes: u64, fetch_time: Option<Duration>) -> Benefit {
         let fetch_seconds = match (self.objective, fetch_time) {

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use edgeward_policy::{Evicted, EvictionSpec, PolicySpec, Slot};
+use edgeward_policy::{Evicted, EvictionSpec, Objective, PolicySpec, Slot};
 
 use super::tiers::Tiers;
 use super::tuning::Tuning;
@@ -34,11 +34,13 @@ pub struct PolicyChange {
 }
 
 /// The reason why a policy was not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyChangeError {
     /// One of the policies evicts no object, so the cache has no budget.
     NoBudget,
+    /// The new policy does not follow the objective.
+    IgnoresObjective(PolicySpec, Objective),
 }
 
 impl fmt::Display for PolicyChangeError {
@@ -46,6 +48,11 @@ impl fmt::Display for PolicyChangeError {
         match self {
             Self::NoBudget => f.write_str(
                 "`infinite` has no budget, so it cannot be changed to or from while the cache serves",
+            ),
+            Self::IgnoresObjective(policy, objective) => write!(
+                f,
+                "the policy `{policy}` does not follow the objective `{objective}`; \
+                 use density, gds or a form of gdsf"
             ),
         }
     }
@@ -71,6 +78,10 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             .any(|it| it.eviction == EvictionSpec::Never)
         {
             return Err(PolicyChangeError::NoBudget);
+        }
+        let objective = shared.benefits.objective();
+        if objective != Objective::Requests && !policy.weighs_benefits() {
+            return Err(PolicyChangeError::IgnoresObjective(policy, objective));
         }
         // The old tuner must not set a parameter of the new policy.
         self.tuning.replace(None);

@@ -297,6 +297,19 @@ fn a_policy_without_a_budget_is_refused() {
     assert!(cache.lookup(KeyHash(1)).is_some());
 }
 
+#[test]
+fn a_policy_that_ignores_the_objective_is_refused() {
+    let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
+        objective: Objective::Bytes,
+        ..HotConfig::new(ByteSize(CAPACITY))
+    });
+    let refused = cache.change_policy(PolicySpec::LRU, |_, _, _| ());
+    let expected = PolicyChangeError::IgnoresObjective(PolicySpec::LRU, Objective::Bytes);
+    assert_eq!(refused, Err(expected));
+    let kept = cache.change_policy(PolicySpec::GDSF, |_, _, _| ());
+    assert!(kept.is_ok());
+}
+
 /// Objects that a change evicts are reported, as those of an offer are.
 ///
 /// Method: `lru` needs no memory beyond the charges but its list of hits; `density` needs tables.

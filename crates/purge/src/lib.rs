@@ -1,11 +1,11 @@
-//! Purges: which stored objects a purge covers, the table of purges, and the bytes of their log.
+//! Purges: the objects that a purge covers, the table of purges, and the bytes of their log.
 //!
 //! A purge does not search for objects. It gets the next sequence number and an entry in a [`PurgeTable`]. Each
-//! object carries a [`Stamp`]: the newest sequence number when its request was sent to the origin. A lookup that
-//! finds an object with an older stamp than the newest purge asks the table for a [`Verdict`]. The cost of a purge
-//! therefore does not depend on the number of objects, and a fill under way is covered too.
+//! object carries a [`Stamp`]: the newest sequence number when its request was sent to the origin. If a lookup finds
+//! an object whose stamp is older than the newest purge, it gets a [`Verdict`] from the table. The cost of a purge
+//! therefore does not depend on the number of objects, and a purge also covers objects that are being fetched.
 //!
-//! This crate has no files, threads or clock. `proxy` keeps the log on disk and asks for verdicts.
+//! This crate has no files, threads or clock. `store` keeps the log on disk, and `proxy` uses the verdicts.
 #![forbid(unsafe_code)]
 
 pub mod log;

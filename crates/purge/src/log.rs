@@ -1,8 +1,9 @@
 //! The bytes of the log of purges. `docs/reference/purge-log.md` describes them.
 //!
-//! A log is a header and then records, each with a checksum. The last record may be incomplete after a crash: its
-//! purge was not acknowledged, because an acknowledgement follows the sync of the file. Such a tail is cut off. All
-//! other damage is an error with its offset: the record may be an acknowledged purge.
+//! A log is a header and then records, each with a checksum. After a crash the last record may be incomplete. Its
+//! purge was not acknowledged, because the file is synced before an acknowledgement. The caller cuts off such a tail.
+//! Other damage is an error with its offset, because the record may be an acknowledged purge. One exception: a record
+//! whose corrupt length exceeds the rest of the file looks like a tail.
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
@@ -28,11 +29,11 @@ pub enum Record {
         /// The purge.
         purge: Purge,
     },
-    /// The state of the table when the log was rewritten.
+    /// The newest sequence number and the floor of the table when the log was rewritten.
     State {
         /// The newest sequence number.
         latest: Stamp,
-        /// Objects with an older stamp count as purged.
+        /// The floor: objects with an older stamp count as purged.
         floor: Stamp,
     },
 }
@@ -42,7 +43,8 @@ pub enum Record {
 pub struct Header {
     /// The stamp before the first purge.
     pub start: Stamp,
-    /// The seed of the hashes. It is secret, so that no client can search for tags with equal hashes.
+    /// The seed of the hashes and of the records' checksums. It is secret, so no client can construct tags with
+    /// equal hashes.
     pub hash_seed: u64,
 }
 
@@ -53,7 +55,7 @@ pub struct ParsedLog {
     pub header: Header,
     /// The records, oldest first.
     pub records: Vec<Record>,
-    /// The length of header and complete records. The rest is the tail of an interrupted write.
+    /// The length of header and complete records in bytes. The rest is the tail of an interrupted write.
     pub valid_bytes: usize,
 }
 
@@ -71,7 +73,7 @@ pub struct LogError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogErrorReason {
-    /// The file is not a log of purges.
+    /// The file does not begin with a complete header of a log of purges.
     #[error("the file does not start as a log of purges")]
     Magic,
     /// The version is unknown.
@@ -82,7 +84,7 @@ pub enum LogErrorReason {
     Checksum {
         /// The checksum in the file.
         stored: u64,
-        /// The checksum of the bytes.
+        /// The checksum computed from the bytes.
         computed: u64,
     },
     /// The kind of a record is unknown, or its length does not fit the kind.
@@ -90,13 +92,14 @@ pub enum LogErrorReason {
     Kind {
         /// The kind.
         kind: u8,
-        /// The length of the payload.
+        /// The length of the payload in bytes.
         bytes: usize,
     },
-    /// A flag is neither 0 nor 1.
+    /// The soft flag of a record is neither 0 nor 1, or a reserved byte is not 0. The value is that of the flag.
     #[error("a flag is {0}")]
     Flag(u8),
-    /// A sequence number belongs to another log, or is not newer than the one before it.
+    /// A stamp has the epoch of another log, or the stamp of a prefix or pattern is not newer than the one before it.
+    /// In a header: the sequence number, or a reserved byte, is not 0.
     #[error("the sequence number {0:#018x} does not follow")]
     Sequence(u64),
     /// A prefix or pattern is not valid.
@@ -108,7 +111,7 @@ pub enum LogErrorReason {
 }
 
 impl Header {
-    /// Returns the bytes of the header.
+    /// Returns the encoded header.
     pub fn bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
@@ -141,7 +144,7 @@ impl Header {
 }
 
 impl Record {
-    /// Appends the bytes of the record. `header` is the header of its log.
+    /// Appends the encoded record to `bytes`. `header` is the header of its log.
     pub fn write(&self, header: &Header, bytes: &mut Vec<u8>) {
         let start = bytes.len();
         let (kind, soft, stamp, payload): (u8, bool, Stamp, &[u8]) = match self {
@@ -203,7 +206,7 @@ impl Record {
     }
 }
 
-/// Parses a log. An empty file is not a log.
+/// Parses a log. An empty file is an error.
 pub fn parse(bytes: &[u8]) -> Result<ParsedLog, LogError> {
     let header = Header::parse(bytes).map_err(|reason| LogError { offset: 0, reason })?;
     let mut records = Vec::new();
@@ -225,8 +228,9 @@ pub fn parse(bytes: &[u8]) -> Result<ParsedLog, LogError> {
     })
 }
 
-/// Returns the length of the record at the start of `rest`, or `None` if `rest` is a tail without a whole record. A
-/// file system may have written the length of a file before its bytes, so zeros are a tail too.
+/// Returns the length of the record at the start of `rest`, or `None` if `rest` is the tail of an interrupted write:
+/// shorter than the record, or zeros only. A crash leaves zeros if the file system stored the file's new length, but
+/// not its bytes.
 fn record_bytes(rest: &[u8]) -> Option<usize> {
     let length = u16::from_le_bytes([*rest.first()?, *rest.get(1)?]);
     let bytes = RECORD_BYTES_MIN + usize::from(length);
@@ -248,13 +252,13 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The bytes of a header: magic, version, four zeros, start, seed, checksum.
+/// The length of a header in bytes: magic, version, four zeros, start, seed, checksum.
 pub const HEADER_BYTES: usize = 40;
 
-/// The bytes of a record without its payload: header and checksum.
+/// The length of a record in bytes without its payload: header and checksum.
 pub(crate) const RECORD_BYTES_MIN: usize = RECORD_HEADER_BYTES + 8;
 
-/// Length, kind, flag, four zeros, stamp.
+/// The length of a record's header in bytes: length of the payload, kind, flag, four zeros, stamp.
 const RECORD_HEADER_BYTES: usize = 16;
 
 const MAGIC: &[u8] = b"EDGEPURG";
@@ -329,7 +333,7 @@ mod tests {
         );
     }
 
-    /// Method: cut the log at each byte. A cut header is an error, and a cut record leaves the records before it.
+    /// Method: cut the log at each byte. A cut header is an error. A cut record leaves the records before it.
     #[test]
     fn an_incomplete_last_record_is_cut_off_and_the_records_before_it_stay() {
         let (bytes, records) = log();
@@ -348,7 +352,8 @@ mod tests {
     }
 
     proptest! {
-        /// A changed byte is never ignored, except that a longer length makes the last record incomplete.
+        /// A changed byte is an error, unless it makes the length of its record exceed the rest of the log. Then this
+        /// record and all later ones count as the tail.
         #[test]
         fn a_changed_byte_is_an_error_with_the_offset_of_its_record(at in 0_usize..200, xor in 1_u8..) {
             let (mut bytes, records) = log();

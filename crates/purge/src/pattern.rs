@@ -1,8 +1,9 @@
-//! Patterns for URLs: `*` stands for any bytes, also none, and each other byte for itself.
+//! Patterns for URLs: `*` matches zero or more bytes, and each other byte matches itself.
 
 use std::fmt;
 
-/// A pattern, which matches whole texts. Matching takes at most the product of both lengths, and no recursion.
+/// A pattern, which matches whole texts. The time of a match is at most proportional to the product of both lengths,
+/// and there is no recursion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Box<str>);
 
@@ -20,8 +21,9 @@ impl Pattern {
     /// Returns true if the pattern matches the whole text.
     pub fn matches(&self, text: &[u8]) -> bool {
         let pattern = self.0.as_bytes();
+        // The positions in the pattern and in the text.
         let (mut at, mut in_text) = (0, 0);
-        // The position after the last `*`, and the position in the text where the bytes for this `*` end.
+        // The position in the pattern after the last `*`, and the end of the bytes of the text that this `*` matches.
         let mut star: Option<(usize, usize)> = None;
         while in_text < text.len() {
             match pattern.get(at) {
@@ -34,8 +36,8 @@ impl Pattern {
                     in_text += 1;
                 }
                 _ => {
-                    // The last `*` takes one byte more. An earlier `*` need not change: the parts before the last
-                    // `*` have matched at their first position, which leaves the most text to the rest.
+                    // The last `*` takes one more byte. An earlier `*` need not take more: the parts before the last
+                    // `*` matched at their first possible positions, which leaves the most text for the rest.
                     let Some((after_star, end)) = star else {
                         return false;
                     };

@@ -8,15 +8,15 @@ use crate::table::Purge;
 /// A checked request to purge objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// The objects to purge, at least one scope.
+    /// The scopes to purge, at least one.
     pub scopes: Vec<Scope>,
     /// True if the objects become stale; false if they must not be used again.
     pub soft: bool,
-    /// True if the objects are only counted.
+    /// True if the objects are counted and not purged.
     pub dry_run: bool,
 }
 
-/// The reason why a body is not a request.
+/// The reason why a body is not a purge request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -46,7 +46,7 @@ struct Body {
 type ParseScope = fn(&str) -> Result<Scope, ScopeError>;
 
 impl PurgeRequest {
-    /// Parses a body, for example `{"tags": ["product-17"], "soft": true}`.
+    /// Parses a JSON body, for example `{"tags": ["product-17"], "soft": true}`.
     pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
         let body: Body = serde_json::from_slice(body)?;
         let lists: [(&[String], ParseScope); 5] = [
@@ -79,7 +79,7 @@ impl PurgeRequest {
     }
 }
 
-/// The most scopes of a request.
+/// The maximum number of scopes of a request.
 pub const SCOPES_MAX: usize = 1000;
 
 #[cfg(test)]

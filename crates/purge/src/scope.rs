@@ -15,9 +15,10 @@ pub enum Scope {
     Host(Box<str>),
     /// The objects that have a tag.
     Tag(Box<str>),
-    /// The objects whose URL starts with this text. A text without `://` is compared with the URL after its scheme.
+    /// The objects whose URL starts with this text. A text without `://` is compared with the URL without its
+    /// `scheme://`.
     Prefix(Box<str>),
-    /// The objects whose URL the pattern matches, in the same way as a prefix.
+    /// The objects whose URL matches the pattern. A pattern without `://` is compared as such a prefix is.
     Pattern(Pattern),
 }
 
@@ -30,7 +31,7 @@ pub enum ScopeError {
     Length {
         /// The kind of the scope.
         kind: &'static str,
-        /// The length of the text.
+        /// The length of the text in bytes.
         bytes: usize,
     },
     /// The text contains white space or a control character.
@@ -58,7 +59,7 @@ pub enum ScopeError {
 }
 
 impl Scope {
-    /// Returns the scope of one URL, whose scheme and host become lower case.
+    /// Returns the scope of one URL. Converts its scheme and host to lower case.
     pub fn url(text: &str) -> Result<Self, ScopeError> {
         check("URL", text)?;
         match text.split_once("://") {
@@ -84,7 +85,7 @@ impl Scope {
         Ok(Self::Host(text.to_ascii_lowercase().into()))
     }
 
-    /// Returns the scope of one tag. A member of `Cache-Tag` or `Cache-Groups` may contain spaces.
+    /// Returns the scope of one tag. It may contain spaces, as members of `Cache-Tag` and `Cache-Groups` may.
     pub fn tag(text: &str) -> Result<Self, ScopeError> {
         check_length("tag", text)?;
         if text.trim() != text || text.contains(|c: char| c.is_control()) {
@@ -108,7 +109,7 @@ impl Scope {
         Ok(Self::Pattern(Pattern::new(&lower_host(text))))
     }
 
-    /// Returns the name of the kind, as metrics and logs have it.
+    /// Returns the name of the kind for metrics and logs.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Url(_) => "url",
@@ -130,7 +131,8 @@ impl Scope {
         }
     }
 
-    /// Returns the hash by which a table finds the scope, or `None` for a scope that a table has to compare.
+    /// Returns the hash by which a table finds the scope. Returns `None` for a prefix or pattern, which a table
+    /// compares with each URL.
     pub(crate) fn hash(&self, seed: u64) -> Option<u64> {
         match self {
             Self::Url(url) => Some(hash_url(url.as_bytes(), seed)),
@@ -152,14 +154,15 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Returns the authority of a URL in the form of a cache key.
+/// Returns the authority of a URL that has the form of a cache key, or `None` if the URL has no scheme.
 pub fn authority_of(url: &[u8]) -> Option<&[u8]> {
     let rest = &url[scheme_bytes(url)?..];
     let end = rest.iter().position(|byte| *byte == b'/');
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
-/// Returns the part of a URL that is compared with a prefix or pattern: without the scheme if `own` has no scheme.
+/// Returns the part of a URL that is compared with the prefix or pattern `own`: the URL, without its scheme if `own`
+/// has no scheme.
 fn comparable<'u>(own: &str, url: &'u [u8]) -> &'u [u8] {
     match scheme_bytes(url) {
         Some(bytes) if !own.contains("://") => &url[bytes..],
@@ -167,7 +170,7 @@ fn comparable<'u>(own: &str, url: &'u [u8]) -> &'u [u8] {
     }
 }
 
-/// Returns the length of `scheme://`.
+/// Returns the length of `scheme://` at the start of a URL in bytes.
 fn scheme_bytes(url: &[u8]) -> Option<usize> {
     Some(url.windows(3).position(|three| three == b"://")? + 3)
 }
@@ -208,7 +211,8 @@ fn check_host(kind: &'static str, text: &str) -> Result<(), ScopeError> {
     }
 }
 
-/// Each kind has another seed, so a tag and a host with the same text have different hashes.
+/// Returns the hash of a URL. Each kind of scope has its own seed, so a tag and a host with equal texts have different
+/// hashes.
 pub(crate) fn hash_url(url: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(url, seed)
 }
@@ -221,5 +225,5 @@ pub(crate) fn hash_tag(tag: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(tag, seed.wrapping_add(2))
 }
 
-/// The maximum length of a scope's text: a URL of 8000 octets (RFC 9110 §4.1) fits.
+/// The maximum length of a scope's text in bytes: a URL of 8000 octets (RFC 9110 §4.1) fits.
 pub const TEXT_BYTES_MAX: usize = 8192;

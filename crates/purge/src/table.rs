@@ -1,12 +1,12 @@
-//! The table of purges, which answers if an object is purged.
+//! The table of purges, which decides whether an object is purged.
 //!
-//! | purge | where | cost for an object |
+//! | purge | stored in | cost of checking an object |
 //! |---|---|---|
-//! | URL, host, tag | two generations of hash tables: hash to newest sequence numbers | two lookups per text |
-//! | prefix, pattern | a list, newest last | one comparison per newer purge |
+//! | URL, host, tag | two hash tables: hash to newest stamps | two lookups for the URL, the host and each tag |
+//! | prefix, pattern | a list, newest last | one comparison for each purge newer than the object |
 //!
-//! Both are bounded. If a bound is reached, the oldest purges are dropped, and all objects that are older than the
-//! newest dropped purge count as purged: the *floor*. A purge is therefore never lost, and the price is a miss.
+//! Both are bounded. If a bound is exceeded, the oldest purges are dropped. The stamp of the newest dropped purge is
+//! the *floor*: all objects with an older stamp count as purged. A purge is therefore never lost; the price is a miss.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,15 @@ use hashbrown::hash_map::Entry;
 use crate::log::Record;
 use crate::scope::{Scope, authority_of, hash_host, hash_tag, hash_url};
 
-/// The newest sequence number when an object was fetched, and the epoch of the log that has the number.
+/// A sequence number of a purge, with the epoch of the log that assigned it. The stamp of an object is the newest one
+/// when the object's request was sent to the origin.
 ///
-/// The upper 24 bits are the epoch: a random number that a log gets when it is created. Stamps of one epoch compare as
-/// their sequence numbers do. [`Stamp::NONE`] is older than all purges of any log.
+/// The upper 24 bits are the epoch: a random number that a log gets when it is created. Stamps of one epoch are
+/// ordered by their sequence numbers. [`Stamp::NONE`] is older than all purges of any log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub u64);
 
-/// A purge that was requested.
+/// A requested purge of one scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purge {
     /// The objects that the purge covers.
@@ -32,23 +33,23 @@ pub struct Purge {
     pub soft: bool,
 }
 
-/// The effect of the purges since an object's stamp on the object.
+/// The effect on an object of the purges that are newer than its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// No purge covers the object.
     Current,
     /// A soft purge covers the object: it may be used while it is revalidated.
     Soft,
-    /// The object must not be used.
+    /// A hard purge covers the object, or purges that could cover it are unknown: it must not be used.
     Hard,
 }
 
 /// The bounds of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most URLs, hosts and tags. Each takes at most 56 bytes.
+    /// The maximum number of URLs, hosts and tags. Each takes at most 56 bytes.
     pub entries_max: usize,
-    /// The most prefixes and patterns.
+    /// The maximum number of prefixes and patterns.
     pub patterns_max: usize,
 }
 
@@ -59,17 +60,17 @@ pub struct TableSize {
     pub entries: usize,
     /// The number of prefixes and patterns.
     pub patterns: usize,
-    /// How often a bound was reached, so that the floor was raised.
+    /// How often purges were dropped because of a bound, which raises the floor.
     pub floor_raises: u64,
 }
 
-/// The purges that objects may be older than.
+/// The purges with which lookups compare the stamps of objects.
 #[derive(Clone, Debug)]
 pub struct PurgeTable {
     limits: Limits,
     hash_seed: u64,
     latest: Stamp,
-    /// Objects with an older stamp count as purged.
+    /// The stamp of the newest dropped purge. Objects with an older stamp count as purged.
     floor: Stamp,
     young: Generation,
     old: Generation,
@@ -77,13 +78,16 @@ pub struct PurgeTable {
     floor_raises: u64,
 }
 
+/// Purges of URLs, hosts and tags, by the hash of the text. New purges go to the young generation. When it is full, it
+/// becomes the old generation, and the purges of the old one are dropped.
 #[derive(Clone, Debug, Default)]
 struct Generation {
     purges: HashMap<u64, Newest>,
+    /// The newest stamp in `purges`.
     newest: Stamp,
 }
 
-/// The newest purges of one URL, host or tag.
+/// The stamps of the newest hard and soft purge of one URL, host or tag.
 #[derive(Clone, Copy, Debug, Default)]
 struct Newest {
     hard: Stamp,
@@ -91,10 +95,11 @@ struct Newest {
 }
 
 impl Stamp {
-    /// The stamp of an object that was stored before the edge had a log.
+    /// The stamp of an object that was stored on disk while the edge had no log of purges.
     pub const NONE: Self = Self(0);
 
-    /// Returns the stamp before the first purge of an epoch. Only 24 bits of `epoch` are used, and 0 becomes 1.
+    /// Returns the stamp before the first purge of an epoch. Only the low 24 bits of `epoch` are used, and 0
+    /// becomes 1.
     pub fn start_of(epoch: u64) -> Self {
         Self((epoch % (1 << EPOCH_BITS)).max(1) << SEQUENCE_BITS)
     }
@@ -134,8 +139,8 @@ impl PurgeTable {
         self.latest
     }
 
-    /// Returns the record of the next purge, for the log. The table changes when the record is applied.
-    /// `earlier` is the number of purges whose records are not applied yet.
+    /// Returns the record of a new purge, for the log. Does not change the table; [`apply`](Self::apply) does.
+    /// `earlier` is the number of earlier purges whose records are not applied yet.
     pub fn record(&self, purge: &Purge, earlier: u64) -> Record {
         let stamp = Stamp(self.latest.0 + earlier).next();
         match purge.scope.hash(self.hash_seed) {
@@ -151,7 +156,7 @@ impl PurgeTable {
         }
     }
 
-    /// Applies a record: a new purge, or a record of the log.
+    /// Applies a record of a new purge, or of a log that is being restored.
     pub fn apply(&mut self, record: Record) {
         match record {
             Record::Hashed { stamp, soft, hash } => {
@@ -160,7 +165,7 @@ impl PurgeTable {
             }
             Record::Compared { stamp, purge } => {
                 self.latest = self.latest.max(stamp);
-                // A repeated purge replaces its earlier form.
+                // A repeated purge replaces the earlier one.
                 self.patterns.retain(|(_, known)| *known != purge);
                 self.patterns.push_back((stamp, purge));
                 if self.patterns.len() > self.limits.patterns_max
@@ -177,7 +182,7 @@ impl PurgeTable {
     }
 
     fn insert(&mut self, stamp: Stamp, soft: bool, hash: u64) {
-        // Half of the entries are in each generation. The old generation is dropped as a whole, in constant time.
+        // Each generation has at most half of the entries. The old one is dropped as a whole, in constant time.
         let half = (self.limits.entries_max / 2).max(1);
         if self.young.purges.len() >= half && !self.young.purges.contains_key(&hash) {
             let dropped = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
@@ -186,7 +191,7 @@ impl PurgeTable {
             }
         }
         if self.young.purges.is_empty() {
-            // A table that grows would move all its entries while a purge waits.
+            // Without this, the table would later grow and move all its entries while a purge waits.
             self.young.purges.reserve(half);
         }
         let newest = match self.young.purges.entry(hash) {
@@ -216,7 +221,7 @@ impl PurgeTable {
             verdict: Verdict::Current,
         };
         if !is_known_epoch || since < self.floor {
-            // The purges since the object was stored are unknown.
+            // The table does not have all purges since the object's stamp.
             check.verdict = Verdict::Hard;
             return check;
         }
@@ -256,7 +261,7 @@ impl PurgeTable {
         }
     }
 
-    /// Returns records that restore this table, for a new log.
+    /// Returns the records of a new log that restores this table.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let hashed = [&self.old, &self.young].into_iter().flat_map(|generation| {
             generation.purges.iter().flat_map(|(&hash, newest)| {
@@ -277,7 +282,8 @@ impl PurgeTable {
         [state].into_iter().chain(hashed).chain(compared)
     }
 
-    /// Returns an upper bound of the bytes of a log with [`records`](Self::records).
+    /// Returns an upper bound of the bytes of [`records`](Self::records) in a log, without its header. The bound holds
+    /// while at most half of the URLs, hosts and tags have both a hard and a soft purge.
     pub fn records_bytes_max(&self) -> u64 {
         let size = self.size();
         let patterns: usize = self
@@ -289,7 +295,7 @@ impl PurgeTable {
     }
 }
 
-/// The check of one object.
+/// The check of one object, which begins with its URL and continues with its tags.
 #[derive(Debug)]
 pub struct Check<'t> {
     table: &'t PurgeTable,
@@ -298,23 +304,24 @@ pub struct Check<'t> {
 }
 
 impl Check<'_> {
-    /// Checks a tag of the object.
+    /// Checks one tag of the object.
     pub fn tag(&mut self, tag: &[u8]) {
         if self.verdict < Verdict::Hard && self.has_hashed() {
             self.hash(hash_tag(tag, self.table.hash_seed));
         }
     }
 
-    /// Returns the verdict on the object with its URL and the tags that were checked.
+    /// Returns the verdict from the object's URL and the tags that were checked.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Returns true if a URL, host or tag was purged since the object's stamp.
+    /// Returns true if any URL, host or tag was purged since the object's stamp. Otherwise no hash need be computed.
     fn has_hashed(&self) -> bool {
         self.table.young.newest > self.since || self.table.old.newest > self.since
     }
 
+    /// Adds the purges with a hash to the verdict.
     fn hash(&mut self, hash: u64) {
         for generation in [&self.table.young, &self.table.old] {
             if let Some(newest) = generation.purges.get(&hash) {
@@ -328,10 +335,10 @@ impl Check<'_> {
     }
 }
 
-/// The bits of an epoch: two logs have the same epoch with a probability of 6e-8.
+/// The number of bits of an epoch: two logs have the same epoch with a probability of 6e-8.
 const EPOCH_BITS: u32 = 24;
 
-/// The bits of a sequence number: at a thousand purges per second they suffice for 34 years.
+/// The number of bits of a sequence number: they suffice for 34 years at a thousand purges per second.
 const SEQUENCE_BITS: u32 = 64 - EPOCH_BITS;
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-/// Calls `visit` with each tag of a header field. Other fields have no tags.
+/// Calls `visit` with each tag of a header field. Fields other than the four have no tags.
 ///
-/// Members are separated by white space or commas, as the CDNs and the Varnish module define them. `Cache-Groups` is
-/// a list of strings (RFC 9875 §2), and is ignored as a whole if it is malformed (RFC 9651 §4.2).
+/// Spaces, tabs or commas separate the tags of `Surrogate-Key` and `xkey`; commas separate those of `Cache-Tag`.
+/// `Cache-Groups` is a list of strings (RFC 9875 §2). A malformed list is ignored as a whole (RFC 9651 §4.2).
 pub fn visit_tags(name: &[u8], value: &[u8], mut visit: impl FnMut(&[u8])) {
     if is_name(name, "surrogate-key") || is_name(name, "xkey") {
         let separated = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
@@ -20,7 +20,7 @@ pub fn visit_tags(name: &[u8], value: &[u8], mut visit: impl FnMut(&[u8])) {
     }
 }
 
-/// Calls `visit` with each tag of a head. Each line is `name: value\r\n`, and lines without a colon are skipped.
+/// Calls `visit` with each tag of a head. Its lines are `name: value\r\n`; lines without a colon are skipped.
 pub fn visit_head_tags(head: &[u8], mut visit: impl FnMut(&[u8])) {
     for line in head.split(|byte| *byte == b'\n') {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
@@ -45,7 +45,7 @@ fn groups(value: &[u8]) -> Option<Vec<Cow<'_, [u8]>>> {
         if rest.is_empty() {
             break;
         }
-        // A comma separates members, so a list does not end with one.
+        // A comma separates members, so a list must not end with one.
         rest = rest.strip_prefix(b",")?.trim_ascii_start();
         if rest.is_empty() {
             return None;
@@ -54,7 +54,7 @@ fn groups(value: &[u8]) -> Option<Vec<Cow<'_, [u8]>>> {
     Some(groups)
 }
 
-/// Returns the string at the start of `bytes` and the bytes after it (RFC 9651 §4.2.5).
+/// Returns the unescaped string at the start of `bytes` and the bytes after it (RFC 9651 §4.2.5).
 fn string(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let body = bytes.strip_prefix(b"\"")?;
     let mut unescaped = Vec::new();
@@ -84,7 +84,7 @@ fn string(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     Some((group, &body[at + 1..]))
 }
 
-/// Skips `;name=value` parameters. Strings among the values may contain commas.
+/// Skips parameters such as `;name=value`. A value that is a string may contain commas and semicolons.
 fn skip_parameters(mut bytes: &[u8]) -> Option<&[u8]> {
     while let Some(rest) = bytes.strip_prefix(b";") {
         let end = rest

@@ -1,8 +1,8 @@
-//! The purges of a cache: a table that lookups ask, and a log that makes each purge durable.
+//! The purges of a cache: a table that lookups query, and a log that makes each purge durable.
 //!
 //! A thread owns the log. It appends all waiting purges, syncs the file once, and then applies the purges to the
-//! table and publishes the newest stamp. A purge is acknowledged after that: it then applies to all later lookups,
-//! also after a crash. `edgeward_purge` decides which objects a purge covers.
+//! table and publishes the newest stamp. Then the purge is acknowledged: it applies to all later lookups, also
+//! after a crash. `edgeward_purge` decides which objects a purge covers.
 
 mod log_file;
 #[cfg(test)]
@@ -20,11 +20,11 @@ use edgeward_purge::{Limits, Purge, PurgeTable, Stamp, TableSize, Verdict, visit
 
 use log_file::LogFile;
 
-/// The purges of one cache. Dropping this value ends the thread.
+/// The purges of one cache. Dropping this value ends the thread that owns the log.
 #[derive(Debug)]
 pub struct Purges {
     shared: Arc<Shared>,
-    /// `None` if the cache keeps objects across restarts, but has no file for the log.
+    /// `None` for [`PurgeLog::Missing`].
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -36,7 +36,7 @@ pub struct PurgeSettings {
     pub log: PurgeLog,
     /// The bounds of the table.
     pub limits: Limits,
-    /// Two random numbers for a new log: its epoch, and the seed of the hashes in it.
+    /// Two random numbers for a new log or a table without a log: the epoch, and the seed of the hashes.
     pub random: [u64; 2],
 }
 
@@ -45,7 +45,7 @@ pub struct PurgeSettings {
 pub enum PurgeLog {
     /// No log: no object survives a restart.
     None,
-    /// A file.
+    /// The log is in this file.
     File(PathBuf),
     /// Objects survive a restart, but no file is configured. Purges that need the log are refused.
     Missing,
@@ -85,7 +85,7 @@ pub enum PurgeError {
     /// The cache has no file for the log.
     #[error("this disk cache has no log of purges; set purge.log to a file on a file system")]
     NoLog,
-    /// Too many purges wait for the log.
+    /// Too many purges wait for the log, or its thread has ended.
     #[error("too many purges wait for the log; try again")]
     Busy,
     /// The log cannot be written. The purge applies until the next restart.
@@ -93,8 +93,10 @@ pub enum PurgeError {
     NotDurable(#[source] Arc<io::Error>),
 }
 
+/// The function that gets the result of a request: the newest stamp after its purges, or the reason of a failure.
 type Done = Box<dyn FnOnce(Result<Stamp, PurgeError>) + Send>;
 
+/// The purges of one request.
 struct Job {
     purges: Vec<Purge>,
     done: Done,
@@ -102,9 +104,10 @@ struct Job {
 
 #[derive(Debug)]
 struct Shared {
-    /// The stamp of the newest applied purge, so that a lookup reads the table only after a purge.
+    /// The stamp of the newest applied purge. A lookup reads the table only if its object's stamp differs.
     latest: AtomicU64,
     table: RwLock<PurgeTable>,
+    /// The number of requests that [`Purges::failures`] returns.
     failures: AtomicU64,
 }
 
@@ -124,7 +127,7 @@ impl Purges {
             }
             PurgeLog::None => None,
             PurgeLog::Missing => {
-                // No purge ever gets a stamp, so objects of all processes have the same one.
+                // No purge gets a stamp, so the objects of earlier and later processes have the same stamp.
                 header.start = Stamp::NONE;
                 None
             }
@@ -163,8 +166,8 @@ impl Purges {
         Stamp(self.shared.latest.load(Ordering::Acquire))
     }
 
-    /// Returns the verdict on an object, and the newest purge that it considers. `head` has the lines of the object's
-    /// header fields, among them the tags. `since` is the object's stamp.
+    /// Returns the verdict on an object, and the stamp of the newest purge that the verdict considers. `head` has the
+    /// lines of the object's header fields, which contain its tags. `since` is the object's stamp.
     pub fn verdict(&self, url: &[u8], head: &[u8], since: Stamp) -> (Verdict, Stamp) {
         let table = self.shared.table();
         let mut check = table.check(url, since);
@@ -172,7 +175,8 @@ impl Purges {
         (check.verdict(), table.latest())
     }
 
-    /// Accepts purges. Calls `done` when they are durable and apply to all later lookups.
+    /// Accepts purges. Calls `done` when they are durable and apply to all later lookups, or with the error. The
+    /// thread of the log calls it, or the caller's thread if the purges are refused.
     pub fn purge(
         &self,
         purges: Vec<Purge>,
@@ -194,7 +198,7 @@ impl Purges {
         self.shared.table().size()
     }
 
-    /// Returns the number of requests that were not accepted, or that were not durable.
+    /// Returns the number of requests whose purges were refused because the queue was full, or are not durable.
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Ordering::Relaxed)
     }
@@ -260,7 +264,7 @@ impl Writer {
             .as_mut()
             .map_or(Ok(()), |file| file.append(&bytes));
         let stamp = self.shared.apply(records);
-        // After a failed write, the end of the file is unknown. The whole table then becomes a new file.
+        // After a failed write, the end of the file is unknown. The whole table is then written to a new file.
         let written = written.or_else(|_| self.rewrite()).map_err(Arc::new);
         if written.is_err() {
             self.shared
@@ -275,16 +279,17 @@ impl Writer {
         }
     }
 
-    /// Rewrites a log that is much longer than its table. The length of a log therefore stays bounded.
+    /// Rewrites a log that is much longer than its table, so that the length of the log stays bounded.
     fn compact(&mut self) {
         let Some(file) = &self.file else { return };
         let needed = self.shared.table().records_bytes_max();
         if file.bytes() > COMPACTION_BYTES_MIN + 2 * needed {
-            // After an error the old file is complete, and the next purge tries again.
+            // After an error the old file is still complete. The next purge tries the rewrite again.
             _ = self.rewrite();
         }
     }
 
+    /// Replaces the log by a new one with the records of the table.
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else {
             return Ok(());
@@ -331,8 +336,8 @@ fn open_file(path: &Path, new: &Header) -> Result<OpenedLog, OpenError> {
     })
 }
 
-/// The most requests that wait for the log. One sync makes all of them durable.
+/// The maximum number of requests that wait for the log. One sync makes all of them durable.
 const JOBS_MAX: usize = 1024;
 
-/// A log below this length is not rewritten: about 30 000 purges.
+/// A log of at most this length in bytes is not rewritten. It has about 30 000 purges of tags.
 const COMPACTION_BYTES_MIN: u64 = 1 << 20;

@@ -27,18 +27,21 @@ fn tag(text: &str) -> Scope {
     Scope::tag(text).expect("a tag")
 }
 
-/// A stored object, and the literal verdict on it.
+/// A stored object.
 #[derive(Clone, Debug)]
 struct Object {
     url: String,
     tags: Vec<String>,
     stamp: Stamp,
+    /// The expected verdict: each purge is applied to each object literally.
     oracle: Verdict,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
+    /// An object with this URL and these tags is stored.
     Store(String, Vec<String>),
+    /// The scope is purged; true for a soft purge.
     Purge(Scope, bool),
     /// The edge stops and starts again from its log.
     Restart,
@@ -84,7 +87,7 @@ fn restored(limits: Limits, bytes: &[u8]) -> PurgeTable {
 }
 
 /// Runs steps on a table, and on a list of objects to which each purge is applied literally. If `exact` is false, the
-/// table may also purge objects that the oracle keeps, because it has reached a bound.
+/// table may reach a bound, and then also purges objects that the oracle keeps.
 fn run(limits: Limits, steps: Vec<Step>, exact: bool) -> Result<(), TestCaseError> {
     let header = Header {
         start: Stamp::start_of(5),
@@ -150,7 +153,7 @@ proptest! {
         run(LIMITS, steps, true)?;
     }
 
-    /// Method: the same with bounds that a few purges reach.
+    /// Method: the steps of the test above, with bounds that a few purges exceed.
     #[test]
     fn a_full_table_loses_no_purge(
         steps in prop::collection::vec(step(), 0..60),

@@ -1,4 +1,4 @@
-//! A file whose appended bytes are durable when a call returns.
+//! A file whose changes are durable when the call that makes them returns.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 pub(super) struct LogFile {
     file: File,
     path: PathBuf,
+    /// The length of the durable content. The next bytes are appended here.
     bytes: u64,
 }
 
 impl LogFile {
-    /// Opens a file and returns its bytes. Returns `None` if the file does not exist.
+    /// Opens a file and returns it with its content. Returns `None` if the file does not exist.
     pub(super) fn open(path: &Path) -> io::Result<Option<(Self, Vec<u8>)>> {
         let content = match fs::read(path) {
             Ok(content) => content,
@@ -29,7 +30,7 @@ impl LogFile {
         Ok(Some((log, content)))
     }
 
-    /// Creates a file with these bytes. After a crash the file is complete, or the old file is unchanged.
+    /// Creates or replaces a file with these bytes. After a crash, the new file is complete or the old one unchanged.
     pub(super) fn create(path: &Path, bytes: &[u8]) -> io::Result<Self> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".new");
@@ -59,7 +60,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Appends bytes durably. After an error, the caller replaces the content.
+    /// Appends bytes and syncs them. After an error, the caller must replace the content.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, self.bytes)?;
         self.file.sync_data()?;
@@ -67,7 +68,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Cuts off the bytes from an offset on.
+    /// Shortens the file to `bytes`. Does nothing if the file is not longer.
     pub(super) fn cut(&mut self, bytes: u64) -> io::Result<()> {
         if bytes < self.bytes {
             self.file.set_len(bytes)?;
@@ -77,7 +78,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Returns the length.
+    /// Returns the length in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

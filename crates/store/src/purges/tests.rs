@@ -40,7 +40,7 @@ fn verdict(purges: &Purges, since: Stamp) -> Verdict {
     purges.verdict(URL, HEAD, since).0
 }
 
-/// Method: the file is copied when the purge is acknowledged, as a crash at that moment would leave it.
+/// Method: the file is copied when the purge is acknowledged. The copy is the file that a crash would leave.
 #[test]
 fn an_acknowledged_purge_applies_after_a_crash() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -97,7 +97,7 @@ fn a_corrupt_log_is_an_error_with_its_offset_and_is_not_changed() {
     assert_eq!(std::fs::read(&path).expect("read"), bytes);
 }
 
-/// Method: the same tag again and again, until the log exceeds the least length for a rewrite.
+/// Method: one tag is purged repeatedly, until the log exceeds the minimum length for a rewrite.
 #[test]
 fn a_log_that_is_much_longer_than_its_table_is_rewritten() {
     let directory = tempfile::tempdir().expect("a directory");

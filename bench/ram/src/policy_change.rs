@@ -1,4 +1,4 @@
-//! The pauses of hits and misses while the policy of a cache with a million objects changes.
+//! Measures the pauses of hits and stores while the policy of a cache with a million objects changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -36,7 +36,7 @@ pub fn measure() {
     }
 }
 
-/// Runs `work`, and returns the longest hit and the longest store meanwhile, in milliseconds.
+/// Runs `work` beside hits and stores. Returns the longest duration of a hit and of a store, in milliseconds.
 fn during(cache: &HotCache<u64>, work: impl FnOnce()) -> [f64; 2] {
     let ended = AtomicBool::new(false);
     let longest = |request: &dyn Fn(u64)| {

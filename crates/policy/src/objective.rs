@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The benefit of a hit, whose sum a policy maximises.
+/// Defines the benefit of a hit. A policy maximises the sum of the benefits.
 ///
 /// [`PolicySpec::weighs_benefits`](crate::PolicySpec::weighs_benefits) returns true for the policies that follow an
 /// objective. All other policies ignore it.
@@ -12,10 +12,9 @@ pub enum Objective {
     /// Each hit counts the same: the policy maximises the object hit ratio.
     #[default]
     Requests,
-    /// A hit counts with the size of the object: the policy maximises the byte hit ratio.
+    /// A hit counts as many units as the object has bytes: the policy maximises the byte hit ratio.
     Bytes,
-    /// A hit counts with the time that the last fetch of the object took: the policy maximises the time that hits
-    /// save.
+    /// A hit counts as the time that the last fetch of the object took. The policy maximises the time that hits save.
     OriginCost,
 }
 
@@ -71,15 +70,15 @@ impl fmt::Display for ParseObjectiveError {
 
 impl std::error::Error for ParseObjectiveError {}
 
-/// The benefit of one hit on an object, from 10⁻⁶ to 10¹⁵. Only ratios of benefits matter, so its unit is free.
+/// The benefit of one hit on an object, from 10⁻⁶ to 10¹⁵. Only ratios of benefits matter, so the unit is arbitrary.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Benefit(f32);
 
 impl Benefit {
-    /// The benefit of every hit if requests are counted.
+    /// The benefit of every hit for [`Objective::Requests`].
     pub const ONE: Self = Self(1.0);
 
-    /// Returns a benefit with this value, which is rounded and brought into the range. NaN counts as the minimum.
+    /// Returns a benefit with this value, rounded and clamped to the range. NaN gives the minimum.
     pub fn new(value: f64) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
@@ -104,7 +103,7 @@ impl Benefit {
     }
 }
 
-/// A benefit rounded to a power of two, in one byte: its logarithm. The default is [`Benefit::ONE`].
+/// A benefit rounded to a power of two. One byte stores the exponent. The default is [`Benefit::ONE`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundedBenefit(i8);
 
@@ -114,10 +113,10 @@ impl RoundedBenefit {
     }
 }
 
-/// A microsecond.
+/// The minimum of a benefit: one microsecond for the objective `origin-cost`.
 const BENEFIT_MIN: f64 = 1e-6;
 
-/// More than the bytes of any object.
+/// The maximum of a benefit. No object has as many bytes.
 const BENEFIT_MAX: f64 = 1e15;
 
 #[cfg(test)]

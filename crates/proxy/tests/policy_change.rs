@@ -101,7 +101,7 @@ fn a_policy_that_cannot_serve_is_refused_with_the_names_of_the_others() {
     assert!(bed.get("/0").is_hit());
 }
 
-/// A tuned policy that was selected while serving is tuned: its recorders report the requests.
+/// A tuned policy that is selected while the edge serves starts its tuner. The next policy without a tuner stops it.
 #[test]
 fn the_tuner_of_a_selected_policy_starts() {
     let bed = bed_with_objects();

@@ -2,12 +2,11 @@
 
 use crate::objective::RoundedBenefit;
 
-/// A time in offers; an offer is a miss whose object is offered to the tier.
+/// A point in time, counted in half offers. An offer is a miss whose object is offered to the tier.
 ///
-/// It wraps around after 2³¹ offers, so an age above 2³⁰ offers is taken for 0.
+/// An offer has an even time. The hits between this offer and the next have the odd time between both.
 ///
-/// The unit is half an offer: an offer has an even time, and the hits between it and the next offer have the odd time
-/// that follows.
+/// The time wraps around after 2³¹ offers, so an age above 2³⁰ offers is taken for 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Time(pub(super) u32);
 
@@ -32,14 +31,14 @@ pub(super) struct History {
     pub(super) last: Time,
     /// The bin of the gap between the last two requests; 0 after the first request.
     gap_bin: u8,
-    /// The number of requests, at most 255. Requests between two offers count once.
+    /// The number of requests, at most 255. All requests between two offers count as one.
     requests: u8,
     /// The benefit of a hit.
     benefit: RoundedBenefit,
 }
 
 impl History {
-    /// The history of an object that was requested for the first time.
+    /// Returns the history of an object that was requested for the first time.
     pub(super) fn first(now: Time, benefit: RoundedBenefit) -> Self {
         Self {
             last: now,
@@ -64,17 +63,17 @@ impl History {
         Self { benefit, ..self }
     }
 
-    /// The weight of the object's requests in the statistics: the benefit of a hit.
+    /// Returns the weight of the object's requests in the statistics: the benefit of a hit.
     pub(super) fn weight(self) -> f64 {
         self.benefit.value()
     }
 
-    /// Returns true if no request was recorded: the empty entry of a table.
+    /// Returns true if no request was recorded. An empty position of a table has such a history.
     pub(super) fn is_empty(self) -> bool {
         self.requests == 0
     }
 
-    /// The class of the request count and of the last gap, below [`CLASSES`].
+    /// Returns the class of the request count and of the last gap, a number below [`CLASSES`].
     pub(super) fn class(self) -> usize {
         let count_class = match self.requests {
             0 | 1 => 0,
@@ -87,14 +86,14 @@ impl History {
         count_class * BINS + usize::from(self.gap_bin)
     }
 
-    /// The time at which the cell changes, without a further request: when the age passes the end of its bin.
+    /// Returns the time at which the age leaves its bin. The cell then changes even without a further request.
     pub(super) fn cell_changes_at(self, now: Time) -> Time {
         let bin_end = 1 << bin(now.offers_since(self.last));
         Time(self.last.0.wrapping_add(2 * (bin_end + 1)))
     }
 
-    /// The cell of this history at a time, below [`CELLS`]: its class and the bin of its age. The class changes only at
-    /// a request, the cell also with time.
+    /// Returns the cell of this history at a time, a number below [`CELLS`]: its class and the bin of its age. The
+    /// class changes only at a request; the cell also changes with time.
     pub(super) fn cell(self, now: Time) -> usize {
         self.class() * BINS + usize::from(bin(now.offers_since(self.last)))
     }
@@ -106,7 +105,7 @@ fn bin(offers: u32) -> u8 {
     bin.min(BINS as u32 - 1) as u8
 }
 
-/// The width of a bin: the number of different durations, in offers, that it has.
+/// Returns the width of a bin in offers: the number of whole durations that the bin contains.
 pub(super) fn bin_width(bin: usize) -> f64 {
     match bin {
         0 => 1.0,
@@ -114,16 +113,16 @@ pub(super) fn bin_width(bin: usize) -> f64 {
     }
 }
 
-/// Bins of gaps and ages. The last bin has all durations above 2²⁴ offers.
+/// The number of bins of gaps and of ages. The last bin has all durations above 2²⁴ offers.
 pub(super) const BINS: usize = 26;
 
-/// The middle of each class of request counts: 1, 2, 3–4, 5–8, 9–32, 33 and more.
+/// A typical number of requests for each class of request counts. The classes are 1, 2, 3–4, 5–8, 9–32, 33 and more.
 pub(super) const COUNT_CLASSES: [f64; 6] = [1.0, 2.0, 3.5, 6.5, 20.0, 60.0];
 
 /// The number of classes of histories.
 pub(super) const CLASSES: usize = COUNT_CLASSES.len() * BINS;
 
-/// The number of classes times the bins of ages.
+/// The number of cells: each class has a cell for each bin of ages.
 pub(super) const CELLS: usize = CLASSES * BINS;
 
 #[cfg(test)]

@@ -12,16 +12,16 @@ pub(super) struct Shared {
     pub(super) now: AtomicU32,
     /// The time of each resident object's last hit (odd) or of its admission (even).
     pub(super) states: AccessStates<AtomicU32>,
-    /// The objects that were hit since the last offer.
+    /// The indexes of the objects that were hit since the last offer.
     pub(super) pending: Box<[AtomicU32]>,
     /// The number of objects that were hit since the last offer. It may exceed the length of `pending`.
     pub(super) pending_count: AtomicU32,
 }
 
 impl RecordHit for Shared {
-    /// Further hits on the object before the next offer write nothing, so the cache line of a popular object stays in
-    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hit of each further object
-    /// is processed when the object would be evicted.
+    /// Stores the time of the hit. Further hits on the object before the next offer write nothing, so the cache line of
+    /// a popular object stays in the caches of all cores. If more than 1024 objects are hit between two offers, the
+    /// hits of the further objects are not listed. Such a hit is processed when its object would be evicted.
     #[inline]
     fn hit(&self, slot: Slot) {
         let hit_time = self.now.load(Relaxed).wrapping_add(1);

@@ -1,5 +1,5 @@
-//! Learns from the traffic how many hits an object brings per offer of residence. An offer is a miss whose object is
-//! offered to the tier; time is counted in offers.
+//! Learns from the traffic how many hits an object brings for each offer during which it is resident. An offer is a
+//! miss whose object is offered to the tier. Time is counted in offers.
 //!
 //! Objects of one *class* have similar request counts and similar gaps between their last two requests. The age of an
 //! object is the time since its last request; an age bin is a range of ages. A *cell* is a class and an age bin.
@@ -9,11 +9,11 @@
 //! is requested during the next offer. Both sums cover resident objects and ghosts. Without the ghosts, a class whose
 //! objects are always evicted would never be measured again.
 //!
-//! Both sums weigh an object with the benefit of a hit on it, so that a hazard is that of the objects which matter for
-//! the objective of the policy. All weights are 1 for the objective `requests`.
+//! Both sums multiply the contribution of an object by the benefit of a hit on it. A hazard is thus a weighted mean, in
+//! which objects with a high benefit count more. All weights are 1 for the objective `requests`.
 //!
 //! The *density* of a cell is the expected number of hits per offer of residence, if the object stays until its next
-//! request or until a horizon `T`, whichever is first:
+//! request or until a horizon `T`, whichever comes first:
 //!
 //! ```text
 //! density = Σ S·(1 − e^(−h·d)) / Σ S·(1 − e^(−h·d))/h
@@ -64,7 +64,7 @@ impl Learner {
         learner
     }
 
-    /// Records a request of an object that was in this cell.
+    /// Records a request of an object that was in this cell. `weight` is the benefit of a hit on the object.
     pub(super) fn record_hit(&mut self, cell: usize, weight: f64) {
         self.hits[cell] += weight;
         self.new_hits += 1;
@@ -79,8 +79,8 @@ impl Learner {
 
     /// Records an offer. Returns true if the densities have changed.
     ///
-    /// The interval between updates grows with the number of offers, from 64 to 100 000. It ends early after many more
-    /// hits than in the last interval, because the traffic has then changed: for example, a scan has ended. An update
+    /// The interval between updates grows with the number of offers, from 64 to 100 000. It ends early after 1.5 times
+    /// the hits of the last interval, because the traffic has then changed: for example, a scan has ended. An update
     /// takes about 0.2 ms.
     pub(super) fn record_offer(&mut self, size_bytes: u64, capacity_bytes: u64) -> bool {
         self.offers += 1;
@@ -100,12 +100,12 @@ impl Learner {
         true
     }
 
-    /// The density of a cell, in hits per offer of residence. Never zero.
+    /// Returns the density of a cell, in hits per offer of residence. It is never zero.
     pub(super) fn density(&self, cell: usize) -> f32 {
         self.densities[cell]
     }
 
-    /// Bytes of the tables.
+    /// Returns the bytes of the tables.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
         CELLS * (2 * size_of::<f64>() + size_of::<f32>())
     }
@@ -153,7 +153,8 @@ impl Learner {
         sums.any(|&sum| sum > 0.0)
     }
 
-    /// Returns the hazard of each age bin of a class. Cells with few hits keep close to the pooled hazard.
+    /// Returns the hazard of each age bin of a class. The hazard of a cell with few hits stays close to the pooled
+    /// hazard.
     fn hazards(&self, class: usize, pooled: &[f64; BINS]) -> [f64; BINS] {
         std::array::from_fn(|age_bin| {
             let cell = class * BINS + age_bin;
@@ -176,7 +177,7 @@ impl Learner {
         }
     }
 
-    /// Reduces the weight of the past, so that the densities follow the traffic.
+    /// Reduces the weight of past offers and hits, so that the densities follow the traffic.
     fn decay(&mut self) {
         for sum in self.hits.iter_mut().chain(&mut self.exposure) {
             *sum *= DECAY;
@@ -236,11 +237,11 @@ const POOLED_HITS: f64 = 20.0;
 /// 0.1 points.
 const DECAY: f64 = 0.9;
 
-/// The horizon, as a part of the offers that fill the cache once. A half instead of a quarter loses 0.5 points for
-/// videos in a large cache; an eighth gains 0.1 points there.
+/// The horizon, as a multiple of the number of offers whose objects fill the cache once. For videos in a large cache,
+/// 0.5 loses 0.5 points and 0.125 gains 0.1 points.
 const HORIZON_TURNOVERS: f64 = 0.25;
 
-/// The least horizon. Minima of 100 to 1000 offers gave the same hit ratios within 0.6 points; lower ones are better
+/// The least horizon. Minima of 100 to 1000 offers gave the same hit ratios within 0.6 points. Lower minima are better
 /// for small caches.
 const HORIZON_OFFERS_MIN: f64 = 300.0;
 
@@ -249,17 +250,17 @@ const HORIZON_OFFERS_MIN: f64 = 300.0;
 const UPDATE_OFFERS_MIN: u64 = 64;
 const UPDATE_OFFERS_MAX: u64 = 100_000;
 
-/// The least number of hits that ends an interval early. Smaller numbers are often chance.
+/// The least number of hits that ends an interval early. Fewer hits are often due to chance.
 const UPDATE_HITS_MIN: u64 = 24;
 
-/// A walk over age bins ends when so few objects would reach the next bin that they change no density.
+/// The sum over age bins ends at this probability of reaching the next bin. Later bins would not change the density.
 const SURVIVAL_MIN: f64 = 1e-6;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A constant hazard is the density at every age, whatever the horizon.
+    /// If the hazard is constant, it is also the density, at every age and for every horizon.
     #[test]
     fn objects_with_a_constant_hazard_have_it_as_their_density() {
         for hazard in [1e-6, 0.01, 0.9] {

@@ -8,19 +8,19 @@
 //! The *score* of an object is its density, multiplied by the benefit of a hit (1 for the objective `requests`) and
 //! divided by its size. The object with the lowest score is evicted first (`queues`). If the tier is full and the
 //! offered object has the lowest score, it is rejected. The histories of evicted and rejected objects are remembered
-//! (`ghosts`). When such an object is offered again, its density therefore depends on its earlier requests.
+//! (`ghosts`). When such an object is offered again, its density thus depends on its earlier requests.
 //!
-//! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the
-//! same quotient. `density` differs in four points: it has ghosts; its classes include the number of requests; it
-//! measures how long objects stay in each cell while they stay, not only at their end; and it may reject an object.
+//! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the same
+//! quotient. `density` differs in four points: it has ghosts; its classes include the number of requests; it measures
+//! the time in each cell while objects are resident, not only at their eviction; and it may reject an object.
 //!
-//! Several hits on an object between two offers count as one request. No object is evicted between two offers, so the
-//! further hits are certain and do not depend on a decision.
+//! Several hits on an object between two offers count as one request. No decision is made between two offers, so no
+//! decision of the policy could have prevented the further hits.
 //!
 //! Cost: the first hit on an object after an offer stores a time and an entry in a list, and increments the length of
-//! the list. Later hits before the next offer only read. An offer takes O(1): it reads the histories of 16 objects,
-//! checks the age of 128 scores, and makes at most 14 comparisons per changed queue. Memory: 52 bytes per resident
-//! object, about 24 bytes per ghost (at least two ghosts for each resident object), and 0.4 MB of tables.
+//! the list. Later hits before the next offer only read. An offer takes amortised O(1): it reads the histories of 16
+//! objects, checks the age of 128 scores, and makes at most 14 comparisons per changed queue. Memory: 52 bytes per
+//! resident object, about 24 bytes per ghost (at least two ghosts for each resident object), and 0.4 MB of tables.
 
 mod history;
 mod hits;
@@ -60,7 +60,7 @@ pub struct DensityTier {
     free: Vec<Index>,
     ghosts: Ghosts<History>,
     shared: Arc<Shared>,
-    /// The time of the last offer. It increases by two at each offer; the odd time that follows is that of hits.
+    /// The time of the last offer. It increases by two at each offer; hits have the odd time that follows.
     now: Time,
     offers: u32,
     /// The position of the sweep that measures exposure: an entry or, after the last entry, a ghost.
@@ -123,7 +123,7 @@ impl DensityTier {
     }
 
     /// Evicts objects until at most `used_bytes_max` bytes are used, but at most `BATCH_VICTIMS`. If one of them has a
-    /// score of `score_max` or more, evicts none and returns false.
+    /// score of `score_max` or more, evicts no object and returns false.
     ///
     /// A rejected object therefore evicts nothing, unless it needs more than one batch.
     fn evict_batch(
@@ -155,12 +155,12 @@ impl DensityTier {
     }
 
     /// Adds one offer to the exposure of the cells, and refreshes scores. The exposure of a cell is the time that
-    /// objects spent in the cell, in objects × offers. At each offer it grows by the number of objects in the cell.
+    /// objects spent in the cell, in objects × offers. At each offer it grows by the sum of the objects' weights.
     ///
     /// This number is estimated by a sweep over the positions of all entries and ghosts, used or not. Each offer visits
-    /// the next 16, in the first 10,000 offers the next 64. Each visited object adds `positions / visits` to its cell.
-    /// The expected growth of a cell is therefore its number of objects. A sweep reads memory in order, so it is faster
-    /// than random draws.
+    /// the next 16, in the first 10,000 offers the next 64. Each visited object adds `positions / visits` times its
+    /// weight to its cell, so the estimate is right in the mean. A sweep reads memory in order, so it is faster than
+    /// random draws.
     fn learn(&mut self, size_bytes: u64) {
         let entries = self.entries.0.len();
         let positions = entries + self.ghosts.capacity();
@@ -206,7 +206,7 @@ impl DensityTier {
         }
     }
 
-    /// Adds the last hit of an object to its history. Returns true if the object was put into a queue again.
+    /// Adds the last hit of an object to its history. Returns true if the object entered the queue of its new history.
     fn process_hit(&mut self, index: Index) -> bool {
         let last_hit = Time(self.shared.states.at(index).load(Relaxed));
         let entry = &mut self.entries.0[index as usize];
@@ -323,7 +323,7 @@ impl DensityTier {
         }
     }
 
-    /// Computes the score of a queue again and returns it: infinity if the queue is empty.
+    /// Computes the score of a queue again and returns it. The score of an empty queue is infinite.
     fn rescore(&mut self, queue: QueueId) -> f32 {
         let Some(oldest) = self.queues.oldest(queue) else {
             return f32::INFINITY;
@@ -550,14 +550,14 @@ const GHOSTS_PER_RESIDENT: usize = 2;
 /// 0.1 points lower.
 const SWEPT_POSITIONS: usize = 16;
 
-/// The same for the first offers. More positions reduce the random error while the sums are small.
+/// The number of positions for the first offers. More positions reduce the random error while the sums are small.
 const SWEPT_POSITIONS_START: usize = 64;
 const START_OFFERS: u32 = 10_000;
 
-/// The number of queues per offer whose scores are computed again if they are outdated.
+/// The number of queues that an offer checks. It computes the outdated scores among them again.
 const CHECKS: usize = 128;
 
-/// The largest number of victims that are evicted at once while the offered object may still be rejected. It limits the
+/// The maximum number of victims that are evicted at once while the offered object may still be rejected. It limits the
 /// work for a rejected object, as in [`RankedTier`](crate::ranked::RankedTier).
 const BATCH_VICTIMS: usize = 64;
 

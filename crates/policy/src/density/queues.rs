@@ -1,19 +1,20 @@
 //! Finds the resident object with the lowest score (see the parent module).
 //!
-//! The objects of one queue have the same class of histories and similar bytes per benefit (sizes, for the objective
-//! `requests`), and their order is that of their last requests. The density of a class usually falls with age, so only
-//! the oldest object of each queue is a candidate. A tournament tree over the queues has the candidate with the lowest
-//! score at its root. A change of a candidate costs at most one path of the tree: 14 comparisons.
+//! The objects of one queue have the same class of histories and similar bytes per unit of benefit. For the objective
+//! `requests`, these are similar sizes. The objects of a queue are in the order of their last requests. The density of
+//! a class usually falls with age, so only the oldest object of each queue is a candidate. A tournament tree over the
+//! queues has the candidate with the lowest score at its root. A change of a candidate costs at most one path of the
+//! tree: 14 comparisons.
 //!
 //! Compared with an exact search of all residents, the queues lose less than 0.1 points of the object hit ratio.
 //! Compared with 64 random candidates per eviction, they win up to 1.5 points.
 
 use super::history::{CLASSES, Time};
 
-/// One number per resident object: its index in the table of entries.
+/// The index of an object in the table of entries.
 pub(super) type Index = u32;
 
-/// A queue: a class of histories and a class of bytes per benefit.
+/// Identifies a queue by its class of histories and its class of bytes per unit of benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct QueueId(u16);
 
@@ -43,7 +44,7 @@ impl Default for Links {
     }
 }
 
-/// The table of entries, of which the queues use only the links.
+/// The table of entries. The queues use only the links of an entry.
 pub(super) trait LinkTable {
     fn links(&mut self, index: Index) -> &mut Links;
 }
@@ -106,7 +107,7 @@ impl Queues {
         queues
     }
 
-    /// Adds an object as the newest of its queue. `score` is its score, used if the queue was empty.
+    /// Adds an object as the newest of its queue. If the queue was empty, `score` becomes the score of the queue.
     pub(super) fn push(
         &mut self,
         queue: QueueId,
@@ -153,8 +154,8 @@ impl Queues {
         self.rescore(queue, score);
     }
 
-    /// Removes an object from its queue. The caller must then [rescore](Self::rescore) the queue if this returns true:
-    /// the object was the oldest, and another object took its position.
+    /// Removes an object from its queue. Returns true if it was the oldest and another object took its position. The
+    /// caller must then [rescore](Self::rescore) the queue.
     pub(super) fn remove(
         &mut self,
         queue: QueueId,
@@ -230,12 +231,12 @@ impl Queues {
         self.occupied[position]
     }
 
-    /// The number of queues that have objects.
+    /// Returns the number of queues that have objects.
     pub(super) fn occupied(&self) -> usize {
         self.occupied.len()
     }
 
-    /// Bytes of the tables.
+    /// Returns the bytes of the tables.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
         QUEUES * size_of::<Ends>()
             + LEAVES * (size_of::<f32>() + size_of::<u16>())
@@ -286,7 +287,7 @@ fn size_class(size_bytes: u64) -> usize {
         .min(SIZE_CLASSES - 1)
 }
 
-/// The end of a queue.
+/// Marks the end of a queue: no object has this index.
 const NO_INDEX: Index = Index::MAX;
 
 const SIZE_OCTAVE_MIN: usize = 4;

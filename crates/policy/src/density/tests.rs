@@ -21,7 +21,7 @@ fn benefit_of_key(key: u64) -> Benefit {
     Benefit::new((1 + edgeward_types::mix64(key ^ 1) % 16) as f64 / 4.0)
 }
 
-/// A tier with an index from key to slot, which together can answer requests.
+/// A tier and an index from key to slot. Together they answer requests, as a cache does.
 struct Driver {
     tier: DensityTier,
     index: HashMap<u64, Slot>,
@@ -78,8 +78,8 @@ impl Driver {
 
     /// Returns the highest score that a victim may have, found by a search of all objects.
     ///
-    /// It is the lowest score of the objects that are the oldest of their queues. If a queue has several oldest
-    /// objects, their highest score counts, because the search does not know their order in the queue.
+    /// This is the lowest score of the objects that are the oldest of their queues. If several objects of a queue have
+    /// the highest age, the highest of their scores counts, because the search does not know their order.
     fn victim_score_max(&self) -> f32 {
         let tier = &self.tier;
         let mut oldest: HashMap<QueueId, (u32, f32)> = HashMap::new();
@@ -240,7 +240,7 @@ fn hits_beyond_the_list_are_found_at_eviction() {
     assert_eq!(new, [objects - 1]);
 }
 
-/// Objects that are requested again and again replace objects that are requested once, whatever their sizes.
+/// Objects that are requested repeatedly replace objects that are requested once, even if these are smaller.
 ///
 /// Method: 200 objects of 4 KiB are requested in turn, between objects of 1 KiB that are requested once. LRU and GDSF
 /// prefer the objects of 1 KiB, because these are newer and smaller.

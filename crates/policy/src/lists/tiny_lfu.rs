@@ -10,11 +10,11 @@ use super::links::{Index, Lists};
 use crate::Object;
 use crate::sketch::FrequencySketch;
 
-/// The window, the main segments, and the estimates.
+/// The window, the main segments and the sketch.
 #[derive(Debug)]
 pub(super) struct Segments {
     lists: Lists<3>,
-    /// The keys of the residents, by their indexes.
+    /// The key of each resident object, by its index.
     keys: Vec<KeyHash>,
     pub(super) sketch: FrequencySketch,
     pub(super) window_bytes_max: u64,
@@ -96,7 +96,7 @@ impl Segments {
         self.lists.oldest(segment)
     }
 
-    /// The objects of the main segments in the order of their eviction.
+    /// Returns the objects of the main segments in the order in which they would be evicted.
     pub(super) fn main_victims(&self) -> impl Iterator<Item = Index> {
         [PROBATION, PROTECTED].into_iter().flat_map(|segment| {
             std::iter::successors(self.oldest(segment), |&index| self.lists.newer(index))
@@ -122,8 +122,8 @@ impl Segments {
             + self.sketch.bookkeeping_bytes()
     }
 
-    /// Moves the oldest protected objects to probation until the protected segment has at most its share. Returns true
-    /// if it moved any.
+    /// Moves the oldest protected objects to probation until the protected segment is within its share. Returns true if
+    /// any object moved.
     fn demote(&mut self) -> bool {
         let demotes = self.bytes(PROTECTED) > self.protected_bytes_max;
         while self.bytes(PROTECTED) > self.protected_bytes_max {

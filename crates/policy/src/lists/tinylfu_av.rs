@@ -1,7 +1,7 @@
-//! TinyLFU-AV: W-TinyLFU for objects of different sizes. An object enters the main segments only if it is requested at
-//! least as often as all objects together that would be evicted for it: the aggregated victims (AV).
+//! TinyLFU-AV: W-TinyLFU for objects of different sizes. If the main segments are full, an object enters them only if
+//! it was requested at least as often as all objects together that it would evict: its aggregated victims (AV).
 //!
-//! A new object enters a window, which has 1 % of the budget. The oldest objects of a window that is too full are the
+//! A new object enters a window, which has 1 % of the budget. If the window is too full, its oldest objects are the
 //! candidates for the main segments. An object larger than the window is a candidate at once. The main segments evict
 //! the oldest objects of probation, then those of the protected segment, which has at most 80 % of the main bytes.
 //!
@@ -23,7 +23,8 @@ use super::tiny_lfu::{PROBATION, Segments, WINDOW};
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Evicts a candidate, or the objects that it replaces if it is requested at least as often as all of them.
+/// The policy `tinylfu-av`. It evicts a candidate, or its victims if the candidate has at least as many requests as all
+/// of them together.
 #[derive(Debug)]
 pub struct TinyLfuAv {
     segments: Segments,
@@ -129,13 +130,13 @@ impl ListOrder for TinyLfuAv {
 }
 
 impl TinyLfuAv {
-    /// The bytes that must be evicted from the main segments before they have space for an object of this size.
+    /// Returns the bytes that must be evicted from the main segments before they have space for an object of this size.
     fn excess_bytes(&self, size_bytes: u64) -> u64 {
         (self.segments.main_bytes() + size_bytes).saturating_sub(self.segments.main_bytes_max)
     }
 
     /// Returns true if a candidate with this number of requests wins against the objects that would be evicted for it.
-    /// If it loses, the compared objects are protected.
+    /// If the victims have more requests, the compared victims are protected.
     fn wins(&mut self, requests: u32, excess_bytes: u64) -> bool {
         let mut bytes = 0;
         let mut victims_requests = 0;
@@ -162,6 +163,6 @@ impl TinyLfuAv {
     }
 }
 
-/// The maximum number of victims that are compared. A candidate that has not lost by then wins. Without a maximum, many
-/// small objects without requests would make the rejection of a large object slow.
+/// The maximum number of victims that are compared. A candidate that has not lost by then wins. Without a maximum, a
+/// large object could be compared with very many small objects before it is rejected.
 const COMPARED_MAX: usize = 4096;

@@ -1,15 +1,16 @@
-//! W-TinyLFU: a small LRU window, and a segmented LRU that objects enter only if they are requested more often than the
-//! objects evicted for them.
+//! W-TinyLFU: a small LRU window, and a segmented LRU. If the segmented LRU is full, an object enters it only if the
+//! object was requested more often than the next victim.
 //!
 //! A new object enters the window, which has 1 % of the budget. The oldest object of the window is the candidate for
 //! the main segments: probation with 20 % of the rest, and the protected segment with 80 %. If the main segments are
-//! full, the candidate is compared with the oldest object of probation. The one with fewer recent requests is evicted;
-//! if both have equally many, the candidate.
+//! full, the candidate is compared with the oldest object of probation. The object with fewer recent requests is
+//! evicted. If both have the same number, the candidate is evicted.
 //!
-//! The paper counts objects; this order counts bytes as libCacheSim does. An object larger than the window is admitted
-//! only while there is free space. A candidate that wins may evict several objects; only the first is compared.
-//! If demotions from the protected segment make probation exceed its share, its oldest objects are evicted first. While
-//! only the protected segment has space for a candidate, the candidate enters the protected segment.
+//! The segments of the paper have limits in objects; here the limits are bytes, as in libCacheSim. An object larger
+//! than the window is admitted only while there is free space. A candidate that wins may evict several objects; only
+//! the first is compared. If demotions from the protected segment make probation exceed its share, the oldest objects
+//! of probation are evicted first. If only the protected segment has space for a candidate, the candidate enters the
+//! protected segment.
 //!
 //! libCacheSim differs in three points: its counts are exact and never halved, which takes up to 8 GiB of memory; it
 //! does not count hits in the window; and it always rejects an object larger than the window.
@@ -24,7 +25,8 @@ use super::tiny_lfu::{PROBATION, PROTECTED, Segments, WINDOW};
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Evicts the less requested of two objects: the oldest of the window, and the oldest of the main segments.
+/// The policy `w-tinylfu`. It compares the oldest object of the window with the next victim of the main segments, and
+/// evicts the object with fewer requests.
 #[derive(Debug)]
 pub struct WTinyLfu {
     segments: Segments,

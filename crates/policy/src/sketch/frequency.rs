@@ -1,10 +1,11 @@
-//! A count-min sketch: estimates how often keys were requested recently.
+//! A count-min sketch that estimates how often each key was requested recently.
 //!
 //! A key has four counters of four bits, all in one cache line. Its estimate is the smallest of them. Other keys may
-//! use the same counters, so an estimate may be too high. It is never too low, except above the maximum of 15.
+//! use the same counters, so an estimate may be too high. The maximum of a counter is 15; a lower estimate is never too
+//! low.
 //!
-//! After ten requests per object of the cache, all counters and the number of requests are halved. Old requests thus
-//! lose weight.
+//! When the number of requests reaches ten per object of the cache, it is halved together with all counters. Old
+//! requests thus lose weight.
 //!
 //! Sources: Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch and its Applications",
 //! J. Algorithms 2005; Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM TOS 2017
@@ -21,12 +22,12 @@ pub struct FrequencySketch {
     words: Vec<u64>,
     /// The number of objects in the cache.
     objects: usize,
-    /// The requests since the start. Halved when the counters are halved.
+    /// The number of recorded requests. It is halved together with the counters.
     requests: usize,
 }
 
 impl FrequencySketch {
-    /// Makes an empty sketch for a cache of few objects.
+    /// Makes an empty sketch for a cache of at most 1024 objects.
     pub fn new() -> Self {
         Self {
             words: vec![0; OBJECTS_MIN],
@@ -49,7 +50,7 @@ impl FrequencySketch {
         let counters = self.counters(key);
         let count = self.smallest(counters);
         if count < COUNT_MAX {
-            // The larger counters are too high for this key already.
+            // The larger counters overestimate this key already, so only the smallest are incremented.
             for counter in counters {
                 if self.count(counter) == count {
                     self.words[counter.word] += 1 << counter.shift;
@@ -123,7 +124,7 @@ const COUNT_MAX: u64 = 15;
 /// The three low bits of each counter of a word.
 const LOW_THREE_BITS: u64 = 0x7777_7777_7777_7777;
 
-/// A cache of fewer objects has a sketch for this number, which takes 8 KiB.
+/// The least number of objects for which a sketch has space. Such a sketch takes 8 KiB.
 const OBJECTS_MIN: usize = 1024;
 
 /// The requests per object until the counters are halved. With ten, counters of four bits rarely reach their maximum.
@@ -160,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Method: as many keys as the sketch was made for, with one to eight requests each.
+    /// Method: record one to eight requests of each key, with as many keys as the sketch has space for.
     #[test]
     fn estimates_are_never_too_low_and_rarely_too_high() {
         let objects = 4096;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use edgeward_policy::{Benefit, Objective};
 
-/// Computes benefits. An object without a measured fetch, such as an object that was read from disk, counts with the
-/// mean time of the recent fetches.
+/// Computes benefits. An object has no measured fetch if it was read from disk or moved by a change of policy. It
+/// counts with the mean time of the recent fetches.
 #[derive(Debug)]
 pub(super) struct Benefits {
     objective: Objective,
-    /// A moving average of the measured times in µs; 0 before the first.
+    /// A moving average of the measured times in µs; 0 before the first measurement.
     mean_fetch_us: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl Benefits {
         self.objective
     }
 
-    /// Returns the benefit of a hit on an object, and records the time of its fetch.
+    /// Returns the benefit of a hit on an object. Records the time of its fetch if the objective is `origin-cost`.
     pub(super) fn of(&self, charge_bytes: u64, fetch_time: Option<Duration>) -> Benefit {
         let fetch_seconds = match (self.objective, fetch_time) {
             (Objective::OriginCost, Some(time)) => {

@@ -6,8 +6,8 @@
 //! tier.
 //!
 //! At every moment both tiers together have at most the budget. An object that moves frees exactly the bytes that it
-//! takes in the new tier. An object is lost only if the budget has become smaller meanwhile, because readers pinned
-//! bytes or because the new policy needs more bookkeeping, or if it makes way for a newly offered object.
+//! takes in the new tier. Objects are lost only for two reasons: newly offered objects need their space, or the budget
+//! becomes smaller, because readers pin bytes or because the new policy needs more bookkeeping.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct PolicyChange {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyChangeError {
-    /// One of the policies evicts no object, so the cache has no budget.
+    /// The previous or the new policy never evicts an object, so the cache has no budget.
     NoBudget,
     /// The new policy does not follow the objective.
     IgnoresObjective(PolicySpec, Objective),
@@ -107,7 +107,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             if previous.is_some() {
                 break;
             }
-            // Otherwise this thread could lock again before a waiting thread has woken up.
+            // Without a pause, this thread could take the lock again before a waiting thread has woken up.
             thread::sleep(SLICE_PAUSE);
         }
         let tuner = policy.tuner(capacity_bytes, self.window_requests);
@@ -127,7 +127,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     }
 }
 
-/// Numbers of objects of a change.
+/// The numbers of objects that a change, or one slice of it, kept and lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovedObjects {
     kept: u64,
@@ -189,7 +189,7 @@ impl<V> Shared<V> {
 }
 
 /// Calls `on_evicted` for each removed value and drops the values. `removed` is in the order of `evicted` but may lack
-/// objects, because an object whose fill is still in progress has no value. No lock may be held.
+/// objects, because an object whose fill is still in progress has no value. The caller must hold no lock.
 pub(super) fn report_evicted<V>(
     evicted: &mut Vec<Evicted>,
     removed: &mut Vec<(Slot, Version, Arc<V>)>,
@@ -203,7 +203,7 @@ pub(super) fn report_evicted<V>(
     }
 }
 
-/// The number of objects that move while the lock is held. A miss usually waits for one slice.
+/// The number of objects that move each time the lock is held. A miss usually waits for one slice at most.
 const SLICE_OBJECTS: usize = 256;
 
 /// The pause between two slices.

@@ -1,8 +1,8 @@
-//! The policy tier, and during a change of policy also the tier of the previous policy.
+//! The tier of the current policy and, during a change of policy, the tier of the previous policy.
 //!
 //! Tiers are numbered in the order in which they became current. While the objects move, the current tier has the
-//! number `n` and the previous one `n - 1`, so one bit distinguishes their slots: a slot of an odd tier has a mark
-//! ([`Slot::with_mark`]). All slots outside this module have this mark.
+//! number `n` and the previous tier `n - 1`, so one bit distinguishes their slots: a slot of an odd tier has a mark
+//! ([`Slot::with_mark`]). This module sets the mark of each slot that it returns, and clears it for the tiers.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ pub(super) struct Tiers {
     number: u64,
     /// The tier of the previous policy, while its objects move to the current tier.
     previous: Option<AnyTier>,
-    /// The new slots of fills in progress whose slots moved: the index does not know them yet. An entry is removed
-    /// when its fill ends.
+    /// The new slot of each fill in progress whose object moved, by its earlier slot. The index does not have such an
+    /// object yet. An entry is removed when its fill ends.
     moved_fills: HashMap<SlotOfFill, SlotOfFill>,
 }
 
-/// The slot of a fill in progress, which may outlive its tier.
+/// The slot of a fill in progress, with the number of its tier. A fill may outlive its tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotOfFill {
     tier: u64,
@@ -73,8 +73,8 @@ impl Tiers {
         self.all().map(|tier| tier.bookkeeping_bytes()).sum()
     }
 
-    /// The bytes of bookkeeping by which the capacity for objects is reduced. While objects move, this is the larger
-    /// number of both tiers: with the sum, a change between similar policies would evict objects.
+    /// Returns the bytes of bookkeeping by which the capacity for objects is reduced. While objects move, this is the
+    /// larger number of the two tiers. With their sum, a change between similar policies would evict objects.
     pub(super) fn uncharged_bytes(&self) -> u64 {
         let uncharged = self.all().map(|tier| tier.uncharged_bytes());
         uncharged.max().unwrap_or(0)
@@ -106,7 +106,7 @@ impl Tiers {
         }
     }
 
-    /// Ends a fill: returns its slot if the slot is still occupied, and forgets where the slot moved.
+    /// Ends a fill. Returns the current slot of its object, or `None` if the object was removed or evicted.
     pub(super) fn end_fill(&mut self, mut fill: SlotOfFill) -> Option<Slot> {
         while let Some(moved) = self.moved_fills.remove(&fill) {
             fill = moved;
@@ -145,7 +145,7 @@ impl Tiers {
         self.current.capacity_bytes()
     }
 
-    /// Makes `tier` the current tier, which must be empty. Its capacity is set by [`resize`](Self::resize).
+    /// Makes `tier`, which must be empty, the current tier. A later call of [`resize`](Self::resize) sets its capacity.
     pub(super) fn begin_change(&mut self, policy: PolicySpec, tier: AnyTier) {
         assert!(self.previous.is_none(), "one change at a time");
         self.previous = Some(std::mem::replace(&mut self.current, tier));
@@ -153,8 +153,8 @@ impl Tiers {
         self.number += 1;
     }
 
-    /// Takes up to `objects_max` objects out of the previous tier: first those that it would evict first. The caller
-    /// [resizes](Self::resize) the current tier, and then passes each object to [`adopt`](Self::adopt).
+    /// Takes up to `objects_max` objects out of the previous tier, in the order of eviction. The caller must then
+    /// [resize](Self::resize) the current tier and pass each object to [`adopt`](Self::adopt).
     pub(super) fn take_previous(&mut self, objects_max: usize) -> Vec<Evicted> {
         let mark = self.mark();
         let Some(previous) = &mut self.previous else {
@@ -217,7 +217,7 @@ impl Tiers {
         std::iter::once(&self.current).chain(&self.previous)
     }
 
-    /// Marks slots of the current tier.
+    /// Marks the slots of objects evicted from the current tier, if this tier is odd.
     fn mark_slots(&self, evicted: &mut [Evicted]) {
         if self.mark() {
             for object in evicted {

@@ -1,5 +1,5 @@
-//! Tests of W-TinyLFU and TinyLFU-AV. The reference implementations count requests exactly; the sketch is exact, too,
-//! for the few keys of these tests.
+//! Tests of W-TinyLFU and TinyLFU-AV. The reference implementations count requests exactly. With the few keys of these
+//! tests, the sketch is exact too.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ fn bytes(queue: &Queue) -> u64 {
     queue.iter().map(|&(_, size)| size).sum()
 }
 
-/// The lists of both policies, as deques.
+/// A reference implementation of the lists of both policies, with deques.
 #[derive(Default)]
 struct Textbook {
     window: Queue,
@@ -99,7 +99,7 @@ impl TextbookWTinyLfu {
         }
     }
 
-    /// Evicts one object for an object that fits into the window.
+    /// Evicts one object to make space for an object that fits into the window.
     fn evict(&mut self) {
         loop {
             let lists = &mut self.0;
@@ -155,7 +155,7 @@ impl Oracle for TextbookWTinyLfu {
 #[derive(Default)]
 struct TextbookTinyLfuAv {
     lists: Textbook,
-    /// True if the requested object has won. It is not compared again.
+    /// True if the requested object has won its comparison. The object is then not compared again.
     has_won: bool,
 }
 
@@ -252,7 +252,7 @@ fn skewed_size_of_key(key: u64) -> u64 {
 }
 
 proptest! {
-    /// In the small budgets all objects are larger than the window; in the large ones about half of them.
+    /// With a small budget, all objects are larger than the window. With a large budget, about half of them are.
     #[test]
     fn w_tinylfu_equals_deques_with_exact_counts(
         keys in requests(),
@@ -263,7 +263,7 @@ proptest! {
         compare_with_sizes::<WTinyLfu>(TextbookWTinyLfu::default(), &keys, large, skewed_size_of_key);
     }
 
-    /// As above.
+    /// With a large budget, about half of the objects are larger than the window.
     #[test]
     fn tinylfu_av_equals_deques_with_exact_counts(
         keys in requests(),
@@ -284,9 +284,9 @@ proptest! {
     }
 }
 
-/// A large object is compared with 4,096 victims at most.
+/// A large object is compared with at most 4,096 victims.
 ///
-/// Method: the oldest objects have no requests, the others have 15 each. The large object has five.
+/// Method: the oldest objects have no requests, the other objects have 15 each. The large object has five.
 #[test]
 fn a_candidate_that_has_not_lost_after_4096_victims_wins() {
     for (without_requests, wins) in [(4096, true), (4095, false)] {

@@ -55,7 +55,7 @@ fn present(cache: &HotCache<u64>, keys: std::ops::Range<u64>) -> Vec<u64> {
         .collect()
 }
 
-/// Checks that the bytes and the number of objects are those of the stored values and of the fills in progress.
+/// Checks that the bytes and objects in the statistics equal those of the stored values and the fills in progress.
 fn check_charges(cache: &HotCache<u64>, keys: std::ops::Range<u64>, fills: &[u64]) -> HotStats {
     let stats = cache.stats();
     let stored = present(cache, keys);
@@ -68,8 +68,8 @@ fn check_charges(cache: &HotCache<u64>, keys: std::ops::Range<u64>, fills: &[u64
 
 /// Every change between two policies keeps all objects of a cache that is half full. Fills in progress are kept too.
 ///
-/// Method: one cache changes its policy along a de Bruijn sequence, which has each ordered pair of policies, also pairs
-/// of equal policies, exactly once. Before each change, a random fill ends and another begins.
+/// Method: one cache changes its policy along a de Bruijn sequence. It contains each ordered pair of policies exactly
+/// once, including pairs of equal policies. Before each change, a random fill ends and another begins.
 #[test]
 fn all_pairs_of_policies_keep_all_objects() {
     const KEYS: u64 = 40;
@@ -118,7 +118,7 @@ fn all_pairs_of_policies_keep_all_objects() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A change keeps a full cache, except for the bytes that the new policy needs for its own tables and one object.
+    /// A change of a full cache evicts at most one object more than the new policy needs for its tables.
     ///
     /// Method: random requests fill a cache. Further random requests, removals and changes leave the charges exact.
     #[test]
@@ -310,9 +310,9 @@ fn a_policy_that_ignores_the_objective_is_refused() {
     assert!(kept.is_ok());
 }
 
-/// Objects that a change evicts are reported, as those of an offer are.
+/// A change reports the objects that it evicts, as an offer does.
 ///
-/// Method: `lru` needs no memory beyond the charges but its list of hits; `density` needs tables.
+/// Method: change from `gdsf-plain` to `density`, whose tables need more memory.
 #[test]
 fn evicted_objects_are_reported() {
     let cache = cache(PolicySpec::GDSF_PLAIN);

@@ -82,7 +82,7 @@ fn the_sweep_of_the_documentation_runs_as_written() {
     assert_eq!((runs.len(), &runs[0]["seed"]), (1, &Value::from(7)));
 }
 
-/// The plan of the documentation with these two mistakes has the messages of the documentation.
+/// A plan with the two mistakes of the documentation gets the documented messages.
 #[test]
 fn mistakes_are_reported_as_documented() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -94,7 +94,7 @@ fn mistakes_are_reported_as_documented() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), block("text"));
 }
 
-/// Each mistake has its line, and a way out.
+/// The message about each mistake has the line of the mistake and a hint.
 #[test]
 fn every_mistake_of_a_plan_has_its_line_and_a_hint() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -223,7 +223,7 @@ fn every_mistake_of_a_plan_has_its_line_and_a_hint() {
             "write [traces]",
         ),
     ] {
-        // A line that ends in `#` makes the traces of all plans a comment.
+        // A plan that ends in `#` makes the appended traces a comment.
         let rest = if plan.ends_with('#') {
             traces.replace('\n', "#")
         } else {

@@ -17,7 +17,7 @@ fn with_token(config: &mut EdgeConfig) {
     config.purge.token = Token::new(TOKEN).ok();
 }
 
-/// Configures an edge with 64 MiB of disk in `folder`, to which every miss is written, and memory for few objects.
+/// Returns a configuration with 64 MiB of disk in `folder`, and memory for few objects. Every miss is written to disk.
 fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     move |config| {
@@ -144,7 +144,7 @@ fn a_dry_run_counts_the_responses_and_purges_none() {
     );
 }
 
-/// Method: the edge restarts after each purge; responses are served from disk, where their stamps are stored.
+/// Method: the edge restarts after each purge. Responses are served from disk, where their stamps are stored.
 #[test]
 fn a_purge_applies_on_disk_and_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -234,7 +234,7 @@ fn a_fetch_that_began_before_a_purge_answers_no_request_after_it() {
     assert!(bed.origin.requests("/a") <= 3);
 }
 
-/// Method: the origin never answers the revalidation, so a client that waited for it would time out.
+/// Method: the origin holds the revalidation back, so a client that waited for it would time out.
 #[test]
 fn no_client_waits_after_a_soft_purge() {
     let bed = TestBed::with_config(with_token);

@@ -18,7 +18,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The whole drawing of a page, which is stretched to the available space.
+    /// The frame of a drawing in an HTML page, which stretches it to the available space.
     pub(crate) const PAGE: Self = Self {
         left: 0.0,
         top: 0.0,
@@ -37,7 +37,7 @@ impl Frame {
     }
 }
 
-/// The alignment of a text to its position.
+/// The part of a text that lies at its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -59,7 +59,7 @@ pub(crate) fn text(out: &mut String, x: f64, y: f64, anchor: Anchor, text: &str)
     )
 }
 
-/// Writes a thin grey line.
+/// Writes a thin grey line: dark for an axis, light for the grid.
 pub(crate) fn rule(out: &mut String, path: &str, is_axis: bool) -> fmt::Result {
     let colour = if is_axis { "#333333" } else { "#dddddd" };
     writeln!(
@@ -68,12 +68,12 @@ pub(crate) fn rule(out: &mut String, path: &str, is_axis: bool) -> fmt::Result {
     )
 }
 
-/// Returns the colour of a series.
+/// Returns the colour of the series in this slot. The colours repeat if a chart has more series than colours.
 pub(crate) fn colour_of(slot: usize) -> &'static str {
     colour::LIGHT[slot % colour::SLOTS]
 }
 
-/// Returns the whole file with this content.
+/// Returns the SVG file with this content. `height` is in CSS pixels.
 pub(crate) fn file(title: &str, height: f64, content: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
@@ -83,13 +83,13 @@ pub(crate) fn file(title: &str, height: f64, content: &str) -> String {
     )
 }
 
-/// The estimated width of a text. Fonts differ, so the estimate is the width of a wide letter.
+/// Returns the estimated width of a text in CSS pixels. Fonts differ, so each character counts as a digit of Helvetica.
 pub(crate) fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * FONT_SIZE * 0.56
 }
 
-/// Draws the samples and names of a legend in lines below `top`. `sample` writes the sample of an item into a frame.
-/// Returns the height of the legend.
+/// Draws a legend below `top`: a sample and a name for each item, in one or more lines. `sample` draws the sample of
+/// the item with this number into a frame. Returns the height of the legend.
 pub(crate) fn legend<'a>(
     out: &mut String,
     top: f64,
@@ -116,7 +116,7 @@ pub(crate) fn legend<'a>(
     Ok((line + 1.0) * LINE_HEIGHT)
 }
 
-/// Writes a line as in the drawing: solid or dashed.
+/// Writes the solid or dashed line of a series.
 pub(crate) fn line(out: &mut String, slot: usize, is_dashed: bool, path: &str) -> fmt::Result {
     let mut dash = String::new();
     if is_dashed {
@@ -129,7 +129,7 @@ pub(crate) fn line(out: &mut String, slot: usize, is_dashed: bool, path: &str) -
     )
 }
 
-/// Writes dots, given as strokes of zero length.
+/// Writes dots. The path has a stroke of zero length for each dot.
 pub(crate) fn dots(out: &mut String, slot: usize, path: &str) -> fmt::Result {
     let colour = colour_of(slot);
     writeln!(
@@ -143,9 +143,9 @@ pub(crate) fn fill(out: &mut String, slot: usize, path: &str) -> fmt::Result {
     writeln!(out, "<path fill=\"{}\" d=\"{path}\"/>", colour_of(slot))
 }
 
-/// The width of a figure in CSS pixels: two columns of a paper.
+/// The width of a figure in CSS pixels, for two columns of a paper.
 pub(crate) const WIDTH: f64 = 640.0;
-/// The space at the edges.
+/// The space between the drawing and the edges of the file.
 pub(crate) const MARGIN: f64 = 12.0;
 pub(crate) const FONT_SIZE: f64 = 13.0;
 /// The distance between two lines of text.

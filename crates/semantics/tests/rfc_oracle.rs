@@ -23,8 +23,9 @@ struct Response {
     s_maxage: Option<u32>,
     stale_while_revalidate: Option<u32>,
     stale_if_error: Option<u32>,
+    /// The directives of [`FLAGS`] that the response has.
     flags: [bool; 6],
-    /// Seconds from the response's arrival.
+    /// Seconds after the response's arrival, or before it if negative; the same for `date`.
     expires: Option<i64>,
     date: Option<i64>,
     age: Option<u32>,
@@ -98,6 +99,7 @@ struct Remembered {
     response: Response,
     /// In seconds. A 304 without `Expires` does not change it.
     expires: Option<u64>,
+    /// In seconds.
     date: Option<u64>,
     request_ms: u64,
     response_ms: u64,
@@ -116,7 +118,7 @@ impl Remembered {
         }
     }
 
-    /// §4.2.1.
+    /// Returns the freshness lifetime in milliseconds (§4.2.1).
     fn freshness_lifetime(&self) -> u64 {
         let Response {
             s_maxage,
@@ -134,7 +136,7 @@ impl Remembered {
         secs.unwrap_or(0) * 1000
     }
 
-    /// §4.2.3.
+    /// Returns `current_age` in milliseconds (§4.2.3).
     fn current_age(&self, now: u64) -> u64 {
         let arrival = self.response_ms / 1000;
         let apparent_age = self
@@ -145,7 +147,7 @@ impl Remembered {
         apparent_age.max(age_value + response_delay) + (now - self.response_ms)
     }
 
-    /// §4.2.4: a directive prohibits stale use.
+    /// Returns true if a directive prohibits stale use (§4.2.4).
     fn prohibits_stale(&self) -> bool {
         ["no-cache", "must-revalidate", "proxy-revalidate"]
             .iter()
@@ -153,7 +155,8 @@ impl Remembered {
             || self.response.s_maxage.is_some()
     }
 
-    /// RFC 5861: a stale response may be used for `extra` seconds after the end of its freshness.
+    /// Returns true if the response is fresh, or stale for less than `extra` seconds (RFC 5861). With `no-cache`,
+    /// returns false.
     fn is_within(&self, now: u64, extra: Option<u32>) -> bool {
         let extra = extra
             .filter(|_| !self.prohibits_stale())
@@ -162,7 +165,7 @@ impl Remembered {
             && self.current_age(now) < self.freshness_lifetime() + extra * 1000
     }
 
-    /// §3 and §3.5, and the rule that a response must be usable later.
+    /// Returns true if the response may be stored (§3, §3.5). It must also be usable for a later request.
     fn may_be_stored(&self, has_authorization: bool) -> bool {
         let Response {
             stale_while_revalidate,
@@ -183,7 +186,7 @@ impl Remembered {
             && is_usable
     }
 
-    /// §4, §4.2.4 and §5.2.1.
+    /// Returns the name of the decision about a request (§4, §4.2.4, §5.2.1).
     fn reuse(&self, now: u64, request: &RequestDirectives) -> &'static str {
         let (age, lifetime) = (self.current_age(now), self.freshness_lifetime());
         let millis = |secs: u32| u64::from(secs) * 1000;
@@ -215,6 +218,7 @@ impl Remembered {
         }
     }
 
+    /// Returns the name of the decision if the stored response cannot be used as it is.
     fn without_reuse(&self, request: &RequestDirectives) -> &'static str {
         match (request.only_if_cached, self.response.has_etag) {
             (true, _) => "504",
@@ -223,7 +227,8 @@ impl Remembered {
         }
     }
 
-    /// §4.2.4, with the limits that `StoredPolicy::may_serve_disconnected` documents.
+    /// Returns true if the response may be served while the origin cannot be reached (§4.2.4). The limits are those
+    /// that `StoredPolicy::may_serve_disconnected` documents.
     fn may_be_served_disconnected(&self, now: u64, limit_secs: u32) -> bool {
         let extra = self.response.stale_if_error;
         let limit = u64::from(limit_secs) * 1000;
@@ -238,7 +243,7 @@ impl Remembered {
     }
 }
 
-/// A request at a time, and the answer of the origin, which is used if the cache forwards the request.
+/// A request `wait_ms` after the end of the previous one. If it is forwarded, the origin answers after `delay_ms`.
 #[derive(Clone, Debug)]
 struct Step {
     wait_ms: u64,
@@ -276,7 +281,7 @@ fn response() -> impl Strategy<Value = Response> {
                 Response {
                     is_targeted,
                     max_age,
-                    // Rarely, because it prohibits stale use.
+                    // `s-maxage` is rare, because it prohibits stale use.
                     s_maxage: s_maxage.filter(|secs| secs % 4 == 0),
                     stale_while_revalidate: swr,
                     stale_if_error: sie,

@@ -1,8 +1,8 @@
 //! A model of the cost of a fetch from the origin.
 
-/// The time that a fetch from the origin takes: a latency, and the time to transfer the bytes at a bandwidth.
+/// The time that a fetch from the origin takes: a latency, and the transfer time of the body at a given bandwidth.
 ///
-/// A trace has no times of fetches, so all objects have the same latency. A live edge measures the time to the first
+/// A trace has no fetch times, so all objects have the same latency. A live edge measures the time to the first
 /// byte of each fetch instead.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OriginCost {
@@ -23,7 +23,8 @@ impl Default for OriginCost {
 }
 
 impl OriginCost {
-    /// Returns the seconds that this number of fetches takes, one after the other, for bodies of `bytes` in total.
+    /// Returns the total time in seconds of this number of fetches, one after the other. `bytes` is the size of all
+    /// bodies together.
     pub fn seconds(&self, fetches: u64, bytes: u64) -> f64 {
         let latency_seconds = self.latency_ms as f64 / 1000.0;
         fetches as f64 * latency_seconds + bytes as f64 / self.bytes_per_second.max(1) as f64

@@ -1,18 +1,18 @@
 //! Expiry: an object whose lifetime has ended answers no request.
 //!
-//! The lifetime of an object starts when a request fetches it from the origin, and has the length that this request
-//! has. A request at the end of the lifetime or later finds the object stale, as in the server (RFC 9111, section
-//! 4.2): it is a miss and starts the next lifetime. The object keeps its place in the cache, as in the server after a
-//! 304 of the origin. The policy counts the request as a hit of the object, because eviction concerns popularity and
-//! not freshness; the server's lookup counts it, too. With a fetch latency, each request that waits for a fetch starts
-//! the lifetime again.
+//! The lifetime of an object starts when a request fetches the object from the origin. The trace states its length for
+//! each request. A request at the end of the lifetime or later finds the object stale, as in the server (RFC 9111,
+//! section 4.2): it is a miss and starts the next lifetime. The object stays in the cache, as in the server after a 304
+//! of the origin. The policy counts the request as a hit of the object, as the server's lookup does, because eviction
+//! depends on popularity and not on freshness. With a fetch latency, each request that waits for a fetch starts the
+//! lifetime again.
 
 use edgeward_trace::NO_TTL;
 
 use crate::objects::Request;
 use crate::run::ServedFrom;
 
-/// The ends of the lifetimes of all objects. Takes 8 bytes per object.
+/// The ends of the lifetimes of all objects. The table takes 8 bytes per object.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     /// The time in ms from which an object is stale, by the number of the object.
@@ -20,8 +20,8 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
-    /// Returns the origin if the object is stale, and otherwise the place where it was found. `found_in` is the origin
-    /// if the object was not found.
+    /// Returns the origin if the object is stale, and otherwise `found_in`: the tier in which the object was found, or
+    /// the origin.
     pub(crate) fn serve(&mut self, request: &Request, found_in: ServedFrom) -> ServedFrom {
         let index = request.object.index();
         if index >= self.stale_from_ms.len() {
@@ -40,7 +40,7 @@ impl Expiry {
     }
 }
 
-/// Stands for an object that does not expire.
+/// The end of the lifetime of an object that does not expire.
 const NEVER_MS: u64 = u64::MAX;
 
 #[cfg(test)]
@@ -53,7 +53,8 @@ mod tests {
     use super::*;
     use crate::{Run, RunConfig, Traffic};
 
-    /// A naive LRU cache for objects of size 1, the most recently used first, each with the end of its lifetime.
+    /// A naive LRU cache for objects of size 1. Each object is a key and the end of its lifetime in ms; the most
+    /// recently used object is first.
     struct NaiveLru {
         capacity: usize,
         objects: Vec<(u64, Option<u64>)>,
@@ -118,7 +119,8 @@ mod tests {
         }
     }
 
-    /// The object is fresh until its lifetime ends, and stale from this moment. A lifetime of 0 never answers.
+    /// The object is fresh until its lifetime ends, and stale from this moment. An object with a lifetime of 0 answers
+    /// no request.
     #[test]
     fn an_object_is_stale_when_its_lifetime_has_ended() {
         let hits = |times_ms: &[u64], ttl: u32| {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Counts requests by the size of their object. A bucket holds the sizes from one power of two to the next.
+/// Numbers of requests by the size of their object. A bucket counts the sizes from one power of two to the next.
 #[derive(Clone, Debug)]
 pub(crate) struct MissedSizes {
     buckets: [Bucket; BUCKETS],
@@ -19,9 +19,10 @@ struct Bucket {
 pub struct MissedBucket {
     /// The smallest size of the bucket in bytes: 0, or a power of two.
     pub from_bytes: u64,
-    /// Requests for objects of at least this size and less than twice this size. The bucket of 0 has only the size 0.
+    /// Requests for objects of at least `from_bytes` and less than twice `from_bytes`. The bucket of 0 has only the
+    /// size 0.
     pub requests: u64,
-    /// Bytes of these requests.
+    /// The total size of the objects of these requests.
     pub bytes: u64,
 }
 

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_purge::Scope;
 
-/// The numbers of accepted purges, by scope.
+/// The numbers of accepted purges, by kind of scope.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptedPurges([AtomicU64; 5]);
 
 impl AcceptedPurges {
+    /// Returns the number of accepted purges with this kind of scope, or 0 for an unknown kind.
     pub(crate) fn count(&self, kind: &str) -> u64 {
         let index = KINDS.iter().position(|known| *known == kind);
         index.map_or(0, |index| self.0[index].load(Ordering::Relaxed))

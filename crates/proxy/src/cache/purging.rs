@@ -15,7 +15,7 @@ use super::stored::{Stored, StoredKind, push_fields};
 use super::tiers::Cache;
 use crate::base::config::PurgeConfig;
 
-/// The reason why purges are not accepted.
+/// The reason why a request to purge fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RejectedPurge {
     #[error("`{0}` is not a URL that a client can request")]
@@ -40,7 +40,8 @@ impl RejectedPurge {
 }
 
 impl Cache {
-    /// Returns the verdict on a response in memory. A response without newer purges costs one comparison.
+    /// Returns the verdict on a response in memory. If no purge is newer than the response's stamp, this costs one
+    /// comparison.
     #[inline]
     pub(crate) fn verdict(&self, url: &[u8], stored: &Stored) -> Verdict {
         if stored.stamp() == self.purges.latest() {
@@ -55,7 +56,7 @@ impl Cache {
         verdict
     }
 
-    /// Returns true if a purge after `since` forbids to use a response with these fields.
+    /// Returns true if a hard purge after `since` covers a response with these fields.
     pub(crate) fn is_purged(&self, url: &[u8], headers: &HeaderMap, since: Stamp) -> bool {
         if since == self.purges.latest() {
             return false;
@@ -65,7 +66,8 @@ impl Cache {
         self.purges.verdict(url, &head, since).0 == Verdict::Hard
     }
 
-    /// Accepts purges. Returns when they apply to all later requests, also after a crash. `from` is for the log.
+    /// Accepts purges. Returns when they apply to all later requests, also after a crash. `from` is the client's
+    /// address for the log message.
     pub(crate) async fn accept_purges(
         self: Arc<Self>,
         purges: Vec<Purge>,
@@ -116,8 +118,8 @@ impl Cache {
         }
     }
 
-    /// Returns the numbers of responses that the purges of a request would cover: in memory, and on disk. Reads the
-    /// heads of all objects, so it takes seconds per million of them.
+    /// Returns the numbers of responses in memory and on disk that the purges of a request would cover. Reads the heads
+    /// of all objects, which takes seconds per million objects.
     pub(crate) fn count_covered(&self, request: &PurgeRequest) -> Result<[u64; 2], RejectedPurge> {
         let limits = Limits {
             entries_max: 2 * request.scopes.len(),

@@ -1,5 +1,5 @@
-//! Requests with the methods PURGE and BAN. Clients of `purge.allow` may send them; without this setting, the edge
-//! forwards them as requests with any other method.
+//! Requests with the methods PURGE and BAN. Clients in `purge.allow` may send them. Without this setting, the edge
+//! forwards them like requests with any other method.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::worker::Worker;
 use crate::exchange::{Request, RequestError};
 use crate::path::body::EdgeBody;
 
-/// Returns true if the edge carries out the request, or refuses it, in place of the origin.
+/// Returns true if the request is a PURGE or BAN that the edge carries out or refuses itself, instead of forwarding it.
 pub(super) fn is_purge(worker: &Worker, request: &Request) -> bool {
     !worker.config().purge.allow.0.is_empty() && matches!(request.method.as_str(), "PURGE" | "BAN")
 }
 
-/// Carries out a PURGE or BAN.
+/// Carries out a PURGE or BAN and returns the response.
 pub(super) async fn answer(reply: Reply, request: Rc<Request>) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let refuse = |reply: Reply, status, text: String| {
@@ -46,8 +46,8 @@ pub(super) async fn answer(reply: Reply, request: Rc<Request>) -> Response<EdgeB
     }
 }
 
-/// Returns the purges that a request describes. PURGE: the tags of its fields, otherwise its URL under both schemes.
-/// BAN: its target is a pattern.
+/// Returns the purges that a request describes. A PURGE covers the tags in its fields; without tags, it covers its URL
+/// under both schemes. The target of a BAN is a pattern.
 fn purges(request: &Request) -> Result<Vec<Purge>, String> {
     let soft = ["soft-purge", "fastly-soft-purge"]
         .iter()

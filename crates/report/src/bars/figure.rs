@@ -8,8 +8,8 @@ use crate::figure::{
 };
 
 impl Bars {
-    /// Returns the chart as an SVG file. It needs no style sheet and no script. The title is the description of the
-    /// file and not drawn, because a paper has captions.
+    /// Returns the chart as an SVG file. It needs no style sheet and no script. The title is only the description of
+    /// the file: it is not drawn, because a paper has captions.
     pub fn to_svg(&self) -> String {
         let mut content = String::new();
         let height = self
@@ -38,7 +38,7 @@ impl Bars {
         };
         let names = widest(&mut self.groups.iter().map(|(name, _)| name.clone()));
         let left = MARGIN + names.min(WIDTH / 3.0) + 6.0;
-        // The value is right of its bar.
+        // The value is written to the right of its bar.
         let width = WIDTH - left - MARGIN - width_of("100.0 MiB");
         let group_height = self.series.len() as f64 * BAR_HEIGHT + GROUP_GAP;
         let bottom = top + self.groups.len() as f64 * group_height;
@@ -86,8 +86,9 @@ impl Bars {
     }
 }
 
-/// The height of a bar, and the distance between two groups of bars.
+/// The height of a bar in CSS pixels.
 const BAR_HEIGHT: f64 = 15.0;
+/// The distance between two groups of bars.
 const GROUP_GAP: f64 = 9.0;
 
 #[cfg(test)]

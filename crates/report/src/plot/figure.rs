@@ -9,8 +9,8 @@ use crate::figure::{
 };
 
 impl Plot {
-    /// Returns the plot as an SVG file. It needs no style sheet and no script. The title is the description of the file
-    /// and not drawn, because a paper has captions.
+    /// Returns the plot as an SVG file. It needs no style sheet and no script. The title is only the description of the
+    /// file: it is not drawn, because a paper has captions.
     pub fn to_svg(&self) -> String {
         let mut content = String::new();
         let height = self
@@ -36,7 +36,7 @@ impl Plot {
         let frame = Frame {
             left,
             top: MARGIN + legend_height + 8.0,
-            // Half of the last label of the horizontal axis is right of the axis.
+            // The last label of the horizontal axis is centred at the end of the axis, so half of it is beyond.
             width: WIDTH - left - MARGIN - 20.0,
             height: PLOT_HEIGHT,
         };
@@ -138,7 +138,7 @@ mod tests {
         plot
     }
 
-    /// All coordinates of paths lie inside the file, and all names and ticks are texts.
+    /// All coordinates of paths lie inside the file, and the file has all names and labels of ticks as texts.
     #[test]
     fn a_file_has_all_series_within_its_size() {
         let svg = plot(&["lru", "a<b"]).to_svg();
@@ -171,7 +171,7 @@ mod tests {
             .skip(1)
             .filter_map(|rest| rest.split('"').next())
         {
-            // Relative commands have small letters; a coordinate follows a capital letter or a space.
+            // Numbers of relative commands, such as `v5`, are checked too; they are small.
             let numbers = path.split(|c: char| !c.is_ascii_digit() && c != '.');
             let largest = numbers.filter_map(number).fold(0.0, f64::max);
             assert!(

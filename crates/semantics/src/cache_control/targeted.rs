@@ -1,9 +1,9 @@
-//! Targeted fields of responses (RFC 9213): `CDN-Cache-Control` for all shared caches near the clients, and
+//! Targeted fields of responses (RFC 9213): `CDN-Cache-Control` for the caches of all content delivery networks, and
 //! `Edgeward-Cache-Control` for edgeward alone.
 //!
 //! A targeted field is a dictionary (RFC 8941 §3.2). The crate `sfv` parses it strictly: one error makes the whole
-//! field invalid, and the next field counts (§2.1). Within a valid field, a directive with a value of the wrong type
-//! gets the most restrictive reading, as in `Cache-Control`.
+//! field invalid, and the next field is used (§2.1). Within a valid field, a directive with a value of the wrong type
+//! gets the most restrictive meaning, as in `Cache-Control`.
 
 use http::header::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser, Version};
@@ -40,7 +40,7 @@ fn dictionary(headers: &HeaderMap, name: &HeaderName) -> Option<Dictionary> {
     (!dictionary.is_empty()).then_some(dictionary)
 }
 
-/// Converts each member. Its parameters are ignored (§2.1).
+/// Converts each member of the dictionary to a directive. Parameters of members are ignored (§2.1).
 fn from_dictionary(dictionary: &Dictionary) -> ResponseDirectives {
     let mut directives = ResponseDirectives {
         is_targeted: true,
@@ -161,7 +161,7 @@ mod tests {
         assert!(!broken.is_targeted);
     }
 
-    /// §2.1: integers for seconds, true for flags, strings for lists of fields. Parameters are ignored.
+    /// §2.1: seconds are integers, flags are true, and lists of fields are strings. Parameters are ignored.
     #[test]
     fn a_value_of_the_wrong_type_gets_the_most_restrictive_reading() {
         for (value, seconds) in [
@@ -199,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// A valid targeted field means what `Cache-Control` with the same text means.
+        /// A valid targeted field has the same meaning as `Cache-Control` with the same text.
         #[test]
         fn a_valid_targeted_field_means_what_the_same_cache_control_means(
             members in proptest::sample::subsequence(
@@ -211,7 +211,7 @@ mod tests {
                 1..8,
             ).prop_shuffle(),
         ) {
-            // In a dictionary the last of two values counts, in `Cache-Control` the more restrictive one.
+            // In a dictionary, the last of two values counts; in `Cache-Control`, the more restrictive value counts.
             prop_assume!(!(members.contains(&"private") && members.contains(&"private=\"a, b\"")));
             let line = members.join(", ");
             let targeted = from(&format!("cdn-cache-control: {line}\ncache-control: no-store"));

@@ -16,7 +16,7 @@ pub(super) struct ByC {
     capacity_bytes: u64,
     /// Requests per window.
     window_requests: u64,
-    /// The number of compared windows, of which the hit ratios are means.
+    /// The number of compared windows. The hit ratios are means over them.
     windows: u64,
     points: Vec<CurveMean>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// `requests` is the number of requests of the trace, if it is known.
+    /// Starts a comparison. `requests` is the number of requests of the trace, if it is known.
     pub(super) fn new(args: &SimulateArgs, capacity_bytes: u64, requests: Option<u64>) -> Self {
         let window = args.window.map_or(WINDOW_REQUESTS, NonZeroU32::get);
         let window = u64::from(window);
@@ -98,8 +98,8 @@ impl ByC {
     }
 }
 
-/// The paper's window.
+/// The default number of requests per window, as in the paper.
 const WINDOW_REQUESTS: u32 = 250_000;
 
-/// The number of windows that are compared; more take longer and hardly change the means.
+/// The intended number of compared windows. More windows take longer and hardly change the means.
 const WINDOWS: u64 = 8;

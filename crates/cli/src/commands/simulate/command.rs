@@ -15,7 +15,7 @@ pub(crate) struct SimulateCommand {
     /// The file of `--plan`.
     pub(super) plan: Option<PathBuf>,
     pub(super) args: SimulateArgs,
-    /// The options on the command line, for a plan.
+    /// The options on the command line, which replace keys of a plan.
     pub(super) given: Vec<GivenOption>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct SimulateCommand {
 #[derive(Debug)]
 pub(super) struct GivenOption {
     pub(super) id: String,
-    /// The option as arguments: one `--option=value` for each value.
+    /// The option as arguments: one `--option=value` for each value, or `--option` if it takes no value.
     pub(super) words: Vec<OsString>,
 }
 
@@ -43,7 +43,7 @@ impl FromArgMatches for SimulateCommand {
 }
 
 impl Args for SimulateCommand {
-    /// A plan has the traces and capacities, so they are required only without a plan.
+    /// Adds the options and `--plan`. A plan contains traces and capacities, so they are required only without a plan.
     fn augment_args(command: Command) -> Command {
         let unless_plan = |arg: Arg| arg.required(false).required_unless_present(PLAN);
         SimulateArgs::augment_args(command)
@@ -70,7 +70,7 @@ impl Args for SimulateCommand {
     }
 }
 
-/// Returns all options, without `--plan`.
+/// Returns a command with all options except `--plan`.
 pub(super) fn options() -> Command {
     SimulateArgs::augment_args(Command::new("simulate"))
 }

@@ -294,8 +294,8 @@ impl Curves {
 }
 
 /// Returns true if the curve of the policy is computed from stack distances: LRU without `--object-overhead` and
-/// lifetimes. With an overhead, bodies are rounded up and bookkeeping takes capacity. With lifetimes, a resident object
-/// may be stale. In both cases LRU is simulated, too.
+/// without lifetimes. With an overhead, bodies are rounded up and bookkeeping takes capacity. With lifetimes, a
+/// resident object may be stale. In both cases LRU is simulated like any other policy.
 fn by_distances(args: &SimulateArgs, inputs: &Inputs, policy: PolicySpec) -> bool {
     policy == PolicySpec::LRU && args.object_overhead.bytes() == 0 && !inputs.have_ttls()
 }
@@ -313,8 +313,8 @@ fn online(policies: &[SimulatedPolicy]) -> anyhow::Result<Vec<PolicySpec>> {
     policies.iter().map(online).collect()
 }
 
-/// Returns the window of AdaptSize's tuner, or `None` for its default. In a sample, the window is multiplied by the
-/// share of the objects, but has at least the requests that its statistics need.
+/// Returns the number of requests in a window of AdaptSize's tuner, or `None` for its default. In a sample, this number
+/// is multiplied by the share of the objects, but is not below the minimum that the tuner's statistics need.
 fn window_requests(args: &SimulateArgs, sampler: Sampler) -> Option<u32> {
     let window = args.window.map(NonZeroU32::get);
     if sampler == Sampler::ALL {
@@ -324,8 +324,8 @@ fn window_requests(args: &SimulateArgs, sampler: Sampler) -> Option<u32> {
     Some((window * sampler.rate()).max(WINDOW_REQUESTS_MIN) as u32)
 }
 
-/// The default window of AdaptSize's tuner, as in the paper.
+/// The default window of AdaptSize's tuner in requests, as in the paper.
 const WINDOW_REQUESTS: u32 = 250_000;
 
-/// The smallest window in a sample.
+/// The smallest window in a sample, in requests.
 const WINDOW_REQUESTS_MIN: f64 = 5_000.0;

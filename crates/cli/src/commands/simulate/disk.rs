@@ -87,7 +87,7 @@ impl DiskArgs {
         self.disk.iter().any(is_share)
     }
 
-    /// The configuration of each combination of the options; empty without `--disk`.
+    /// Returns a configuration for each combination of the options. Returns none without `--disk`.
     pub(super) fn configs(&self, footprint_bytes: u64) -> Vec<DiskConfig> {
         let mut configs = Vec::new();
         for capacity in &self.disk {
@@ -111,7 +111,7 @@ impl DiskArgs {
         configs
     }
 
-    /// Returns the configuration of the Bloom filters in which admission to a disk of this size remembers requests.
+    /// Returns the configuration of the Bloom filters for a disk of this size. Admission keeps requested keys in them.
     fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
         let default = memory_for_disk(capacity_bytes);
         let keys = self.disk_filter_keys.unwrap_or(default.expected_keys);
@@ -129,7 +129,7 @@ fn fill_max(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The table of the runs with a disk, or `None` if no run has a disk.
+/// Returns the table of the runs with a disk, or `None` if no run has a disk.
 pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
     let several_seeds = has_several_seeds(runs);
     let names = [
@@ -177,7 +177,7 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
     (rows > 0).then_some(table)
 }
 
-/// The runs with a disk tier, and the results of the disk.
+/// Returns the runs with a disk tier, each with the results of its disk.
 pub(super) fn runs_with_disk(
     runs: &[RunReport],
 ) -> impl Iterator<Item = (&RunReport, &DiskReport)> {

@@ -1,4 +1,4 @@
-//! The consumers of a trace: simulated caches, and others that need all requests.
+//! The consumers of a trace: simulated caches, and other jobs that need all requests.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::by_c::Comparison;
 pub(super) enum Job {
     /// A simulated cache, and the processing time of its requests so far.
     Run { run: Box<Run>, run_time: Duration },
-    /// The trace, for policies that know the future.
+    /// A recording of the trace, for offline policies.
     Recorder(Box<TraceRecorder>),
     /// The upper bounds of the hit ratios.
     Bounds(Box<OfflineBounds>),
@@ -46,7 +46,8 @@ fn records(requests: &[Request]) -> Vec<Record> {
     requests.iter().map(Request::record).collect()
 }
 
-/// Returns the report of a run, with its speed: `requests` per second. Without `series`, removes the time series.
+/// Returns the report of a run, with its speed: `requests` divided by `run_time`. Without `series`, the report has no
+/// time series.
 pub(super) fn report(run: &Run, run_time: Duration, requests: u64, series: bool) -> RunReport {
     let mut report = run.report();
     if run_time > Duration::ZERO {

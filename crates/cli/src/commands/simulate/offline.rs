@@ -1,4 +1,4 @@
-//! Runs the policies that know all future requests.
+//! Runs the offline policies, which know all future requests.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use super::SimulateArgs;
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 
-/// Executes runs on several threads. The number of a run is its row in the table of results. Returns the reports in
-/// the order of their rows.
+/// Executes runs on several threads. Each run has the number of its row in the table of results. Returns the reports
+/// with these numbers, in ascending order.
 pub(super) fn run_all(
     trace: &RecordedTrace,
     runs: &[(usize, OfflineConfig)],
@@ -45,8 +45,8 @@ pub(super) fn run_all(
     reports
 }
 
-/// Returns an error if an offline policy is combined with an option that it does not support, or if `--by-c` is
-/// combined with lifetimes.
+/// Returns an error if the options combine an offline policy with an option that it does not support, or `--by-c` with
+/// lifetimes.
 pub(super) fn check(args: &SimulateArgs) -> Result<(), Diagnostic> {
     let have_ttls = args.trace.have_ttls();
     if have_ttls && args.by_c {

@@ -44,7 +44,7 @@ pub(super) fn render(title: &str, results: &[TraceResults]) -> String {
     page.render()
 }
 
-/// Adds the properties of a trace. All headings and names of a trace begin with `prefix`.
+/// Adds the properties of a trace. Their names begin with `prefix`.
 fn facts(page: &mut Page, prefix: &str, simulation: &Simulation) {
     let facts = &simulation.trace;
     let mut fact = |name: &str, value: String| {
@@ -59,7 +59,7 @@ fn facts(page: &mut Page, prefix: &str, simulation: &Simulation) {
     fact("requested once", output::percent(facts.one_hit_share));
 }
 
-/// Returns the plots and the table of a trace.
+/// Returns the headings, plots and tables of a trace.
 pub(super) fn parts(simulation: &Simulation) -> Vec<Part> {
     let runs = &simulation.runs;
     if has_disk(runs) {
@@ -108,7 +108,7 @@ pub(super) fn parts(simulation: &Simulation) -> Vec<Part> {
     parts
 }
 
-/// The hit ratios of a policy at a capacity: means over all seeds.
+/// The mean hit ratios of a policy at a capacity, over all seeds.
 struct Cell<'a> {
     policy: &'a str,
     capacity_bytes: u64,
@@ -117,12 +117,14 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// Returns true if a server can run the policy. The offline policies and the infinite cache exist in the simulator
+    /// only.
     fn can_serve(&self) -> bool {
         self.policy != "infinite" && self.policy.parse::<OfflinePolicy>().is_err()
     }
 }
 
-/// Returns the cells in the order of their first runs.
+/// Returns one cell for each policy and capacity, in the order of the cells' first runs.
 fn cells(runs: &[RunReport]) -> Vec<Cell<'_>> {
     let mut groups: Vec<Vec<&RunReport>> = Vec::new();
     for run in runs {
@@ -158,8 +160,8 @@ fn has_disk(runs: &[RunReport]) -> bool {
     runs.iter().any(|run| run.disk.is_some())
 }
 
-/// Returns a sentence about the policy that has the highest object hit ratio most often, among the policies that can
-/// serve. Returns `None` if the runs have disks.
+/// Returns a sentence about the policy that most often has the highest object hit ratio. Only policies that a server
+/// can run count. Returns `None` if the runs have disks.
 fn wins(results: &[TraceResults]) -> Option<String> {
     let mut wins: Vec<(String, usize)> = Vec::new();
     let mut cases = 0;
@@ -185,7 +187,7 @@ fn wins(results: &[TraceResults]) -> Option<String> {
     ))
 }
 
-/// Returns the policy with the highest object hit ratio at a capacity, among the policies that can serve.
+/// Returns the policy with the highest object hit ratio at a capacity, among the policies that a server can run.
 fn best<'a>(cells: &'a [Cell<'a>], capacity_bytes: u64) -> Option<&'a Cell<'a>> {
     let candidates = cells.iter();
     let candidates = candidates.filter(|cell| cell.capacity_bytes == capacity_bytes);
@@ -193,8 +195,8 @@ fn best<'a>(cells: &'a [Cell<'a>], capacity_bytes: u64) -> Option<&'a Cell<'a>> 
     candidates.max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))
 }
 
-/// Returns a sentence about the policy with the highest object hit ratio at the smallest capacity, among the policies
-/// that can serve. If LRU ran too, the sentence compares the two.
+/// Returns a sentence about the policy with the highest object hit ratio at the smallest capacity. Only policies that a
+/// server can run count. If LRU ran too, the sentence compares the two.
 fn finding(cells: &[Cell<'_>]) -> Option<String> {
     let capacity = cells.iter().map(|cell| cell.capacity_bytes).min()?;
     let best = best(cells, capacity)?;
@@ -286,7 +288,7 @@ fn over_time<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
     plot
 }
 
-/// Returns the plot of the requests that memory does not answer, by size. Each run has a name.
+/// Returns the plot of the requests that memory does not answer, by object size. `runs` has a name for each run.
 fn missed_sizes<'a>(title: String, runs: impl Iterator<Item = (String, &'a RunReport)>) -> Plot {
     let mut plot = Plot::new(
         title,
@@ -352,7 +354,7 @@ fn table(runs: &[RunReport]) -> Table {
     table
 }
 
-/// The simulated capacities in ascending order.
+/// Returns the simulated capacities in ascending order.
 fn capacities(runs: &[RunReport]) -> Vec<u64> {
     let mut capacities: Vec<u64> = runs.iter().map(|run| run.capacity_bytes).collect();
     capacities.sort_unstable();

@@ -1,4 +1,4 @@
-//! The parts of a report page. `--plots` writes its plots as files, too.
+//! The parts of a report page. `--plots` also writes the plots as files.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use edgeward_report::{Bars, Page, Plot, Table};
 
-/// A part of a page. A plot has a name for its file.
+/// A part of a page. Plots and bar charts have a name for their file.
 pub(super) enum Part {
     Heading(String),
     Plot(String, Plot),
@@ -26,7 +26,7 @@ pub(super) fn add_all(page: &mut Page, prefix: &str, parts: Vec<Part>) {
     }
 }
 
-/// Writes each plot as an SVG file into `folder`. The names of the files begin with `prefix`.
+/// Writes each plot and bar chart as an SVG file into `folder`. The names of the files begin with `prefix`.
 pub(super) fn write_plots(folder: &Path, prefix: &str, parts: &[Part]) -> anyhow::Result<()> {
     let cannot_write = |path: &Path| format!("cannot write {}", path.display());
     fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
@@ -42,7 +42,7 @@ pub(super) fn write_plots(folder: &Path, prefix: &str, parts: &[Part]) -> anyhow
     Ok(())
 }
 
-/// Returns a name without characters that have a meaning in paths or shells.
+/// Returns the name with `_` instead of characters that have a meaning in paths or shells.
 fn file_name(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.+".contains(c);
     let plain = name.chars().map(|c| if is_plain(c) { c } else { '_' });

@@ -9,13 +9,13 @@ pub(super) struct Pass {
     progress: Progress,
     /// The bytes of all files, if the number of requests is unknown and all inputs are files.
     bytes: Option<u64>,
-    /// Bytes of the traces before the current one.
+    /// The bytes of all traces before the current trace.
     bytes_before: u64,
     requests: u64,
 }
 
 impl Pass {
-    /// Starts a pass over traces with this number of requests, or with this number of bytes.
+    /// Starts a pass over traces with these total numbers of requests and bytes. Either may be unknown.
     pub(super) fn new(name: &'static str, requests: Option<u64>, bytes: Option<u64>) -> Self {
         Self {
             progress: Progress::new(name, "requests", requests),
@@ -38,13 +38,14 @@ impl Pass {
         self.progress.advance(requests);
     }
 
-    /// Ends a trace with this number of bytes.
+    /// Ends the current trace, which had this number of bytes.
     pub(super) fn end_trace(&mut self, bytes: Option<u64>) {
         self.bytes_before += bytes.unwrap_or(0);
     }
 }
 
-/// Returns the number of requests in `bytes`, if the first `bytes_read` of them have `requests` requests.
+/// Estimates the number of requests in a trace of `bytes` bytes, whose first `bytes_read` bytes have `requests`
+/// requests.
 fn estimate(requests: u64, bytes_read: u64, bytes: u64) -> u64 {
     let estimate = u128::from(requests) * u128::from(bytes) / u128::from(bytes_read.max(1));
     u64::try_from(estimate).unwrap_or(u64::MAX).max(requests)

@@ -60,14 +60,15 @@ fn read(file: &Path) -> anyhow::Result<String> {
     String::from_utf8(bytes).map_err(|_| problem("the plan is not valid UTF-8").into())
 }
 
-/// Reads the tables of a plan.
+/// The reader of the tables of a plan.
 struct PlanReader<'a> {
     /// All options of `simulate`.
     options: Command,
-    /// The ids of the options that select requests of a trace.
+    /// The ids of the options that select requests of a trace: the keys of `[read]`.
     read_ids: Vec<String>,
+    /// The options on the command line, which replace keys of the plan.
     given: &'a [GivenOption],
-    /// The folder of the plan. The paths of traces start there.
+    /// The folder of the plan. The paths of traces are relative to it.
     folder: &'a Path,
 }
 
@@ -135,8 +136,8 @@ impl<'a> PlanReader<'a> {
         traces?.into_iter().map(planned).collect()
     }
 
-    /// Reads `[traces]`: for each name a file, a list of files that are one trace, or a table with `file` and options
-    /// that select requests.
+    /// Reads `[traces]`. Each value is a file, a list of files that are read as one trace, or a table with `file` and
+    /// options that select requests.
     fn traces(&self, table: &Table<'_>) -> Option<Vec<TraceEntry>> {
         let mut traces = Vec::new();
         let mut is_valid = true;
@@ -164,7 +165,7 @@ impl<'a> PlanReader<'a> {
                 settings,
             });
         }
-        // The table is sorted by name.
+        // The table is sorted by name, the results by the line in the plan.
         traces.sort_by_key(|trace| trace.line);
         if traces.is_empty() && is_valid {
             table.wrong(
@@ -176,7 +177,7 @@ impl<'a> PlanReader<'a> {
         is_valid.then_some(traces)
     }
 
-    /// Returns the paths of the files. A missing file is a problem of the plan, so that a long run does not fail late.
+    /// Returns the paths of the files. Reports a missing file here, so that a plan does not fail after hours.
     fn files(&self, entry: &Entry<'_>) -> Option<Vec<PathBuf>> {
         let mut files = Vec::new();
         for item in entry.items() {
@@ -195,8 +196,8 @@ impl<'a> PlanReader<'a> {
         Some(files)
     }
 
-    /// Adds options that select requests to `settings`. Returns false after a problem. `others` are the keys of the
-    /// table that are not options.
+    /// Adds options that select requests to `settings`. Returns false if it reported a problem. `others` are the keys
+    /// of the table that are not options; an error message may suggest them.
     fn add_read_options<'k>(
         &self,
         options: impl Iterator<Item = (&'k str, Entry<'k>)>,
@@ -215,8 +216,8 @@ impl<'a> PlanReader<'a> {
         self.read_ids.iter().any(|id| option.get_id() == id)
     }
 
-    /// Adds the option of a key to `settings`. Returns false after a problem. `others` are the keys of the table that
-    /// are not options.
+    /// Adds the option of a key to `settings`, unless the command line has this option. Returns false if it reported a
+    /// problem. `others` are the keys of the table that are not options; an error message may suggest them.
     fn add(
         &self,
         entry: &Entry<'_>,
@@ -265,7 +266,7 @@ impl<'a> PlanReader<'a> {
         true
     }
 
-    /// Returns the arguments of an option with the values of an entry.
+    /// Returns an option and the values of an entry as arguments of the command line.
     fn words(&self, option: &Arg, entry: &Entry<'_>) -> Option<Vec<OsString>> {
         let flag = option.get_long()?;
         if !option.get_action().takes_values() {
@@ -320,12 +321,12 @@ impl<'a> PlanReader<'a> {
                 item.wrong("is invalid", hint);
                 None
             }
-            // Combinations of options are checked when all options are known.
+            // `combine` checks combinations of options when all options are known.
             _ => Some(()),
         }
     }
 
-    /// Parses all options of a trace together. Reports options that exclude each other.
+    /// Parses all options of a trace together. Reports options that exclude or need each other.
     fn combine(
         &self,
         files: &[PathBuf],
@@ -391,7 +392,7 @@ impl TraceEntry {
     }
 }
 
-/// Returns the key of an option, or `None` for an argument without a name.
+/// Returns the key of an option, or `None` for a positional argument.
 fn key_of(option: &Arg) -> Option<String> {
     let flag = option.get_long()?;
     let plural = PLURALS.iter().find(|(name, _)| *name == flag);
@@ -437,7 +438,7 @@ const TRACES: &str = "traces";
 const READ: &str = "read";
 const TRACE_FILE: &str = "file";
 
-/// Options whose keys are plural, because a plan usually has several values.
+/// Options with the plural keys that they have in a plan, because a plan usually lists several values.
 const PLURALS: [(&str, &str); 3] = [
     ("policy", "policies"),
     ("capacity", "capacities"),
@@ -456,5 +457,5 @@ const NOT_IN_PLANS: [(&str, &str); 8] = [
     ("sample", "list the sizes in capacities"),
 ];
 
-/// The maximum size of a plan. The limit bounds the memory if the path is that of another file by mistake.
+/// The maximum size of a plan in bytes. It bounds the memory if `--plan` names another, large file by mistake.
 const PLAN_BYTES_MAX: u64 = 1 << 20;

@@ -23,6 +23,7 @@ pub(super) struct RowColumn {
     kind: CellKind,
 }
 
+/// The type of the values of a column, see [`Cell`].
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum CellKind {
     Text,
@@ -175,7 +176,7 @@ fn row(run: &RunReport, trace: &str) -> [Cell; COLUMNS.len()] {
     ]
 }
 
-/// The columns of runs. An upper bound has values in the first three columns and in those of the ratios.
+/// The columns of runs. An upper bound has values in the first three columns and in those of the hit ratios.
 const COLUMNS: [RowColumn; 17] = [
     RowColumn::text("trace"),
     RowColumn::text("policy"),
@@ -196,5 +197,5 @@ const COLUMNS: [RowColumn; 17] = [
     RowColumn::number("origin_cost_saved_ratio"),
 ];
 
-/// The number of the column `object_hit_ratio`. The column of the byte hit ratio is the next.
+/// The index of the column `object_hit_ratio`. The next column is the byte hit ratio.
 const OBJECT_HIT_RATIO: usize = 9;

@@ -2,8 +2,8 @@
 //!
 //! If an option is a share of the trace (`--capacity 1%`), a first pass over the trace measures its size. Then the
 //! trace is read once for all runs: each batch is passed to every run, and the runs are distributed over threads
-//! ([`schedule`](super::schedule)). With `--disk`, every run has a disk tier below its memory tier. Policies that know
-//! the future run after this pass ([`offline`]).
+//! ([`schedule`](super::schedule)). With `--disk`, every run has a disk tier below its memory tier. Offline policies
+//! run after this pass ([`offline`]).
 
 use std::num::NonZeroU32;
 
@@ -24,7 +24,8 @@ use super::schedule::feed_all;
 use crate::diagnostic::Diagnostic;
 use crate::input::Inputs;
 
-/// Reads a trace once and returns its facts. Options that are shares need the number of requests and the footprint.
+/// Reads a trace once and returns its facts. Options that are shares of the trace need its number of requests and its
+/// footprint.
 pub(super) fn measure(inputs: &Inputs, pass: &mut Pass) -> anyhow::Result<TraceFacts> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
@@ -118,8 +119,8 @@ pub(super) fn simulate(
     Ok(simulation)
 }
 
-/// Returns a job for each run of a policy that can serve, and the runs of the other policies. Each of the latter has
-/// the position of its report among all reports.
+/// Returns a job for each run of an online policy, and the configuration of each run of an offline policy. Each
+/// configuration comes with the position of its report among all reports.
 fn runs(
     args: &SimulateArgs,
     requests: Option<u64>,

@@ -1,8 +1,8 @@
 //! Distributes batches of requests to jobs on several threads.
 //!
 //! Each job processes all batches in order. A free thread takes the job that has processed the fewest batches, so slow
-//! jobs have priority. The thread that reads the trace adds batches. While too many batches wait, it processes jobs
-//! too.
+//! jobs have priority. The thread that reads the trace adds batches. While too many batches wait, it also
+//! processes jobs.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -32,7 +32,7 @@ pub(super) fn feed_all<J: Send, R>(
             panicked: false,
         }),
         changed: Condvar::new(),
-        // Without other threads no batch waits, because waiting would only evict it from the processor's cache.
+        // Without other threads, each batch is processed at once, while it is in the processor's cache.
         batches_max: if helpers == 0 { 0 } else { BATCHES_MAX },
         process,
     };
@@ -69,7 +69,7 @@ struct State<J> {
     jobs: Vec<Job<J>>,
     /// The batches that at least one job has not processed.
     batches: VecDeque<Arc<Vec<Request>>>,
-    /// The number of the first of these batches. All batches are numbered from 0.
+    /// The number of the first batch in `batches`. All batches of the trace are numbered from 0.
     first_batch: usize,
     /// Empty batches, kept for their allocations.
     spare: Vec<Vec<Request>>,
@@ -184,7 +184,7 @@ impl<J> Drop for End<'_, J> {
     }
 }
 
-/// When dropped by a panic of a job, ends all threads.
+/// When dropped during a panic of a job, makes all threads end.
 struct PanicGuard<'a, J>(&'a Schedule<J>);
 
 impl<J> Drop for PanicGuard<'_, J> {
@@ -196,8 +196,8 @@ impl<J> Drop for PanicGuard<'_, J> {
     }
 }
 
-/// The maximum number of batches that wait while other threads process jobs. The fastest job is at most one batch more
-/// than this number ahead of the slowest.
+/// The maximum number of batches that wait while other threads process jobs. The fastest job is at most
+/// `BATCHES_MAX + 1` batches ahead of the slowest.
 const BATCHES_MAX: usize = 3;
 
 #[cfg(test)]

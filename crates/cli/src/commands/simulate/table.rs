@@ -9,7 +9,8 @@ use edgeward_types::ByteSize;
 use super::{Simulation, TraceResults, disk};
 use crate::output::{self, Column, Table};
 
-/// Prints the results of all runs, trace by trace. `named` is true if the traces have names of their own.
+/// Prints the results of all runs, trace by trace. `named` is true if each trace is printed with
+/// its name.
 pub(super) fn print(results: &[TraceResults], named: bool) -> anyhow::Result<()> {
     let mut out = output::stdout();
     for (n, TraceResults { name, simulation }) in results.iter().enumerate() {
@@ -86,12 +87,12 @@ fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns true if the runs differ in their seeds.
+/// Returns true if the runs have different seeds.
 pub(super) fn has_several_seeds(runs: &[RunReport]) -> bool {
     runs.windows(2).any(|pair| pair[0].seed != pair[1].seed)
 }
 
-/// Returns the table of `--objective`, or `None` if no policy has another objective than `requests`.
+/// Returns the table of origin costs, or `None` if no policy has an objective other than `requests`.
 fn origin_costs(runs: &[RunReport]) -> Option<Table> {
     let default = Objective::Requests.to_string();
     let differs = |run: &&RunReport| {

@@ -10,18 +10,19 @@ use super::Networks;
 /// The settings of purges.
 #[derive(Clone, Debug)]
 pub struct PurgeConfig {
-    /// The token of the purge API of the admin server. Default: none, and the API answers 403.
+    /// The token of the purge API of the admin server. Default: none, and the API answers 401.
     pub token: Option<Token>,
-    /// Clients that may send PURGE and BAN. Default: none, and the edge forwards these methods as all others.
+    /// Clients that may send PURGE and BAN. Default: none, and the edge forwards these methods like all others.
     pub allow: Networks,
-    /// The file with the log of purges. Default: in the first device's directory or beside its file. A disk cache on a
-    /// block device has no default, and refuses purges other than of single URLs.
+    /// The file with the log of purges. Default: in the directory of the first device, or beside the file of this
+    /// device. A disk cache on a block device has no default; without a log, it accepts only hard purges of single
+    /// URLs.
     pub log: Option<PathBuf>,
-    /// The most purged tags, hosts and URLs that are remembered. Default 1 million, at most 56 MB. If more are purged,
-    /// objects that were fetched before the oldest half of them count as purged.
+    /// The most purged tags, hosts and soft-purged URLs that are remembered. Default: 1 million, at most 56 MB. If more
+    /// are purged, the edge forgets the oldest half, and objects that were fetched before then count as purged.
     pub entries_max: NonZeroUsize,
-    /// The most prefixes and patterns that are remembered. Default 1024: a response that a lookup finds for the first
-    /// time after a purge is compared with the newer ones, at about 0.1 µs each.
+    /// The most purged prefixes and patterns that are remembered. Default: 1024. The first lookup of a response after a
+    /// purge compares the response with all newer prefixes and patterns, which takes about 0.1 µs each.
     pub patterns_max: NonZeroUsize,
 }
 

@@ -1,4 +1,4 @@
-//! A HEAD for which only a stale response is stored. The origin gets a HEAD too, and its response updates the stored
+//! A HEAD request whose stored response is stale. The origin gets a HEAD too, and its response updates the stored
 //! response (RFC 9111 §4.3.5). A GET would transfer a body that no client asked for.
 
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::path::deliver::Reply;
 use crate::path::pass;
 use crate::path::revalidate::{self, Validation};
 
-/// Answers a HEAD without conditions. `stale` is the stored response of `key`.
+/// Answers a HEAD without conditions. `stale` is the stale response that is stored under `key`.
 pub(super) async fn validate(
     reply: Reply,
     request: Rc<Request>,
@@ -61,7 +61,7 @@ pub(super) async fn validate(
                 status.ttl = Some(updated.response().policy.ttl_secs(worker.now()));
                 return reply.stored(&request, &updated, Some(status));
             }
-            // The stored response is outdated, or must no longer be stored.
+            // The stored response is outdated, or may no longer be stored.
             Validation::Mismatch | Validation::UseOnce(_) => {
                 if worker.cache.remove(version, &key.bytes).is_none() {
                     worker.counters.dropped_removal.increment();

@@ -2,8 +2,8 @@
 //!
 //! A log is a header and then records, each with a checksum. After a crash the last record may be incomplete. Its
 //! purge was not acknowledged, because the file is synced before an acknowledgement. The caller cuts off such a tail.
-//! Other damage is an error with its offset, because the record may be an acknowledged purge. One exception: a record
-//! whose corrupt length exceeds the rest of the file looks like a tail.
+//! Other damage is an error with its offset, because the record may be an acknowledged purge. One exception: if the
+//! length of the last record is corrupt and exceeds the rest of the file, this record looks like a tail.
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
@@ -95,6 +95,9 @@ pub enum LogErrorReason {
         /// The length of the payload in bytes.
         bytes: usize,
     },
+    /// The length of a record exceeds the limit, or the record would cover complete records.
+    #[error("a record cannot have a payload of {0} bytes")]
+    Length(usize),
     /// The soft flag of a record is neither 0 nor 1, or a reserved byte is not 0. The value is that of the flag.
     #[error("a flag is {0}")]
     Flag(u8),
@@ -221,6 +224,9 @@ pub fn parse(bytes: &[u8]) -> Result<ParsedLog, LogError> {
         records.push(record);
         offset += length;
     }
+    if let Some(reason) = damage_in_tail(&bytes[offset..], &header) {
+        return Err(LogError { offset, reason });
+    }
     Ok(ParsedLog {
         header,
         records,
@@ -238,6 +244,19 @@ fn record_bytes(rest: &[u8]) -> Option<usize> {
         return None;
     }
     Some(bytes)
+}
+
+/// Returns an error if the tail starts with a length that no record has, or if a complete record follows in it. Then
+/// the length is corrupt, and the records behind it are acknowledged purges.
+fn damage_in_tail(tail: &[u8], header: &Header) -> Option<LogErrorReason> {
+    let length = usize::from(u16::from_le_bytes([*tail.first()?, *tail.get(1)?]));
+    let is_record = |rest: &[u8]| {
+        record_bytes(rest)
+            .is_some_and(|bytes| Record::parse(&rest[..bytes], header, Stamp::NONE).is_ok())
+    };
+    let is_damaged =
+        length > TEXT_BYTES_MAX || (1..tail.len()).any(|start| is_record(&tail[start..]));
+    is_damaged.then_some(LogErrorReason::Length(length))
 }
 
 fn check(bytes: &[u8], stored: u64, seed: u64) -> Result<(), LogErrorReason> {
@@ -352,8 +371,8 @@ mod tests {
     }
 
     proptest! {
-        /// A changed byte is an error, unless it makes the length of its record exceed the rest of the log. Then this
-        /// record and all later ones count as the tail.
+        /// A changed byte is an error, unless it makes the length of the last record exceed the rest of the log. Then
+        /// this record counts as the tail.
         #[test]
         fn a_changed_byte_is_an_error_with_the_offset_of_its_record(at in 0_usize..200, xor in 1_u8..) {
             let (mut bytes, records) = log();
@@ -364,7 +383,7 @@ mod tests {
                 Ok(parsed) => {
                     prop_assert!(parsed.valid_bytes <= at, "the changed record is in the tail");
                     prop_assert!(at < parsed.valid_bytes + 2, "only a length can make a tail");
-                    prop_assert_eq!(&parsed.records[..], &records[..parsed.records.len()]);
+                    prop_assert_eq!(&parsed.records[..], &records[..records.len() - 1]);
                 }
             }
         }

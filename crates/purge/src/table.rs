@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use crate::log::Record;
+use crate::log::{RECORD_BYTES_MIN, Record};
 use crate::scope::{Scope, authority_of, hash_host, hash_tag, hash_url};
 
 /// A sequence number of a purge, with the epoch of the log that assigned it. The stamp of an object is the newest one
@@ -282,8 +282,8 @@ impl PurgeTable {
         [state].into_iter().chain(hashed).chain(compared)
     }
 
-    /// Returns an upper bound of the bytes of [`records`](Self::records) in a log, without its header. The bound holds
-    /// while at most half of the URLs, hosts and tags have both a hard and a soft purge.
+    /// Returns an upper bound of the bytes of [`records`](Self::records) in a log, without its header. It has two records
+    /// for each URL, host or tag: a hard and a soft purge.
     pub fn records_bytes_max(&self) -> u64 {
         let size = self.size();
         let patterns: usize = self
@@ -291,7 +291,8 @@ impl PurgeTable {
             .iter()
             .map(|(_, purge)| purge.scope.to_string().len())
             .sum();
-        (2 * (1 + size.entries + size.patterns) * crate::log::RECORD_BYTES_MIN + patterns) as u64
+        let hashed = (1 + 2 * size.entries) * (RECORD_BYTES_MIN + 8);
+        (hashed + size.patterns * RECORD_BYTES_MIN + patterns) as u64
     }
 }
 

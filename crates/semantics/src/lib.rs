@@ -38,6 +38,7 @@ mod cache_control;
 mod cache_key;
 mod cache_status;
 pub mod conditional;
+mod content_range;
 mod date;
 pub mod freshen;
 mod freshness;
@@ -49,6 +50,7 @@ pub mod request_fields;
 mod request_target;
 mod route;
 mod rules;
+pub mod slices;
 mod storability;
 mod stored_policy;
 #[cfg(test)]
@@ -63,6 +65,7 @@ pub use cache_control::{
 };
 pub use cache_key::Target;
 pub use cache_status::{CacheStatus, Forward, Outcome};
+pub use content_range::ContentRange;
 pub use date::{format_http_date, parse_http_date};
 pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use request_target::{InvalidRequestTarget, RequestTarget};

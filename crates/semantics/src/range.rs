@@ -96,7 +96,7 @@ fn if_range_holds(request: &HeaderMap, stored: &Validators) -> bool {
 
 /// One requested range (§14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RangeSpec {
+pub(crate) enum RangeSpec {
     /// The form `first-` or `first-last`.
     FromFirst { first: u64, last: Option<u64> },
     /// The form `-length`: the last bytes of the body.
@@ -105,7 +105,7 @@ enum RangeSpec {
 
 impl RangeSpec {
     /// Returns `None` for another unit, invalid syntax or more than one range.
-    fn parse(value: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let equals = value.iter().position(|&byte| byte == b'=')?;
         // §14.1: range units are case-insensitive.
         if !list::trim(&value[..equals]).eq_ignore_ascii_case(b"bytes") {
@@ -160,7 +160,7 @@ impl RangeSpec {
 }
 
 /// Parses digits. A number that does not fit becomes `u64::MAX`, which is larger than any body.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

@@ -20,9 +20,8 @@ pub static TARGETED_FIELDS: [HeaderName; 2] = [
 pub(super) fn directives(headers: &HeaderMap) -> Option<ResponseDirectives> {
     TARGETED_FIELDS
         .iter()
-        .filter_map(|name| dictionary(headers, name))
+        .find_map(|name| dictionary(headers, name))
         .map(|dictionary| from_dictionary(&dictionary))
-        .next()
 }
 
 /// Parses all lines of a field as one dictionary (RFC 8941 §4.2). Returns `None` for an invalid or empty field.

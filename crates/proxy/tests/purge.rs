@@ -124,6 +124,17 @@ fn the_api_needs_the_token_and_a_valid_body() {
 }
 
 #[test]
+fn a_list_with_an_invalid_url_purges_and_counts_nothing() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin.on("/a", tagged("one", "a"));
+    bed.get("/a");
+    let body = r#"{"urls": ["http://test.example/a", "http://a:b/"]}"#;
+    assert_eq!(api(&bed, TOKEN, body).0, 400);
+    assert!(bed.get("/a").is_hit());
+    assert_eq!(bed.metric("edgeward_purges_total{scope=\"url\"}"), 0.0);
+}
+
+#[test]
 fn a_dry_run_counts_the_responses_and_purges_none() {
     let bed = TestBed::with_config(with_token);
     for path in ["/1", "/2", "/3"] {

@@ -76,8 +76,9 @@ impl Cache {
         let mut for_table = Vec::new();
         let mut durable = Vec::new();
         let mut keys = Vec::new();
-        for Purge { scope, soft } in purges {
-            let scope = canonical(scope)?;
+        // A rejected request must not be logged or counted in part.
+        let purges: Result<Vec<Purge>, RejectedPurge> = purges.into_iter().map(canonical).collect();
+        for Purge { scope, soft } in purges? {
             tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
             self.accepted_purges.increment(&scope);
             match scope {
@@ -127,9 +128,8 @@ impl Cache {
         };
         let before = Stamp::start_of(1);
         let mut table = PurgeTable::new(limits, before, 0);
-        for Purge { scope, soft } in request.purges() {
-            let scope = canonical(scope)?;
-            let record = table.record(&Purge { scope, soft }, 0);
+        for purge in request.purges() {
+            let record = table.record(&canonical(purge)?, 0);
             table.apply(record);
         }
         let is_covered = |key: &[u8], head: &[u8], stamp: Stamp| {
@@ -162,17 +162,21 @@ fn primary_of(key: &[u8]) -> &[u8] {
     &key[..memchr::memchr(b'\n', key).unwrap_or(key.len())]
 }
 
-/// Returns the scope with the URL in the form of a cache key, for example without the default port.
-fn canonical(scope: Scope) -> Result<Scope, RejectedPurge> {
+/// Returns the purge with its URL in the form of a cache key, for example without the default port.
+fn canonical(purge: Purge) -> Result<Purge, RejectedPurge> {
+    let Purge { scope, soft } = purge;
     let Scope::Url(url) = &scope else {
-        return Ok(scope);
+        return Ok(Purge { scope, soft });
     };
     let key = url.split_once("://").and_then(|(scheme, rest)| {
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         String::from_utf8(Target::new(scheme, authority, path).ok()?.key()).ok()
     });
     match key {
-        Some(key) => Ok(Scope::Url(key.into())),
+        Some(key) => Ok(Purge {
+            scope: Scope::Url(key.into()),
+            soft,
+        }),
         None => Err(RejectedPurge::Url(scope)),
     }
 }

@@ -101,7 +101,7 @@ impl Ram {
             size_bytes: self.charge(request.size),
         };
         self.reserve_bookkeeping();
-        let fetch_seconds = self.origin_cost.seconds(1, request.size);
+        let fetch_seconds = || self.origin_cost.seconds(1, request.size);
         let benefit = self.objective.benefit(object.size_bytes, fetch_seconds);
         let verdict = self.tier.offer(&object, benefit, &mut self.evicted);
         for evicted in &mut self.evicted {

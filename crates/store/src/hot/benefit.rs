@@ -28,15 +28,13 @@ impl Benefits {
 
     /// Returns the benefit of a hit on an object. Records the time of its fetch if the objective is `origin-cost`.
     pub(super) fn of(&self, charge_bytes: u64, fetch_time: Option<Duration>) -> Benefit {
-        let fetch_seconds = match (self.objective, fetch_time) {
-            (Objective::OriginCost, Some(time)) => {
+        self.objective.benefit(charge_bytes, || match fetch_time {
+            Some(time) => {
                 self.record(time);
                 time.as_secs_f64()
             }
-            (Objective::OriginCost, None) => self.mean_fetch_us.load(Relaxed) as f64 / 1e6,
-            (Objective::Requests | Objective::Bytes, _) => 0.0,
-        };
-        self.objective.benefit(charge_bytes, fetch_seconds)
+            None => self.mean_fetch_us.load(Relaxed) as f64 / 1e6,
+        })
     }
 
     /// Adds a measured time to the average. Two concurrent calls may lose one of the times.

@@ -148,9 +148,7 @@ impl DensityTier {
             batch[victims] = victim;
             victims += 1;
         }
-        for &victim in &batch[..victims] {
-            self.evict(victim, evicted);
-        }
+        evicted.extend(batch[..victims].iter().map(|&victim| self.evict(victim)));
         true
     }
 
@@ -244,18 +242,18 @@ impl DensityTier {
     }
 
     /// Evicts a resident object that is in no queue, and remembers its history.
-    fn evict(&mut self, index: Index, evicted: &mut Vec<Evicted>) {
+    fn evict(&mut self, index: Index) -> Evicted {
         let entry = self.entries.0[index as usize];
         self.release(index);
         self.digest.evicted(u64::from(entry.entered_at));
-        evicted.push(Evicted {
+        Evicted {
             object: entry.object,
             slot: Slot {
                 index,
                 generation: entry.generation,
             },
             was_hit: self.shared.states.at(index).load(Relaxed) % 2 == 1,
-        });
+        }
     }
 
     /// Frees the entry of a resident object that is in no queue, and remembers its history.
@@ -411,9 +409,7 @@ impl Tier for DensityTier {
         }
         let (victim, _) = self.victim();
         self.unlink(victim);
-        let mut evicted = Vec::with_capacity(1);
-        self.evict(victim, &mut evicted);
-        evicted.pop()
+        Some(self.evict(victim))
     }
 
     fn remove(&mut self, slot: Slot) -> bool {
@@ -428,9 +424,7 @@ impl Tier for DensityTier {
     fn resize(&mut self, capacity_bytes: u64, evicted: &mut Vec<Evicted>) {
         self.capacity_bytes = capacity_bytes;
         while self.used_bytes > capacity_bytes {
-            let (victim, _) = self.victim();
-            self.unlink(victim);
-            self.evict(victim, evicted);
+            evicted.extend(self.evict_next());
         }
     }
 

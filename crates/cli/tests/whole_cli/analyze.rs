@@ -1,17 +1,15 @@
 //! Tests `analyze` on logs of real servers: edgeward, and nginx if it is installed.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::run::{Server, output, text, until};
+use super::run::{Server, get, output, text, until};
 
 /// The requested paths: the first page three times, the second page twice, all other pages once.
 const PATHS: [&str; 8] = [
@@ -43,7 +41,7 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
             &format!("--access-log-format={form}"),
         ]);
         let addr = edge.addr("/listening/0");
-        PATHS.iter().for_each(|path| get(addr, path));
+        get_all(addr);
         edge.signal(Signal::TERM);
         assert!(edge.wait_for_end().0.success());
 
@@ -124,7 +122,7 @@ fn nginx_s_logs_are_counted_with_a_detected_format_and_with_a_format_string() {
         .expect("nginx starts");
     let addr = SocketAddr::from(([127, 0, 0, 1], port));
     until("nginx listens", || TcpStream::connect(addr).ok());
-    PATHS.iter().for_each(|path| get(addr, path));
+    get_all(addr);
     rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::QUIT)
         .expect("the process runs");
     super::run::wait(&mut server);
@@ -155,25 +153,12 @@ fn analyze(args: &[&str]) -> Value {
     serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
-fn get(addr: SocketAddr, path: &str) {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    let timeout = Some(Duration::from_secs(55));
-    stream
-        .set_read_timeout(timeout)
-        .expect("the read timeout is set");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .expect("the request is sent");
-    let mut response = Vec::new();
-    stream
-        .read_to_end(&mut response)
-        .expect("the server responds");
-    assert!(
-        response.starts_with(b"HTTP/1.1 "),
-        "{}",
-        response.escape_ascii()
-    );
+/// Requests all paths, one after the other.
+fn get_all(addr: SocketAddr) {
+    for path in PATHS {
+        let response = get(addr, path);
+        assert!(response.starts_with("HTTP/1.1 "), "{path}: {response}");
+    }
 }
 
 fn free_port() -> u16 {

@@ -1,28 +1,6 @@
 //! Tests negative rules (`[[negative]]` in the configuration) with publisher, edge and origin as three processes.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-
-use super::run::{Server, until};
-
-fn send_request(addr: SocketAddr, request: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    stream
-        .write_all(request.as_bytes())
-        .expect("the request is sent");
-    let mut response = Vec::new();
-    stream
-        .read_to_end(&mut response)
-        .expect("the server responds");
-    String::from_utf8_lossy(&response).into_owned()
-}
-
-fn get(addr: SocketAddr, path: &str) -> String {
-    send_request(
-        addr,
-        &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"),
-    )
-}
+use super::run::{Server, get, send_request, until};
 
 /// One rule uses the filter of a publisher, another rule uses a filter file. After a new id was posted to the
 /// publisher, the edge forwards requests for this id. After the publisher has stopped, the edge forwards all requests

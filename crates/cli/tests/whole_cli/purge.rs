@@ -1,26 +1,11 @@
 //! Tests `edgeward purge` with an origin and an edge as processes. The edge is killed and starts again.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Output;
 
 use rustix::process::Signal;
 
-use super::run::{Server, output, text, until};
-
-fn get(addr: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .expect("the request is sent");
-    let mut response = Vec::new();
-    stream
-        .read_to_end(&mut response)
-        .expect("the server responds");
-    String::from_utf8_lossy(&response).into_owned()
-}
+use super::run::{Server, get, output, text, until};
 
 /// An edge with a disk in `folder`, and an origin whose responses all have the tag `all`.
 struct Site<'a> {

@@ -1,7 +1,7 @@
 //! Test helpers that run the binary. All of them except [`output`] have a time limit.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -119,6 +119,28 @@ impl Drop for Server {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+/// Sends a request on a new connection and returns the whole response as text. The request must close the connection.
+pub(crate) fn send_request(addr: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
+    stream
+        .set_read_timeout(Some(TIMEOUT))
+        .expect("the read timeout is set");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the request is sent");
+    let mut response = Vec::new();
+    stream
+        .read_to_end(&mut response)
+        .expect("the server responds");
+    String::from_utf8_lossy(&response).into_owned()
+}
+
+/// Requests a path and returns the whole response as text.
+pub(crate) fn get(addr: SocketAddr, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    send_request(addr, &request)
 }
 
 /// Waits for the end of a child process, with a timeout.

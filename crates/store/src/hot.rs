@@ -36,6 +36,7 @@ mod index;
 mod ledger;
 mod policy_change;
 mod recorder;
+mod restart;
 mod tiers;
 mod tuning;
 
@@ -63,6 +64,7 @@ use tuning::{Tuning, TuningSwitch};
 pub use ledger::ChargeGuard;
 pub use policy_change::{PolicyChange, PolicyChangeError};
 pub use recorder::Recorder;
+pub use restart::DrainedObject;
 pub use tuning::{TunerMode, TuningStatus};
 
 /// The settings of the RAM tier.
@@ -466,6 +468,11 @@ pub struct Reservation<V: Send + Sync + 'static> {
 }
 
 impl<V: Send + Sync + 'static> Reservation<V> {
+    /// The hash of the key for which the space is reserved.
+    pub fn key(&self) -> KeyHash {
+        self.key
+    }
+
     /// The charge of the reserved slot in bytes.
     pub fn charge_bytes(&self) -> u64 {
         self.charge_bytes

@@ -12,6 +12,7 @@ mod limits;
 mod link;
 mod negative;
 mod purge;
+mod restart;
 mod server;
 mod slow;
 mod values;
@@ -430,6 +431,11 @@ pub(super) static KEYS: &[Key] = &[
     disk::VERIFY_EVERY,
     disk::READ_THREADS,
     disk::READS_WAITING_MAX,
+    restart::WARM_RESTART,
+    restart::SHUTDOWN_WRITE_TIME,
+    restart::SHUTDOWN_WRITE_BYTES,
+    restart::HOT_LIST,
+    restart::HOT_LIST_INTERVAL,
     disk::HOST,
     disk::HOST_ADMISSION,
     Key {

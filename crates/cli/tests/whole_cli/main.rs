@@ -19,6 +19,7 @@ mod metrics;
 mod negative; // negative rules
 mod pipes; // a closed stdout is not an error
 mod purge;
+mod restart; // SIGTERM or SIGKILL, then a start with a warm cache
 mod run;
 mod serve;
 mod store; // `edgeward store`

@@ -8,6 +8,7 @@ mod host_pattern;
 pub mod id_filter;
 mod origin;
 mod purge;
+mod restart;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -31,6 +32,7 @@ pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };
 pub use purge::PurgeConfig;
+pub use restart::RestartConfig;
 
 /// The configuration of one edge.
 #[derive(Clone, Debug)]
@@ -150,6 +152,8 @@ pub struct DiskConfig {
     /// Longest time that a response to an unsafe method waits until its invalidation is durable. Default 5 s: a sync
     /// takes milliseconds. After this time the response is sent, and the invalidation is counted as not durable.
     pub invalidation_wait_max: Duration,
+    /// How objects in memory survive a restart.
+    pub restart: RestartConfig,
     /// Opened devices that replace those of `settings`. Tests pass devices here that fail on purpose.
     pub opened: Vec<Arc<dyn Device>>,
 }
@@ -172,6 +176,7 @@ impl DiskConfig {
             read_threads: NonZeroUsize::new(16).expect("16 is not zero"),
             reads_waiting_max: NonZeroUsize::new(1024).expect("1024 is not zero"),
             invalidation_wait_max: Duration::from_secs(5),
+            restart: RestartConfig::default(),
             opened: Vec::new(),
         }
     }

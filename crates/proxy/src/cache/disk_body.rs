@@ -65,7 +65,7 @@ impl DiskBody {
     /// Returns a body that reads all of a hit's object. Reading may promote the object to memory.
     pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
         let mut body = Self::part(hit.object.clone(), 0..hit.length());
-        let charge_bytes = hit.charge_bytes(key);
+        let charge_bytes = hit.charge_bytes(key.bytes.len());
         let stored = || hit.stored(key);
         body.promotion = Promotion::begin(cache, &hit.object, key.hash, charge_bytes, stored);
         body

@@ -1,5 +1,6 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
-//! (`collapse`, `fill`), memory that slow clients pin (`pinned`), and ids that do not exist (`negative`).
+//! (`collapse`, `fill`), memory that slow clients pin (`pinned`), ids that do not exist (`negative`),
+//! and the objects that memory has after a restart (`restart`, `warm_start`).
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
@@ -10,8 +11,11 @@ pub(crate) mod negative;
 pub(crate) mod pinned;
 pub(crate) mod purge_counts;
 pub(crate) mod purging;
+pub(crate) mod restart;
 pub(crate) mod stored;
 mod tiers;
+pub(crate) mod warm_progress;
+pub(crate) mod warm_start;
 
 pub(crate) use disk::DiskHit;
 pub(crate) use key::CacheKey;

@@ -158,7 +158,7 @@ impl Cache {
 }
 
 /// Returns the primary key of a primary or secondary key. A secondary key has a line feed after the primary key.
-fn primary_of(key: &[u8]) -> &[u8] {
+pub(super) fn primary_of(key: &[u8]) -> &[u8] {
     &key[..memchr::memchr(b'\n', key).unwrap_or(key.len())]
 }
 

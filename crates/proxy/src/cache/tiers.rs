@@ -9,6 +9,7 @@ use std::time::Duration;
 use edgeward_policy::{Evicted, PolicySpec};
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Commit, Offer, PolicyChange, PolicyChangeError, Recorder, Reservation};
+use edgeward_store::hot_list::HotObject;
 use edgeward_store::purges::Purges;
 use edgeward_store::versions::{ChangeGuard, Version};
 use edgeward_types::KeyHash;
@@ -20,6 +21,7 @@ use super::key::{CacheKey, hash_key};
 use super::negative::Negative;
 use super::purge_counts::AcceptedPurges;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
+use super::warm_progress::WarmProgress;
 use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
 
@@ -41,6 +43,7 @@ pub(crate) struct Cache {
     pub(crate) purges: Purges,
     pub(crate) accepted_purges: AcceptedPurges,
     pub(crate) negative: Negative,
+    pub(crate) warm_progress: WarmProgress,
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,
     /// The generation of the next marker. It makes older [variants](super::stored::Variants) unreachable.
@@ -71,6 +74,17 @@ impl Cache {
             .offer_with(key, charge_bytes, fetch_time, |evicted, version, value| {
                 self.write_evicted(evicted, version, &value, counters);
             })
+    }
+
+    /// Reserves memory for objects of an earlier process; see [`Hot::reserve`](edgeward_store::hot::HotCache::reserve).
+    pub(super) fn reserve(
+        &self,
+        objects: &[HotObject],
+        counters: &Counters,
+    ) -> Vec<Option<Reservation<Stored>>> {
+        self.hot.reserve(objects, |evicted, version, value| {
+            self.write_evicted(evicted, version, &value, counters);
+        })
     }
 
     /// Replaces the policy of the memory tier and keeps its objects. Blocks until all objects have moved.

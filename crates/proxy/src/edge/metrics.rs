@@ -1,6 +1,8 @@
 //! The metrics of an edge: the sums of the workers' counters, and the state of the cache.
 //! This module reads the state of the cache at each scrape. Counters of requests are in `base/counters.rs`.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use edgeward_metrics::{Definition, Family, encode, metrics};
 use edgeward_policy::adaptsize::{CurvePoint, Tuning};
 use edgeward_store::arena::Arena;
@@ -58,6 +60,18 @@ metrics! {
         Gauge "edgeward_disk_devices_damaged"
             "Configured devices of the disk cache that are unused because their stores are damaged."
             { shared.cache.disk_damaged.len() }
+        Gauge "edgeward_warm_start_pending_objects"
+            "Objects of the previous process that are still to be read from disk into memory."
+            { shared.cache.warm_progress.pending.load(Relaxed) }
+        Counter "edgeward_warm_start_objects_total"
+            "Objects of the previous process, by result: read into memory, or skipped, for example because a request \
+             stored the object first." ["result":
+            "loaded" = shared.cache.warm_progress.loaded.load(Relaxed),
+            "skipped" = shared.cache.warm_progress.skipped.load(Relaxed),
+        ]
+        Counter "edgeward_warm_start_bytes_total"
+            "Bytes of bodies that were read from disk into memory after the start."
+            { shared.cache.warm_progress.loaded_bytes.load(Relaxed) }
         Gauge "edgeward_client_connections_max"
             "Bound of the client connections." { shared.config.limits.connections_max.get() }
     }

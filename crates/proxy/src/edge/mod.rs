@@ -4,6 +4,7 @@ mod admin;
 #[doc(hidden)]
 pub mod hostile;
 mod metrics;
+mod restart;
 mod start;
 mod status;
 

@@ -17,6 +17,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use super::admin::{self, Admin};
+use super::restart::PersistentMemory;
 use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
@@ -30,6 +31,7 @@ use crate::cache::disk::{DiskError, DiskTier, default_file};
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
+use crate::cache::warm_progress::WarmProgress;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::{Connector, ConnectorError, OriginPool};
@@ -165,6 +167,7 @@ impl Edge {
             stop,
             log,
             disk,
+            memory: None,
             ticker,
         };
         let mut log_rings = log_rings.into_iter();
@@ -182,6 +185,11 @@ impl Edge {
                 .spawn(move || start.run())
                 .map_err(thread_error("a worker"))?;
             edge.workers.push(thread);
+        }
+        if let Some(disk) = config.disk.filter(|_| edge.disk.is_some()) {
+            let (cache, counters) = (Arc::clone(&shared.cache), Arc::clone(&shared.counters[0]));
+            let memory = PersistentMemory::start(disk, cache, counters);
+            edge.memory = Some(memory.map_err(thread_error("the fill of memory"))?);
         }
         if let Some(listener) = admin_listener {
             let admin =
@@ -201,6 +209,8 @@ pub struct RunningEdge {
     stop: watch::Sender<Option<Duration>>,
     log: Option<AccessLog>,
     disk: Option<Arc<DiskTier>>,
+    /// `None` without a disk.
+    memory: Option<PersistentMemory>,
     ticker: Ticker,
 }
 
@@ -221,14 +231,19 @@ impl RunningEdge {
         self.log.as_ref()?.reopener()
     }
 
-    /// Stops accepting connections, waits for requests under way for at most `drain`, and joins all threads.
+    /// Stops accepting connections, waits for requests under way for at most `drain`, and joins all threads. Then
+    /// writes the objects of memory that the disk lacks, within the limits of
+    /// [`RestartConfig`](crate::config::RestartConfig).
     pub fn shutdown(mut self, drain: Duration) {
-        self.stop_within(drain);
+        self.stop_within(drain, true);
     }
 
-    fn stop_within(&mut self, drain: Duration) {
+    fn stop_within(&mut self, drain: Duration, persists_memory: bool) {
         let start = Instant::now();
         self.stop.send_replace(Some(drain));
+        if let Some(memory) = &mut self.memory {
+            memory.stop_filling();
+        }
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
                 tracing::error!("a worker's thread panicked");
@@ -237,6 +252,9 @@ impl RunningEdge {
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
+        if let Some(memory) = self.memory.take().filter(|_| persists_memory) {
+            memory.persist();
+        }
         if let Some(disk) = self.disk.take() {
             disk.close(drain.saturating_sub(start.elapsed()).max(DISK_CLOSE_MIN));
         }
@@ -245,7 +263,7 @@ impl RunningEdge {
 
 impl Drop for RunningEdge {
     fn drop(&mut self) {
-        self.stop_within(Duration::ZERO);
+        self.stop_within(Duration::ZERO, false);
     }
 }
 
@@ -321,6 +339,7 @@ fn shared_state(
         purges,
         accepted_purges: AcceptedPurges::default(),
         negative: Negative::new(&config.negative),
+        warm_progress: WarmProgress::default(),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,
         // Each Vary marker gets the next generation, which is part of its variants' keys. The first one is random:

@@ -224,6 +224,21 @@ impl DiskCache {
         volume.read_head(candidate.hash, candidate.location, key)
     }
 
+    /// Returns the key of a candidate, for callers that have only its hash. Waits for the device if necessary. Returns
+    /// `None` if the key cannot be read, or if the object is not written yet.
+    pub fn key_of(&self, candidate: &Candidate) -> Option<Box<[u8]>> {
+        let volume = &self.shared.volumes[usize::from(candidate.volume)];
+        let is_written = !candidate.unwritten;
+        is_written.then(|| volume.key_at(candidate.hash, candidate.location))?
+    }
+
+    /// Returns true if the queue of the key's device is at most half full, so that a write of up to a quarter of
+    /// the queue's bound is not dropped unless other callers write at the same time.
+    pub fn has_room(&self, hash: KeyHash) -> bool {
+        let queue = &self.volume_of(hash).queue;
+        !queue.is_half_full() && queue.len() < queue.messages_max() / 2
+    }
+
     /// Calls `visit` with the key and the head of each object that was written. Waits for the devices. An object that
     /// cannot be read, or is moved meanwhile, may be missing.
     pub fn for_each_head(&self, mut visit: impl FnMut(&[u8], &Bytes)) {

@@ -72,6 +72,10 @@ impl<T> Queue<T> {
         self.bytes.load(Relaxed)
     }
 
+    pub(crate) fn messages_max(&self) -> usize {
+        self.messages_max
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.messages.lock().waiting.len()
     }

@@ -153,7 +153,7 @@ impl<V> Shared<V> {
         let mut outcome = MovedObjects::default();
         for object in taken {
             let benefit = self.benefits.of(object.object.size_bytes, None);
-            match tiers.adopt(&object, benefit, evicted) {
+            match tiers.adopt(&object.object, object.was_hit, benefit, evicted) {
                 Some(slot) => {
                     outcome.kept += 1;
                     if !self.index.relocate(object.object.key, object.slot, slot) {
@@ -204,7 +204,7 @@ pub(super) fn report_evicted<V>(
 }
 
 /// The number of objects that move each time the lock is held. A miss usually waits for one slice at most.
-const SLICE_OBJECTS: usize = 256;
+pub(super) const SLICE_OBJECTS: usize = 256;
 
 /// The pause between two slices.
 const SLICE_PAUSE: Duration = Duration::from_micros(100);

@@ -170,20 +170,41 @@ impl Tiers {
         taken
     }
 
-    /// Adds an object of the previous tier to the current tier and returns its slot. Returns `None` if the object does
-    /// not fit into the tier.
+    /// Evicts up to `objects_max` objects, in the order of eviction.
+    pub(super) fn evict(&mut self, objects_max: usize) -> Vec<Evicted> {
+        let mut evicted = self.take_previous(objects_max);
+        let first = evicted.len();
+        while evicted.len() < objects_max
+            && let Some(object) = self.current.evict_next()
+        {
+            evicted.push(object);
+        }
+        self.mark_slots(&mut evicted[first..]);
+        evicted
+    }
+
+    /// Adds an object of the previous tier, or of an earlier process, to the current tier and returns its slot. Returns
+    /// `None` if the object does not fit into the tier.
     pub(super) fn adopt(
         &mut self,
-        object: &Evicted,
+        object: &Object,
+        was_hit: bool,
         benefit: Benefit,
         evicted: &mut Vec<Evicted>,
     ) -> Option<Slot> {
         let first = evicted.len();
-        let slot = self
-            .current
-            .adopt(&object.object, benefit, object.was_hit, evicted);
+        let slot = self.current.adopt(object, benefit, was_hit, evicted);
         self.mark_slots(&mut evicted[first..]);
         slot.map(|slot| slot.with_mark(self.mark()))
+    }
+
+    /// Returns the slot of an object that [`adopt`](Self::adopt) has added to the current tier, and whose value is
+    /// stored later.
+    pub(super) fn adopted_fill(&self, slot: Slot) -> SlotOfFill {
+        SlotOfFill {
+            tier: self.number,
+            slot,
+        }
     }
 
     /// Records that a fill in progress moved from a slot of the previous tier to a slot of the current tier.

@@ -92,6 +92,11 @@ impl Admissions {
         &self.rules[self.index_for(key)].hierarchy
     }
 
+    /// Returns the rule for a cache key as it is configured.
+    pub(crate) fn spec_for(&self, key: &[u8]) -> DiskAdmissionSpec {
+        self.rules[self.index_for(key)].spec
+    }
+
     fn index_for(&self, key: &[u8]) -> usize {
         if self.by_suffix.is_empty() {
             return 0;

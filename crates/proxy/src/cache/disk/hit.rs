@@ -47,9 +47,21 @@ impl DiskHit {
         Stored::new(&key.bytes, StoredKind::Response(response), self.stamp)
     }
 
-    /// Returns the number of bytes that the memory tier would charge for the response and its body.
-    pub(crate) fn charge_bytes(&self, key: &CacheKey) -> u64 {
+    /// Returns the response with its body, for the memory tier.
+    pub(crate) fn stored_in_memory(&self, key: &[u8], body: Bytes) -> Arc<Stored> {
+        let response = StoredResponse {
+            policy: self.policy,
+            status: self.status,
+            head: head::block(self.status, &self.fields, self.length()),
+            body: StoredBody::Memory(body),
+        };
+        Stored::new(key, StoredKind::Response(response), self.stamp)
+    }
+
+    /// Returns the number of bytes that the memory tier would charge for the response and its body, under a key of this
+    /// length.
+    pub(crate) fn charge_bytes(&self, key_bytes: usize) -> u64 {
         let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
-        charge_bytes(key.bytes.len(), head_bytes, self.length())
+        charge_bytes(key_bytes, head_bytes, self.length())
     }
 }

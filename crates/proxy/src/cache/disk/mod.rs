@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use edgeward_policy::disk_admission::{DiskRejectReason, DiskVerdict};
+use bytes::Bytes;
+use edgeward_policy::disk_admission::{DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
 use edgeward_purge::Stamp;
 use edgeward_store::disk::{
@@ -113,6 +114,19 @@ impl DiskTier {
         counters.disk_waited_heads.increment();
         let read = read.await.ok().flatten();
         read.unwrap_or_else(|| unreadable(counters))
+    }
+
+    /// Reads the entry of a candidate. Waits for the device.
+    pub(in crate::cache) fn read(
+        &self,
+        candidate: Candidate,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> DiskEntry {
+        let object = self.cache.read_head(&candidate, key).ok();
+        let version_of = |object: &DiskObject| self.version_of(hash, object);
+        let entry = object.and_then(|object| parse(key, object, version_of));
+        entry.unwrap_or(DiskEntry::Absent)
     }
 
     /// Returns true if the disk has an object with this hash. The object may belong to another key.
@@ -208,17 +222,48 @@ impl DiskTier {
         if rules.evicted_from_ram(&candidate, length, on_disk) != DiskVerdict::Write {
             return false;
         }
+        self.write(
+            hash,
+            version,
+            stored,
+            response,
+            std::iter::once(body.clone()),
+        )
+    }
+
+    /// Writes an object of memory, whose body is in `pieces`. `version` is the key's version at the eviction. Returns
+    /// true if the object was written.
+    pub(in crate::cache) fn write(
+        &self,
+        hash: KeyHash,
+        version: Version,
+        stored: &Stored,
+        response: &StoredResponse,
+        mut pieces: impl Iterator<Item = Bytes>,
+    ) -> bool {
         let head = head::write_block(response, stored.stamp());
         let Some(_claim) = self.writing.claim(hash) else {
             return false;
         };
-        let Ok(mut write) = self.cache.begin(hash, key, head, Some(length)) else {
+        let length = response.body.len();
+        let Ok(mut write) = self.cache.begin(hash, stored.key(), head, Some(length)) else {
             return false;
         };
         // A purge from now on stops the write. The version shows if the key was purged earlier.
         self.hot.is_current(version)
-            && (body.is_empty() || write.push(body.clone()).is_ok())
+            && pieces.all(|piece| write.push(piece).is_ok())
             && write.finish().is_ok()
+    }
+
+    /// Returns the size of the pieces for [`write`](Self::write) with which the queue of a device never overflows.
+    pub(in crate::cache) fn piece_bytes(&self) -> usize {
+        let quarter = self.device_queue_bytes_max / 4;
+        usize::try_from(quarter).map_or(PIECE_BYTES_MAX, |bytes| bytes.clamp(1, PIECE_BYTES_MAX))
+    }
+
+    /// Returns false if the rule for the host of the key is to write no response.
+    pub(in crate::cache) fn stores_host_of(&self, key: &[u8]) -> bool {
+        self.admissions.spec_for(key) != DiskAdmissionSpec::Never
     }
 
     /// Removes a key's object, and stops a write of the key.
@@ -390,6 +435,9 @@ fn parse(
         }
     }
 }
+
+/// The largest piece of a body that [`DiskTier::write`] gets, if the queue of a device is large enough.
+const PIECE_BYTES_MAX: usize = 1 << 20;
 
 fn unreadable(counters: &Counters) -> DiskEntry {
     counters.disk_unreadable.increment();

@@ -110,7 +110,7 @@ fn try_disk_hit(
     };
     let body = if plain.head_only || on_disk.length() == 0 {
         // The response needs no byte of the body, so the hit does not promote the object to memory.
-        let (cache, charge_bytes) = (&worker.cache, on_disk.charge_bytes(&hit.key));
+        let (cache, charge_bytes) = (&worker.cache, on_disk.charge_bytes(hit.key.bytes.len()));
         cache.count_partial_hit(hit.key.hash, on_disk.length(), charge_bytes);
         None
     } else {

@@ -80,6 +80,17 @@ impl Volume {
         }))
     }
 
+    /// Returns the key of the object at a location, or `None` if the record cannot be read or has another hash. Waits
+    /// for the device if necessary.
+    pub(crate) fn key_at(&self, hash: KeyHash, location: Location) -> Option<Box<[u8]>> {
+        let _pin = self
+            .segments
+            .pin(self.segments.segment_at(location.offset())?);
+        let record = self.record_at(location.offset(), META_READ_BYTES, Wait::Allowed);
+        let record = record.ok().filter(|record| record.header.hash == hash.0)?;
+        Some(record.key().into())
+    }
+
     /// Calls `visit` with the key and the head of each object in the index, in the order of the log.
     pub(crate) fn for_each_head(self: &Arc<Self>, visit: &mut impl FnMut(&[u8], &Bytes)) {
         let mut offsets = Vec::new();

@@ -1,0 +1,53 @@
+//! The memory of an edge with a disk across a restart: the fill after the start, and the writes at the end.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::base::config::{DiskConfig, RestartConfig};
+use crate::base::counters::Counters;
+use crate::cache::Cache;
+use crate::cache::restart;
+use crate::cache::warm_start::WarmStart;
+
+/// The memory of a running edge that has a disk.
+pub(super) struct PersistentMemory {
+    cache: Arc<Cache>,
+    config: RestartConfig,
+    list: Option<PathBuf>,
+    warm_start: Option<WarmStart>,
+}
+
+impl PersistentMemory {
+    /// Starts to fill memory from the disk, if there is a file for the list of its objects.
+    pub(super) fn start(
+        disk: DiskConfig,
+        cache: Arc<Cache>,
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
+        let list = restart::list_file(&disk);
+        let config = disk.restart;
+        let start = |list: &PathBuf| {
+            let cache = Arc::clone(&cache);
+            WarmStart::start(cache, counters, list.clone(), config.list_interval)
+        };
+        let warm_start = list.as_ref().map(start).transpose()?;
+        Ok(Self {
+            cache,
+            config,
+            list,
+            warm_start,
+        })
+    }
+
+    /// Ends the fill of memory.
+    pub(super) fn stop_filling(&mut self) {
+        self.warm_start = None;
+    }
+
+    /// Writes the objects of memory to disk, after the last request has ended.
+    pub(super) fn persist(self) {
+        self.cache
+            .persist_memory(&self.config, self.list.as_deref());
+    }
+}

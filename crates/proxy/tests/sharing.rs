@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::num::NonZeroUsize;
+
 use edgeward_testkit::{Answer, Gate};
 use support::{Client, TestBed, pattern};
 
@@ -193,35 +195,66 @@ fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
     }
 }
 
-/// After a private response, later requests for its URI do not wait for each other.
+/// After a response that clients cannot share, later requests for its URI do not wait for each other.
 ///
-/// Method: request the URI once, so that the edge remembers that its response is private. Then ten requests
-/// must reach the origin at the same time.
+/// Method: request the URI once, so that the edge remembers its response. Then ten requests must reach the origin at the
+/// same time.
 #[test]
-fn requests_for_a_private_response_do_not_wait_for_each_other() {
-    let bed = TestBed::start();
+fn requests_for_a_response_that_is_not_shared_do_not_wait_for_each_other() {
+    for (name, value) in [
+        ("cache-control", "private"),
+        ("cache-control", "no-store"),
+        ("set-cookie", "a=b"),
+        ("vary", "*"),
+        // These two are stored, but answer only the request that fetched them.
+        ("cache-control", "no-cache"),
+        ("cache-control", "max-age=0"),
+    ] {
+        let bed = TestBed::start();
+        let gate = Gate::new();
+        let answer = Answer::ok("x").header("etag", "\"1\"").header(name, value);
+        bed.origin.once("/mine", answer.clone());
+        assert_eq!(bed.get("/mine").text(), "x");
+        bed.origin.on("/mine", answer.wait_before_head(&gate));
+        let mut clients: Vec<_> = (0..10)
+            .map(|_| {
+                let mut client = bed.connect();
+                client.send_head("GET", "/mine", &[]);
+                client
+            })
+            .collect();
+        gate.wait_reached(10);
+        gate.open();
+        for client in &mut clients {
+            assert_eq!(client.answer("GET").text(), "x", "{name}: {value}");
+        }
+    }
+}
+
+/// Method: a fetch may have two followers. Of five requests, the fourth leads a fetch of its own, which the fifth
+/// follows.
+#[test]
+fn a_fetch_has_a_bounded_number_of_followers() {
+    let bed = TestBed::with_config(|config| {
+        config.caching.collapse_followers_max = NonZeroUsize::new(2).expect("2 is not zero");
+    });
     let gate = Gate::new();
-    bed.origin
-        .once("/mine", Answer::ok("x").header("cache-control", "private"));
-    assert_eq!(bed.get("/mine").text(), "x");
     bed.origin.on(
-        "/mine",
-        Answer::ok("x")
-            .header("cache-control", "private")
+        "/page",
+        Answer::pattern(50_000)
+            .header("cache-control", "max-age=60")
             .wait_before_head(&gate),
     );
-    let mut clients: Vec<_> = (0..10)
-        .map(|_| {
-            let mut client = bed.connect();
-            client.send_head("GET", "/mine", &[]);
-            client
-        })
-        .collect();
-    gate.wait_reached(10);
+    let mut clients = waiting_clients(&bed, "/page", 5);
+    gate.wait_reached(2);
+    assert_eq!(bed.metric("edgeward_collapse_full_total"), 1.0);
     gate.open();
     for client in &mut clients {
-        assert_eq!(client.answer("GET").text(), "x");
+        let answer = client.answer("GET");
+        assert!(answer.complete && answer.body == pattern(0..50_000));
     }
+    assert_eq!(bed.origin.requests("/page"), 2);
+    assert!(bed.get("/page").is_hit());
 }
 
 #[test]
@@ -332,6 +365,47 @@ fn a_body_that_exceeds_the_limits_reaches_all_clients() {
     }
     assert_eq!(bed.origin.requests("/endless"), 1);
     assert!(!bed.get("/endless").is_hit(), "too large to be stored");
+}
+
+/// A body that admission refuses is shared up to `collapse_bytes_max` if followers wait, but only up to 8 MiB if one
+/// client requests it alone, because one client does not need the buffer.
+#[test]
+fn a_large_body_that_admission_refuses_is_shared_if_followers_wait() {
+    let bed = TestBed::with_config(|config| {
+        config.hot.policy = "threshold:1KiB".parse().expect("the policy is valid");
+    });
+    const LENGTH: u64 = 9 << 20;
+    let film = Answer::pattern(LENGTH).header("cache-control", "max-age=60");
+    bed.origin.once("/film", film.clone());
+    let alone = bed.get("/film");
+    assert!(alone.complete && alone.body == pattern(0..LENGTH));
+    assert_eq!(bed.metric("edgeward_fills_total{end=\"released\"}"), 1.0);
+
+    let gate = Gate::new();
+    bed.origin.on("/film", film.wait_before_head(&gate));
+    let clients: Vec<_> = (0..5)
+        .map(|_| {
+            let mut client = bed.connect();
+            client.send_head("GET", "/film", &[]);
+            client
+        })
+        .collect();
+    bed.wait_until("all requests wait", |status| {
+        status["requests"]["uri-miss"] == 6
+    });
+    gate.open();
+    let readers: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| std::thread::spawn(move || client.answer("GET")))
+        .collect();
+    for reader in readers {
+        let answer = reader.join().expect("the thread does not panic");
+        assert!(answer.complete && answer.body == pattern(0..LENGTH));
+    }
+    assert_eq!(bed.origin.requests("/film"), 2);
+    bed.wait_until("the memory of the fill is free", |status| {
+        status["fills"]["bytes"] == 0
+    });
 }
 
 #[test]

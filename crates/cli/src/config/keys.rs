@@ -539,9 +539,23 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.collapse_wait_max",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "The longest time that a follower waits for a shared fetch. Then it starts a fetch of its own.",
+        doc: "The longest time from the start of a shared fetch to the head of its response for which followers \
+              wait. At this time all followers send requests of their own, and until the head arrives further \
+              requests do not wait.",
         set: |draft, _, value| draft.edge.caching.collapse_wait_max = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.caching.collapse_wait_max)),
+    },
+    Key {
+        path: "caching.collapse_followers_max",
+        flag: None,
+        kind: ValueKind::Count {
+            min: 1,
+            max: 1 << 22,
+        },
+        doc: "The maximum number of followers of one fetch. The next request leads another fetch, which further \
+              requests follow.",
+        set: |draft, _, value| draft.edge.caching.collapse_followers_max = value.nonzero(),
+        show: |draft, _| Some(draft.edge.caching.collapse_followers_max.to_string()),
     },
     Key {
         path: "caching.collapse_bytes_max",
@@ -550,7 +564,8 @@ pub(super) static KEYS: &[Key] = &[
             min: ByteSize(0),
             max: ByteSize::gib(64),
         },
-        doc: "The largest response that followers share if admission does not store it.",
+        doc: "The largest response that followers share if admission does not store it. If no follower waits when \
+              the head arrives, the limit is at most `\"8MiB\"`.",
         set: |draft, _, value| draft.edge.caching.collapse_bytes_max = value.size(),
         show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
     },

@@ -204,11 +204,16 @@ pub struct CachingConfig {
     /// Time for which requests for a URL are not collapsed after the URL had a response that clients must not share.
     /// Default 2 min, as in Varnish.
     pub hit_for_miss: Duration,
-    /// Longest time that a follower waits for the head of its leader's response. After this time the follower sends a
-    /// request of its own. Default 10 s: with a longer wait, one slow connection could delay many followers.
+    /// Longest time from the start of a shared fetch to the head of its response for which followers wait. At this time
+    /// all followers send requests of their own, and until the head arrives further requests do not wait. Default 10 s:
+    /// with a longer wait, one slow connection could delay many followers.
     pub collapse_wait_max: Duration,
-    /// Largest response that followers share although admission does not store it. Default 8 MiB. A larger
-    /// response is fetched again for each follower.
+    /// Followers of one fetch. Default 16 384: a follower takes 40 bytes in the fetch's list, and the list wakes them
+    /// one after the other. The next request leads another fetch, which further requests follow.
+    pub collapse_followers_max: NonZeroUsize,
+    /// Largest response that followers share although admission does not store it. Default 64 MiB, a quarter of
+    /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the head
+    /// arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
     pub collapse_bytes_max: ByteSize,
     /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: random at each start, so that clients cannot search for
     /// collisions. A fixed seed makes measurements comparable.
@@ -223,7 +228,8 @@ impl Default for CachingConfig {
             validation_backoff: Duration::from_secs(2),
             hit_for_miss: Duration::from_secs(120),
             collapse_wait_max: Duration::from_secs(10),
-            collapse_bytes_max: ByteSize::mib(8),
+            collapse_followers_max: NonZeroUsize::new(16_384).expect("16 384 is not zero"),
+            collapse_bytes_max: ByteSize::mib(64),
             hash_seed: None,
         }
     }

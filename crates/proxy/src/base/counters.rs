@@ -253,8 +253,13 @@ counters! {
         not_stored_incomplete = "reason" "incomplete",
         not_stored_pinned = "reason" "pinned-memory",
     }
-    Counter "edgeward_collapse_timeouts_total" "Followers that timed out and sent a request of their own." {
+    Counter "edgeward_collapse_timeouts_total"
+        "Requests that were not collapsed because the head of the shared response did not arrive within `caching.collapse_wait_max`." {
         collapse_timeouts,
+    }
+    Counter "edgeward_collapse_full_total"
+        "Fetches that began beside another fetch for the same key, because that one had `caching.collapse_followers_max` followers." {
+        collapse_full,
     }
     Counter "edgeward_key_collisions_total" "Lookups that found another key with the same hash." {
         key_collisions,

@@ -4,20 +4,27 @@
 //! When a fetch fails, all requests that waited for the fetch share one further fetch, even requests that wake after
 //! the further fetch has ended. If the further fetch fails too, the same rule applies. A request waits for a bounded
 //! number of fetches. An origin that is down therefore gets a few requests, and not one for each waiting request.
+//!
+//! Two limits apply to each fetch. Requests wait for its head until a deadline, and further requests do not wait for an
+//! overdue fetch at all. If the fetch has as many followers as it may have, the next request leads another fetch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use edgeward_types::{KeyHash, Timestamp};
 
 use crate::base::key_map::WordMap;
 use crate::base::lock::lock;
-use crate::cache::fill::{Fill, FillReader, Retry};
+use crate::cache::fill::{Fill, FillReader, FollowLimits, JoinError, Retry};
 
 /// The fetches under way, by key. Only misses use this table.
 #[derive(Debug)]
 pub(crate) struct Collapse {
+    /// The most followers of a fetch.
+    followers_max: usize,
+    /// The longest time from the start of a fetch to its head for which followers wait.
+    wait_max: Duration,
     shards: Box<[Mutex<WordMap<KeyHash, Entry>>]>,
 }
 
@@ -31,35 +38,75 @@ struct Entry {
 pub(crate) enum Role {
     /// The request starts the fetch, and owns the [`FetchLeader`] until the fetch ends.
     Leader(FetchLeader, FillReader),
+    /// Like `Leader`. The fetch under way has too many followers, and the new fetch takes its place in the table.
+    FurtherLeader(FetchLeader, FillReader),
     /// The request waits for a fetch under way.
     Follower(FillReader),
     /// The request gets a fetch of its own: the fetch under way has another key of the same hash, or cannot be joined.
     Uncollapsed,
+    /// The request gets a fetch of its own, because no head has arrived before the deadline of the fetch under way.
+    Overdue,
 }
 
 impl Collapse {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(followers_max: usize, wait_max: Duration) -> Arc<Self> {
         Arc::new(Self {
+            followers_max,
+            wait_max,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
     }
 
-    /// Joins the fetch under way for a key. If there is no fetch, the caller becomes the leader of a new one.
+    /// Joins the fetch under way for a key. If there is no fetch, or if it has too many followers, the caller becomes
+    /// the leader of a new one.
     pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Role {
         let mut shard = self.shard(hash);
-        if let Some(entry) = shard.get(&hash) {
+        let is_full = if let Some(entry) = shard.get(&hash) {
             if *entry.key != *key {
                 return Role::Uncollapsed;
             }
-            let reader = entry.fill.join();
-            return reader.map_or(Role::Uncollapsed, Role::Follower);
+            match entry.fill.join() {
+                Ok(reader) => return Role::Follower(reader),
+                Err(JoinError::Overdue) => return Role::Overdue,
+                Err(JoinError::NotShared) => return Role::Uncollapsed,
+                Err(JoinError::Full) => true,
+            }
+        } else {
+            false
+        };
+        let (leader, reader) = self.lead_in(&mut shard, hash, key);
+        match is_full {
+            true => Role::FurtherLeader(leader, reader),
+            false => Role::Leader(leader, reader),
         }
+    }
+
+    /// Joins the fetch under way for a key. Returns `None` if there is no fetch, or if it cannot be joined.
+    pub(crate) fn follow(&self, hash: KeyHash, key: &[u8]) -> Option<FillReader> {
+        let shard = self.shard(hash);
+        let entry = shard.get(&hash).filter(|entry| *entry.key == *key)?;
+        entry.fill.join().ok()
+    }
+
+    /// Becomes the leader of a fetch for a key. Returns `None` if a fetch for the hash of the key is under way.
+    pub(crate) fn lead(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Option<FetchLeader> {
+        let mut shard = self.shard(hash);
+        let is_vacant = !shard.contains_key(&hash);
+        is_vacant.then(|| self.lead_in(&mut shard, hash, key).0)
+    }
+
+    fn lead_in(
+        self: &Arc<Self>,
+        shard: &mut WordMap<KeyHash, Entry>,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> (FetchLeader, FillReader) {
         let (mut leader, reader) = self.lead_uncollapsed();
         leader.key = Some(hash);
         let fill = Arc::clone(&leader.fill);
         let key = key.into();
         shard.insert(hash, Entry { key, fill });
-        Role::Leader(leader, reader)
+        (leader, reader)
     }
 
     /// Returns the next role of a request that waited for a fetch, after that fetch has failed.
@@ -73,9 +120,11 @@ impl Collapse {
         let retry = failed.fill().retry_or_start(|| {
             let role = self.join(hash, key);
             let fill = match &role {
-                Role::Leader(leader, _) => Some(Arc::clone(&leader.fill)),
+                Role::Leader(leader, _) | Role::FurtherLeader(leader, _) => {
+                    Some(Arc::clone(&leader.fill))
+                }
                 Role::Follower(reader) => Some(Arc::clone(reader.fill())),
-                Role::Uncollapsed => None,
+                Role::Uncollapsed | Role::Overdue => None,
             };
             first = Some(role);
             Retry {
@@ -95,8 +144,10 @@ impl Collapse {
 
     /// Starts a fetch that is not in the table. No other request can join it unless the caller adds a key.
     pub(crate) fn lead_uncollapsed(self: &Arc<Self>) -> (FetchLeader, FillReader) {
-        let fill = Fill::new();
-        let reader = fill.join().expect("a new fill can be shared");
+        let (fill, reader) = Fill::new(FollowLimits {
+            readers_max: self.followers_max.saturating_add(1),
+            head_deadline: Instant::now() + self.wait_max,
+        });
         let leader = FetchLeader {
             collapse: Arc::clone(self),
             fill,
@@ -249,6 +300,11 @@ mod tests {
         assert!(!marks.contains(key, now));
     }
 
+    /// Returns a table whose fetches may have a thousand followers, which wait for a minute.
+    fn collapse() -> Arc<Collapse> {
+        Collapse::new(1000, Duration::from_secs(60))
+    }
+
     /// Joins with the first request for a key, which becomes the leader.
     fn lead(collapse: &Arc<Collapse>) -> (FetchLeader, FillReader) {
         match collapse.join(KeyHash(1), b"a") {
@@ -259,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_key_has_one_leader_until_it_is_closed() {
-        let collapse = Collapse::new();
+        let collapse = collapse();
         let (mut leader, _reader) = lead(&collapse);
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
         assert!(matches!(collapse.join(KeyHash(1), b"b"), Role::Uncollapsed));
@@ -273,9 +329,53 @@ mod tests {
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
     }
 
+    /// Method: a fetch with two followers is full. The next request leads a fetch that further requests follow.
+    #[test]
+    fn a_request_beyond_the_limit_of_followers_leads_a_fetch_for_further_requests() {
+        let collapse = Collapse::new(2, Duration::from_secs(60));
+        let hash = KeyHash(1);
+        let (mut first, _reader) = lead(&collapse);
+        let follow = || collapse.join(hash, b"a");
+        let kept = [follow(), follow()];
+        assert!(kept.iter().all(|role| matches!(role, Role::Follower(_))));
+        let Role::FurtherLeader(second, _reader) = follow() else {
+            panic!("the first fetch is full");
+        };
+        let Role::Follower(reader) = follow() else {
+            panic!("the second fetch has no follower yet");
+        };
+        assert!(Arc::ptr_eq(reader.fill(), &second.fill));
+        // The end of the first fetch does not end the second one.
+        first.close();
+        assert!(matches!(follow(), Role::Follower(_)));
+    }
+
+    /// Method: with a wait of zero, the deadline of a fetch has passed at its start.
+    #[test]
+    fn requests_do_not_wait_for_an_overdue_fetch() {
+        let collapse = Collapse::new(1000, Duration::ZERO);
+        let (leader, _reader) = lead(&collapse);
+        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Overdue));
+        assert!(collapse.follow(KeyHash(1), b"a").is_none());
+        drop(leader);
+        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
+    }
+
+    #[test]
+    fn a_background_fetch_begins_only_without_another_fetch() {
+        let collapse = collapse();
+        assert!(collapse.follow(KeyHash(1), b"a").is_none());
+        let leader = collapse.lead(KeyHash(1), b"a").expect("no other fetch");
+        assert!(collapse.lead(KeyHash(1), b"a").is_none());
+        assert!(collapse.follow(KeyHash(1), b"b").is_none(), "another key");
+        assert!(collapse.follow(KeyHash(1), b"a").is_some());
+        drop(leader);
+        assert!(collapse.lead(KeyHash(1), b"a").is_some());
+    }
+
     #[test]
     fn requests_after_an_invalidation_do_not_join_an_earlier_fetch() {
-        let collapse = Collapse::new();
+        let collapse = collapse();
         let _first = lead(&collapse);
         // Another key with the same hash.
         collapse.stop_joining(KeyHash(1), b"b");
@@ -291,7 +391,7 @@ mod tests {
             status: StatusCode::BAD_GATEWAY,
             detail: "connection_refused",
         };
-        let collapse = Collapse::new();
+        let collapse = collapse();
         let hash = KeyHash(1);
         let fail = |mut leader: FetchLeader| {
             leader.close();
@@ -310,12 +410,12 @@ mod tests {
             let mut still_waiting = Vec::new();
             for reader in waiting {
                 match collapse.join_after(&reader, hash, b"a") {
-                    Role::Leader(leader, _) => {
+                    Role::Leader(leader, _) | Role::FurtherLeader(leader, _) => {
                         leaders += 1;
                         fail(leader);
                     }
                     Role::Follower(reader) => still_waiting.push(reader),
-                    Role::Uncollapsed => panic!("a failure is shared"),
+                    Role::Uncollapsed | Role::Overdue => panic!("a failure is shared"),
                 }
             }
             assert_eq!(leaders, 1, "fetch {round}");

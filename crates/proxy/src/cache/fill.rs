@@ -9,9 +9,14 @@
 //! reader has not read. The pump then waits for that reader.
 
 mod body_buffer;
+mod readers;
+mod shared_copies;
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use edgeward_purge::Stamp;
@@ -21,9 +26,12 @@ use http::{HeaderMap, StatusCode};
 
 use crate::base::budget::MemoryShare;
 use crate::base::lock::lock;
-use crate::cache::stored::Stored;
+use crate::cache::stored::{Hot, Stored};
 use crate::exchange::pieces::PieceMemory;
+use body_buffer::{Arrived, COPIED_BYTES_MAX};
 pub(crate) use body_buffer::{BodyBuffer, CompleteBody};
+use readers::Readers;
+use shared_copies::SharedCopies;
 
 /// The head of a fill's response, as followers get it.
 #[derive(Debug)]
@@ -69,9 +77,30 @@ pub(crate) struct Failure {
 #[error("the origin's response ended early")]
 pub(crate) struct BrokenFill;
 
+/// The limits of a fill's followers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FollowLimits {
+    /// The most readers at one time (`caching.collapse_followers_max`, and the leader).
+    pub(crate) readers_max: usize,
+    /// The time at which followers stop to wait for the head (`caching.collapse_wait_max`).
+    pub(crate) head_deadline: Instant,
+}
+
+/// The reason why a request cannot join a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinError {
+    /// The fill has as many readers as its limit allows.
+    Full,
+    /// The head has not arrived before the deadline.
+    Overdue,
+    /// The response is for the leader alone, the fetch has failed, or only a window of the body is kept.
+    NotShared,
+}
+
 /// The shared state of one fetch: its head, its body and its readers.
 #[derive(Debug)]
 pub(crate) struct Fill {
+    limits: FollowLimits,
     state: Mutex<State>,
     /// The fetch for which the followers wait after this fill has failed.
     retry: OnceLock<Retry>,
@@ -88,18 +117,11 @@ pub(crate) struct Retry {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    readers: Vec<Option<Reader>>,
-    readers_open: usize,
+    readers: Readers,
     /// Wakes the pump, which waits for space in the window, for a reader to catch up, or for readers to leave.
     pump: Option<Waker>,
     /// While the pump waits for a reader to catch up: the number of bytes that the reader may be behind.
     lag_max: Option<u64>,
-}
-
-#[derive(Debug)]
-struct Reader {
-    position: u64,
-    waker: Option<Waker>,
 }
 
 #[derive(Debug)]
@@ -124,6 +146,7 @@ enum Stage {
 struct Flow {
     head: Arc<FillHead>,
     buffer: BodyBuffer,
+    copies: SharedCopies,
     /// True if only a window of the body is kept.
     is_window: bool,
     /// The share of the memory budget for the bytes. `None` after the complete body was taken.
@@ -141,17 +164,20 @@ pub(crate) enum PushResult {
 }
 
 impl Fill {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
+    /// Returns a new fill and the reader of its leader.
+    pub(crate) fn new(limits: FollowLimits) -> (Arc<Self>, FillReader) {
+        let fill = Arc::new(Self {
+            limits,
             state: Mutex::new(State {
                 stage: Stage::Requested,
-                readers: Vec::new(),
-                readers_open: 0,
+                readers: Readers::default(),
                 pump: None,
                 lag_max: None,
             }),
             retry: OnceLock::new(),
-        })
+        });
+        let reader = fill.add_reader(lock(&fill.state));
+        (fill, reader)
     }
 
     /// Registers the pump's task, which is woken when a reader leaves.
@@ -164,16 +190,24 @@ impl Fill {
         self.retry.get_or_init(begin)
     }
 
-    /// Returns a reader, or `None` if the fill can no longer be shared.
-    pub(crate) fn join(self: &Arc<Self>) -> Option<FillReader> {
+    /// Returns a reader, unless the fill can no longer be shared.
+    pub(crate) fn join(self: &Arc<Self>) -> Result<FillReader, JoinError> {
         let state = lock(&self.state);
-        let joinable = match &state.stage {
-            Stage::Flowing(flow) => flow.head.shareable && !flow.is_window,
-            Stage::Complete { head, .. } => head.shareable,
-            Stage::Requested | Stage::Stored(_) => true,
-            Stage::Released | Stage::Failed(_) | Stage::Broken => false,
-        };
-        joinable.then(|| self.add_reader(state))
+        match &state.stage {
+            Stage::Flowing(flow) if !flow.head.shareable || flow.is_window => {
+                return Err(JoinError::NotShared);
+            }
+            Stage::Complete { head, .. } if !head.shareable => return Err(JoinError::NotShared),
+            Stage::Released | Stage::Failed(_) | Stage::Broken => return Err(JoinError::NotShared),
+            Stage::Requested if Instant::now() >= self.limits.head_deadline => {
+                return Err(JoinError::Overdue);
+            }
+            Stage::Flowing(_) | Stage::Complete { .. } | Stage::Requested | Stage::Stored(_) => {}
+        }
+        if state.readers.len() >= self.limits.readers_max {
+            return Err(JoinError::Full);
+        }
+        Ok(self.add_reader(state))
     }
 
     /// Returns a reader for a request that waited for a failed fetch, even if this fill has ended or is not shareable.
@@ -185,29 +219,35 @@ impl Fill {
     }
 
     fn add_reader(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> FillReader {
-        let reader = Reader {
-            position: 0,
-            waker: None,
-        };
-        state.readers_open += 1;
-        let id = match state.readers.iter().position(Option::is_none) {
-            Some(free) => {
-                state.readers[free] = Some(reader);
-                free
-            }
-            None => {
-                state.readers.push(Some(reader));
-                state.readers.len() - 1
-            }
-        };
         FillReader {
             fill: Arc::clone(self),
-            id,
+            id: state.readers.add(),
+            end: Cell::new(u64::MAX),
+            turn_bytes: Cell::new(0),
+        }
+    }
+
+    /// Returns the time until which followers wait for the head.
+    pub(crate) fn head_deadline(&self) -> Instant {
+        self.limits.head_deadline
+    }
+
+    /// Returns the number of bytes of the body that have arrived, or `u64::MAX` after the end of the fetch.
+    pub(crate) fn arrived_bytes(&self) -> u64 {
+        match &lock(&self.state).stage {
+            Stage::Requested => 0,
+            Stage::Flowing(flow) => flow.buffer.end_offset(),
+            _ => u64::MAX,
         }
     }
 
     pub(crate) fn has_readers(&self) -> bool {
-        lock(&self.state).readers_open > 0
+        !lock(&self.state).readers.is_empty()
+    }
+
+    /// Returns true if requests beside the leader wait for the response.
+    pub(crate) fn has_followers(&self) -> bool {
+        lock(&self.state).readers.len() > 1
     }
 
     /// Publishes the head. Later calls of `push` append the body to the buffer.
@@ -215,6 +255,7 @@ impl Fill {
         lock(&self.state).stage = Stage::Flowing(Flow {
             head,
             buffer,
+            copies: SharedCopies::default(),
             is_window: false,
             memory: Some(memory),
             has_ended: false,
@@ -239,8 +280,7 @@ impl Fill {
         if !flow.is_window {
             return PushResult::Continue;
         }
-        let slowest = slowest(&state.readers);
-        flow.buffer.release_before(slowest);
+        flow.buffer.release_before(state.readers.slowest());
         if flow.buffer.len() >= WINDOW_BYTES {
             PushResult::WindowFull
         } else {
@@ -256,17 +296,18 @@ impl Fill {
     /// Resolves when the window has space, or when no reader remains.
     pub(crate) fn poll_window_space(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
-        if state.readers_open == 0 {
+        let state = &mut *state;
+        let Some(slowest) = state.readers.slowest() else {
             return Poll::Ready(());
-        }
-        let slowest = slowest(&state.readers);
+        };
         let Stage::Flowing(flow) = &mut state.stage else {
             return Poll::Ready(());
         };
-        flow.buffer.release_before(slowest);
+        flow.buffer.release_before(Some(slowest));
         if flow.buffer.len() < WINDOW_BYTES {
             return Poll::Ready(());
         }
+        state.readers.await_slowest();
         state.pump = Some(cx.waker().clone());
         Poll::Pending
     }
@@ -354,28 +395,16 @@ impl State {
         let Stage::Flowing(flow) = &self.stage else {
             return None;
         };
-        let readers = self.readers.iter().flatten();
-        let fastest = readers.map(|reader| reader.position).max().unwrap_or(0);
+        let fastest = self.readers.fastest().unwrap_or(0);
         Some(flow.buffer.end_offset().saturating_sub(fastest))
-    }
-
-    fn reader(&mut self, id: usize) -> &mut Reader {
-        let reader = self.readers[id].as_mut();
-        reader.expect("a reader is in the list until it is dropped")
     }
 }
 
 /// Unlocks the state, then wakes the readers.
 fn wake_readers(mut state: MutexGuard<'_, State>) {
-    let readers = state.readers.iter_mut().flatten();
-    let wakers: Vec<_> = readers.filter_map(|reader| reader.waker.take()).collect();
+    let wakers = state.readers.take_wakers();
     drop(state);
     wakers.into_iter().for_each(Waker::wake);
-}
-
-/// Returns the position of the slowest reader.
-fn slowest(readers: &[Option<Reader>]) -> Option<u64> {
-    readers.iter().flatten().map(|r| r.position).min()
 }
 
 /// One client's position in a fill.
@@ -383,6 +412,10 @@ fn slowest(readers: &[Option<Reader>]) -> Option<u64> {
 pub(crate) struct FillReader {
     fill: Arc<Fill>,
     id: usize,
+    /// The end of the range that the client gets. No body is longer than the default.
+    end: Cell<u64>,
+    /// The bytes that the reader got since its task last let other tasks run.
+    turn_bytes: Cell<usize>,
 }
 
 impl FillReader {
@@ -390,12 +423,31 @@ impl FillReader {
         &self.fill
     }
 
+    /// Moves the reader to a range of the body. A range must not begin before the reader's position, because the bytes
+    /// before it may have been released.
+    pub(crate) fn set_range(&self, range: Range<u64>) {
+        self.end.set(range.end);
+        let pump = self.move_to(&mut lock(&self.fill.state), range.start);
+        wake(pump);
+    }
+
+    /// Moves the reader, and returns the pump if it waited for this.
+    fn move_to(&self, state: &mut State, position: u64) -> Option<Waker> {
+        let has_left_slowest = state.readers.set_position(self.id, position);
+        let is_near = state.lag_max.is_some_and(|lag_max| match &state.stage {
+            Stage::Flowing(flow) => flow.buffer.end_offset().saturating_sub(position) <= lag_max,
+            _ => true,
+        });
+        let wakes_pump = has_left_slowest || is_near;
+        wakes_pump.then(|| state.pump.take()).flatten()
+    }
+
     /// Waits for the head, or for the end of a fill without one.
     pub(crate) fn poll_head(&self, cx: &Context<'_>) -> Poll<FollowResult> {
         let mut state = lock(&self.fill.state);
         Poll::Ready(match &state.stage {
             Stage::Requested => {
-                state.reader(self.id).waker = Some(cx.waker().clone());
+                state.readers.register(self.id, cx);
                 return Poll::Pending;
             }
             Stage::Flowing(Flow { head, .. }) | Stage::Complete { head, .. } if head.shareable => {
@@ -412,59 +464,115 @@ impl FillReader {
         })
     }
 
-    /// Returns the next bytes of the body with the owner of their memory, or `None` at the end.
+    /// Returns the next bytes of the body with the owner of their memory, or `None` at the end. `hot` charges the memory
+    /// of copies.
     pub(crate) fn poll_bytes(
         &self,
+        hot: &Hot,
         cx: &Context<'_>,
     ) -> Poll<Option<Result<(Bytes, PieceMemory), BrokenFill>>> {
-        let mut state = lock(&self.fill.state);
-        let position = state.reader(self.id).position;
-        let (bytes, memory, window) = match &state.stage {
+        let mut guard = lock(&self.fill.state);
+        let state = &mut *guard;
+        let position = state.readers.position(self.id);
+        // The bytes are in memory, so their number fits usize.
+        let left = usize::try_from(self.end.get().saturating_sub(position)).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        let is_crowded = state.readers.len() >= CROWD_READERS;
+        if is_crowded && self.turn_bytes.get() >= TURN_BYTES {
+            self.turn_bytes.set(0);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let (bytes, memory) = match &mut state.stage {
             Stage::Complete { body, key, .. } => {
                 let at = usize::try_from(position).map_or(body.len(), |at| at.min(body.len()));
+                let most = if is_crowded { TURN_BYTES } else { usize::MAX };
+                let length = (body.len() - at).min(left).min(most);
                 let memory = PieceMemory::Cached {
                     key: *key,
                     body_bytes: body.len() as u64,
                 };
-                (body.slice(at..), memory, false)
+                (body.slice(at..at + length), memory)
             }
-            Stage::Flowing(flow) => {
-                let arrived = flow.buffer.read_at(position);
-                if arrived.is_empty() && !flow.has_ended {
-                    state.reader(self.id).waker = Some(cx.waker().clone());
+            Stage::Flowing(flow) => match flow.read(position, left, state.readers.len(), hot) {
+                Some(read) => read,
+                None if flow.has_ended => return Poll::Ready(None),
+                None => {
+                    self.turn_bytes.set(0);
+                    state.readers.register(self.id, cx);
                     return Poll::Pending;
                 }
-                (arrived, PieceMemory::Private, flow.is_window)
-            }
+            },
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };
         if bytes.is_empty() {
             return Poll::Ready(None);
         }
-        state.reader(self.id).position += bytes.len() as u64;
-        let is_close = state.lag_max.is_some() && state.bytes_ahead() <= state.lag_max;
-        let wakes_pump = window || is_close;
-        let pump = wakes_pump.then(|| state.pump.take()).flatten();
-        drop(state);
-        if let Some(pump) = pump {
-            pump.wake();
-        }
+        self.turn_bytes.set(self.turn_bytes.get() + bytes.len());
+        let pump = self.move_to(state, position + bytes.len() as u64);
+        drop(guard);
+        wake(pump);
         Poll::Ready(Some(Ok((bytes, memory))))
+    }
+}
+
+impl Flow {
+    /// Returns up to `left` bytes at `position` with the owner of their memory, or `None` if no byte has arrived.
+    fn read(
+        &mut self,
+        position: u64,
+        left: usize,
+        readers: usize,
+        hot: &Hot,
+    ) -> Option<(Bytes, PieceMemory)> {
+        Some(match self.buffer.arrived_at(position) {
+            Arrived::Buffered([]) => return None,
+            // `memory` charges the piece once for all its readers.
+            Arrived::Piece(piece) if readers > 1 => {
+                (piece.slice(..piece.len().min(left)), PieceMemory::Uncounted)
+            }
+            Arrived::Piece(piece) => (piece.slice(..piece.len().min(left)), PieceMemory::Private),
+            Arrived::Buffered(arrived) if readers > 1 => {
+                let copy = self
+                    .copies
+                    .read(position, arrived, |bytes| hot.charge(bytes));
+                (copy.slice(..copy.len().min(left)), PieceMemory::SharedCopy)
+            }
+            Arrived::Buffered(arrived) => {
+                let length = arrived.len().min(left).min(COPIED_BYTES_MAX);
+                (
+                    Bytes::copy_from_slice(&arrived[..length]),
+                    PieceMemory::Private,
+                )
+            }
+        })
     }
 }
 
 impl Drop for FillReader {
     fn drop(&mut self) {
         let mut state = lock(&self.fill.state);
-        state.readers[self.id] = None;
-        state.readers_open -= 1;
-        let pump = state.pump.take();
+        let wakes_pump = state.readers.remove(self.id);
+        let pump = wakes_pump.then(|| state.pump.take()).flatten();
         drop(state);
-        if let Some(pump) = pump {
-            pump.wake();
-        }
+        wake(pump);
+    }
+}
+
+fn wake(task: Option<Waker>) {
+    if let Some(task) = task {
+        task.wake();
     }
 }
 
 /// The number of bytes that the pump may be ahead of the slowest reader of a window.
 const WINDOW_BYTES: usize = 1 << 20;
+
+/// From this number of readers on, each reader gets at most [`TURN_BYTES`] before the tasks of other readers run.
+/// Otherwise the first of ten thousand readers would get megabytes each before the last one gets its first byte.
+const CROWD_READERS: usize = 64;
+
+/// Two writes of 64 KiB, the size that costs the least CPU time per byte for copies.
+const TURN_BYTES: usize = 128 << 10;

@@ -35,7 +35,7 @@ impl PinnedPiece {
         let charge = match memory {
             PieceMemory::Uncounted => return None,
             _ if bytes.is_empty() => return None,
-            PieceMemory::Cached { .. } => None,
+            PieceMemory::Cached { .. } | PieceMemory::SharedCopy => None,
             PieceMemory::Private => Some(hot.charge(bytes.len() as u64)),
         };
         let piece = UnsentPiece {

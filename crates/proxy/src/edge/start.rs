@@ -332,7 +332,10 @@ fn shared_state(
         arena: arena(config.hot.capacity),
         disk,
         disk_damaged,
-        collapse: Collapse::new(),
+        collapse: Collapse::new(
+            config.caching.collapse_followers_max.get(),
+            config.caching.collapse_wait_max,
+        ),
         hit_for_miss: MarkedKeys::new(config.caching.hit_for_miss),
         failed_validations: MarkedKeys::new(config.caching.validation_backoff),
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),

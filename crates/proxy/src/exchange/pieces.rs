@@ -14,6 +14,8 @@ pub(crate) enum PieceMemory {
     Cached { key: KeyHash, body_bytes: u64 },
     /// The piece was read from disk or from the origin for this client alone.
     Private,
+    /// The piece is a copy of a part of a fill. Its readers share the copy, which has a charge of its own.
+    SharedCopy,
 }
 
 /// The unsent pieces of one connection. A slot is `None` after its piece was sent.

@@ -154,7 +154,7 @@ impl EdgeBody {
                 this.count_given(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
+            Source::Fill(reader, left) => reader.poll_bytes(&this.worker.cache.hot, cx).map(|next| {
                 next.map(|bytes| {
                     let (bytes, memory) = bytes?;
                     this.memory = memory;

@@ -105,9 +105,12 @@ pub(super) async fn fetch(
             // The request is counted after it has joined, so that tests can wait for requests that have joined.
             count(&worker, reason);
         }
+        if matches!(role, Role::FurtherLeader(..)) {
+            worker.counters.collapse_full.increment();
+        }
         let reader = match role {
             Role::Follower(reader) => reader,
-            Role::Leader(mut leader, reader) => {
+            Role::Leader(mut leader, reader) | Role::FurtherLeader(mut leader, reader) => {
                 // Another fetch may have stored a fresh response between the lookup and `join`.
                 if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
                     leader.close();
@@ -116,15 +119,16 @@ pub(super) async fn fetch(
                 }
                 return lead_fetch(reply, request, key, reason, stale, leader, reader).await;
             }
-            Role::Uncollapsed => {
+            role @ (Role::Uncollapsed | Role::Overdue) => {
+                if matches!(role, Role::Overdue) {
+                    worker.counters.collapse_timeouts.increment();
+                }
                 let (leader, reader) = worker.cache.collapse.lead_uncollapsed();
                 return lead_fetch(reply, request, key, reason, stale, leader, reader).await;
             }
         };
         follows_left -= 1;
-        let wait_max = worker.config().caching.collapse_wait_max;
-        let head = poll_fn(|cx| reader.poll_head(cx));
-        let Ok(followed) = tokio::time::timeout(wait_max, head).await else {
+        let Some(followed) = wait_for_head(&reader).await else {
             worker.counters.collapse_timeouts.increment();
             follows_left = 0;
             continue;
@@ -183,7 +187,13 @@ pub(super) async fn fetch(
                 status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
                 return reply.stored(&request, &stored, Some(status));
             }
-            FollowResult::Released => follows_left = 0, // The response is for its leader alone.
+            FollowResult::Released => {
+                // The response is for its leader alone, unless it was dropped because a newer one was stored.
+                if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
+                    return reply.stored(&request, &stored, None);
+                }
+                follows_left = 0;
+            }
             FollowResult::Failed(failure) if follows_left == 0 => {
                 let mut status = CacheStatus::forward(reason).with_detail(failure.detail);
                 status.collapsed = true;
@@ -200,6 +210,13 @@ pub(super) async fn fetch(
     }
 }
 
+/// Waits for the head of a shared fetch, or for its end without one. Returns `None` at the deadline of the fetch.
+async fn wait_for_head(reader: &FillReader) -> Option<FollowResult> {
+    let deadline = reader.fill().head_deadline().into();
+    let head = poll_fn(|cx| reader.poll_head(cx));
+    tokio::time::timeout_at(deadline, head).await.ok()
+}
+
 /// Validates a stale response while `request` is answered with it (RFC 5861 §3), unless a fetch for the key is under
 /// way or the origin has just failed. No client waits, so a request that needs the connection cancels the validation.
 pub(super) fn revalidate_in_background(
@@ -212,7 +229,7 @@ pub(super) fn revalidate_in_background(
     if cache.failed_validations.contains(key.hash, worker.now()) {
         return;
     }
-    let Role::Leader(mut leader, _) = cache.collapse.join(key.hash, &key.bytes) else {
+    let Some(mut leader) = cache.collapse.lead(key.hash, &key.bytes) else {
         return;
     };
     if let Some(stored) = find_new_fresh(worker, &key, Some(stale)) {

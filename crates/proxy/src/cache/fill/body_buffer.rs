@@ -7,6 +7,14 @@ use bytes::Bytes;
 
 use crate::base::budget::MemoryShare;
 
+/// The arrived bytes at a position of a body.
+pub(super) enum Arrived<'a> {
+    /// A piece that readers share.
+    Piece(Bytes),
+    /// Bytes of a buffer that moves when it grows, so readers need a copy. Empty at the end of the buffer.
+    Buffered(&'a [u8]),
+}
+
 /// The bytes of a body that have arrived. Bytes that all readers have read may have been released.
 #[derive(Debug)]
 pub(crate) struct BodyBuffer {
@@ -92,17 +100,23 @@ impl BodyBuffer {
         }
     }
 
-    /// Returns bytes from `position` on: one piece, or a copy of up to [`COPIED_BYTES_MAX`] bytes. The result is empty
-    /// if the buffer ends at `position`. Takes time logarithmic in the number of pieces.
-    pub(super) fn read_at(&self, position: u64) -> Bytes {
+    /// Returns the bytes from `position` on, or the piece with the next of them. Takes time logarithmic in the number
+    /// of pieces.
+    pub(super) fn arrived_at(&self, position: u64) -> Arrived<'_> {
         match &self.layout {
-            Layout::Buffer(buffer) => copy_at(buffer, position - self.base),
+            Layout::Buffer(buffer) => Arrived::Buffered(rest(buffer, position - self.base)),
             Layout::Pieces { pieces, tail } => {
                 let at = pieces.partition_point(|piece| piece.end() <= position);
                 match pieces.get(at) {
                     // The piece is in memory, so the offset fits usize.
-                    Some(piece) => piece.bytes.slice((position - piece.start) as usize..),
-                    None => copy_at(tail, position - (self.end_offset() - tail.len() as u64)),
+                    Some(piece) => {
+                        Arrived::Piece(piece.bytes.slice((position - piece.start) as usize..))
+                    }
+                    // A reader of a later range may wait beyond the end.
+                    None => {
+                        let tail_start = self.end_offset() - tail.len() as u64;
+                        Arrived::Buffered(rest(tail, position - tail_start))
+                    }
                 }
             }
         }
@@ -112,7 +126,8 @@ impl BodyBuffer {
     /// only if at most half of its bytes have to be moved.
     pub(super) fn release_before(&mut self, position: Option<u64>) {
         let end = self.end_offset();
-        let position = position.unwrap_or(end);
+        // A reader of a later range may wait beyond the end.
+        let position = position.unwrap_or(end).min(end);
         match &mut self.layout {
             Layout::Buffer(buffer) => {
                 // The bytes are in memory, so the offset fits usize.
@@ -203,16 +218,15 @@ fn take_tail(tail: &mut Vec<u8>, end: u64) -> Option<Piece> {
     Some(Piece { start, bytes })
 }
 
-fn copy_at(buffer: &[u8], from: u64) -> Bytes {
+fn rest(buffer: &[u8], from: u64) -> &[u8] {
     let arrived = usize::try_from(from)
         .ok()
         .and_then(|from| buffer.get(from..));
-    let arrived = arrived.unwrap_or_default();
-    Bytes::copy_from_slice(&arrived[..arrived.len().min(COPIED_BYTES_MAX)])
+    arrived.unwrap_or_default()
 }
 
 /// The most bytes that one read copies, or that a body joined from pieces has. A `tail` of this size becomes a piece.
-const COPIED_BYTES_MAX: usize = 64 << 10;
+pub(super) const COPIED_BYTES_MAX: usize = 64 << 10;
 
 /// Pieces below this size are copied: a copy takes less memory than the buffer of 64 KiB that the piece would pin.
 const SHARED_BYTES_MIN: usize = 16 << 10;
@@ -238,6 +252,17 @@ mod tests {
             1 => Just(Step::Release),
         ];
         proptest::collection::vec(step, 0..40)
+    }
+
+    impl BodyBuffer {
+        fn read_at(&self, position: u64) -> Bytes {
+            match self.arrived_at(position) {
+                Arrived::Piece(piece) => piece,
+                Arrived::Buffered(arrived) => {
+                    Bytes::copy_from_slice(&arrived[..arrived.len().min(COPIED_BYTES_MAX)])
+                }
+            }
+        }
     }
 
     fn body(range: std::ops::Range<usize>) -> Vec<u8> {

@@ -137,6 +137,9 @@ impl Fetch {
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
                         let shares = stored.response().policy.may_answer_followers();
+                        if !shares {
+                            self.do_not_collapse();
+                        }
                         return self.finish_with_stored(stored, Some(304), None, shares);
                     }
                     Validation::UseOnce(stored) => {
@@ -262,8 +265,11 @@ impl Fetch {
                 return self.release_to_leader(parts, body, Some(refusal.as_str()));
             }
         };
-        let primary = self.key.primary_hash();
-        worker.cache.hit_for_miss.clear(primary);
+        if storable.policy.may_answer_followers() {
+            worker.cache.hit_for_miss.clear(self.key.primary_hash());
+        } else {
+            self.do_not_collapse();
+        }
         let length = body.size_hint().exact();
         // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));
@@ -285,7 +291,10 @@ impl Fetch {
             return self.release_to_leader(parts, body, None);
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
-        let share_max = worker.config().caching.collapse_bytes_max.bytes();
+        let mut share_max = worker.config().caching.collapse_bytes_max.bytes();
+        if !self.leader.fill.has_followers() {
+            share_max = share_max.min(LONE_SHARE_BYTES_MAX);
+        }
         // A body of unknown length is offered to memory at its end. Until then it is charged to the budget of fills.
         let capacity_bytes = worker.config().hot.capacity.bytes();
         let mut buffer_max = object_max.min(capacity_bytes).max(share_max);
@@ -295,6 +304,10 @@ impl Fetch {
             buffer_max = length;
             if destination.reservation.is_none() && length > share_max {
                 if disk.is_none() {
+                    // A response within `collapse_bytes_max` is shared as soon as followers wait for it.
+                    if length > worker.config().caching.collapse_bytes_max.bytes() {
+                        self.do_not_collapse();
+                    }
                     return self.release_to_leader(parts, body, None);
                 }
                 // The body is too large for memory. Only a window of it is kept for the disk and the joined readers.
@@ -355,12 +368,18 @@ impl Fetch {
         if status.is_server_error() || answers_the_request(status) {
             return;
         }
-        let primary = self.key.primary_hash();
-        worker.cache.hit_for_miss.mark(primary, worker.now());
+        self.do_not_collapse();
         // The origin no longer gives the stored response, so the stored response is outdated.
         if has_stale {
             self.remove(versions.key);
         }
+    }
+
+    /// Records that the response to a request for the target cannot answer other requests. For a time, requests for the
+    /// target do not wait for each other (Varnish: hit-for-miss).
+    fn do_not_collapse(&self) {
+        let marks = &self.worker.cache.hit_for_miss;
+        marks.mark(self.key.primary_hash(), self.worker.now());
     }
 
     /// Removes the stored response that the origin did not confirm.
@@ -427,6 +446,9 @@ pub(super) fn may_serve_after(worker: &Worker, error: &OriginError, policy: &Sto
         policy.may_serve_on_error(now)
     }
 }
+
+/// The largest response that is buffered for later followers if admission does not store it and no follower waits.
+const LONE_SHARE_BYTES_MAX: u64 = 8 << 20;
 
 /// The rest of a fetch after the head of the response: the future that moves the body.
 type BodyTransfer = Pin<Box<dyn Future<Output = ()>>>;

@@ -7,6 +7,7 @@
 mod heads;
 
 use edgeward_semantics::range::RangeAnswer;
+use edgeward_semantics::range::multipart::{self, Boundary};
 use edgeward_semantics::{
     RequestDirectives, Target, Validators, Vary, conditional, hop_by_hop, invalidation, range,
     route,
@@ -25,12 +26,23 @@ fuzz_target!(|input: &[u8]| {
     let _ = RequestDirectives::from_headers(&request);
     let _ = conditional::evaluate(&Method::GET, &request, StatusCode::OK, &validators);
     for length in [0, 1, 1000, u64::MAX] {
-        if let RangeAnswer::Partial(part) =
-            range::decide(&Method::GET, &request, StatusCode::OK, &validators, length)
-        {
+        let answer = range::decide(&Method::GET, &request, StatusCode::OK, &validators, length);
+        let parts = match answer {
+            RangeAnswer::Full | RangeAnswer::Unsatisfiable => vec![],
+            RangeAnswer::Partial(part) => vec![part],
+            RangeAnswer::Several(parts) => {
+                assert!((2..=range::RANGES_MAX).contains(&parts.len()));
+                parts
+            }
+        };
+        let mut bytes = 0;
+        for part in parts {
             assert!(part.first <= part.last && part.last < length);
-            let _ = part.content_range(length);
+            let head = multipart::part_head(Boundary(0), true, None, part, length);
+            assert!(head.ends_with(b"\r\n\r\n"));
+            bytes += part.length();
         }
+        assert!(bytes <= length, "parts overlap");
     }
     if let Vary::Fields(fields) = Vary::from_headers(&stored) {
         assert!(fields.selects_same(&request, &request.clone()));

@@ -210,7 +210,10 @@ fn content_response(
     }
     let length = bytes.len() as u64;
     match range::decide(method, request, StatusCode::OK, &validators, length) {
-        RangeAnswer::Full => full_response(StatusCode::OK, headers, bytes),
+        // Clients of a filter request one range. RFC 9110 §14.2 lets a server ignore several ranges.
+        RangeAnswer::Full | RangeAnswer::Several(_) => {
+            full_response(StatusCode::OK, headers, bytes)
+        }
         RangeAnswer::Partial(part) => {
             headers.insert(CONTENT_RANGE, part.content_range(length));
             let index =

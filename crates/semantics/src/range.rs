@@ -1,4 +1,8 @@
-//! Requests for one range of bytes of a complete stored response (RFC 9110 §14).
+//! Requests for ranges of bytes of a complete stored response (RFC 9110 §14).
+//!
+//! One range is answered with its bytes, several ranges with a [`multipart`] body.
+
+pub mod multipart;
 
 use http::header::{HeaderMap, HeaderValue, IF_RANGE, RANGE};
 use http::{Method, StatusCode};
@@ -8,12 +12,15 @@ use crate::list;
 use crate::validators::{EntityTag, Validators};
 
 /// The part of a stored response to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeAnswer {
     /// The full response, as if the request had no `Range`.
     Full,
     /// 206 with these bytes.
     Partial(ByteRange),
+    /// 206 with a body of several parts (§15.3.7.2). The list has at least two ranges. They neither overlap nor touch,
+    /// and have the order of the request.
+    Several(Vec<ByteRange>),
     /// 416 with [`unsatisfied_content_range`].
     Unsatisfiable,
 }
@@ -33,6 +40,11 @@ impl ByteRange {
         self.last - self.first + 1
     }
 
+    /// Returns true if the ranges have a common byte, or if one begins where the other ends.
+    const fn touches(self, other: Self) -> bool {
+        self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
+    }
+
     /// Returns the `Content-Range` of the 206 (§14.4).
     pub fn content_range(self, complete_length: u64) -> HeaderValue {
         value(format!(
@@ -50,7 +62,8 @@ pub fn unsatisfied_content_range(complete_length: u64) -> HeaderValue {
 /// Decides which part of a complete stored body answers the request.
 ///
 /// Call this if [`conditional::evaluate`](crate::conditional::evaluate) returned `Evaluation::Full` (§13.2.2 step 5).
-/// Several ranges are answered with the full response, which §14.2 permits.
+/// A field with more than [`RANGES_MAX`] ranges is ignored, which §14.2 permits. Ranges that overlap or touch become
+/// one range (§15.3.7.2), so the parts of a response have together at most the bytes of the whole body.
 pub fn decide(
     method: &Method,
     request: &HeaderMap,
@@ -69,12 +82,16 @@ pub fn decide(
     if !if_range_holds(request, stored) {
         return RangeAnswer::Full;
     }
-    match RangeSpec::parse(range.as_bytes()) {
-        Some(spec) => spec.resolve(complete_length),
+    match RangeSpec::parse_all(range.as_bytes()) {
+        Some(specs) => resolve(&specs, complete_length),
         // §14.2: an invalid `Range` is ignored.
         None => RangeAnswer::Full,
     }
 }
+
+/// The most ranges of a request that is answered with several parts. Viewers of documents and archives send up to a
+/// dozen. Each part has a head of about 100 bytes, so a limit bounds the heads that a short request can cause (§14.2).
+pub const RANGES_MAX: usize = 16;
 
 /// Evaluates `If-Range` (§13.1.5). The range counts only if the parts that the client already has belong to
 /// this representation. Only a strong validator proves this.
@@ -103,18 +120,42 @@ pub(crate) enum RangeSpec {
     Suffix { length: u64 },
 }
 
+/// The bytes that one requested range selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Selection {
+    /// The whole body, which is empty.
+    Empty,
+    Bytes(ByteRange),
+    Unsatisfiable,
+}
+
 impl RangeSpec {
     /// Returns `None` for another unit, invalid syntax or more than one range.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        match Self::parse_all(value)?[..] {
+            [spec] => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Returns `None` for another unit, invalid syntax or more than [`RANGES_MAX`] ranges.
+    fn parse_all(value: &[u8]) -> Option<Vec<Self>> {
         let equals = value.iter().position(|&byte| byte == b'=')?;
         // §14.1: range units are case-insensitive.
         if !list::trim(&value[..equals]).eq_ignore_ascii_case(b"bytes") {
             return None;
         }
-        let mut specs = list::Members::new(&value[equals + 1..]);
-        let (spec, None) = (specs.next()?, specs.next()) else {
-            return None;
-        };
+        let mut specs = Vec::new();
+        for member in list::Members::new(&value[equals + 1..]) {
+            if specs.len() == RANGES_MAX {
+                return None;
+            }
+            specs.push(Self::parse_member(member)?);
+        }
+        (!specs.is_empty()).then_some(specs)
+    }
+
+    fn parse_member(spec: &[u8]) -> Option<Self> {
         let dash = spec.iter().position(|&byte| byte == b'-')?;
         match (&spec[..dash], &spec[dash + 1..]) {
             (b"", b"") => None,
@@ -136,27 +177,57 @@ impl RangeSpec {
         }
     }
 
-    fn resolve(self, complete_length: u64) -> RangeAnswer {
+    fn select(self, complete_length: u64) -> Selection {
         let Some(end) = complete_length.checked_sub(1) else {
-            // The body is empty. A suffix of an empty body is the empty body (§14.1.2).
+            // A suffix of an empty body is the empty body (§14.1.2).
             return match self {
-                Self::Suffix { length } if length > 0 => RangeAnswer::Full,
-                _ => RangeAnswer::Unsatisfiable,
+                Self::Suffix { length } if length > 0 => Selection::Empty,
+                _ => Selection::Unsatisfiable,
             };
         };
         match self {
-            Self::FromFirst { first, .. } if first > end => RangeAnswer::Unsatisfiable,
-            Self::FromFirst { first, last } => RangeAnswer::Partial(ByteRange {
+            Self::FromFirst { first, .. } if first > end => Selection::Unsatisfiable,
+            Self::FromFirst { first, last } => Selection::Bytes(ByteRange {
                 first,
                 last: last.map_or(end, |last| last.min(end)),
             }),
-            Self::Suffix { length: 0 } => RangeAnswer::Unsatisfiable,
-            Self::Suffix { length } => RangeAnswer::Partial(ByteRange {
+            Self::Suffix { length: 0 } => Selection::Unsatisfiable,
+            Self::Suffix { length } => Selection::Bytes(ByteRange {
                 first: complete_length.saturating_sub(length),
                 last: end,
             }),
         }
     }
+}
+
+fn resolve(specs: &[RangeSpec], complete_length: u64) -> RangeAnswer {
+    let mut parts = Vec::new();
+    for spec in specs {
+        match spec.select(complete_length) {
+            Selection::Empty => return RangeAnswer::Full,
+            Selection::Bytes(range) => coalesce_into(&mut parts, range),
+            Selection::Unsatisfiable => {}
+        }
+    }
+    match parts[..] {
+        [] => RangeAnswer::Unsatisfiable,
+        // §15.3.7: a single range is sent without parts.
+        [part] => RangeAnswer::Partial(part),
+        _ => RangeAnswer::Several(parts),
+    }
+}
+
+/// Adds `range` to the list. The parts that it overlaps or touches become one part, at the position of the first of
+/// them (§15.3.7.2: parts keep the order of the request).
+fn coalesce_into(parts: &mut Vec<ByteRange>, mut range: ByteRange) {
+    let mut position = parts.len();
+    while let Some(at) = parts.iter().position(|part| part.touches(range)) {
+        let part = parts.remove(at);
+        range.first = range.first.min(part.first);
+        range.last = range.last.max(part.last);
+        position = position.min(at);
+    }
+    parts.insert(position.min(parts.len()), range);
 }
 
 /// Parses digits. A number that does not fit becomes `u64::MAX`, which is larger than any body.
@@ -198,6 +269,15 @@ mod tests {
         RangeAnswer::Partial(ByteRange { first, last })
     }
 
+    fn several(parts: &[(u64, u64)]) -> RangeAnswer {
+        let parts = parts.iter();
+        RangeAnswer::Several(
+            parts
+                .map(|&(first, last)| ByteRange { first, last })
+                .collect(),
+        )
+    }
+
     /// §14.1.2 and §14.2, with the RFC's own examples on 10000 bytes.
     #[test]
     fn a_range_is_cut_to_the_body() {
@@ -222,8 +302,6 @@ mod tests {
             ("bytes=0-", 0, Unsatisfiable),
             ("bytes=-5", 0, Full),
             ("bytes=-0", 0, Unsatisfiable),
-            // Several ranges: the full response, as §14.2 permits.
-            ("bytes=0-0,-1", 10_000, Full),
             // Invalid ranges are ignored.
             ("bytes=5-4", 10_000, Full),
             ("bytes=", 10_000, Full),
@@ -243,6 +321,47 @@ mod tests {
         }
         assert_eq!(answer("", "", 10), Full);
         assert_eq!(answer("range: bytes=0-1\nrange: bytes=0-1", "", 10), Full);
+    }
+
+    /// §14.2 and §15.3.7.2, with both sides of [`RANGES_MAX`].
+    #[test]
+    fn several_ranges_become_parts_in_the_order_of_the_request() {
+        use RangeAnswer::{Full, Unsatisfiable};
+        let table = [
+            ("0-0,-1", several(&[(0, 0), (9_999, 9_999)])),
+            ("0-9,20-29,-5", several(&[(0, 9), (20, 29), (9_995, 9_999)])),
+            ("500-600, 0-9", several(&[(500, 600), (0, 9)])),
+            // Overlapping and touching ranges become one.
+            ("0-9,5-14", part(0, 14)),
+            ("0-9,10-14", part(0, 14)),
+            ("0-9,11-14", several(&[(0, 9), (11, 14)])),
+            ("0-,0-,0-", part(0, 9_999)),
+            ("50-59,0-9,30-39,5-35", several(&[(50, 59), (0, 39)])),
+            ("0-9,20-29,10-19,40-49", several(&[(0, 29), (40, 49)])),
+            // Unsatisfiable ranges are left out.
+            ("10000-,0-9", part(0, 9)),
+            ("10000-,0-9,-0,20-29", several(&[(0, 9), (20, 29)])),
+            ("10000-,-0", Unsatisfiable),
+            // One invalid range makes the field invalid.
+            ("0-9,5-4", Full),
+            ("0-9,a", Full),
+            (",", Full),
+        ];
+        for (ranges, expected) in table {
+            assert_eq!(
+                answer(&format!("range: bytes={ranges}"), "", 10_000),
+                expected,
+                "{ranges}"
+            );
+        }
+        assert_eq!(answer("range: bytes=0-1,-5", "", 0), Full);
+        let of = |count: u64| {
+            let ranges = (0..count).map(|n| format!("{}-{}", n * 10, n * 10));
+            let ranges = ranges.collect::<Vec<_>>().join(",");
+            answer(&format!("range: bytes={ranges}"), "", 10_000)
+        };
+        assert!(matches!(of(16), RangeAnswer::Several(parts) if parts.len() == 16));
+        assert_eq!(of(17), Full);
     }
 
     /// §14.2: ranges apply to GET and 200 only.
@@ -328,6 +447,7 @@ mod tests {
                     prop_assert_eq!(&(range.first..=range.last).collect::<Vec<_>>(), &expected);
                     prop_assert_eq!(range.length(), expected.len() as u64);
                 }
+                RangeAnswer::Several(_) => prop_assert!(false, "one range was requested"),
                 RangeAnswer::Unsatisfiable => prop_assert!(expected.is_empty()),
                 RangeAnswer::Full => prop_assert!(
                     (first.is_none() && last.is_none())
@@ -336,5 +456,67 @@ mod tests {
                 ),
             }
         }
+
+        /// The parts have exactly the bytes that a check of each byte of the body selects, each byte once.
+        #[test]
+        fn several_ranges_have_exactly_the_requested_bytes(length in 0_u64..40, specs in specs()) {
+            let selects = |(first, last): &(Option<u64>, Option<u64>), at: u64| match (first, last) {
+                (Some(first), last) => at >= *first && last.is_none_or(|last| at <= last),
+                (None, Some(suffix)) => at + suffix >= length,
+                (None, None) => false,
+            };
+            let expected: Vec<u64> = (0..length)
+                .filter(|&at| specs.iter().any(|spec| selects(spec, at)))
+                .collect();
+            let text = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
+            let texts = specs.iter().map(|&(first, last)| format!("{}-{}", text(first), text(last)));
+            let line = format!("range: bytes={}", texts.collect::<Vec<_>>().join(","));
+            let is_invalid = specs.len() > RANGES_MAX
+                || specs.iter().any(|spec| match *spec {
+                    (None, None) => true,
+                    (first, last) => first.zip(last).is_some_and(|(first, last)| last < first),
+                });
+            let is_empty_suffix =
+                length == 0 && specs.iter().any(|spec| matches!(spec, (None, Some(1..))));
+            let parts = match answer(&line, "", length) {
+                RangeAnswer::Full => {
+                    prop_assert!(is_invalid || is_empty_suffix);
+                    return Ok(());
+                }
+                RangeAnswer::Unsatisfiable => vec![],
+                RangeAnswer::Partial(part) => vec![part],
+                RangeAnswer::Several(parts) => {
+                    prop_assert!(parts.len() > 1);
+                    parts
+                }
+            };
+            prop_assert!(!is_invalid && !is_empty_suffix);
+            let mut bytes: Vec<u64> = parts.iter().flat_map(|part| part.first..=part.last).collect();
+            bytes.sort_unstable();
+            prop_assert_eq!(bytes, expected);
+            // Between two parts is at least one byte that no range selects.
+            let is_separate = |a: &ByteRange, b: &ByteRange| a == b || !a.touches(*b);
+            prop_assert!(parts.iter().all(|a| parts.iter().all(|b| is_separate(a, b))));
+            // The parts have the order of the first range that lies in each of them.
+            let first_spec = |part: &ByteRange| {
+                let lies_in = |spec| (part.first..=part.last).any(|at| selects(spec, at));
+                specs.iter().position(lies_in)
+            };
+            prop_assert!(parts.iter().map(first_spec).is_sorted());
+        }
+    }
+
+    /// Up to 18 pairs of a first and a last byte, two more than [`RANGES_MAX`]. Most of them are valid.
+    fn specs() -> impl Strategy<Value = Vec<(Option<u64>, Option<u64>)>> {
+        let spec = prop_oneof![
+            8 => (0_u64..45, 0_u64..6).prop_map(|(first, more)| (Some(first), Some(first + more))),
+            1 => (0_u64..45).prop_map(|first| (Some(first), None)),
+            1 => (0_u64..10).prop_map(|suffix| (None, Some(suffix))),
+            1 => proptest::option::of(0_u64..9).prop_map(|last| (last.map(|n| n + 1), last)),
+        ];
+        prop_oneof![
+            4 => proptest::collection::vec(spec.clone(), 1..6),
+            1 => proptest::collection::vec(spec, 1..19),
+        ]
     }
 }

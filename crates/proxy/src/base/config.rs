@@ -212,8 +212,8 @@ pub struct CachingConfig {
     /// one after the other. The next request leads another fetch, which further requests follow.
     pub collapse_followers_max: NonZeroUsize,
     /// Largest response that followers share although admission does not store it. Default 64 MiB, a quarter of
-    /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the head
-    /// arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
+    /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the
+    /// head arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
     pub collapse_bytes_max: ByteSize,
     /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: random at each start, so that clients cannot search for
     /// collisions. A fixed seed makes measurements comparable.

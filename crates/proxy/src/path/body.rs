@@ -16,6 +16,7 @@ use crate::exchange::InFlight;
 use crate::exchange::pieces::PieceMemory;
 use crate::origin::OriginBody;
 use crate::path::delivery::Delivery;
+use crate::path::parts::Parts;
 use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
@@ -28,6 +29,8 @@ pub(crate) enum Source {
     Fill(FillReader, Option<u64>),
     /// An object on disk.
     Disk(Box<DiskBody>),
+    /// Several ranges, with the text around them.
+    Parts(Box<Parts>),
     /// A response from the origin that no other request shares.
     Origin(Box<OriginBody>),
     /// A response from the origin that the worker's sweep watches, a periodic task that finds slow clients.
@@ -71,7 +74,7 @@ impl EdgeBody {
                 let delivery = Delivery::new_watched(&worker.deliveries, conn, Some(body));
                 (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
             }
-            source @ (Source::Fill(..) | Source::Disk(_)) if conn.is_h2() => (
+            source @ (Source::Fill(..) | Source::Disk(_) | Source::Parts(_)) if conn.is_h2() => (
                 source,
                 Some(Delivery::new_watched(&worker.deliveries, conn, None)),
             ),
@@ -154,16 +157,23 @@ impl EdgeBody {
                 this.count_given(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            Source::Fill(reader, left) => reader.poll_bytes(&this.worker.cache.hot, cx).map(|next| {
-                next.map(|bytes| {
-                    let (bytes, memory) = bytes?;
-                    this.memory = memory;
-                    if let Some(left) = left {
-                        *left -= bytes.len() as u64;
-                    }
-                    Ok(Frame::data(bytes))
+            Source::Parts(parts) => {
+                let polled = parts.poll_piece(&this.worker.cache, cx, false, PIECE_BYTES); // without spans
+                this.memory = parts.memory();
+                polled.map_ok(|piece| Frame::data(bytes_of(piece)))
+            }
+            Source::Fill(reader, left) => {
+                reader.poll_bytes(&this.worker.cache.hot, cx).map(|next| {
+                    next.map(|bytes| {
+                        let (bytes, memory) = bytes?;
+                        this.memory = memory;
+                        if let Some(left) = left {
+                            *left -= bytes.len() as u64;
+                        }
+                        Ok(Frame::data(bytes))
+                    })
                 })
-            }),
+            }
             Source::Disk(body) => {
                 this.memory = PieceMemory::Private;
                 let polled = body.poll_piece(&this.worker.cache, cx, false); // without spans
@@ -209,6 +219,14 @@ impl EdgeBody {
         self.abort();
     }
 
+    fn reads_disk(&self) -> bool {
+        match &self.source {
+            Source::Disk(_) => true,
+            Source::Parts(parts) => parts.is_on_disk(),
+            _ => false,
+        }
+    }
+
     fn abort(&mut self) {
         if let Some(log) = &mut self.log {
             log.set_aborted();
@@ -235,7 +253,7 @@ impl EdgeBody {
                 }
             }
             Poll::Ready(None) => self.source = Source::Empty,
-            Poll::Ready(Some(Err(_))) if matches!(self.source, Source::Disk(_)) => self.cut(),
+            Poll::Ready(Some(Err(_))) if self.reads_disk() => self.cut(),
             Poll::Ready(Some(Err(_))) => {
                 self.worker.counters.aborted_origin.increment();
                 self.abort();
@@ -278,6 +296,7 @@ impl Body for EdgeBody {
             Source::Empty | Source::Fill(_, Some(0)) => true,
             Source::Whole(..) | Source::Fill(..) => false,
             Source::Disk(body) => body.remaining_bytes() == 0,
+            Source::Parts(parts) => parts.remaining_bytes() == 0,
             Source::Delivery(delivery) => delivery.is_end_stream(),
             Source::Origin(body) => body.is_end_stream(),
         }
@@ -290,6 +309,7 @@ impl Body for EdgeBody {
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
             Source::Disk(body) => SizeHint::with_exact(body.remaining_bytes()),
+            Source::Parts(parts) => SizeHint::with_exact(parts.remaining_bytes()),
             Source::Delivery(delivery) => delivery.size_hint(),
             Source::Origin(body) => body.size_hint(),
         }
@@ -310,9 +330,11 @@ impl Drop for EdgeBody {
         let is_abandoned = match &self.source {
             Source::Empty => false,
             Source::Whole(..) => self.bytes_given > 0,
-            Source::Fill(..) | Source::Disk(_) | Source::Delivery(_) | Source::Origin(_) => {
-                !self.is_end_stream()
-            }
+            Source::Fill(..)
+            | Source::Disk(_)
+            | Source::Parts(_)
+            | Source::Delivery(_)
+            | Source::Origin(_) => !self.is_end_stream(),
         };
         if is_abandoned {
             self.worker.counters.aborted_client.increment();

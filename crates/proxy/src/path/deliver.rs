@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_semantics::conditional::{self, Evaluation};
-use edgeward_semantics::range::{self, RangeAnswer};
 use edgeward_semantics::{CacheStatus, Validators};
 use http::header::{
     AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
-    CONTENT_RANGE, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
+    CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER,
 };
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
+use super::parts::RangeSource;
+use super::range_reply;
 use super::worker::Worker;
 use crate::base::access_log::PendingLine;
 use crate::base::field_line::push_field;
@@ -252,46 +253,22 @@ fn apply_conditions(
     memory: PieceMemory,
 ) -> Option<(StatusCode, HeaderMap, Source)> {
     let conditional = conditional::is_conditional(&request.headers);
-    let ranged = request.headers.contains_key(RANGE);
-    if !conditional && !ranged {
-        return None;
-    }
     if conditional && is_not_modified(request, response.status, headers) {
         let head = conditional::not_modified_head(headers);
         return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));
     }
-    if !ranged {
-        return None;
-    }
-    let length = response.body.len();
-    let validators = Validators::from_headers(headers);
-    let (method, fields) = (&request.method, &request.headers);
-    match range::decide(method, fields, response.status, &validators, length) {
-        RangeAnswer::Full => None,
-        RangeAnswer::Partial(part) => {
-            let mut head = std::mem::take(headers);
-            head.insert(CONTENT_RANGE, part.content_range(length));
-            head.insert(CONTENT_LENGTH, HeaderValue::from(part.length()));
-            let body = match &response.body {
-                StoredBody::Memory(body) => {
-                    let index =
-                        |at: u64| usize::try_from(at).expect("a range lies within its body");
-                    Source::Whole(body.slice(index(part.first)..=index(part.last)), memory)
-                }
-                StoredBody::Disk(object) => {
-                    let range = part.first..part.last + 1;
-                    Source::Disk(Box::new(DiskBody::part(object.clone(), range)))
-                }
-            };
-            Some((StatusCode::PARTIAL_CONTENT, head, body))
-        }
-        RangeAnswer::Unsatisfiable => {
-            let mut head = conditional::not_modified_head(headers);
-            head.insert(CONTENT_RANGE, range::unsatisfied_content_range(length));
-            head.insert(CONTENT_LENGTH, HeaderValue::from(0));
-            Some((StatusCode::RANGE_NOT_SATISFIABLE, head, Source::Empty))
-        }
-    }
+    let (status, length) = (response.status, response.body.len());
+    range_reply::select(
+        request,
+        status,
+        headers,
+        length,
+        false,
+        || match &response.body {
+            StoredBody::Memory(body) => RangeSource::Memory(body.clone(), memory),
+            StoredBody::Disk(object) => RangeSource::Disk(object.clone()),
+        },
+    )
 }
 
 /// Returns true if the request's conditions require a 304 in place of a response with this status and these fields.

@@ -5,6 +5,7 @@
 
 mod head;
 mod lead;
+mod ranges;
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -30,6 +31,8 @@ use crate::origin::as_origin_sees;
 use crate::origin::{OriginError, OriginResponse};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::detachable::Detachable;
+use crate::path::parts::RangeSource;
+use crate::path::range_reply;
 use crate::path::worker::Worker;
 use lead::Fetch;
 
@@ -68,6 +71,14 @@ pub(super) async fn fetch(
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
         count(&worker, reason);
+        let follows = match request.method == Method::GET {
+            true => Box::pin(ranges::follow(reply, &request, &key, reason)).await,
+            false => Err(reply),
+        };
+        let reply = match follows {
+            Ok(response) => return response,
+            Err(reply) => reply,
+        };
         return Box::pin(pass::pass(reply, request, incoming, reason)).await;
     }
     drop(incoming);
@@ -357,7 +368,15 @@ fn respond_shared(
         let code = StatusCode::NOT_MODIFIED;
         return reply.respond(request, code, headers, Source::Empty, &cache_status);
     }
-    let source = Source::Fill(reader, head.length);
+    let mut reader = Some(reader);
+    let source = || RangeSource::Fill(reader.take().expect("called once"));
+    if let Some(length) = head.length
+        && let Some((status, headers, body)) =
+            range_reply::select(request, head.status, &mut headers, length, true, source)
+    {
+        return reply.respond(request, status, headers, body, &cache_status);
+    }
+    let source = Source::Fill(reader.expect("no range was taken"), head.length);
     reply.respond(request, head.status, headers, source, &cache_status)
 }
 

@@ -8,8 +8,10 @@ mod detachable; // exchanges that may continue without their client
 mod fetch; // answers misses; requests for one key share a fetch
 mod invalidate; // requests with unsafe methods, which invalidate stored responses
 pub(crate) mod lookup;
+mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN
+mod range_reply; // 206 and 416
 mod revalidate; // updates stored responses after a 304
 pub(crate) mod serve; // the entry of the request path
 pub(crate) mod sweep; // closes what exceeds a limit

@@ -50,6 +50,61 @@ fn fifty_concurrent_requests_cause_one_origin_request() {
     assert!(bed.get("/popular").is_hit());
 }
 
+/// A small form of `make bench-herd`.
+///
+/// Method: five hundred clients wait for the head. The origin then stops within the body. All clients get the bytes
+/// before this point, and later the rest.
+#[test]
+fn five_hundred_followers_stream_one_fetch() {
+    let bed = TestBed::start();
+    let (head, middle) = (Gate::new(), Gate::new());
+    bed.origin.on(
+        "/film",
+        Answer::pattern(300_000)
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&head)
+            .wait_at(100_000, &middle),
+    );
+    let mut clients = waiting_clients(&bed, "/film", 500);
+    head.open();
+    for client in &mut clients {
+        assert_eq!(client.head().status, 200);
+        assert!(client.read_up_to(100_000) == pattern(0..100_000));
+    }
+    middle.open();
+    for client in &mut clients {
+        assert!(client.read_up_to(200_000) == pattern(100_000..300_000));
+    }
+    assert_eq!(bed.origin.requests("/film"), 1);
+    assert_eq!(bed.metric("edgeward_requests_collapsed_total"), 499.0);
+}
+
+/// Method: five hundred clients wait for a response that turns out to be private. All five hundred requests reach the
+/// origin within its limit of connections, and each client gets its own response.
+#[test]
+fn five_hundred_followers_of_a_private_response_are_released_together() {
+    let bed = TestBed::with_config(|config| {
+        config.origin.connections_per_worker_max = NonZeroUsize::new(40).expect("not zero");
+        config.origin.client_share_percent = 100;
+    });
+    let (first, others) = (Gate::new(), Gate::new());
+    let mine = Answer::ok("mine").header("cache-control", "private");
+    bed.origin
+        .once("/mine", mine.clone().wait_before_head(&first));
+    bed.origin.on("/mine", mine.wait_before_head(&others));
+    let mut clients = waiting_clients(&bed, "/mine", 500);
+    first.open();
+    // The connections of both workers, minus those that wait for a client of the first response.
+    others.wait_reached(79);
+    assert!(bed.origin.open_connections() <= 80);
+    others.open();
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").text(), "mine");
+    }
+    assert_eq!(bed.origin.requests("/mine"), 500);
+    assert!(bed.origin.accepted_connections() <= 80);
+}
+
 #[test]
 fn followers_get_arrived_bytes_before_the_rest_arrives() {
     for chunked in [false, true] {
@@ -197,8 +252,8 @@ fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
 
 /// After a response that clients cannot share, later requests for its URI do not wait for each other.
 ///
-/// Method: request the URI once, so that the edge remembers its response. Then ten requests must reach the origin at the
-/// same time.
+/// Method: request the URI once, so that the edge remembers its response. Then ten requests must reach the
+/// origin at the same time.
 #[test]
 fn requests_for_a_response_that_is_not_shared_do_not_wait_for_each_other() {
     for (name, value) in [
@@ -231,8 +286,8 @@ fn requests_for_a_response_that_is_not_shared_do_not_wait_for_each_other() {
     }
 }
 
-/// Method: a fetch may have two followers. Of five requests, the fourth leads a fetch of its own, which the fifth
-/// follows.
+/// Method: a fetch may have two followers. Five clients send requests. The fourth request leads a fetch of its own,
+/// which the fifth request follows.
 #[test]
 fn a_fetch_has_a_bounded_number_of_followers() {
     let bed = TestBed::with_config(|config| {

@@ -12,6 +12,8 @@ mod body_buffer;
 mod reader;
 mod readers;
 mod shared_copies;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};

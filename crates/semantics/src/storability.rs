@@ -9,6 +9,7 @@ use crate::cache_control::{FieldScope, ResponseDirectives};
 use crate::date::format_http_date;
 use crate::freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 use crate::hop_by_hop;
+use crate::no_vary_search::NoVarySearch;
 use crate::rules::{Rules, SetCookie};
 use crate::stored_policy::StoredPolicy;
 use crate::validators::Validators;
@@ -30,6 +31,8 @@ pub struct Storable {
     pub policy: StoredPolicy,
     /// The request fields that select the response.
     pub vary: Vary,
+    /// The query parameters on which the response does not depend.
+    pub no_vary_search: Option<NoVarySearch>,
     /// The validators of the response.
     pub validators: Validators,
     /// The head to store. It has a `Date`. It has no hop-by-hop fields, no `Age`, no `Trailer`, and no fields that
@@ -223,6 +226,7 @@ pub(crate) fn decide(
     Ok(Storable {
         policy,
         vary,
+        no_vary_search: NoVarySearch::from_headers(response),
         validators,
         head,
         source: lifetime.source,

@@ -570,6 +570,24 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
     },
     Key {
+        path: "caching.ignored_parameters",
+        flag: None,
+        kind: ValueKind::Parameters,
+        doc: "Query parameters that do not change a response, for an origin that does not send `No-Vary-Search`, for \
+              example `\"utm_*, gclid\"`. URLs that differ only in these parameters share one stored response. The \
+              origin gets the whole URL of the request that is forwarded. A `*` at the end stands for any text.",
+        set: |draft, _, value| {
+            draft.edge.caching.ignored_parameters = match value {
+                Value::None => Default::default(),
+                value => value.parameters(),
+            }
+        },
+        show: |draft, _| {
+            let names = &draft.edge.caching.ignored_parameters;
+            Some(or_none((!names.is_empty()).then(|| names.to_string())))
+        },
+    },
+    Key {
         path: "caching.hash_seed",
         flag: Some("--hash-seed"),
         kind: ValueKind::SeedOrNone,

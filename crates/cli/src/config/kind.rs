@@ -14,6 +14,7 @@ use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::{FieldNames, HostPattern, Networks, OriginUrl, ParseListError};
 use edgeward_proxy::negative::PathPattern;
+use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
 use edgeward_types::ByteSize;
 
 use crate::diagnostic::absolute;
@@ -72,6 +73,8 @@ pub(super) enum ValueKind {
     Networks,
     /// Names of header fields, separated by commas, or `"none"`.
     FieldNames,
+    /// Names of query parameters, separated by commas, or `"none"`.
+    Parameters,
     /// Host names, separated by commas.
     Hosts,
     /// The name of a policy.
@@ -127,6 +130,7 @@ pub(super) enum Value {
     PublicKeys(Vec<PublicKey>),
     Networks(Networks),
     FieldNames(FieldNames),
+    Parameters(IgnoredParameters),
     Hosts(Vec<String>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
@@ -152,6 +156,7 @@ impl ValueKind {
             | Self::SeedOrNone
             | Self::Networks
             | Self::FieldNames
+            | Self::Parameters
                 if raw.text() == Some(NONE) =>
             {
                 Ok(Value::None)
@@ -359,6 +364,12 @@ impl ValueKind {
                 text.parse()
                     .map(Value::FieldNames)
                     .map_err(|error: ParseListError| to_value_error(text, &error))
+            }
+            Self::Parameters => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                text.parse()
+                    .map(Value::Parameters)
+                    .map_err(|error: InvalidParameterName| to_value_error(text, &error))
             }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;

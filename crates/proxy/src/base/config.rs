@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use edgeward_httpd::Token;
 use edgeward_policy::disk_admission::{self, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
-use edgeward_semantics::Rules;
+use edgeward_semantics::{IgnoredParameters, Rules};
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
@@ -215,6 +215,9 @@ pub struct CachingConfig {
     /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the
     /// head arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
     pub collapse_bytes_max: ByteSize,
+    /// Query parameters that do not change a response, for an origin that does not send `No-Vary-Search`. URLs that
+    /// differ only in them share one response. The origin gets the URL of the first request. Default: none.
+    pub ignored_parameters: IgnoredParameters,
     /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: random at each start, so that clients cannot search for
     /// collisions. A fixed seed makes measurements comparable.
     pub hash_seed: Option<u64>,
@@ -230,6 +233,7 @@ impl Default for CachingConfig {
             collapse_wait_max: Duration::from_secs(10),
             collapse_followers_max: NonZeroUsize::new(16_384).expect("16 384 is not zero"),
             collapse_bytes_max: ByteSize::mib(64),
+            ignored_parameters: IgnoredParameters::default(),
             hash_seed: None,
         }
     }

@@ -272,6 +272,14 @@ counters! {
         purged_hard = "purge" "hard",
         purged_soft = "purge" "soft",
     }
+    Counter "edgeward_path_rules_total"
+        "Rules for the query of a path that `No-Vary-Search` set or changed, by whether memory stored the rule." {
+        path_rules_set = "result" "stored",
+        path_rules_refused = "result" "refused",
+    }
+    Counter "edgeward_path_rule_lookups_total" "Lookups that found a rule for the query of their path." {
+        path_rule_lookups,
+    }
     Counter "edgeward_disk_lookups_total" "Lookups on disk, by result." {
         disk_hit = "result" "hit",
         disk_stale = "result" "stale", // found, but not usable without the origin

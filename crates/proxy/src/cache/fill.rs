@@ -21,12 +21,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use edgeward_purge::Stamp;
-use edgeward_semantics::VaryFields;
+use edgeward_semantics::{NoVarySearch, VaryFields};
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
 use crate::base::budget::MemoryShare;
 use crate::base::lock::lock;
+use crate::cache::key_parts::key_under_rule;
 use crate::cache::stored::Stored;
 pub(crate) use body_buffer::{BodyBuffer, CompleteBody};
 pub(crate) use reader::FillReader;
@@ -41,6 +42,8 @@ pub(crate) struct FillHead {
     pub(crate) headers: HeaderMap,
     /// The request fields by which the response varies, and the secondary key of the leader's request.
     pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
+    /// The target of the leader's request, and the rule of the response, if requests for other targets may have joined.
+    pub(crate) coverage: Option<(Box<[u8]>, Option<NoVarySearch>)>,
     /// The length of the body, if it is known.
     pub(crate) length: Option<u64>,
     /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` may be
@@ -50,6 +53,17 @@ pub(crate) struct FillHead {
     pub(crate) stored: bool,
     /// The newest purge before the request was sent to the origin.
     pub(crate) stamp: Stamp,
+}
+
+impl FillHead {
+    /// Returns true if the response may answer requests for `target`, a target's own key.
+    pub(crate) fn covers(&self, target: &[u8]) -> bool {
+        let Some((own, rule)) = &self.coverage else {
+            return true;
+        };
+        let is_equivalent = |rule| key_under_rule(own, rule, 0) == key_under_rule(target, rule, 0);
+        **own == *target || rule.as_ref().is_some_and(is_equivalent)
+    }
 }
 
 /// The result of a follower's wait for the head.

@@ -1,16 +1,43 @@
 //! The key of a stored response (RFC 9111 §2 and §4.1).
+//!
+//! Each target has a key of its own, `http://host/path?query`. If a response of the target's path had `No-Vary-Search`,
+//! a marker under `http://host/path#` holds this rule. The response is stored under the rule's key,
+//! `http://host/path?canonical-query#generation`, which is the same key for all targets that the rule calls equivalent.
+//! A target contains no `#`, so none of these keys equals another.
+//!
+//! A lookup reads the target's own key first, so a rule costs nothing unless this key is absent.
 
 use std::sync::Arc;
 
+use edgeward_semantics::{NoVarySearch, VaryFields};
 use edgeward_types::KeyHash;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderMap;
 
+use super::key_parts::{key_under_rule, path_key};
 use super::stored::{Stored, Variants};
 
 /// Returns the hash of a key's bytes. Both tiers find the response by this hash.
 pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
     KeyHash(xxh3_64_with_seed(key, seed))
+}
+
+/// The state of a key with regard to the rule of its path.
+#[derive(Clone, Debug)]
+pub(crate) enum PathRule {
+    /// The marker of the path was not read. The key begins with the target's own key.
+    Unread,
+    /// The key is the marker's. Contains the target's own key.
+    Reading(Box<[u8]>),
+    /// The path has no rule. The key begins with the target's own key.
+    Absent,
+    /// The key was made by a rule that does not apply any more. The key begins with the target's own key.
+    Left,
+    /// The key begins with the key under the rule of `marker`. Contains the target's own key.
+    Applied {
+        marker: Arc<Stored>,
+        target: Box<[u8]>,
+    },
 }
 
 /// The primary key of a target, followed by the secondary key of one variant if the target is known to vary.
@@ -20,6 +47,7 @@ pub(crate) struct CacheKey {
     pub(crate) bytes: Vec<u8>,
     /// The marker with the request fields by which the target varies. `None` if the key is only a primary key.
     pub(crate) marker: Option<Arc<Stored>>,
+    pub(crate) path_rule: PathRule,
     primary_len: usize,
     primary_hash: KeyHash,
 }
@@ -33,22 +61,84 @@ impl CacheKey {
             primary_len: bytes.len(),
             primary_hash: hash,
             marker: None,
+            path_rule: PathRule::Unread,
             bytes,
         }
     }
 
-    /// Turns this key into the key of the variant that `request` selects: appends the secondary key. `variants` are the
-    /// contents of `marker`; `request` has the header fields that the origin would get.
+    /// Turns this key into the key of the variant that `request` selects: appends the secondary key. `variants` and
+    /// `fields` are the contents of `marker`; `request` has the header fields that the origin would get.
     pub(crate) fn select(
         &mut self,
         marker: &Arc<Stored>,
         variants: &Variants,
+        fields: &VaryFields,
         request: &HeaderMap,
         seed: u64,
     ) {
-        variants.write_key(request, &mut self.bytes);
+        variants.write_key(fields, request, &mut self.bytes);
         self.hash = hash_key(&self.bytes, seed);
         self.marker = Some(Arc::clone(marker));
+    }
+
+    /// Turns the target's own key into the key of the marker that holds the rule of the path.
+    pub(crate) fn read_path_rule(&mut self, seed: u64) {
+        let target = std::mem::take(&mut self.bytes);
+        self.set_primary(path_key(&target), seed);
+        self.path_rule = PathRule::Reading(target.into());
+    }
+
+    /// Turns the marker's key into the target's own key, because the path has no rule.
+    pub(crate) fn end_without_rule(&mut self, seed: u64) {
+        if let PathRule::Reading(target) = std::mem::replace(&mut self.path_rule, PathRule::Absent)
+        {
+            self.set_primary(target.into(), seed);
+        }
+    }
+
+    /// Turns this key into the key under the rule of `marker`.
+    pub(crate) fn apply_path_rule(
+        &mut self,
+        marker: &Arc<Stored>,
+        rule: &NoVarySearch,
+        generation: u64,
+        seed: u64,
+    ) {
+        let target: Box<[u8]> = self.target().into();
+        self.set_primary(key_under_rule(&target, rule, generation), seed);
+        let marker = Arc::clone(marker);
+        self.path_rule = PathRule::Applied { marker, target };
+    }
+
+    /// Turns the key under a rule into the target's own key, because the response has no rule.
+    pub(crate) fn leave_path_rule(&mut self, seed: u64) {
+        let target = self.target().to_vec();
+        self.set_primary(target, seed);
+        self.path_rule = PathRule::Left;
+    }
+
+    fn set_primary(&mut self, bytes: Vec<u8>, seed: u64) {
+        self.hash = hash_key(&bytes, seed);
+        self.primary_hash = self.hash;
+        self.primary_len = bytes.len();
+        self.marker = None;
+        self.bytes = bytes;
+    }
+
+    /// Returns the target's own key, without a rule and without the fields of a variant.
+    pub(crate) fn target(&self) -> &[u8] {
+        match &self.path_rule {
+            PathRule::Unread | PathRule::Absent | PathRule::Left => self.primary(),
+            PathRule::Reading(target) | PathRule::Applied { target, .. } => target,
+        }
+    }
+
+    /// Returns the rule under which this key was made.
+    pub(crate) fn rule(&self) -> Option<&NoVarySearch> {
+        match &self.path_rule {
+            PathRule::Applied { marker, .. } => marker.rule().map(|(rule, _)| rule),
+            _ => None,
+        }
     }
 
     pub(crate) fn primary(&self) -> &[u8] {

@@ -1,13 +1,15 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
-//! (`collapse`, `fill`), memory that slow clients pin (`pinned`), ids that do not exist (`negative`),
-//! and the objects that memory has after a restart (`restart`, `warm_start`).
+//! (`collapse`, `fill`), rules for the queries of paths (`path_rules`), memory that slow clients pin (`pinned`), ids
+//! that do not exist (`negative`), and the objects that memory has after a restart (`restart`, `warm_start`).
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
 pub(crate) mod disk_body;
 pub(crate) mod fill;
 mod key;
+mod key_parts;
 pub(crate) mod negative;
+pub(crate) mod path_rules;
 pub(crate) mod pinned;
 pub(crate) mod purge_counts;
 pub(crate) mod purging;
@@ -18,5 +20,6 @@ pub(crate) mod warm_progress;
 pub(crate) mod warm_start;
 
 pub(crate) use disk::DiskHit;
-pub(crate) use key::CacheKey;
+pub(crate) use key::{CacheKey, PathRule};
+pub(crate) use key_parts::{path_key, url_of};
 pub(crate) use tiers::{Cache, WorkerCache};

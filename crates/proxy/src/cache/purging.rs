@@ -11,6 +11,7 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
 use super::disk::head::{self, DiskHead};
+use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredKind, push_fields};
 use super::tiers::Cache;
 use crate::base::config::PurgeConfig;
@@ -40,16 +41,43 @@ impl RejectedPurge {
 }
 
 impl Cache {
+    /// Returns the purge with its URL in the form of a cache key, for example without the default port.
+    fn canonical(&self, purge: Purge) -> Result<Purge, RejectedPurge> {
+        let Purge { scope, soft } = purge;
+        let Scope::Url(url) = &scope else {
+            return Ok(Purge { scope, soft });
+        };
+        let key = url.split_once("://").and_then(|(scheme, rest)| {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let mut key = Vec::new();
+            self.write_target_key(Target::new(scheme, authority, path).ok()?, &mut key);
+            String::from_utf8(key).ok()
+        });
+        match key {
+            Some(key) => {
+                let scope = Scope::Url(key.into());
+                Ok(Purge { scope, soft })
+            }
+            None => Err(RejectedPurge::Url(scope)),
+        }
+    }
+
+    /// Returns the URL with the canonical query if a response for `target` is stored under the rule of its path.
+    fn url_under_rule(&self, target: &[u8]) -> Option<Box<str>> {
+        let key = self.key_under_rule(target)?;
+        let url = String::from_utf8(url_of(&key).to_vec()).ok()?;
+        Some(url.into())
+    }
+
     /// Returns the verdict on a response in memory. If no purge is newer than the response's stamp, this costs one
     /// comparison.
     #[inline]
-    pub(crate) fn verdict(&self, url: &[u8], stored: &Stored) -> Verdict {
+    pub(crate) fn verdict(&self, primary: &[u8], stored: &Stored) -> Verdict {
         if stored.stamp() == self.purges.latest() {
             return Verdict::Current;
         }
-        let (verdict, checked) = self
-            .purges
-            .verdict(url, &stored.response().head, stored.stamp());
+        let head = &stored.response().head;
+        let (verdict, checked) = self.purges.verdict(url_of(primary), head, stored.stamp());
         if verdict == Verdict::Current {
             stored.set_stamp(checked);
         }
@@ -57,13 +85,13 @@ impl Cache {
     }
 
     /// Returns true if a hard purge after `since` covers a response with these fields.
-    pub(crate) fn is_purged(&self, url: &[u8], headers: &HeaderMap, since: Stamp) -> bool {
+    pub(crate) fn is_purged(&self, primary: &[u8], headers: &HeaderMap, since: Stamp) -> bool {
         if since == self.purges.latest() {
             return false;
         }
         let mut head = Vec::new();
         push_fields(headers, &mut head);
-        self.purges.verdict(url, &head, since).0 == Verdict::Hard
+        self.purges.verdict(url_of(primary), &head, since).0 == Verdict::Hard
     }
 
     /// Accepts purges. Returns when they apply to all later requests, also after a crash. `from` is the client's
@@ -77,21 +105,29 @@ impl Cache {
         let mut durable = Vec::new();
         let mut keys = Vec::new();
         // A rejected request must not be logged or counted in part.
-        let purges: Result<Vec<Purge>, RejectedPurge> = purges.into_iter().map(canonical).collect();
+        let purges: Result<Vec<Purge>, RejectedPurge> = purges
+            .into_iter()
+            .map(|purge| self.canonical(purge))
+            .collect();
         for Purge { scope, soft } in purges? {
             tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
             self.accepted_purges.increment(&scope);
             match scope {
                 // A purge of one URL needs no entry in the table: its object is removed.
                 Scope::Url(url) if !soft => keys.push(url),
+                Scope::Url(url) => {
+                    let url_under_rule = self.url_under_rule(url.as_bytes());
+                    durable.extend(self.purge_unread_rule(url.as_bytes()));
+                    for url in std::iter::once(url).chain(url_under_rule) {
+                        let scope = Scope::Url(url);
+                        for_table.push(Purge { scope, soft });
+                    }
+                }
                 scope => for_table.push(Purge { scope, soft }),
             }
         }
         for key in keys {
-            let key = key.as_bytes();
-            let hash = self.hash(key);
-            self.collapse.stop_joining(hash, key);
-            durable.extend(self.purge(hash, key).1);
+            durable.extend(self.purge_target(key.as_bytes()).1);
         }
         if !for_table.is_empty() {
             let (sender, accepted) = oneshot::channel();
@@ -123,17 +159,24 @@ impl Cache {
     /// of all objects, which takes seconds per million objects.
     pub(crate) fn count_covered(&self, request: &PurgeRequest) -> Result<[u64; 2], RejectedPurge> {
         let limits = Limits {
-            entries_max: 2 * request.scopes.len(),
+            entries_max: 4 * request.scopes.len(), // a URL may have a second one, under the rule of its path
             patterns_max: request.scopes.len(),
         };
         let before = Stamp::start_of(1);
         let mut table = PurgeTable::new(limits, before, 0);
         for purge in request.purges() {
-            let record = table.record(&canonical(purge)?, 0);
-            table.apply(record);
+            let Purge { scope, soft } = self.canonical(purge)?;
+            let under_rule = match &scope {
+                Scope::Url(url) => self.url_under_rule(url.as_bytes()).map(Scope::Url),
+                _ => None,
+            };
+            for scope in std::iter::once(scope).chain(under_rule) {
+                let record = table.record(&Purge { scope, soft }, 0);
+                table.apply(record);
+            }
         }
         let is_covered = |key: &[u8], head: &[u8], stamp: Stamp| {
-            let url = primary_of(key);
+            let url = url_of(primary_of(key));
             let mut check = table.check(url, before);
             visit_head_tags(head, |tag| check.tag(tag));
             check.verdict() != Verdict::Current
@@ -154,30 +197,6 @@ impl Cache {
             });
         }
         Ok([in_memory, on_disk])
-    }
-}
-
-/// Returns the primary key of a primary or secondary key. A secondary key has a line feed after the primary key.
-pub(super) fn primary_of(key: &[u8]) -> &[u8] {
-    &key[..memchr::memchr(b'\n', key).unwrap_or(key.len())]
-}
-
-/// Returns the purge with its URL in the form of a cache key, for example without the default port.
-fn canonical(purge: Purge) -> Result<Purge, RejectedPurge> {
-    let Purge { scope, soft } = purge;
-    let Scope::Url(url) = &scope else {
-        return Ok(Purge { scope, soft });
-    };
-    let key = url.split_once("://").and_then(|(scheme, rest)| {
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        String::from_utf8(Target::new(scheme, authority, path).ok()?.key()).ok()
-    });
-    match key {
-        Some(key) => Ok(Purge {
-            scope: Scope::Url(key.into()),
-            soft,
-        }),
-        None => Err(RejectedPurge::Url(scope)),
     }
 }
 

@@ -16,7 +16,7 @@ use edgeward_store::hot_list::{HotList, HotObject};
 use edgeward_types::{ByteSize, KeyHash};
 
 use super::disk::{DiskTier, default_file};
-use super::purging::primary_of;
+use super::key_parts::{path_key, primary_of};
 use super::stored::{Stored, StoredBody, StoredKind, Variants};
 use super::tiers::Cache;
 use crate::base::config::{DiskConfig, RestartConfig};
@@ -174,14 +174,13 @@ impl<'a> ShutdownWriter<'a> {
                 {
                     return None;
                 }
-                if let Some(end) = memchr::memchr(b'\n', stored.key()) {
-                    let marker = *self.markers.get(&self.cache.hash(&stored.key()[..end]))?;
-                    let StoredKind::Varies(variants) = &marker.value.kind else {
-                        return None;
-                    };
-                    if !self.put_marker(marker, variants) {
-                        return None;
-                    }
+                let primary = primary_of(stored.key());
+                let is_under_rule = primary.contains(&b'#');
+                let is_variant = primary.len() < stored.key().len();
+                if is_under_rule && !self.put_marker_under(&path_key(primary))
+                    || is_variant && !self.put_marker_under(primary)
+                {
+                    return None;
                 }
                 if !self.disk.stores_host_of(stored.key()) {
                     return None;
@@ -203,6 +202,15 @@ impl<'a> ShutdownWriter<'a> {
                 Some(length)
             }
         }
+    }
+
+    /// Writes the marker with this key. Returns false if memory did not have it or it was not written.
+    fn put_marker_under(&self, key: &[u8]) -> bool {
+        let marker = self.markers.get(&self.cache.hash(key));
+        marker.is_some_and(|marker| match &marker.value.kind {
+            StoredKind::Varies(variants) => self.put_marker(marker, variants),
+            StoredKind::Response(_) => false,
+        })
     }
 
     fn put_marker(&self, marker: &DrainedObject<Stored>, variants: &Variants) -> bool {

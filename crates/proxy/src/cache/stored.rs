@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use edgeward_purge::Stamp;
-use edgeward_semantics::{StoredPolicy, VaryFields};
+use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::{ChargeGuard, HotCache};
 use edgeward_store::versions::Version;
@@ -17,6 +17,7 @@ use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
+use super::key_parts::{primary_of, url_of};
 use crate::base::field_line::push_field;
 
 /// The memory tier.
@@ -43,23 +44,33 @@ pub(crate) struct Stored {
 pub(crate) enum StoredKind {
     /// A complete response.
     Response(StoredResponse),
-    /// A marker: the target's responses vary by request fields and are stored under secondary keys.
+    /// A marker: the responses are stored under other keys, which depend on more of the request.
     Varies(Box<Variants>),
 }
 
-/// The request fields by which the responses of one target vary.
+/// The contents of a marker.
 #[derive(Debug)]
 pub(crate) struct Variants {
-    pub(crate) fields: VaryFields,
-    /// A part of each secondary key, unique across processes. An invalidation removes the marker, and the next marker
-    /// has another generation, so that no lookup finds an older variant.
+    pub(crate) selector: Selector,
+    /// A part of the key of each response that lookups find through this marker, unique across processes. An
+    /// invalidation removes the marker, and the next marker has another generation, so that no lookup finds an older
+    /// response.
     pub(crate) generation: u64,
     /// True if this marker was written to disk or read from disk.
     pub(crate) on_disk: AtomicBool,
-    /// For a marker that was read from disk: the version of the primary key at which the marker was current.
+    /// For a marker that was read from disk: the version of its key at which the marker was current.
     pub(crate) version: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) charge: OnceLock<ChargeGuard>,
+}
+
+/// The part of a request that selects a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Selector {
+    /// The responses of one target vary by these request fields, and are stored under secondary keys.
+    Fields(VaryFields),
+    /// The responses of one path depend on a part of the query only, and are stored under keys made by this rule.
+    Query(NoVarySearch),
 }
 
 /// Status, head, body and freshness of a response.
@@ -129,6 +140,17 @@ impl Stored {
         }
     }
 
+    /// Returns the rule and the generation of a marker of a path.
+    pub(crate) fn rule(&self) -> Option<(&NoVarySearch, u64)> {
+        match &self.kind {
+            StoredKind::Varies(variants) => match &variants.selector {
+                Selector::Query(rule) => Some((rule, variants.generation)),
+                Selector::Fields(_) => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Counts a hit that copied a large body into a socket. Returns true if the body should move to the arena now.
     pub(crate) fn count_copy(&self) -> bool {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
@@ -159,28 +181,46 @@ impl Stored {
 }
 
 impl Variants {
+    /// Returns the contents of a marker that is not on disk.
+    pub(crate) fn new(selector: Selector, generation: u64) -> Self {
+        Self {
+            selector,
+            generation,
+            on_disk: AtomicBool::new(false),
+            version: None,
+            charge: OnceLock::new(),
+        }
+    }
+
     pub(crate) fn charge_bytes(&self, key_bytes: usize) -> u64 {
-        let names = size_of::<Self>() + size_of_val(self.fields.names());
-        charge_bytes(key_bytes, names, 0)
+        let selector_bytes = match &self.selector {
+            Selector::Fields(fields) => size_of_val(fields.names()),
+            Selector::Query(rule) => rule.heap_bytes(),
+        };
+        charge_bytes(key_bytes, size_of::<Self>() + selector_bytes, 0)
     }
 
     /// Turns a primary key into a secondary key: appends the generation and the values of the request's fields.
     /// A URI contains no newline, so a primary key never equals a secondary key.
-    pub(crate) fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
+    pub(crate) fn write_key(&self, fields: &VaryFields, request: &HeaderMap, key: &mut Vec<u8>) {
         key.push(b'\n');
         key.extend_from_slice(&self.generation.to_le_bytes());
         key.push(b'\n');
-        self.fields.write_key(request, key);
+        fields.write_key(request, key);
     }
 }
 
-/// Returns a secondary key without its generation, or `None` for a primary key.
+/// Returns a key without the generations of the markers through which lookups find it, or `None` for the own key of a
+/// target.
 pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
-    let primary_len = memchr::memchr(b'\n', key)?;
-    let (primary, secondary) = key.split_at(primary_len);
+    let (primary, secondary) = key.split_at(primary_of(key).len());
+    let url = url_of(primary);
+    if secondary.is_empty() {
+        return (url.len() < primary.len()).then(|| url.to_vec());
+    }
     // `Variants::write_key` appends a newline, the generation, a newline and the fields.
     let fields = secondary.get(1 + size_of::<u64>()..)?;
-    Some([primary, fields].concat())
+    Some([url, fields].concat())
 }
 
 impl StoredResponse {

@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use edgeward_policy::{Evicted, PolicySpec};
+use edgeward_semantics::{IgnoredParameters, Target};
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Commit, Offer, PolicyChange, PolicyChangeError, Recorder, Reservation};
 use edgeward_store::hot_list::HotObject;
@@ -48,11 +49,31 @@ pub(crate) struct Cache {
     pub(crate) hash_seed: u64,
     /// The generation of the next marker. It makes older [variants](super::stored::Variants) unreachable.
     pub(crate) next_generation: AtomicU64,
+    /// True if a path may have a [rule](super::path_rules).
+    pub(crate) may_have_path_rules: AtomicBool,
+    /// The query parameters that are not a part of keys.
+    pub(crate) ignored_parameters: IgnoredParameters,
 }
 
 impl Cache {
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         hash_key(key, self.hash_seed)
+    }
+
+    /// Appends the target's own key, without the parameters that the operator lets the cache ignore.
+    pub(crate) fn write_target_key(&self, target: Target<'_>, key: &mut Vec<u8>) {
+        let kept = self.ignored_parameters.strip(target.path_and_query());
+        target.with_path_and_query(&kept).write_key(key);
+    }
+
+    /// Returns a key of a target without the parameters that the operator lets the cache ignore.
+    pub(crate) fn without_ignored_parameters(&self, key: Vec<u8>) -> Vec<u8> {
+        match std::str::from_utf8(&key) {
+            Ok(text) if !self.ignored_parameters.is_empty() => {
+                self.ignored_parameters.strip(text).into_owned().into()
+            }
+            _ => key,
+        }
     }
 
     /// Offers the memory tier an object with this charge. Objects that are evicted for it may be written to disk.
@@ -113,6 +134,7 @@ impl Cache {
             return;
         }
         counters.disk_evicted.increment();
+        self.write_marker_of(value.key());
         // A variant's key is the primary key, a newline and more. A lookup needs the marker of the primary key.
         if let Some(end) = memchr::memchr(b'\n', value.key()) {
             let primary = &value.key()[..end];

@@ -21,7 +21,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::ByteSize;
 
 use super::disk::{DiskEntry, DiskHit};
-use super::purging::primary_of;
+use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredKind};
 use super::tiers::Cache;
 use crate::base::budget::charged;
@@ -186,9 +186,10 @@ impl Fill {
                 (marker, version, 0)
             }
             DiskEntry::Response(hit) => {
-                let (verdict, _) = cache
-                    .purges
-                    .verdict(primary_of(&key), &hit.fields, hit.stamp);
+                let (verdict, _) =
+                    cache
+                        .purges
+                        .verdict(url_of(primary_of(&key)), &hit.fields, hit.stamp);
                 if verdict == Verdict::Hard {
                     return None;
                 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -326,10 +326,11 @@ fn shared_state(
         .or(config.caching.hash_seed)
         .unwrap_or_else(random);
     let via_name = format!("{}-{:08x}", config.name, random() as u32);
-    let freed_pages = hot.freed_pages();
     let cache = Cache {
+        fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), hot.freed_pages()),
         hot,
         arena: arena(config.hot.capacity),
+        may_have_path_rules: AtomicBool::new(disk.is_some()), // the disk may have markers
         disk,
         disk_damaged,
         collapse: Collapse::new(
@@ -343,11 +344,10 @@ fn shared_state(
         accepted_purges: AcceptedPurges::default(),
         negative: Negative::new(&config.negative),
         warm_progress: WarmProgress::default(),
-        fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,
-        // Each Vary marker gets the next generation, which is part of its variants' keys. The first one is random:
-        // the disk may have variants of an earlier process, whose generations must not be used again.
+        // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
+        ignored_parameters: config.caching.ignored_parameters.clone(),
     };
     Shared {
         cache: Arc::new(cache),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use edgeward_purge::Verdict;
-use edgeward_semantics::{CacheStatus, Forward, conditional};
+use edgeward_semantics::{CacheStatus, Forward, VaryFields, conditional};
 use http::header::{HeaderMap, RANGE};
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -158,22 +158,20 @@ pub(super) async fn fetch(
                 stale = stale.filter(|stale| !is_purged(&worker, &key, stale));
             }
             FollowResult::Head(head) => {
-                if let Some((fields, secondary)) = &head.variant {
-                    let mut own_secondary = Vec::new();
-                    fields.write_key(
-                        &as_origin_sees(worker.edge_info(), &request, fields),
-                        &mut own_secondary,
-                    );
-                    if own_secondary != *secondary {
-                        // The fetch is for another variant of the target. The Vary marker is now stored, so a new
-                        // lookup can compute the key of this request's variant.
-                        let (next, fresh) = lookup_again(&worker, &request).await;
-                        if let Some(stored) = fresh {
-                            return reply.stored(&request, &stored, None);
-                        }
-                        key = next;
-                        continue;
+                let selects_same = |(fields, secondary): &(VaryFields, Vec<u8>)| {
+                    let request = as_origin_sees(worker.edge_info(), &request, fields);
+                    fields.key(&request) == *secondary
+                };
+                if !head.covers(key.target()) || !head.variant.as_ref().is_none_or(selects_same) {
+                    // The fetch is for another variant of the target, or for a URL that is not equivalent under the
+                    // rule of the response. The marker is now stored, so a new lookup can compute the key of this
+                    // request's response.
+                    let (next, fresh) = lookup_again(&worker, &request).await;
+                    if let Some(stored) = fresh {
+                        return reply.stored(&request, &stored, None);
                     }
+                    key = next;
+                    continue;
                 }
                 worker.counters.collapsed.increment();
                 if let Some(disk) = &worker.cache.disk {

@@ -89,9 +89,8 @@ fn invalidate(
         return pending;
     };
     for key in invalidation::targets(&request.method, status, &target, headers) {
-        let hash = worker.cache.hash(&key);
-        worker.cache.collapse.stop_joining(hash, &key);
-        let (removed, durable) = worker.cache.purge(hash, &key);
+        let key = worker.cache.without_ignored_parameters(key);
+        let (removed, durable) = worker.cache.purge_target(&key);
         if removed {
             worker.counters.invalidations.increment();
         }

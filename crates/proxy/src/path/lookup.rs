@@ -1,13 +1,17 @@
 //! The lookup of a request in memory and on disk.
 //!
-//! [`lookup`] takes the primary key, and a [`Query`] for the other parts of the request. A lookup reads at most two
-//! keys: the target's and, if its responses vary, the variant's. Each key is read from memory, then from disk.
+//! [`lookup`] takes the primary key, and a [`Query`] for the other parts of the request. A lookup reads the key of the
+//! target and, if its responses vary, the variant's. If the target's key is absent, the path may have a rule, as
+//! `cache/key.rs` describes, and the same follows for the key under the rule. Each key is read from memory, then from
+//! disk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use edgeward_purge::Verdict;
-use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse, StoredPolicy};
+use edgeward_semantics::{
+    CacheStatus, Forward, RequestDirectives, Reuse, StoredPolicy, VaryFields,
+};
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
 use edgeward_types::KeyHash;
@@ -16,8 +20,8 @@ use http::{HeaderMap, StatusCode};
 use super::worker::Worker;
 use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
-use crate::cache::stored::{Stored, StoredKind, Variants};
-use crate::cache::{CacheKey, DiskHit};
+use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
+use crate::cache::{CacheKey, DiskHit, PathRule, url_of};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 
@@ -74,8 +78,8 @@ pub(crate) trait Query {
 
     fn path(&self) -> &str;
 
-    /// Returns the request fields that select among `variants`, as the origin gets them.
-    fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap>;
+    /// Returns the request fields that select by `fields`, as the origin gets them.
+    fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap>;
 }
 
 impl Query for Request {
@@ -91,8 +95,8 @@ impl Query for Request {
         self.path()
     }
 
-    fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap> {
-        as_origin_sees(worker.edge_info(), self, &variants.fields)
+    fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap> {
+        as_origin_sees(worker.edge_info(), self, fields)
     }
 }
 
@@ -101,7 +105,8 @@ pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
     let target = request
         .target()
         .expect("a request that is not refused has a target");
-    worker.cache.key(|bytes| target.write_key(bytes))
+    let cache = &worker.cache;
+    cache.key(|bytes| cache.write_target_key(target, bytes))
 }
 
 /// Looks a request up by its primary key.
@@ -174,7 +179,9 @@ impl FoundResponse {
             Self::Disk(hit) if hit.stamp == cache.purges.latest() => Verdict::Current,
             Self::Disk(hit) => {
                 let (verdict, checked) =
-                    cache.purges.verdict(key.primary(), &hit.fields, hit.stamp);
+                    cache
+                        .purges
+                        .verdict(url_of(key.primary()), &hit.fields, hit.stamp);
                 if verdict == Verdict::Current {
                     hit.stamp = checked;
                 }
@@ -199,13 +206,32 @@ enum Progress {
     Pending(Candidate),
 }
 
-/// Finds the entry of a key. If the entry is a marker, appends the secondary key of the variant to `key`, and returns
-/// the entry of the variant.
+/// Finds the entry of a key. If the entry is a marker, changes `key` to the key that the marker selects, and returns
+/// the entry of that key.
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Progress {
     loop {
-        if let Some(progress) = read_entry(worker, key, query) {
-            return progress;
+        match read_entry(worker, key, query) {
+            Some(Progress::Absent) if read_path_rule_next(worker, key) => {}
+            Some(progress) => return progress,
+            None => {}
         }
+    }
+}
+
+/// Changes the absent key of a target to the key of its path's marker, and returns true. Returns false if no key is
+/// left to read. If the marker's key was absent, restores the target's key.
+fn read_path_rule_next(worker: &Worker, key: &mut CacheKey) -> bool {
+    let cache = &worker.cache;
+    match &key.path_rule {
+        PathRule::Unread if key.marker.is_none() && cache.may_have_path_rules() => {
+            key.read_path_rule(cache.hash_seed);
+            true
+        }
+        PathRule::Reading(_) => {
+            key.end_without_rule(cache.hash_seed);
+            false
+        }
+        _ => false,
     }
 }
 
@@ -223,13 +249,17 @@ async fn wait_for_disk(
         let read = disk
             .wait(candidate, key.hash, &key.bytes, &worker.counters)
             .await;
-        progress = follow(worker, key, read, query).unwrap_or_else(|| find(worker, key, query));
+        progress = match follow(worker, key, read, query) {
+            Some(Progress::Absent) if read_path_rule_next(worker, key) => find(worker, key, query),
+            Some(progress) => progress,
+            None => find(worker, key, query),
+        };
     }
     progress
 }
 
-/// Reads the entry of a key from memory, otherwise from disk. If the entry is a marker, changes `key` to the key of a
-/// variant, and returns `None`.
+/// Reads the entry of a key from memory, otherwise from disk. If the entry is a marker, changes `key` to the key that
+/// the marker selects, and returns `None`.
 fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Progress> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.has_key(&key.bytes) {
@@ -243,12 +273,15 @@ fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option
     let Some(disk) = &worker.cache.disk else {
         return Some(Progress::Absent);
     };
+    if matches!(key.path_rule, PathRule::Reading(_)) && !disk.contains(key.hash) {
+        return Some(Progress::Absent); // most paths have no rule, so this is not counted as a lookup
+    }
     let entry = disk.lookup(key.hash, &key.bytes, &worker.counters);
     follow(worker, key, entry, query)
 }
 
-/// Returns the progress after an entry on disk was read. If the entry is a marker, changes `key` to the key of a
-/// variant, and returns `None`.
+/// Returns the progress after an entry on disk was read. If the entry is a marker, changes `key` to the key that the
+/// marker selects, and returns `None`.
 fn follow(
     worker: &Worker,
     key: &mut CacheKey,
@@ -269,8 +302,8 @@ fn follow(
     }
 }
 
-/// Extends a primary key to the key of the variant that the request selects, and returns `None`. If the key is a
-/// variant's already, the marker is not followed, and the lookup finds no response.
+/// Changes a key to the key that the marker selects for the request, and returns `None`. If the key is a variant's
+/// already, the marker is not followed, and the lookup finds no response.
 fn select(
     worker: &Worker,
     key: &mut CacheKey,
@@ -281,8 +314,17 @@ fn select(
     if key.marker.is_some() {
         return Some(Progress::Absent);
     }
-    let fields = query.selecting_fields(worker, variants);
-    key.select(marker, variants, &fields, worker.cache.hash_seed);
+    let seed = worker.cache.hash_seed;
+    match &variants.selector {
+        Selector::Fields(fields) => {
+            let request = query.selecting_fields(worker, fields);
+            key.select(marker, variants, fields, &request, seed);
+        }
+        Selector::Query(rule) => {
+            worker.counters.path_rule_lookups.increment();
+            key.apply_path_rule(marker, rule, variants.generation, seed);
+        }
+    }
     None
 }
 

@@ -151,6 +151,13 @@ impl Value {
         }
     }
 
+    pub(super) fn parameters(self) -> edgeward_semantics::IgnoredParameters {
+        match self {
+            Self::Parameters(names) => names,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn field_names(self) -> edgeward_proxy::config::FieldNames {
         match self {
             Self::FieldNames(names) => names,

@@ -42,6 +42,7 @@ impl ValueKind {
             Self::PublicKeys => "public keys, separated by commas".to_owned(),
             Self::Networks => "networks, separated by commas, or `\"none\"`".to_owned(),
             Self::FieldNames => "field names, separated by commas, or `\"none\"`".to_owned(),
+            Self::Parameters => "parameter names, separated by commas, or `\"none\"`".to_owned(),
             Self::Hosts => "host names, separated by commas".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
@@ -97,6 +98,7 @@ impl ValueKind {
             Self::PublicKeys => "a public key",
             Self::Networks => "a list of networks",
             Self::FieldNames => "a list of field names",
+            Self::Parameters => "a list of parameter names",
             Self::Hosts => "a list of host names",
             Self::Policy => "a policy",
         }
@@ -129,6 +131,7 @@ impl ValueKind {
             Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),
             Self::FieldNames => "\"x-original-url, x-rewrite-url\"".to_owned(),
+            Self::Parameters => "\"utm_*, gclid\"".to_owned(),
         }
     }
 }

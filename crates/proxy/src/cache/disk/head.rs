@@ -1,5 +1,5 @@
-//! The format of the head that each object on disk has: status, freshness and header fields of a response, or the
-//! request fields by which the responses of a target vary.
+//! The format of the head that each object on disk has: status, freshness and header fields of a response, the request
+//! fields by which the responses of a target vary, or the rule for the query of a path.
 //!
 //! docs/reference/disk-format.md describes the bytes. The store's checksum protects the head, so normally only a head
 //! of another format version fails to parse. An object with such a head is a miss. All values are checked
@@ -7,7 +7,7 @@
 
 use bytes::{BufMut as _, Bytes};
 use edgeward_purge::Stamp;
-use edgeward_semantics::{StoredPolicy, VaryFields};
+use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -35,6 +35,13 @@ pub enum DiskHead {
         /// The number of the marker, which is a part of the key of each variant.
         generation: u64,
     },
+    /// A marker: the responses of a path depend on a part of the query only. It has no body.
+    PathRule {
+        /// The parameters of the query on which the responses depend.
+        rule: NoVarySearch,
+        /// The number of the marker, which is a part of the key of each response under the rule.
+        generation: u64,
+    },
 }
 
 /// The reason why bytes are not a valid head.
@@ -59,8 +66,8 @@ pub enum DiskHeadError {
     /// A line is not a header field.
     #[error("a line is not a header field")]
     Field,
-    /// The list of field names is empty or malformed.
-    #[error("the list of field names is empty or malformed")]
+    /// The list of names is empty or malformed.
+    #[error("the list of names is empty or malformed")]
     Names,
 }
 
@@ -148,6 +155,26 @@ pub fn write_varies(fields: &VaryFields, generation: u64) -> Bytes {
     Bytes::from(bytes)
 }
 
+/// Returns the head of a marker of a path.
+pub fn write_path_rule(rule: &NoVarySearch, generation: u64) -> Bytes {
+    let mut flags = 0;
+    for (set, flag) in [
+        (rule.lists_significant(), LISTS_SIGNIFICANT),
+        (rule.ignores_order(), IGNORES_ORDER),
+    ] {
+        if set {
+            flags |= flag;
+        }
+    }
+    let mut bytes = vec![VERSION, KIND_PATH_RULE, flags, 0, 0, 0, 0, 0];
+    bytes.put_u64_le(generation);
+    for name in rule.names() {
+        bytes.put_u32_le(u32::try_from(name.len()).expect("a name is a part of a header field"));
+        bytes.put_slice(name.as_bytes());
+    }
+    Bytes::from(bytes)
+}
+
 /// Parses a head.
 ///
 /// # Errors
@@ -161,6 +188,7 @@ pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     match fixed[1] {
         KIND_RESPONSE => parse_response(bytes),
         KIND_VARIES => parse_varies(bytes),
+        KIND_PATH_RULE => parse_path_rule(bytes),
         kind => Err(DiskHeadError::Kind(kind)),
     }
 }
@@ -255,6 +283,32 @@ fn parse_varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     })
 }
 
+fn parse_path_rule(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+    if bytes.len() < VARIES_FIXED_BYTES {
+        return Err(DiskHeadError::Short);
+    }
+    let flags = bytes[2];
+    if flags & !(LISTS_SIGNIFICANT | IGNORES_ORDER) != 0 || bytes[3..8] != [0; 5] {
+        return Err(DiskHeadError::Reserved);
+    }
+    let mut names = Vec::new();
+    let mut rest = &bytes[VARIES_FIXED_BYTES..];
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or(DiskHeadError::Names)?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let (name, after) = after.split_at_checked(length).ok_or(DiskHeadError::Names)?;
+        let name = std::str::from_utf8(name).map_err(|_| DiskHeadError::Names)?;
+        names.push(name.to_owned());
+        rest = after;
+    }
+    let lists_significant = flags & LISTS_SIGNIFICANT != 0;
+    let rule = NoVarySearch::from_names(names, lists_significant, flags & IGNORES_ORDER != 0);
+    Ok(DiskHead::PathRule {
+        rule: rule.ok_or(DiskHeadError::Names)?,
+        generation: u64_at(bytes, 8),
+    })
+}
+
 /// Returns the number of bytes that [`block`] returns.
 pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) -> usize {
     fields.len() + length_bytes(status, body_bytes)
@@ -277,6 +331,10 @@ const VERSION: u8 = 2;
 
 const KIND_RESPONSE: u8 = 1;
 const KIND_VARIES: u8 = 2;
+const KIND_PATH_RULE: u8 = 4;
+
+const LISTS_SIGNIFICANT: u8 = 1;
+const IGNORES_ORDER: u8 = 2;
 
 const NO_CACHE: u8 = 1;
 const FORBIDS_STALE: u8 = 2;
@@ -288,7 +346,7 @@ const RESPONSE_FIXED_BYTES: usize = STAMP_AT + 8;
 /// The offset of the stamp, and the fixed part of a head of version 1.
 const STAMP_AT: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
 
-/// The fixed part of a marker's head: version, kind, six bytes of zero, the generation.
+/// The fixed part of a marker's head: version, kind, flags (0 for a Vary marker), five bytes of zero, the generation.
 const VARIES_FIXED_BYTES: usize = 1 + 1 + 6 + 8;
 
 #[cfg(test)]
@@ -382,6 +440,22 @@ mod tests {
             let fields = VaryFields::from_names(names).expect("not empty");
             let bytes = write_varies(&fields, generation);
             prop_assert_eq!(parse(&bytes), Ok(DiskHead::Varies { fields, generation }));
+        }
+
+        #[test]
+        fn a_marker_of_a_path_parses_to_its_rule(
+            names in proptest::collection::vec("\\PC{0,6}", 0..20),
+            lists_significant: bool,
+            ignores_order: bool,
+            generation: u64,
+            at: usize,
+        ) {
+            let rule = NoVarySearch::from_names(names, lists_significant, ignores_order);
+            let Some(rule) = rule else { return Ok(()) };
+            let bytes = write_path_rule(&rule, generation);
+            prop_assert_eq!(parse(&bytes), Ok(DiskHead::PathRule { rule: rule.clone(), generation }));
+            let cut = parse(&bytes.slice(..at % bytes.len()));
+            prop_assert_ne!(cut, Ok(DiskHead::PathRule { rule, generation }));
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) mod report;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +36,7 @@ use crate::base::counters::Counters;
 use crate::base::lock::lock;
 use crate::cache::key::hash_key;
 use crate::cache::stored::{
-    Hot, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
+    Hot, Selector, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
 };
 use admission::Admissions;
 use head::DiskHead;
@@ -69,7 +69,7 @@ pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 pub(crate) enum DiskEntry {
     Absent,
     Response(Box<DiskHit>),
-    /// The target's responses vary by request fields. Each response is stored under a secondary key.
+    /// The responses are stored under other keys, which depend on more of the request.
     Marker(Arc<Stored>),
     /// The head is not in the page cache, so it has to be read from the device.
     Pending(Candidate),
@@ -299,7 +299,10 @@ impl DiskTier {
         let Some(_claim) = self.writing.claim(hash) else {
             return false;
         };
-        let head = head::write_varies(&variants.fields, variants.generation);
+        let head = match &variants.selector {
+            Selector::Fields(fields) => head::write_varies(fields, variants.generation),
+            Selector::Query(rule) => head::write_path_rule(rule, variants.generation),
+        };
         let Ok(write) = self.cache.begin(hash, key, head, Some(0)) else {
             return false;
         };
@@ -419,15 +422,12 @@ fn parse(
             fields,
         }))),
         Ok(DiskHead::Varies { fields, generation }) => {
-            let variants = Variants {
-                fields,
-                generation,
-                on_disk: AtomicBool::new(true),
-                version: version_of(&object),
-                charge: OnceLock::new(),
-            };
-            let kind = StoredKind::Varies(Box::new(variants));
-            Some(DiskEntry::Marker(Stored::new(key, kind, Stamp::NONE)))
+            let selector = Selector::Fields(fields);
+            Some(marker(key, selector, generation, version_of(&object)))
+        }
+        Ok(DiskHead::PathRule { rule, generation }) => {
+            let selector = Selector::Query(rule);
+            Some(marker(key, selector, generation, version_of(&object)))
         }
         Err(error) => {
             tracing::debug!(%error, "a head on disk cannot be parsed");
@@ -438,6 +438,17 @@ fn parse(
 
 /// The largest piece of a body that [`DiskTier::write`] gets, if the queue of a device is large enough.
 const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// Returns a marker that was read from disk.
+fn marker(key: &[u8], selector: Selector, generation: u64, version: Option<Version>) -> DiskEntry {
+    let variants = Variants {
+        on_disk: AtomicBool::new(true),
+        version,
+        ..Variants::new(selector, generation)
+    };
+    let kind = StoredKind::Varies(Box::new(variants));
+    DiskEntry::Marker(Stored::new(key, kind, Stamp::NONE))
+}
 
 fn unreadable(counters: &Counters) -> DiskEntry {
     counters.disk_unreadable.increment();

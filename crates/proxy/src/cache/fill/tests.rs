@@ -45,6 +45,7 @@ impl Bed {
         let head = FillHead {
             status: StatusCode::OK,
             headers: HeaderMap::new(),
+            coverage: None,
             variant: None,
             length: Some(body.len() as u64),
             shareable: true,

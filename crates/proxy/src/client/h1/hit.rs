@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use edgeward_semantics::{Authority, RequestDirectives, Target};
+use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
 use http::HeaderMap;
@@ -18,7 +18,7 @@ use super::outbox::Outbox;
 use super::response::ResponseWriter;
 use crate::cache::CacheKey;
 use crate::cache::disk_body::DiskBody;
-use crate::cache::stored::{Stored, StoredBody, Variants};
+use crate::cache::stored::{Stored, StoredBody};
 use crate::exchange::canonical::canonical;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, Request};
@@ -59,7 +59,8 @@ pub(super) fn try_hit(
     };
     let key = worker.cache.key(|bytes| {
         bytes.extend_from_slice(&host.key_prefix);
-        bytes.extend_from_slice(plain.target.as_bytes());
+        let target = worker.cache.ignored_parameters.strip(plain.target);
+        bytes.extend_from_slice(target.as_bytes());
     });
     let query = PlainQuery {
         client,
@@ -171,14 +172,14 @@ impl Query for PlainQuery<'_, '_, '_> {
         target.split_once('?').map_or(target, |(path, _)| path)
     }
 
-    fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap> {
+    fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap> {
         let request = self.request.get_or_init(|| {
             let parts = HeadParts::of(self.plain, self.host_is_canonical);
             let head = parts.read(&Bytes::copy_from_slice(self.plain.bytes))?;
             Some(canonical(&worker.shared.canonicaliser, self.client, head).0)
         });
         match request {
-            Some(request) => request.selecting_fields(worker, variants),
+            Some(request) => request.selecting_fields(worker, fields),
             None => Cow::Owned(HeaderMap::new()),
         }
     }

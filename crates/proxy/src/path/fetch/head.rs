@@ -13,6 +13,7 @@ use crate::exchange::Request;
 use crate::origin::{Attempt, Conditions, Outbound, Upload};
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
+use crate::path::fetch::lead::path_rule::keeps_rule;
 use crate::path::pass;
 use crate::path::revalidate::{self, Validation};
 
@@ -55,14 +56,14 @@ pub(super) async fn validate(
     hop_by_hop::strip_response(&mut parts.headers);
     if parts.status == StatusCode::OK {
         match revalidate::by_head(&worker, &request, &stale, &parts, exchange, stamp) {
-            Validation::Keep(updated) => {
+            Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());
                 status.ttl = Some(updated.response().policy.ttl_secs(worker.now()));
                 return reply.stored(&request, &updated, Some(status));
             }
             // The stored response is outdated, or may no longer be stored.
-            Validation::Mismatch | Validation::UseOnce(_) => {
+            Validation::Mismatch | Validation::UseOnce(_) | Validation::Keep(_) => {
                 if worker.cache.remove(version, &key.bytes).is_none() {
                     worker.counters.dropped_removal.increment();
                 }

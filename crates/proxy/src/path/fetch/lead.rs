@@ -2,6 +2,7 @@
 //! [`destination`] chooses the key and the tiers that store the response. [`pump`] moves the body.
 
 mod destination;
+pub(super) mod path_rule;
 mod pump;
 
 use std::cell::Cell;
@@ -25,10 +26,10 @@ use http_body::Body as _;
 
 use super::FetchResult;
 use crate::base::counters::Counters;
-use crate::cache::CacheKey;
 use crate::cache::collapse::FetchLeader;
 use crate::cache::fill::{BodyBuffer, Failure, FillHead};
 use crate::cache::stored::{Hot, Stored, StoredKind};
+use crate::cache::{CacheKey, PathRule, path_key};
 use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::as_origin_sees;
@@ -56,6 +57,10 @@ struct KeyVersions {
     key: Version,
     /// The version of the target's primary key. If responses vary, the response's own key is a variant's key.
     primary: Version,
+    /// The version of the target's own key, which is the primary key unless the path has a rule.
+    target: Version,
+    /// The version of the key of the path's marker, if the primary key was made by a rule.
+    path: Version,
     /// The newest purge at that time. A later purge may cover the response.
     stamp: Stamp,
 }
@@ -132,7 +137,7 @@ impl Fetch {
                     versions.stamp,
                 );
                 match validated {
-                    Validation::Keep(stored) => {
+                    Validation::Keep(stored) if self.keeps_rule(&stored) => {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
@@ -142,7 +147,7 @@ impl Fetch {
                         }
                         return self.finish_with_stored(stored, Some(304), None, shares);
                     }
-                    Validation::UseOnce(stored) => {
+                    Validation::Keep(stored) | Validation::UseOnce(stored) => {
                         self.remove(versions.key);
                         return self.finish_with_stored(stored, Some(304), None, false);
                     }
@@ -162,21 +167,36 @@ impl Fetch {
         }
     }
 
-    /// Reads the current versions. Removes the `Vary` marker from the key if the marker is no longer current.
+    /// Reads the current versions. Removes a marker from the key if the marker is no longer current.
     fn read_versions(&mut self) -> KeyVersions {
-        let stamp = self.worker.cache.purges.latest();
-        let hot = &self.worker.cache.hot;
-        let primary = hot.version(self.key.primary_hash());
-        let key = hot.version(self.key.hash);
-        self.key.marker = self.key.marker.take().filter(|marker| {
-            let present = hot.peek(primary.key());
+        let cache = &self.worker.cache;
+        let stamp = cache.purges.latest();
+        let hot = &cache.hot;
+        let is_current = |marker: &Arc<Stored>, hash| {
+            let present = hot.peek(hash);
             present.is_some_and(|present| Arc::ptr_eq(&present, marker))
                 || matches!(&marker.kind, StoredKind::Varies(variants)
                     if variants.version.is_some_and(|version| hot.is_current(version)))
-        });
+        };
+        let mut under_rule = None;
+        if let PathRule::Applied { marker, target } = &self.key.path_rule {
+            let path = hot.version(cache.hash(&path_key(target)));
+            if is_current(marker, path.key()) {
+                under_rule = Some((hot.version(cache.hash(target)), path));
+            } else {
+                self.key.leave_path_rule(cache.hash_seed);
+            }
+        }
+        let primary = hot.version(self.key.primary_hash());
+        let key = hot.version(self.key.hash);
+        let marker = self.key.marker.take();
+        self.key.marker = marker.filter(|marker| is_current(marker, primary.key()));
+        let (target, path) = under_rule.unwrap_or((primary, primary));
         KeyVersions {
             key,
             primary,
+            target,
+            path,
             stamp,
         }
     }
@@ -241,7 +261,7 @@ impl Fetch {
         exchange: Exchange,
         fetch_time: Duration,
         has_stale: bool,
-        versions: KeyVersions,
+        mut versions: KeyVersions,
     ) -> Option<BodyTransfer> {
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
@@ -270,11 +290,17 @@ impl Fetch {
         } else {
             self.do_not_collapse();
         }
+        let Ok(path_marker) = self.apply_path_rule(&storable, &mut versions) else {
+            counters.dropped_insert.increment();
+            return self.release_to_leader(parts, body, None);
+        };
         let length = body.size_hint().exact();
         // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
-        let Some(mut destination) = self.choose_destination(&storable, fetch_time, versions) else {
+        let Some(mut destination) =
+            self.choose_destination(&storable, fetch_time, versions, path_marker)
+        else {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, None);
         };
@@ -425,9 +451,15 @@ impl Fetch {
             }
             _ => None,
         };
+        let rule = &storable.no_vary_search;
+        // Requests for other targets may have joined by a key under a rule.
+        let is_own_key = matches!(self.key.path_rule, PathRule::Unread | PathRule::Absent);
+        let coverage =
+            (rule.is_some() || !is_own_key).then(|| (self.key.target().into(), rule.clone()));
         FillHead {
             status,
             headers,
+            coverage,
             variant,
             length,
             shareable: storable.policy.may_answer_followers(),

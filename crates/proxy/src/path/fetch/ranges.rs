@@ -63,7 +63,8 @@ fn is_near(request: &Request, head: &FillHead, arrived: u64) -> bool {
     }
 }
 
-/// Returns true if the response is the variant that the request selects, and if no purge covers it.
+/// Returns true if the response answers requests for the target, is the variant that the request selects, and if no
+/// purge covers it.
 fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -> bool {
     let is_purged = worker
         .cache
@@ -74,7 +75,7 @@ fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -
         fields.write_key(&sent_fields, &mut own_secondary);
         own_secondary == *secondary
     });
-    is_variant && !is_purged
+    is_variant && !is_purged && head.covers(key.target())
 }
 
 /// A range that begins up to this number of bytes after those that have arrived is read from the fill. At 100 Mbit/s

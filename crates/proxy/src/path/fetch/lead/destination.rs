@@ -1,7 +1,7 @@
 //! The destination of a response: the key under which it is stored, and the tiers that store it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use edgeward_policy::RejectReason;
@@ -15,7 +15,8 @@ use http::StatusCode;
 use super::{Fetch, KeyVersions};
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::disk::{DiskTier, head};
-use crate::cache::stored::{self, Stored, StoredKind, Variants};
+use crate::cache::path_rules::PathMarker;
+use crate::cache::stored::{self, Selector, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
 
@@ -25,6 +26,8 @@ pub(super) struct Destination {
     pub(super) key: Vec<u8>,
     /// The Vary marker under the primary key, if the responses vary. Lookups find the variant through it.
     pub(super) marker: Option<Arc<Stored>>,
+    /// The marker of the path, if the response is stored under the rule of its path.
+    pub(super) path_marker: Option<PathMarker>,
     /// The versions of the response's key and of the primary key. A change of the stored response makes a new version.
     pub(super) versions: KeyVersions,
     /// True if lookups can find the stored response: it needs no marker, or its marker is already in memory or on disk.
@@ -73,14 +76,20 @@ impl Fetch {
         storable: &Storable,
         fetch_time: Duration,
         mut versions: KeyVersions,
+        path_marker: Option<PathMarker>,
     ) -> Option<Destination> {
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
             versions.key = versions.primary;
+            if path_marker.is_some() {
+                self.leader
+                    .add_variant_key(versions.primary.key(), &primary);
+            }
             return Some(Destination {
                 hash: versions.primary.key(),
                 key: primary,
                 marker: None,
+                path_marker,
                 versions,
                 is_findable: true,
                 reservation: None,
@@ -90,17 +99,14 @@ impl Fetch {
         let cache = &self.worker.cache;
         let primary_hash = versions.primary.key();
         let known_marker = self.key.marker.clone().filter(|marker| {
-            matches!(&marker.kind, StoredKind::Varies(variants) if variants.fields == *fields)
+            matches!(&marker.kind, StoredKind::Varies(variants)
+                if matches!(&variants.selector, Selector::Fields(own) if own == fields))
         });
         let is_known = known_marker.is_some();
         let marker = known_marker.unwrap_or_else(|| {
-            let variants = Variants {
-                fields: fields.clone(),
-                generation: cache.next_marker_generation(), // in the keys of variants, so older variants are not found
-                on_disk: AtomicBool::new(false),
-                version: None,
-                charge: OnceLock::new(),
-            };
+            let selector = Selector::Fields(fields.clone());
+            // The generation is in the keys of variants, so older variants are not found.
+            let variants = Variants::new(selector, cache.next_marker_generation());
             Stored::new(
                 &primary,
                 StoredKind::Varies(Box::new(variants)),
@@ -137,8 +143,8 @@ impl Fetch {
         }
         let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
-            let request = as_origin_sees(self.worker.edge_info(), &self.request, &variants.fields);
-            variants.write_key(&request, &mut key);
+            let request = as_origin_sees(self.worker.edge_info(), &self.request, fields);
+            variants.write_key(fields, &request, &mut key);
         }
         let hash = cache.hash(&key);
         if hash != versions.key.key() {
@@ -150,6 +156,7 @@ impl Fetch {
             hash,
             key,
             marker: Some(marker),
+            path_marker,
             versions,
             is_findable,
             reservation: None,
@@ -191,6 +198,9 @@ impl Fetch {
         }
         if !writes {
             return None;
+        }
+        if let Some(marker) = &destination.path_marker {
+            worker.cache.write_path_marker(marker);
         }
         let stamp = destination.versions.stamp;
         let head = head::write_response(status, &storable.policy, stamp, &storable.head);

@@ -4,6 +4,7 @@
 mod destination;
 pub(super) mod path_rule;
 mod pump;
+mod versions;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -28,8 +29,8 @@ use super::FetchResult;
 use crate::base::counters::Counters;
 use crate::cache::collapse::FetchLeader;
 use crate::cache::fill::{BodyBuffer, Failure, FillHead};
-use crate::cache::stored::{Hot, Stored, StoredKind};
-use crate::cache::{CacheKey, PathRule, path_key};
+use crate::cache::stored::Stored;
+use crate::cache::{CacheKey, PathRule};
 use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::as_origin_sees;
@@ -38,6 +39,7 @@ use crate::origin::{Conditions, Outbound};
 use crate::path::revalidate::{self, Validation};
 use crate::path::worker::Worker;
 use destination::charge_of;
+use versions::KeyVersions;
 
 /// One fetch, from the request to the origin to the end of the body.
 pub(super) struct Fetch {
@@ -47,30 +49,6 @@ pub(super) struct Fetch {
     pub(super) leader: FetchLeader,
     /// The cell for the leader's result. `None` after the result was reported.
     pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
-}
-
-/// The versions of two keys, read before a fetch sends its request. Each change of an entry makes a new version. A
-/// response is stored only if both are still current.
-#[derive(Clone, Copy, Debug)]
-struct KeyVersions {
-    /// The version of the response's own key.
-    key: Version,
-    /// The version of the target's primary key. If responses vary, the response's own key is a variant's key.
-    primary: Version,
-    /// The version of the target's own key, which is the primary key unless the path has a rule.
-    target: Version,
-    /// The version of the key of the path's marker, if the primary key was made by a rule.
-    path: Version,
-    /// The newest purge at that time. A later purge may cover the response.
-    stamp: Stamp,
-}
-
-impl KeyVersions {
-    /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.
-    fn renew(&mut self, hot: &Hot) {
-        self.key = hot.renewed(self.key).unwrap_or(self.key);
-        self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
-    }
 }
 
 impl Fetch {
@@ -164,40 +142,6 @@ impl Fetch {
                 rest.await;
             }
             return;
-        }
-    }
-
-    /// Reads the current versions. Removes a marker from the key if the marker is no longer current.
-    fn read_versions(&mut self) -> KeyVersions {
-        let cache = &self.worker.cache;
-        let stamp = cache.purges.latest();
-        let hot = &cache.hot;
-        let is_current = |marker: &Arc<Stored>, hash| {
-            let present = hot.peek(hash);
-            present.is_some_and(|present| Arc::ptr_eq(&present, marker))
-                || matches!(&marker.kind, StoredKind::Varies(variants)
-                    if variants.version.is_some_and(|version| hot.is_current(version)))
-        };
-        let mut under_rule = None;
-        if let PathRule::Applied { marker, target } = &self.key.path_rule {
-            let path = hot.version(cache.hash(&path_key(target)));
-            if is_current(marker, path.key()) {
-                under_rule = Some((hot.version(cache.hash(target)), path));
-            } else {
-                self.key.leave_path_rule(cache.hash_seed);
-            }
-        }
-        let primary = hot.version(self.key.primary_hash());
-        let key = hot.version(self.key.hash);
-        let marker = self.key.marker.take();
-        self.key.marker = marker.filter(|marker| is_current(marker, primary.key()));
-        let (target, path) = under_rule.unwrap_or((primary, primary));
-        KeyVersions {
-            key,
-            primary,
-            target,
-            path,
-            stamp,
         }
     }
 

@@ -12,7 +12,8 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
-use super::{Fetch, KeyVersions};
+use super::Fetch;
+use super::versions::KeyVersions;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::disk::{DiskTier, head};
 use crate::cache::path_rules::PathMarker;

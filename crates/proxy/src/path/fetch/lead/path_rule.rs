@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use edgeward_semantics::{NoVarySearch, Storable};
 
-use super::{Fetch, KeyVersions};
+use super::Fetch;
+use super::versions::KeyVersions;
 use crate::cache::path_rules::PathMarker;
 use crate::cache::stored::Stored;
 use crate::cache::{PathRule, path_key};

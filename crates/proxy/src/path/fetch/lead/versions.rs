@@ -1,0 +1,70 @@
+//! The versions of the keys that a fetch may change, read before its request is sent.
+
+use std::sync::Arc;
+
+use edgeward_purge::Stamp;
+use edgeward_store::versions::Version;
+
+use super::Fetch;
+use crate::cache::stored::{Hot, Stored, StoredKind};
+use crate::cache::{PathRule, path_key};
+
+/// The versions of two keys, read before a fetch sends its request. Each change of an entry makes a new version. A
+/// response is stored only if both are still current.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyVersions {
+    /// The version of the response's own key.
+    pub(super) key: Version,
+    /// The version of the target's primary key. If responses vary, the response's own key is a variant's key.
+    pub(super) primary: Version,
+    /// The version of the target's own key, which is the primary key unless the path has a rule.
+    pub(super) target: Version,
+    /// The version of the key of the path's marker, if the primary key was made by a rule.
+    pub(super) path: Version,
+    /// The newest purge at that time. A later purge may cover the response.
+    pub(super) stamp: Stamp,
+}
+
+impl KeyVersions {
+    /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.
+    pub(super) fn renew(&mut self, hot: &Hot) {
+        self.key = hot.renewed(self.key).unwrap_or(self.key);
+        self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
+    }
+}
+
+impl Fetch {
+    /// Reads the current versions. Removes a marker from the key if the marker is no longer current.
+    pub(super) fn read_versions(&mut self) -> KeyVersions {
+        let cache = &self.worker.cache;
+        let stamp = cache.purges.latest();
+        let hot = &cache.hot;
+        let is_current = |marker: &Arc<Stored>, hash| {
+            let present = hot.peek(hash);
+            present.is_some_and(|present| Arc::ptr_eq(&present, marker))
+                || matches!(&marker.kind, StoredKind::Varies(variants)
+                    if variants.version.is_some_and(|version| hot.is_current(version)))
+        };
+        let mut under_rule = None;
+        if let PathRule::Applied { marker, target } = &self.key.path_rule {
+            let path = hot.version(cache.hash(&path_key(target)));
+            if is_current(marker, path.key()) {
+                under_rule = Some((hot.version(cache.hash(target)), path));
+            } else {
+                self.key.leave_path_rule(cache.hash_seed);
+            }
+        }
+        let primary = hot.version(self.key.primary_hash());
+        let key = hot.version(self.key.hash);
+        let marker = self.key.marker.take();
+        self.key.marker = marker.filter(|marker| is_current(marker, primary.key()));
+        let (target, path) = under_rule.unwrap_or((primary, primary));
+        KeyVersions {
+            key,
+            primary,
+            target,
+            path,
+            stamp,
+        }
+    }
+}

@@ -8,6 +8,8 @@
 //!
 //! Queues are measured in bytes, in the paper in objects. An object larger than the small queue would evict all other
 //! objects of that queue. It is rejected unless it has a ghost or fits into free space. libCacheSim always rejects it.
+//! While its cache fills for the first time, libCacheSim also inserts new objects into the main queue when the small
+//! queue is full.
 //!
 //! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO Queues are All You Need for Cache Eviction", SOSP 2023. Cost:
 //! amortised O(1) per eviction, because each examined object that stays was hit; one relaxed store for each of the

@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::admission::Admission;
 use crate::slots::Slot;
@@ -95,10 +96,32 @@ impl HitRecorder {
     pub fn hit(&self, slot: Slot) {
         self.0.hit(slot);
     }
+
+    /// Records a hit as [`hit`](Self::hit), for a caller that alone records the hits of the tier. If several threads
+    /// call this function, hits may be lost.
+    ///
+    /// No list of hits then needs an atomic increment. All later loads of a processor wait for such an increment.
+    #[inline]
+    pub fn hit_alone(&self, slot: Slot) {
+        self.0.hit_alone(slot);
+    }
 }
 
 /// The shared state of a tier in which hits are recorded.
 pub(crate) trait RecordHit: Debug + Send + Sync + 'static {
     /// See [`HitRecorder::hit`].
     fn hit(&self, slot: Slot);
+
+    /// See [`HitRecorder::hit_alone`].
+    fn hit_alone(&self, slot: Slot) {
+        self.hit(slot);
+    }
+}
+
+/// Increments a counter that no other thread changes, and returns its value before.
+#[inline]
+pub(crate) fn increment_alone(counter: &AtomicU32) -> u32 {
+    let before = counter.load(Relaxed);
+    counter.store(before.wrapping_add(1), Relaxed);
+    before
 }

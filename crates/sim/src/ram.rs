@@ -82,7 +82,7 @@ impl Ram {
     pub(crate) fn hit(&self, object: ObjectNumber) -> bool {
         let resident = self.residents.contains(object);
         if resident {
-            self.hit_recorder.hit(self.slots[object.index()]);
+            self.hit_recorder.hit_alone(self.slots[object.index()]);
         }
         resident
     }

@@ -141,7 +141,7 @@ impl Shadow {
     fn request(&mut self, object: &Object) {
         if let Some(&slot) = self.index.get(&object.key) {
             self.hits += 1;
-            self.hit_recorder.hit(slot);
+            self.hit_recorder.hit_alone(slot);
             return;
         }
         if let Verdict::Admit(slot) = self.tier.offer(object, Benefit::ONE, &mut self.evicted) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::slots::{AccessStates, Slot};
-use crate::tier::RecordHit;
+use crate::tier::{RecordHit, increment_alone};
 
 /// The state that hits change without the tier's lock.
 #[derive(Debug)]
@@ -19,21 +19,14 @@ pub(super) struct Shared {
 }
 
 impl RecordHit for Shared {
-    /// Stores the time of the hit. Further hits on the object before the next offer write nothing, so the cache line of
-    /// a popular object stays in the caches of all cores. If more than 1024 objects are hit between two offers, the
-    /// hits of the further objects are not listed. Such a hit is processed when its object would be evicted.
     #[inline]
     fn hit(&self, slot: Slot) {
-        let hit_time = self.now.load(Relaxed).wrapping_add(1);
-        let last_hit = self.states.at(slot.index);
-        if last_hit.load(Relaxed) == hit_time {
-            return;
-        }
-        last_hit.store(hit_time, Relaxed);
-        let position = self.pending_count.fetch_add(1, Relaxed);
-        if let Some(pending) = self.pending.get(position as usize) {
-            pending.store(slot.index, Relaxed);
-        }
+        self.record(slot, |count| count.fetch_add(1, Relaxed));
+    }
+
+    #[inline]
+    fn hit_alone(&self, slot: Slot) {
+        self.record(slot, increment_alone);
     }
 }
 
@@ -44,6 +37,25 @@ impl Shared {
             states: AccessStates::new(),
             pending: (0..PENDING_HITS_MAX).map(|_| AtomicU32::new(0)).collect(),
             pending_count: AtomicU32::new(0),
+        }
+    }
+
+    /// Stores the time of the hit. Further hits on the object before the next offer write nothing, so the cache line of
+    /// a popular object stays in the caches of all cores. If more than 1024 objects are hit between two offers, the
+    /// hits of the further objects are not listed. Such a hit is processed when its object would be evicted.
+    ///
+    /// `increment` increments the number of listed hits.
+    #[inline]
+    fn record(&self, slot: Slot, increment: impl Fn(&AtomicU32) -> u32) {
+        let hit_time = self.now.load(Relaxed).wrapping_add(1);
+        let last_hit = self.states.at(slot.index);
+        if last_hit.load(Relaxed) == hit_time {
+            return;
+        }
+        last_hit.store(hit_time, Relaxed);
+        let position = increment(&self.pending_count);
+        if let Some(pending) = self.pending.get(position as usize) {
+            pending.store(slot.index, Relaxed);
         }
     }
 }

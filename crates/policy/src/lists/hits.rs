@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use super::ListOrder;
 use super::links::Index;
 use crate::slots::{AccessStates, Slot};
-use crate::tier::RecordHit;
+use crate::tier::{RecordHit, increment_alone};
 
 /// The kind of hits that an eviction order needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +95,29 @@ impl<O: ListOrder> HitLog<O> {
         self.pending.len() * size_of::<AtomicU32>()
     }
 
+    /// Records a hit. `increment` increments the number of listed hits.
+    #[inline]
+    fn record(&self, slot: Slot, increment: impl Fn(&AtomicU32) -> u32) {
+        let state = self.states.at(slot.index);
+        let old = state.load(Relaxed);
+        let new = match O::HITS {
+            Hits::Ignored => old | WAS_HIT,
+            Hits::Counted(max) if old & COUNT < max => (old | WAS_HIT) + 1,
+            Hits::Counted(_) => old,
+            Hits::InOrder if self.list(slot.index, increment) => old | WAS_HIT,
+            Hits::InOrder => old | WAS_HIT | UNLISTED,
+        };
+        if new != old {
+            state.store(new, Relaxed);
+        }
+    }
+
     /// Adds a hit to the list. Returns false if the list is full.
-    fn list(&self, index: Index) -> bool {
+    fn list(&self, index: Index, increment: impl Fn(&AtomicU32) -> u32) -> bool {
         if self.pending_count.load(Relaxed) as usize >= self.pending.len() {
             return false;
         }
-        let position = self.pending_count.fetch_add(1, Relaxed);
+        let position = increment(&self.pending_count);
         match self.pending.get(position as usize) {
             Some(pending) => pending.store(index, Relaxed),
             None => return false,
@@ -112,18 +129,12 @@ impl<O: ListOrder> HitLog<O> {
 impl<O: ListOrder> RecordHit for HitLog<O> {
     #[inline]
     fn hit(&self, slot: Slot) {
-        let state = self.states.at(slot.index);
-        let old = state.load(Relaxed);
-        let new = match O::HITS {
-            Hits::Ignored => old | WAS_HIT,
-            Hits::Counted(max) if old & COUNT < max => (old | WAS_HIT) + 1,
-            Hits::Counted(_) => old,
-            Hits::InOrder if self.list(slot.index) => old | WAS_HIT,
-            Hits::InOrder => old | WAS_HIT | UNLISTED,
-        };
-        if new != old {
-            state.store(new, Relaxed);
-        }
+        self.record(slot, |count| count.fetch_add(1, Relaxed));
+    }
+
+    #[inline]
+    fn hit_alone(&self, slot: Slot) {
+        self.record(slot, increment_alone);
     }
 }
 

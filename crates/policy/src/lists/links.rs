@@ -90,11 +90,26 @@ impl<const N: usize> Lists<N> {
 
     /// Makes an object the newest of `list`. The object must be in a list.
     pub(crate) fn move_to(&mut self, list: usize, index: Index) {
-        if self.lists[list].newest != index {
-            let size_bytes = self.size_bytes(index);
-            self.remove(index);
-            self.push(list, index, size_bytes);
+        let newest = self.lists[list].newest;
+        if newest == index {
+            return;
         }
+        let node = self.nodes[index as usize];
+        if usize::from(node.list) != list {
+            self.remove(index);
+            self.push(list, index, node.size_bytes);
+            return;
+        }
+        // The object stays in its list and is not the newest, so it has a newer neighbour.
+        self.nodes[node.newer as usize].older = node.older;
+        match node.older {
+            NO_INDEX => self.lists[list].oldest = node.newer,
+            older => self.nodes[older as usize].newer = node.newer,
+        }
+        self.nodes[newest as usize].newer = index;
+        self.lists[list].newest = index;
+        let node = &mut self.nodes[index as usize];
+        (node.newer, node.older) = (NO_INDEX, newest);
     }
 
     /// The oldest object of a list, or `None` if the list is empty.

@@ -3,6 +3,7 @@
 mod bench_analyze;
 mod bench_attacks;
 mod bench_disk;
+mod bench_herd;
 mod bench_hits;
 mod bench_ids;
 mod bench_link;
@@ -38,7 +39,7 @@ struct Subcommand {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 15] = [
+const SUBCOMMANDS: [Subcommand; 16] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
@@ -53,6 +54,11 @@ const SUBCOMMANDS: [Subcommand; 15] = [
         name: "bench-attacks",
         help: bench_attacks::HELP,
         run: bench_attacks::run,
+    },
+    Subcommand {
+        name: "bench-herd",
+        help: bench_herd::HELP,
+        run: bench_herd::run,
     },
     Subcommand {
         name: "bench-hits",

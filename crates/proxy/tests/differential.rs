@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use codecs::{H2Request, for_hyper, send_h1, send_h2};
 use edgeward_testkit::Answer;
+use edgeward_types::ByteSize;
 use http::Uri;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -326,7 +327,9 @@ fn all_codecs_use_one_key_for_a_request_and_forward_the_same_bytes() {
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let bed = TestBed::start();
+    // With slices, only the first request for a range whose response is not stored asks the origin for a slice. The
+    // codecs would forward different ranges.
+    let bed = TestBed::with_config(|config| config.ranges.slice_bytes = ByteSize(0));
     let heads = Heads::default();
     let recorded_heads = Arc::clone(&heads);
     bed.origin.otherwise(move |request| {

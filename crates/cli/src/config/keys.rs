@@ -12,6 +12,7 @@ mod limits;
 mod link;
 mod negative;
 mod purge;
+mod ranges;
 mod restart;
 mod server;
 mod slow;
@@ -64,7 +65,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 15] = [
+pub(super) const TABLES: [(&str, &str); 16] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -93,6 +94,10 @@ pub(super) const TABLES: [(&str, &str); 15] = [
     (
         "caching",
         "The choices that RFC 9111 leaves to the operator of a cache.",
+    ),
+    (
+        "ranges",
+        "Requests for a range of a large response. See docs/how-to/ranges.md.",
     ),
     (
         "negative",
@@ -596,6 +601,8 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.caching.hash_seed = value.optional(Value::number),
         show: |draft, _| Some(or_none(draft.edge.caching.hash_seed.map(|n| n.to_string()))),
     },
+    ranges::SLICE_BYTES,
+    ranges::READ_AHEAD_SLICES,
     negative::PATH,
     negative::FILTER,
     negative::PUBLIC_KEY,

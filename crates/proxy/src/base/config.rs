@@ -47,6 +47,8 @@ pub struct EdgeConfig {
     pub disk: Option<DiskConfig>,
     /// The settings of HTTP caching, for example of heuristic lifetimes and collapsing.
     pub caching: CachingConfig,
+    /// Requests for ranges without a stored response.
+    pub ranges: RangesConfig,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
     /// Purges: the API, the methods PURGE and BAN, and the log.
@@ -84,6 +86,7 @@ impl EdgeConfig {
             hot: HotConfig::new(hot),
             disk: None,
             caching: CachingConfig::default(),
+            ranges: RangesConfig::default(),
             negative: Vec::new(),
             purge: PurgeConfig::default(),
             forwarding: ForwardingConfig::default(),
@@ -235,6 +238,26 @@ impl Default for CachingConfig {
             collapse_bytes_max: ByteSize::mib(64),
             ignored_parameters: IgnoredParameters::default(),
             hash_seed: None,
+        }
+    }
+}
+
+/// The settings of requests for ranges without a stored response.
+#[derive(Clone, Copy, Debug)]
+pub struct RangesConfig {
+    /// The size of a slice. Default 1 MiB: a second of video at 8 Mbit/s, and two orders of magnitude more than the
+    /// head and the index entry of a slice. 0 disables slices: these requests are then passed to the origin.
+    pub slice_bytes: ByteSize,
+    /// Slices that are fetched ahead of a client that reads in order. Default 2: while one is read, the next has
+    /// arrived and one is under way.
+    pub read_ahead_slices: u32,
+}
+
+impl Default for RangesConfig {
+    fn default() -> Self {
+        Self {
+            slice_bytes: ByteSize::mib(1),
+            read_ahead_slices: 2,
         }
     }
 }

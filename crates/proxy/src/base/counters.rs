@@ -235,6 +235,29 @@ counters! {
         origin_head_too_large = "cause" "head-too-large",
         origin_incomplete = "cause" "incomplete",
     }
+    Counter "edgeward_slices_read_total" "Slices that clients began to read, by source." {
+        slices_from_memory = "source" "memory",
+        slices_from_disk = "source" "disk",
+        slices_from_origin = "source" "origin", // also the fetch of another request
+    }
+    Counter "edgeward_slice_fetches_total" "Fetches of slices, by result." {
+        slices_fetched = "result" "slice",
+        slices_changed = "result" "changed", // the origin has another version
+        slices_ignored = "result" "ignored", // the origin sent no such part
+        slices_failed = "result" "failed",
+    }
+    Counter "edgeward_slices_changed_total"
+        "Responses for which the representation changed at the origin, by their end: sent again from the start, or broken." {
+        slices_changed_restarted = "end" "restarted",
+        slices_changed_broken = "end" "broken",
+    }
+    Counter "edgeward_ranges_passed_total"
+        "Requests for a range without a stored response that were passed to the origin unchanged, by reason." {
+        ranges_passed_form = "reason" "form", // slices are disabled, or several ranges, or HEAD
+        ranges_passed_marked = "reason" "marked", // the target's last range could not be sliced
+        ranges_passed_unusable = "reason" "unusable", // the origin's response cannot be sliced
+        ranges_passed_fill = "reason" "fill", // a fetch of the whole response is under way, but far from the range
+    }
     Gauge "edgeward_fills" "Fetches in progress that other requests may share." {
         fills,
     }

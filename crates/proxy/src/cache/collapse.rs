@@ -388,6 +388,7 @@ mod tests {
     #[test]
     fn requests_that_waited_for_a_failed_fetch_share_one_further_fetch() {
         const FAILURE: Failure = Failure {
+            mismatch: None,
             status: StatusCode::BAD_GATEWAY,
             detail: "connection_refused",
         };

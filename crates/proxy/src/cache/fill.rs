@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use edgeward_purge::Stamp;
+use edgeward_semantics::slices::SliceMismatch;
 use edgeward_semantics::{NoVarySearch, VaryFields};
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
@@ -84,6 +85,8 @@ pub(crate) enum FollowResult {
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) detail: &'static str,
+    /// For the fetch of a slice: why the response was not the slice.
+    pub(crate) mismatch: Option<SliceMismatch>,
 }
 
 /// The error of a body that ended early.

@@ -14,7 +14,8 @@ use edgeward_types::KeyHash;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderMap;
 
-use super::key_parts::{key_under_rule, path_key};
+use super::key_parts::{key_under_rule, path_key, primary_of};
+use super::slices::write_slice_key;
 use super::stored::{Stored, Variants};
 
 /// Returns the hash of a key's bytes. Both tiers find the response by this hash.
@@ -62,6 +63,21 @@ impl CacheKey {
             primary_hash: hash,
             marker: None,
             path_rule: PathRule::Unread,
+            bytes,
+        }
+    }
+
+    /// Returns the key of a slice. `entry` is the key of its entry: a primary key or the key of a variant.
+    pub(crate) fn of_slice(entry: &[u8], generation: u64, index: u64, seed: u64) -> Self {
+        let primary = primary_of(entry);
+        let mut bytes = entry.to_vec();
+        write_slice_key(generation, index, &mut bytes);
+        Self {
+            hash: hash_key(&bytes, seed),
+            primary_hash: hash_key(primary, seed),
+            marker: None,
+            path_rule: PathRule::Absent, // the entry, through which lookups find the slice, was found by the rule
+            primary_len: primary.len(),
             bytes,
         }
     }

@@ -1,6 +1,7 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
-//! (`collapse`, `fill`), rules for the queries of paths (`path_rules`), memory that slow clients pin (`pinned`), ids
-//! that do not exist (`negative`), and the objects that memory has after a restart (`restart`, `warm_start`).
+//! (`collapse`, `fill`), responses in slices (`slices`), rules for the queries of paths (`path_rules`), memory that
+//! slow clients pin (`pinned`), ids that do not exist (`negative`), and the objects that memory has after a restart
+//! (`restart`, `warm_start`).
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
@@ -14,6 +15,7 @@ pub(crate) mod pinned;
 pub(crate) mod purge_counts;
 pub(crate) mod purging;
 pub(crate) mod restart;
+pub(crate) mod slices;
 pub(crate) mod stored;
 mod tiers;
 pub(crate) mod warm_progress;

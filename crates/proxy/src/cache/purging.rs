@@ -184,20 +184,34 @@ impl Cache {
         };
         let [mut in_memory, mut on_disk] = [0; 2];
         self.hot.for_each(|stored| {
-            if let StoredKind::Response(response) = &stored.kind {
+            if let StoredKind::Response(response) = &stored.kind
+                && !is_slice(response.status)
+            {
                 let is_covered = is_covered(stored.key(), &response.head, stored.stamp());
                 in_memory += u64::from(is_covered);
             }
         });
         if let Some(disk) = &self.disk {
             disk.cache.for_each_head(|key, head| {
-                if let Ok(DiskHead::Response { stamp, fields, .. }) = head::parse(head) {
+                if let Ok(DiskHead::Response {
+                    status,
+                    stamp,
+                    fields,
+                    ..
+                }) = head::parse(head)
+                    && !is_slice(status)
+                {
                     on_disk += u64::from(is_covered(key, &fields, stamp));
                 }
             });
         }
         Ok([in_memory, on_disk])
     }
+}
+
+/// Returns true for the status of slices. A sliced response counts once, by its entry.
+fn is_slice(status: StatusCode) -> bool {
+    status == StatusCode::PARTIAL_CONTENT
 }
 
 impl PurgeConfig {

@@ -14,9 +14,11 @@ use edgeward_purge::Verdict;
 use edgeward_store::hot::DrainedObject;
 use edgeward_store::hot_list::{HotList, HotObject};
 use edgeward_types::{ByteSize, KeyHash};
+use http::StatusCode;
 
 use super::disk::{DiskTier, default_file};
 use super::key_parts::{path_key, primary_of};
+use super::slices::entry_of_slice;
 use super::stored::{Stored, StoredBody, StoredKind, Variants};
 use super::tiers::Cache;
 use crate::base::config::{DiskConfig, RestartConfig};
@@ -125,7 +127,8 @@ fn save(path: &Path, disk: &DiskTier, objects: Vec<HotObject>) {
 struct ShutdownWriter<'a> {
     cache: &'a Cache,
     disk: &'a DiskTier,
-    /// The drained markers, by the hash of the primary key. The marker of a variant is written with the variant.
+    /// The drained markers and entries of responses in slices, by the hash of their key. The marker of a variant is
+    /// written with the variant, and the entry with its slices.
     markers: HashMap<KeyHash, &'a DrainedObject<Stored>>,
     start: Instant,
     deadline: Instant,
@@ -140,8 +143,9 @@ impl<'a> ShutdownWriter<'a> {
         restart: &RestartConfig,
         objects: &'a [DrainedObject<Stored>],
     ) -> Self {
-        let is_marker =
-            |object: &&DrainedObject<Stored>| matches!(object.value.kind, StoredKind::Varies(_));
+        let is_marker = |object: &&DrainedObject<Stored>| {
+            matches!(object.value.kind, StoredKind::Varies(_)) || object.value.slices().is_some()
+        };
         let markers = objects.iter().filter(is_marker);
         let start = Instant::now();
         Self {
@@ -164,6 +168,9 @@ impl<'a> ShutdownWriter<'a> {
                 // A marker without variants on disk would be useless. A variant that is written later writes it too.
                 self.put_marker(object, variants).then_some(0)
             }
+            StoredKind::Response(_) if stored.slices().is_some() => {
+                self.put_entry(object).then_some(0)
+            }
             StoredKind::Response(response) => {
                 let StoredBody::Memory(body) = &response.body else {
                     return None;
@@ -174,12 +181,14 @@ impl<'a> ShutdownWriter<'a> {
                 {
                     return None;
                 }
-                let primary = primary_of(stored.key());
-                let is_under_rule = primary.contains(&b'#');
-                let is_variant = primary.len() < stored.key().len();
-                if is_under_rule && !self.put_marker_under(&path_key(primary))
-                    || is_variant && !self.put_marker_under(primary)
-                {
+                let is_findable = if response.status == StatusCode::PARTIAL_CONTENT {
+                    let entry = self.cache.hash(entry_of_slice(stored.key())?);
+                    let entry = *self.markers.get(&entry)?;
+                    self.put_entry(entry)
+                } else {
+                    self.put_markers_of(stored.key())
+                };
+                if !is_findable {
                     return None;
                 }
                 if !self.disk.stores_host_of(stored.key()) {
@@ -202,6 +211,28 @@ impl<'a> ShutdownWriter<'a> {
                 Some(length)
             }
         }
+    }
+
+    /// Writes the entry of a response in slices, unless it was purged.
+    fn put_entry(&self, entry: &DrainedObject<Stored>) -> bool {
+        let (hash, stored) = (entry.object.object.key, &*entry.value);
+        let Some(slices) = stored.slices() else {
+            return false;
+        };
+        self.cache.verdict(primary_of(stored.key()), stored) != Verdict::Hard
+            && self.put_markers_of(stored.key())
+            && self.wait_for_room(hash)
+            && self.disk.stores_host_of(stored.key())
+            && self.disk.put_sliced(hash, stored, slices, entry.version)
+    }
+
+    /// Writes the markers through which lookups find the response with this key. Returns false if one is not written.
+    fn put_markers_of(&self, key: &[u8]) -> bool {
+        let primary = primary_of(key);
+        let is_under_rule = primary.contains(&b'#');
+        let is_variant = primary.len() < key.len();
+        (!is_under_rule || self.put_marker_under(&path_key(primary)))
+            && (!is_variant || self.put_marker_under(primary))
     }
 
     /// Writes the marker with this key. Returns false if memory did not have it or it was not written.

@@ -18,6 +18,7 @@ use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
 use super::key_parts::{primary_of, url_of};
+use super::slices::Slices;
 use crate::base::field_line::push_field;
 
 /// The memory tier.
@@ -42,7 +43,7 @@ pub(crate) struct Stored {
 
 #[derive(Debug)]
 pub(crate) enum StoredKind {
-    /// A complete response.
+    /// A complete response, or the entry of a sliced response.
     Response(StoredResponse),
     /// A marker: the responses are stored under other keys, which depend on more of the request.
     Varies(Box<Variants>),
@@ -83,11 +84,13 @@ pub(crate) struct StoredResponse {
     pub(crate) body: StoredBody,
 }
 
-/// A body in memory or on disk. The memory tier only stores bodies in memory.
+/// The place of a body. The memory tier stores no bodies that are on disk.
 #[derive(Clone, Debug)]
 pub(crate) enum StoredBody {
     Memory(Bytes),
     Disk(DiskObject),
+    /// Each slice is an object of its own.
+    Slices(Arc<Slices>),
 }
 
 impl StoredBody {
@@ -95,6 +98,15 @@ impl StoredBody {
         match self {
             Self::Memory(bytes) => bytes.len() as u64,
             Self::Disk(object) => object.length(),
+            Self::Slices(slices) => slices.slicing.complete_length,
+        }
+    }
+
+    /// Returns the bytes of the body that are stored in the same object as the head.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(_) | Self::Disk(_) => self.len(),
+            Self::Slices(_) => 0,
         }
     }
 }
@@ -156,11 +168,28 @@ impl Stored {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
     }
 
-    /// Gives a marker its charge, to be released with the marker. A response needs no call: its body owns the charge.
+    /// Gives a marker or the entry of a sliced response its charge, to be released with it. Other responses need no
+    /// call: their bodies own the charge.
     pub(crate) fn attach_charge(&self, charge: Option<ChargeGuard>) {
-        if let (StoredKind::Varies(variants), Some(charge)) = (&self.kind, charge) {
-            // A marker that has a charge keeps it.
-            _ = variants.charge.set(charge);
+        let Some(charge) = charge else { return };
+        // A value that has a charge keeps it.
+        _ = match &self.kind {
+            StoredKind::Varies(variants) => variants.charge.set(charge),
+            StoredKind::Response(_) => match self.slices() {
+                Some(slices) => slices.charge.set(charge),
+                None => return,
+            },
+        };
+    }
+
+    /// Returns the slices if the body of the response is in slices.
+    pub(crate) fn slices(&self) -> Option<&Arc<Slices>> {
+        match &self.kind {
+            StoredKind::Response(response) => match &response.body {
+                StoredBody::Slices(slices) => Some(slices),
+                StoredBody::Memory(_) | StoredBody::Disk(_) => None,
+            },
+            StoredKind::Varies(_) => None,
         }
     }
 
@@ -173,7 +202,8 @@ impl Stored {
     pub(crate) fn charge_bytes(&self) -> u64 {
         match &self.kind {
             StoredKind::Response(response) => {
-                charge_bytes(self.key.len(), response.head.len(), response.body.len())
+                let body_bytes = response.body.own_bytes();
+                charge_bytes(self.key.len(), response.head.len(), body_bytes)
             }
             StoredKind::Varies(variants) => variants.charge_bytes(self.key.len()),
         }

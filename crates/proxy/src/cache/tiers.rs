@@ -14,13 +14,16 @@ use edgeward_store::hot_list::HotObject;
 use edgeward_store::purges::Purges;
 use edgeward_store::versions::{ChangeGuard, Version};
 use edgeward_types::KeyHash;
+use http::StatusCode;
 
 use super::collapse::{Collapse, MarkedKeys};
 use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
 use super::key::{CacheKey, hash_key};
+use super::key_parts::primary_of;
 use super::negative::Negative;
 use super::purge_counts::AcceptedPurges;
+use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use super::warm_progress::WarmProgress;
 use crate::base::budget::MemoryBudget;
@@ -130,21 +133,50 @@ impl Cache {
         let (Some(disk), StoredKind::Response(response)) = (&self.disk, &value.kind) else {
             return;
         };
-        if !disk.take_evicted(evicted, version, value, response) {
-            return;
-        }
-        counters.disk_evicted.increment();
-        self.write_marker_of(value.key());
-        // A variant's key is the primary key, a newline and more. A lookup needs the marker of the primary key.
-        if let Some(end) = memchr::memchr(b'\n', value.key()) {
-            let primary = &value.key()[..end];
-            let hash = self.hash(primary);
-            let version = self.hot.version(hash);
-            if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.has_key(primary))
-                && let StoredKind::Varies(variants) = &marker.kind
-            {
-                disk.put_marker(hash, primary, variants, version);
+        let is_written = match value.slices() {
+            // Slices may be on disk or in memory, and lookups need their entry.
+            Some(slices) => disk.put_sliced(version.key(), value, slices, version),
+            None => disk.take_evicted(evicted, version, value, response),
+        };
+        if is_written {
+            counters.disk_evicted.increment();
+            if response.status == StatusCode::PARTIAL_CONTENT {
+                self.write_entry_of_slice(value.key());
+            } else {
+                self.write_markers_of(value.key());
             }
+        }
+    }
+
+    /// Writes the entry of a slice to disk, because lookups of the slice need the entry, and the markers of the entry.
+    pub(crate) fn write_entry_of_slice(&self, slice_key: &[u8]) {
+        let (Some(disk), Some(key)) = (&self.disk, entry_of_slice(slice_key)) else {
+            return;
+        };
+        let hash = self.hash(key);
+        let version = self.hot.version(hash);
+        if let Some(entry) = self.hot.peek(hash).filter(|stored| stored.has_key(key))
+            && let Some(slices) = entry.slices()
+        {
+            disk.put_sliced(hash, &entry, slices, version);
+        }
+        self.write_markers_of(key);
+    }
+
+    /// Writes the markers to disk through which lookups find the object with this key.
+    pub(crate) fn write_markers_of(&self, key: &[u8]) {
+        self.write_marker_of(primary_of(key));
+        // A variant's key is the primary key, a newline and more.
+        let (Some(disk), Some(end)) = (&self.disk, memchr::memchr(b'\n', key)) else {
+            return;
+        };
+        let primary = &key[..end];
+        let hash = self.hash(primary);
+        let version = self.hot.version(hash);
+        if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.has_key(primary))
+            && let StoredKind::Varies(variants) = &marker.kind
+        {
+            disk.put_marker(hash, primary, variants, version);
         }
     }
 

@@ -185,6 +185,15 @@ impl Fill {
                 marker.attach_charge(reservation.take_charge());
                 (marker, version, 0)
             }
+            DiskEntry::Sliced(entry) => {
+                if cache.verdict(primary_of(&key), &entry) == Verdict::Hard {
+                    return None;
+                }
+                let version = entry.slices()?.version?;
+                reservation = self.with_charge(reservation, entry.charge_bytes())?;
+                entry.attach_charge(reservation.take_charge());
+                (entry, version, 0)
+            }
             DiskEntry::Response(hit) => {
                 let (verdict, _) =
                     cache

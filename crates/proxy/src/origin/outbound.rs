@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use edgeward_semantics::{Validators, VaryFields, conditional, hop_by_hop, request_fields};
 use http::header::{
     ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONNECTION, CONTENT_LENGTH, EXPECT,
-    FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, VIA,
+    FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE, TE, TRANSFER_ENCODING,
+    VIA,
 };
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Version};
@@ -45,6 +46,13 @@ pub(crate) enum Conditions<'a> {
     Remove,
     /// Send conditions that revalidate the stored response with these validators.
     Revalidate(&'a Validators),
+    /// Request a part of the representation, but no part of another version than that of `if_range` (RFC 9110 §13.1.5).
+    /// With `stale`, the request also revalidates the stored response with these validators.
+    Part {
+        range: &'a HeaderValue,
+        if_range: Option<&'a HeaderValue>,
+        stale: Option<&'a Validators>,
+    },
 }
 
 impl Outbound<'_> {
@@ -75,6 +83,20 @@ impl Outbound<'_> {
             Conditions::Remove => conditional::remove_client_conditions(&mut headers),
             Conditions::Revalidate(stored) => {
                 conditional::revalidation_request(&mut headers, stored);
+            }
+            Conditions::Part {
+                range,
+                if_range,
+                stale,
+            } => {
+                match stale {
+                    Some(stale) => conditional::revalidation_request(&mut headers, stale),
+                    None => conditional::remove_client_conditions(&mut headers),
+                }
+                headers.insert(RANGE, range.clone());
+                if let Some(validator) = if_range {
+                    headers.insert(IF_RANGE, validator.clone());
+                }
             }
         }
         let uri = match edge.origin.protocol {
@@ -121,7 +143,7 @@ impl Outbound<'_> {
             && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers
-            && !matches!(self.conditions, Conditions::Revalidate(_))
+            && matches!(self.conditions, Conditions::Keep | Conditions::Remove)
             && (self.request.plain || !self.request.headers.contains_key(VIA))
     }
 

@@ -17,6 +17,7 @@ use crate::exchange::pieces::PieceMemory;
 use crate::origin::OriginBody;
 use crate::path::delivery::Delivery;
 use crate::path::parts::Parts;
+use crate::path::sliced_body::{SliceError, SlicedBody};
 use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
@@ -31,6 +32,8 @@ pub(crate) enum Source {
     Disk(Box<DiskBody>),
     /// Several ranges, with the text around them.
     Parts(Box<Parts>),
+    /// Slices in memory, on disk and from the origin.
+    Slices(Box<SlicedBody>),
     /// A response from the origin that no other request shares.
     Origin(Box<OriginBody>),
     /// A response from the origin that the worker's sweep watches, a periodic task that finds slow clients.
@@ -74,10 +77,15 @@ impl EdgeBody {
                 let delivery = Delivery::new_watched(&worker.deliveries, conn, Some(body));
                 (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
             }
-            source @ (Source::Fill(..) | Source::Disk(_) | Source::Parts(_)) if conn.is_h2() => (
-                source,
-                Some(Delivery::new_watched(&worker.deliveries, conn, None)),
-            ),
+            source
+            @ (Source::Fill(..) | Source::Disk(_) | Source::Parts(_) | Source::Slices(_))
+                if conn.is_h2() =>
+            {
+                (
+                    source,
+                    Some(Delivery::new_watched(&worker.deliveries, conn, None)),
+                )
+            }
             source => (source, None),
         };
         if log.is_some() {
@@ -113,6 +121,10 @@ impl EdgeBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Piece, BodyError>>> {
+        if let Source::Slices(body) = &mut self.source {
+            let polled = body.poll_piece(&self.worker.cache, cx, true, usize::MAX); // with spans
+            return self.record_slices(polled);
+        }
         let Source::Disk(body) = &mut self.source else {
             loop {
                 let next = ready!(self.poll_unpinned(cx));
@@ -180,6 +192,17 @@ impl EdgeBody {
                 let frame = |piece| Frame::data(bytes_of(piece));
                 polled.map_ok(frame).map_err(Into::into)
             }
+            Source::Slices(body) => {
+                let piece_max = if this.writer_counts {
+                    usize::MAX
+                } else {
+                    PIECE_BYTES
+                };
+                let polled = body.poll_piece(&this.worker.cache, cx, false, piece_max);
+                return this
+                    .record_slices(polled)
+                    .map_ok(|piece| Frame::data(bytes_of(piece)));
+            }
             Source::Delivery(delivery) => {
                 this.memory = PieceMemory::Private;
                 delivery.poll_frame(cx).map_err(Into::into)
@@ -196,6 +219,26 @@ impl EdgeBody {
         this.record_poll(&polled, |frame| {
             frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
         });
+        polled
+    }
+
+    /// Records the poll of a sliced body, and the owner of the piece's memory.
+    fn record_slices(
+        &mut self,
+        polled: Poll<Option<Result<(Piece, PieceMemory), SliceError>>>,
+    ) -> Poll<Option<Result<Piece, BodyError>>> {
+        let polled = polled.map_ok(|(piece, memory)| {
+            self.memory = memory;
+            piece
+        });
+        if let Poll::Ready(Some(Err(error))) = &polled {
+            tracing::warn!(%error, "a response from slices ended early");
+            if *error == SliceError::Changed {
+                self.worker.counters.slices_changed_broken.increment();
+            }
+        }
+        let polled = polled.map_err(Into::into);
+        self.record_poll(&polled, Piece::len);
         polled
     }
 
@@ -297,6 +340,7 @@ impl Body for EdgeBody {
             Source::Whole(..) | Source::Fill(..) => false,
             Source::Disk(body) => body.remaining_bytes() == 0,
             Source::Parts(parts) => parts.remaining_bytes() == 0,
+            Source::Slices(body) => body.remaining_bytes() == 0,
             Source::Delivery(delivery) => delivery.is_end_stream(),
             Source::Origin(body) => body.is_end_stream(),
         }
@@ -310,6 +354,7 @@ impl Body for EdgeBody {
             Source::Fill(_, None) => SizeHint::default(),
             Source::Disk(body) => SizeHint::with_exact(body.remaining_bytes()),
             Source::Parts(parts) => SizeHint::with_exact(parts.remaining_bytes()),
+            Source::Slices(body) => SizeHint::with_exact(body.remaining_bytes()),
             Source::Delivery(delivery) => delivery.size_hint(),
             Source::Origin(body) => body.size_hint(),
         }
@@ -333,6 +378,7 @@ impl Drop for EdgeBody {
             Source::Fill(..)
             | Source::Disk(_)
             | Source::Parts(_)
+            | Source::Slices(_)
             | Source::Delivery(_)
             | Source::Origin(_) => !self.is_end_stream(),
         };

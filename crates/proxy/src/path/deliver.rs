@@ -1,11 +1,13 @@
 //! Builds the responses to clients: from stored responses, from bodies that are arriving, and error responses.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_semantics::conditional::{self, Evaluation};
+use edgeward_semantics::range::RangeAnswer;
 use edgeward_semantics::{CacheStatus, Validators};
 use http::header::{
     AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
@@ -17,6 +19,7 @@ use http_body::Body as _;
 use super::body::{EdgeBody, Source};
 use super::parts::RangeSource;
 use super::range_reply;
+use super::sliced_body::SlicedBody;
 use super::worker::Worker;
 use crate::base::access_log::PendingLine;
 use crate::base::field_line::push_field;
@@ -30,6 +33,10 @@ pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
     pub(crate) log: Option<Box<PendingLine>>,
+    /// True if the outcome of the request was counted.
+    pub(super) is_counted: bool,
+    /// The number of times that the request began again, because the representation changed before the response began.
+    pub(super) restarts: u32,
 }
 
 impl Reply {
@@ -40,6 +47,8 @@ impl Reply {
             log: worker
                 .has_log()
                 .then(|| Box::new(request.log_line(worker.now()))),
+            is_counted: false,
+            restarts: 0,
         }
     }
 
@@ -50,6 +59,18 @@ impl Reply {
         request: &Request,
         stored: &Arc<Stored>,
         cache_status: Option<CacheStatus>,
+    ) -> Response<EdgeBody> {
+        self.stored_with(request, stored, cache_status, None)
+    }
+
+    /// Like [`stored`](Self::stored). `sliced` is the body if the response is in slices, and has exactly the
+    /// [`needed_bytes`].
+    pub(super) fn stored_with(
+        self,
+        request: &Request,
+        stored: &Arc<Stored>,
+        cache_status: Option<CacheStatus>,
+        mut sliced: Option<Box<SlicedBody>>,
     ) -> Response<EdgeBody> {
         let response = stored.response();
         let now = self.worker.now();
@@ -69,7 +90,7 @@ impl Reply {
             body_bytes: response.body.len(),
         };
         if let Some((status, headers, body)) =
-            apply_conditions(request, response, &mut headers, memory)
+            apply_conditions(request, response, &mut headers, memory, &mut sliced)
         {
             self.count_partial_hit(stored);
             return self.respond(request, status, headers, body, &cache_status);
@@ -84,6 +105,8 @@ impl Reply {
                 let body = DiskBody::all(&self.worker.cache, hash, stored, object);
                 Source::Disk(Box::new(body))
             }
+            StoredBody::Slices(_) if request.method == Method::HEAD => Source::Empty,
+            StoredBody::Slices(_) => Source::Slices(opened(sliced)),
         };
         self.respond(request, response.status, headers, body, &cache_status)
     }
@@ -251,6 +274,7 @@ fn apply_conditions(
     response: &StoredResponse,
     headers: &mut HeaderMap,
     memory: PieceMemory,
+    sliced: &mut Option<Box<SlicedBody>>,
 ) -> Option<(StatusCode, HeaderMap, Source)> {
     let conditional = conditional::is_conditional(&request.headers);
     if conditional && is_not_modified(request, response.status, headers) {
@@ -258,6 +282,9 @@ fn apply_conditions(
         return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));
     }
     let (status, length) = (response.status, response.body.len());
+    if sliced.is_some() && is_multipart(request, response, headers) {
+        return None;
+    }
     range_reply::select(
         request,
         status,
@@ -267,8 +294,39 @@ fn apply_conditions(
         || match &response.body {
             StoredBody::Memory(body) => RangeSource::Memory(body.clone(), memory),
             StoredBody::Disk(object) => RangeSource::Disk(object.clone()),
+            StoredBody::Slices(_) => RangeSource::Slices(opened(sliced.take())),
         },
     )
+}
+
+/// Returns the bytes of a stored body that answer the request, or `None` if the response needs no byte: for a HEAD, a
+/// 304 and a 416.
+pub(super) fn needed_bytes(request: &Request, response: &StoredResponse) -> Option<Range<u64>> {
+    if request.method == Method::HEAD {
+        return None;
+    }
+    let (status, length) = (response.status, response.body.len());
+    let headers = response.headers();
+    if conditional::is_conditional(&request.headers) && is_not_modified(request, status, &headers) {
+        return None;
+    }
+    match range_reply::decide(request, status, &headers, length, false) {
+        // Several ranges of a response in slices are answered with the whole.
+        RangeAnswer::Full | RangeAnswer::Several(_) => Some(0..length),
+        RangeAnswer::Partial(part) => Some(part.first..part.last + 1),
+        RangeAnswer::Unsatisfiable => None,
+    }
+}
+
+/// Returns true if the request is for several ranges of the response.
+fn is_multipart(request: &Request, response: &StoredResponse, headers: &HeaderMap) -> bool {
+    let (status, length) = (response.status, response.body.len());
+    let answer = range_reply::decide(request, status, headers, length, false);
+    matches!(answer, RangeAnswer::Several(_))
+}
+
+fn opened(sliced: Option<Box<SlicedBody>>) -> Box<SlicedBody> {
+    sliced.expect("the caller has opened the slices that the response needs")
 }
 
 /// Returns true if the request's conditions require a 304 in place of a response with this status and these fields.

@@ -6,6 +6,7 @@
 mod head;
 mod lead;
 mod ranges;
+mod sliced;
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use edgeward_purge::Verdict;
+use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{CacheStatus, Forward, VaryFields, conditional};
-use http::header::{HeaderMap, RANGE};
+use http::header::HeaderMap;
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -33,8 +35,11 @@ use crate::path::body::{EdgeBody, Source};
 use crate::path::detachable::Detachable;
 use crate::path::parts::RangeSource;
 use crate::path::range_reply;
+use crate::path::sliced_body::SliceFetch;
 use crate::path::worker::Worker;
 use lead::Fetch;
+use ranges::{has_range, part_to_fetch, range_mark};
+pub(super) use sliced::answer_sliced;
 
 /// The result of a fetch for its leader.
 enum FetchResult {
@@ -53,12 +58,19 @@ enum FetchResult {
         fwd_status: Option<u16>,
         failure: Option<&'static str>,
     },
+    /// The stored response in slices answers the request. The fetch of one of its slices is under way.
+    Sliced {
+        stored: Arc<Stored>,
+        first: Option<(u64, SliceFetch)>,
+    },
+    /// The range cannot be answered from slices, so the client's request is passed to the origin.
+    Unsliced(&'static str),
     Failed(OriginError),
 }
 
 /// Answers a request that needs the origin for `reason`. `stale` is the stored response to validate, if any.
 pub(super) async fn fetch(
-    reply: Reply,
+    mut reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
     mut key: CacheKey,
@@ -66,11 +78,12 @@ pub(super) async fn fetch(
     mut stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    // A HEAD or a request for a range is passed, because its response has no complete body to store. If there is a
-    // stale response, the fetch validates that response instead. Plain requests have no range.
-    let wants_range = !request.plain && request.headers.contains_key(RANGE);
-    if stale.is_none() && (request.method == Method::HEAD || wants_range) {
-        count(&worker, reason);
+    // Without a stored response, a HEAD is passed, and a range is fetched in slices if possible. If there is a stale
+    // response, the fetch validates that response instead. Plain requests have no range.
+    let wants_range = has_range(&request);
+    let part = part_to_fetch(&worker, &request, &key, stale.as_ref());
+    if stale.is_none() && part.is_none() && (request.method == Method::HEAD || wants_range) {
+        count_once(&mut reply, reason);
         let follows = match request.method == Method::GET {
             true => Box::pin(ranges::follow(reply, &request, &key, reason)).await,
             false => Err(reply),
@@ -86,7 +99,7 @@ pub(super) async fn fetch(
     if let Some(stale) = stale.as_ref().filter(|_| request.method == Method::HEAD)
         && !(wants_range || is_conditional || backs_off(&worker, &key, stale))
     {
-        count(&worker, reason);
+        count_once(&mut reply, reason);
         let stale = Arc::clone(stale);
         return Box::pin(head::validate(reply, request, key, reason, stale)).await;
     }
@@ -97,7 +110,8 @@ pub(super) async fn fetch(
         worker.counters.stale_on_error.increment();
         let ttl = stale.response().policy.ttl_secs(worker.now());
         let status = CacheStatus::hit(ttl).with_detail("backoff");
-        return reply.stored(&request, stale, Some(status));
+        let stale = Arc::clone(stale);
+        return sliced::respond(reply, request, key, stale, Some(status), None).await;
     }
     let mut follows_left = FOLLOWS_MAX;
     let mut failed: Option<FillReader> = None;
@@ -114,7 +128,7 @@ pub(super) async fn fetch(
         failed = None;
         if follows_left == FOLLOWS_MAX {
             // The request is counted after it has joined, so that tests can wait for requests that have joined.
-            count(&worker, reason);
+            count_once(&mut reply, reason);
         }
         if matches!(role, Role::FurtherLeader(..)) {
             worker.counters.collapse_full.increment();
@@ -126,16 +140,16 @@ pub(super) async fn fetch(
                 if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
                     leader.close();
                     leader.fill.finish_with_stored(Arc::clone(&stored));
-                    return reply.stored(&request, &stored, None);
+                    return sliced::respond(reply, request, key, stored, None, None).await;
                 }
-                return lead_fetch(reply, request, key, reason, stale, leader, reader).await;
+                return lead_fetch(reply, request, key, reason, stale, part, leader, reader).await;
             }
             role @ (Role::Uncollapsed | Role::Overdue) => {
                 if matches!(role, Role::Overdue) {
                     worker.counters.collapse_timeouts.increment();
                 }
                 let (leader, reader) = worker.cache.collapse.lead_uncollapsed();
-                return lead_fetch(reply, request, key, reason, stale, leader, reader).await;
+                return lead_fetch(reply, request, key, reason, stale, part, leader, reader).await;
             }
         };
         follows_left -= 1;
@@ -168,10 +182,16 @@ pub(super) async fn fetch(
                     // request's response.
                     let (next, fresh) = lookup_again(&worker, &request).await;
                     if let Some(stored) = fresh {
-                        return reply.stored(&request, &stored, None);
+                        return sliced::respond(reply, request, next, stored, None, None).await;
                     }
                     key = next;
                     continue;
+                }
+                if part.is_some() && ranges::is_far(&request, &head, reader.fill().arrived_bytes())
+                {
+                    drop(reader);
+                    worker.counters.ranges_passed_fill.increment();
+                    return Box::pin(pass::pass(reply, request, None, reason)).await;
                 }
                 worker.counters.collapsed.increment();
                 if let Some(disk) = &worker.cache.disk {
@@ -189,17 +209,25 @@ pub(super) async fn fetch(
                     status,
                 );
             }
+            // The fetch has stored another variant, or a response for another URL, as above.
+            FollowResult::Stored(stored) if !stored.has_key(&key.bytes) => {
+                let (next, fresh) = lookup_again(&worker, &request).await;
+                if let Some(stored) = fresh {
+                    return sliced::respond(reply, request, next, stored, None, None).await;
+                }
+                key = next;
+            }
             FollowResult::Stored(stored) => {
                 worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(reason);
                 status.collapsed = true;
                 status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
-                return reply.stored(&request, &stored, Some(status));
+                return sliced::respond(reply, request, key, stored, Some(status), None).await;
             }
             FollowResult::Released => {
                 // The response is for its leader alone, unless it was dropped because a newer one was stored.
                 if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
-                    return reply.stored(&request, &stored, None);
+                    return sliced::respond(reply, request, key, stored, None, None).await;
                 }
                 follows_left = 0;
             }
@@ -247,6 +275,7 @@ pub(super) fn revalidate_in_background(
     }
     worker.counters.background_revalidations.increment();
     let fetch = Fetch {
+        part: part_to_fetch(worker, request, &key, Some(stale)),
         worker: Rc::clone(worker),
         request: Rc::clone(request),
         key,
@@ -274,12 +303,14 @@ fn is_purged(worker: &Worker, key: &CacheKey, stored: &Stored) -> bool {
 }
 
 /// Leads a fetch, and answers the leader's request with the result.
+#[expect(clippy::too_many_arguments, reason = "the state of one request")]
 async fn lead_fetch(
     reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     reason: Forward,
     stale: Option<Arc<Stored>>,
+    part: Option<FirstPart>,
     leader: FetchLeader,
     reader: FillReader,
 ) -> Response<EdgeBody> {
@@ -289,8 +320,9 @@ async fn lead_fetch(
     let fetch = Fetch {
         worker: Rc::clone(&worker),
         request: Rc::clone(&request),
-        key,
+        key: key.clone(),
         leader,
+        part,
         result: Some(Rc::clone(&result)),
     };
     let is_reported = Cell::new(false);
@@ -343,7 +375,20 @@ async fn lead_fetch(
             status.fwd_status = fwd_status;
             status.detail = failure.map(Into::into);
             status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
-            reply.stored(&request, &stored, Some(status))
+            sliced::respond(reply, request, key, stored, Some(status), None).await
+        }
+        FetchResult::Sliced { stored, first } => {
+            status.fwd_status = Some(StatusCode::PARTIAL_CONTENT.as_u16());
+            status.stored = true;
+            sliced::respond(reply, request, key, stored, Some(status), first).await
+        }
+        FetchResult::Unsliced(_) if request.method == Method::HEAD || !has_range(&request) => {
+            // A stale response in slices is no longer available in slices, so the complete response is fetched.
+            sliced::restart(reply, request, key, reason).await
+        }
+        FetchResult::Unsliced(detail) => {
+            tracing::debug!(detail, "a range is passed to the origin");
+            Box::pin(pass::pass(reply, request, None, reason)).await
         }
         FetchResult::Failed(error) => pass::refuse(reply, &error, status),
     }
@@ -393,8 +438,12 @@ fn find_new_fresh(
     usable.then_some(stored)
 }
 
-fn count(worker: &Worker, reason: Forward) {
-    let counters = &worker.counters;
+/// Counts the outcome of a request. A request that begins again is counted once.
+fn count_once(reply: &mut Reply, reason: Forward) {
+    if std::mem::replace(&mut reply.is_counted, true) {
+        return;
+    }
+    let counters = &reply.worker.counters;
     match reason {
         Forward::VaryMiss => counters.vary_miss.increment(),
         Forward::Stale => counters.stale.increment(),

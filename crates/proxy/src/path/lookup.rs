@@ -14,6 +14,7 @@ use edgeward_semantics::{
 };
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
+use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
@@ -145,6 +146,14 @@ impl PendingLookup {
 }
 
 impl Hit {
+    /// Returns the response if its body is in slices.
+    pub(super) fn sliced(&self) -> Option<&Arc<Stored>> {
+        match &self.found {
+            FoundResponse::Stored(stored) => stored.slices().map(|_| stored),
+            FoundResponse::Disk(_) => None,
+        }
+    }
+
     pub(crate) fn count(&self, worker: &Worker) {
         let counters = &worker.counters;
         if self.is_stale {
@@ -296,8 +305,13 @@ fn follow(
             let StoredKind::Varies(variants) = &marker.kind else {
                 return Some(Progress::Absent);
             };
-            insert_marker(worker, key.hash, &marker, variants);
+            insert_marker(worker, key.hash, &marker, variants.version);
             select(worker, key, &marker, variants, query)
+        }
+        DiskEntry::Sliced(entry) => {
+            let version = entry.slices().and_then(|slices| slices.version);
+            insert_marker(worker, key.hash, &entry, version);
+            Some(Progress::Found(FoundResponse::Stored(entry)))
         }
     }
 }
@@ -328,10 +342,11 @@ fn select(
     None
 }
 
-/// Inserts a marker that was read from disk into memory, because each request for the target needs the marker.
-fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants: &Variants) {
+/// Inserts a marker or the entry of a sliced response that was read from disk into memory, because each request for the
+/// target needs it. `version` is the version of its key at which it was current.
+fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, version: Option<Version>) {
     let cache = &worker.cache;
-    let Some(version) = variants.version.filter(|_| cache.hot.peek(hash).is_none()) else {
+    let Some(version) = version.filter(|_| cache.hot.peek(hash).is_none()) else {
         return;
     };
     if let Offer::Admit(mut reservation) =
@@ -426,7 +441,7 @@ fn refuse_unknown_id(worker: &Worker) -> RequestError {
 }
 
 /// Returns the error for `only-if-cached` if no stored response can be used (RFC 9111 §5.2.1.7).
-fn refuse_only_if_cached(worker: &Worker) -> RequestError {
+pub(super) fn refuse_only_if_cached(worker: &Worker) -> RequestError {
     worker.counters.only_if_cached.increment();
     RequestError {
         status: StatusCode::GATEWAY_TIMEOUT,

@@ -14,6 +14,7 @@ mod purge; // the methods PURGE and BAN
 mod range_reply; // 206 and 416
 mod revalidate; // updates stored responses after a 304
 pub(crate) mod serve; // the entry of the request path
+mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit
 pub(crate) mod worker; // the state that requests share
 

@@ -13,6 +13,7 @@ use crate::cache::WorkerCache;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::fill::FillReader;
 use crate::exchange::pieces::PieceMemory;
+use crate::path::sliced_body::SlicedBody;
 
 /// The body whose ranges are sent.
 pub(crate) enum RangeSource {
@@ -20,6 +21,8 @@ pub(crate) enum RangeSource {
     Disk(DiskObject),
     /// A body that is arriving. The reader is at its start.
     Fill(FillReader),
+    /// A body in slices. It has one range only.
+    Slices(Box<SlicedBody>),
 }
 
 /// Returns the bytes of a range, which share the memory of the body.
@@ -70,6 +73,9 @@ impl Parts {
                 Segment::Disk(Box::new(DiskBody::part(object.clone(), range)))
             }
             RangeSource::Fill(_) => Segment::Fill(part, false),
+            RangeSource::Slices(_) => {
+                unreachable!("several ranges of slices get the whole response")
+            }
         });
     }
 

@@ -91,6 +91,8 @@ pub(super) fn decide(
 fn part_of(source: RangeSource, part: ByteRange) -> Source {
     match source {
         RangeSource::Memory(body, memory) => Source::Whole(slice(&body, part), memory),
+        // The body was opened for exactly this range.
+        RangeSource::Slices(body) => Source::Slices(body),
         RangeSource::Disk(object) => {
             let range = part.first..part.last + 1;
             Source::Disk(Box::new(DiskBody::part(object, range)))

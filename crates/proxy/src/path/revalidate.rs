@@ -121,7 +121,9 @@ pub(super) fn replace(
     if let Some(disk) = &cache.disk {
         let key = &key.bytes;
         match &updated.response().body {
-            StoredBody::Memory(_) => disk.freshen_copy(version.key(), key, old, updated),
+            StoredBody::Memory(_) | StoredBody::Slices(_) => {
+                disk.freshen_copy(version.key(), key, old, updated);
+            }
             StoredBody::Disk(object) => disk.freshen(object, key, updated),
         }
     }

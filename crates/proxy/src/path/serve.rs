@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use edgeward_semantics::{Forward, Route};
@@ -93,6 +94,10 @@ fn carry_out(
     let worker = Rc::clone(&reply.worker);
     match outcome {
         Outcome::Hit(hit) => {
+            if let Some(stored) = hit.sliced() {
+                let stored = Arc::clone(stored);
+                return later(fetch::answer_sliced(reply, request, hit, stored));
+            }
             hit.count(&worker);
             let stored = hit.found.into_stored(&hit.key);
             if hit.revalidates {

@@ -1,5 +1,6 @@
-//! The format of the head that each object on disk has: status, freshness and header fields of a response, the request
-//! fields by which the responses of a target vary, or the rule for the query of a path.
+//! The format of the head that each object on disk has: status, freshness and header fields of a response, with the
+//! slices of a sliced response; the request fields by which the responses of a target vary; or the rule for the query
+//! of a path.
 //!
 //! docs/reference/disk-format.md describes the bytes. The store's checksum protects the head, so normally only a head
 //! of another format version fails to parse. An object with such a head is a miss. All values are checked
@@ -7,12 +8,15 @@
 
 use bytes::{BufMut as _, Bytes};
 use edgeward_purge::Stamp;
+use edgeward_semantics::slices::Slicing;
 use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
-use crate::cache::stored::{StoredResponse, fields_bytes, length_bytes, push_fields, push_length};
+use crate::cache::stored::{
+    StoredBody, StoredResponse, fields_bytes, length_bytes, push_fields, push_length,
+};
 
 /// A parsed head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum DiskHead {
         stamp: Stamp,
         /// `name: value\r\n` for each header field except `Content-Length`.
         fields: Bytes,
+        /// For the entry of a sliced response: its slices. The entry has no body.
+        slices: Option<SlicesOnDisk>,
     },
     /// A marker: the responses of the target vary by request fields. A marker has no body.
     Varies {
@@ -42,6 +48,15 @@ pub enum DiskHead {
         /// The number of the marker, which is a part of the key of each response under the rule.
         generation: u64,
     },
+}
+
+/// The slices of a sliced response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlicesOnDisk {
+    /// The length of the representation and the size of its slices.
+    pub slicing: Slicing,
+    /// The number of the entry, which is a part of the key of each slice.
+    pub generation: u64,
 }
 
 /// The reason why bytes are not a valid head.
@@ -63,6 +78,9 @@ pub enum DiskHeadError {
     /// A reserved bit or byte is not zero.
     #[error("a reserved bit or byte is not zero")]
     Reserved,
+    /// The size of the slices is zero.
+    #[error("the size of its slices is zero")]
+    Slices,
     /// A line is not a header field.
     #[error("a line is not a header field")]
     Field,
@@ -80,7 +98,7 @@ pub fn write_response(
     head: &HeaderMap,
 ) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
-    push_response_fixed(status, policy, stamp, &mut bytes);
+    push_response_fixed(KIND_RESPONSE, status, policy, stamp, &mut bytes);
     push_fields(head, &mut bytes);
     Bytes::from(bytes)
 }
@@ -88,8 +106,16 @@ pub fn write_response(
 /// Like [`write_response`], but takes the response as the memory tier stores it.
 pub(crate) fn write_block(response: &StoredResponse, stamp: Stamp) -> Bytes {
     let block = &response.head;
-    let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + block.len());
-    push_response_fixed(response.status, &response.policy, stamp, &mut bytes);
+    let mut bytes = Vec::with_capacity(SLICED_FIXED_BYTES + block.len());
+    let (status, policy) = (response.status, &response.policy);
+    if let StoredBody::Slices(slices) = &response.body {
+        push_response_fixed(KIND_SLICED, status, policy, stamp, &mut bytes);
+        bytes.put_u64_le(slices.slicing.complete_length);
+        bytes.put_u64_le(slices.slicing.slice_bytes);
+        bytes.put_u64_le(slices.generation);
+    } else {
+        push_response_fixed(KIND_RESPONSE, status, policy, stamp, &mut bytes);
+    }
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', block) {
         let line = &block[start..=end];
@@ -111,13 +137,14 @@ pub(crate) fn is_same_response(one: &[u8], two: &[u8]) -> bool {
 }
 
 fn push_response_fixed(
+    kind: u8,
     status: StatusCode,
     policy: &StoredPolicy,
     stamp: Stamp,
     bytes: &mut Vec<u8>,
 ) {
     bytes.put_u8(VERSION);
-    bytes.put_u8(KIND_RESPONSE);
+    bytes.put_u8(kind);
     bytes.put_u16_le(status.as_u16());
     let mut flags = 0;
     for (set, flag) in [
@@ -186,15 +213,18 @@ pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         return Err(DiskHeadError::Version(fixed[0]));
     }
     match fixed[1] {
-        KIND_RESPONSE => parse_response(bytes),
+        KIND_RESPONSE => parse_response(bytes, false),
+        // Heads of version 1 are older than slices.
+        KIND_SLICED if fixed[0] == VERSION => parse_response(bytes, true),
         KIND_VARIES => parse_varies(bytes),
         KIND_PATH_RULE => parse_path_rule(bytes),
         kind => Err(DiskHeadError::Kind(kind)),
     }
 }
 
-fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+fn parse_response(bytes: &Bytes, is_sliced: bool) -> Result<DiskHead, DiskHeadError> {
     let fixed_bytes = match bytes[0] {
+        VERSION if is_sliced => SLICED_FIXED_BYTES,
         VERSION => RESPONSE_FIXED_BYTES,
         _ => STAMP_AT,
     };
@@ -225,6 +255,16 @@ fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         VERSION => Stamp(u64_at(bytes, STAMP_AT)),
         _ => Stamp::NONE,
     };
+    let slices = is_sliced.then(|| SlicesOnDisk {
+        slicing: Slicing {
+            complete_length: u64_at(bytes, RESPONSE_FIXED_BYTES),
+            slice_bytes: u64_at(bytes, RESPONSE_FIXED_BYTES + 8),
+        },
+        generation: u64_at(bytes, RESPONSE_FIXED_BYTES + 16),
+    });
+    if slices.is_some_and(|slices| slices.slicing.slice_bytes == 0) {
+        return Err(DiskHeadError::Slices);
+    }
     let fields = bytes.slice(fixed_bytes..);
     check_fields(&fields)?;
     Ok(DiskHead::Response {
@@ -232,6 +272,7 @@ fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         policy,
         stamp,
         fields,
+        slices,
     })
 }
 
@@ -331,6 +372,7 @@ const VERSION: u8 = 2;
 
 const KIND_RESPONSE: u8 = 1;
 const KIND_VARIES: u8 = 2;
+const KIND_SLICED: u8 = 3;
 const KIND_PATH_RULE: u8 = 4;
 
 const LISTS_SIGNIFICANT: u8 = 1;
@@ -343,6 +385,10 @@ const HAS_VALIDATOR: u8 = 4;
 /// The fixed part of a response's head: version, kind, status, flags, three bytes of zero, six numbers, the stamp.
 const RESPONSE_FIXED_BYTES: usize = STAMP_AT + 8;
 
+/// The fixed part of a sliced response's head: that of a response, the complete length, the size of a slice, the
+/// generation.
+const SLICED_FIXED_BYTES: usize = RESPONSE_FIXED_BYTES + 3 * 8;
+
 /// The offset of the stamp, and the fixed part of a head of version 1.
 const STAMP_AT: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
 
@@ -350,150 +396,4 @@ const STAMP_AT: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
 const VARIES_FIXED_BYTES: usize = 1 + 1 + 6 + 8;
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn policy() -> impl Strategy<Value = StoredPolicy> {
-        (any::<[u64; 6]>(), any::<[bool; 3]>()).prop_map(|(numbers, flags)| StoredPolicy {
-            response_time: Timestamp::from_millis(numbers[0]),
-            initial_age_ms: numbers[1],
-            lifetime_ms: numbers[2],
-            fresh_until: Timestamp::from_millis(numbers[3]),
-            stale_while_revalidate_until: Timestamp::from_millis(numbers[4]),
-            stale_if_error_until: Timestamp::from_millis(numbers[5]),
-            no_cache: flags[0],
-            forbids_stale: flags[1],
-            has_validator: flags[2],
-        })
-    }
-
-    fn head() -> impl Strategy<Value = HeaderMap> {
-        let field = ("[a-z][a-z0-9-]{0,12}", "[!-~]{0,20}");
-        proptest::collection::vec(field, 0..8).prop_map(|fields| {
-            let mut head = HeaderMap::new();
-            for (name, value) in fields {
-                let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
-                head.append(name, value.parse().expect("a value"));
-            }
-            head
-        })
-    }
-
-    proptest! {
-        /// Method: write a head, parse it and compare. Then write it again from the header block for memory.
-        #[test]
-        fn a_response_parses_to_what_was_written(
-            status in 200_u16..600,
-            policy in policy(),
-            head in head(),
-            length: u64,
-            stamps: [u64; 2],
-        ) {
-            let status = StatusCode::from_u16(status).expect("a status");
-            let [stamp, other] = stamps.map(Stamp);
-            let bytes = write_response(status, &policy, stamp, &head);
-            let Ok(DiskHead::Response { status: s, policy: p, stamp: parsed, fields }) = parse(&bytes) else {
-                panic!("it parses");
-            };
-            prop_assert_eq!((s, p, parsed), (status, policy, stamp));
-            let predicted_bytes = block_bytes(status, &fields, length);
-            let head = block(status, &fields, length);
-            prop_assert_eq!(head.len(), predicted_bytes);
-            let body = crate::cache::stored::StoredBody::Memory(Bytes::new());
-            let mut response = StoredResponse { policy, status, head, body };
-            prop_assert_eq!(&write_block(&response, stamp), &bytes);
-            prop_assert!(is_same_response(&write_block(&response, other), &bytes));
-            response.policy.lifetime_ms ^= 1;
-            prop_assert!(!is_same_response(&write_block(&response, stamp), &bytes));
-        }
-
-        /// Method: cut a head within its fixed part (an error). Then change one byte (an error or a valid head).
-        #[test]
-        fn bytes_that_are_not_a_head_are_refused(policy in policy(), head in head(), at: usize, with: u8) {
-            let whole = write_response(StatusCode::OK, &policy, Stamp(7), &head);
-            for end in 0..whole.len().min(RESPONSE_FIXED_BYTES) {
-                prop_assert!(parse(&whole.slice(..end)).is_err());
-            }
-            let mut changed = whole.to_vec();
-            let at = at % changed.len();
-            changed[at] = with;
-            if let Ok(DiskHead::Response { status, policy, fields, .. }) = parse(&changed.into()) {
-                let response = StoredResponse {
-                    policy,
-                    status,
-                    head: block(status, &fields, 5),
-                    body: crate::cache::stored::StoredBody::Memory(Bytes::from_static(b"hello")),
-                };
-                prop_assert!(response.headers().len() <= head.len() + 1);
-            }
-        }
-
-        #[test]
-        fn a_marker_parses_to_its_fields(
-            names in proptest::collection::btree_set("[a-z][a-z0-9-]{0,12}", 1..20),
-            generation: u64,
-        ) {
-            let names = names.iter().map(|name| HeaderName::from_bytes(name.as_bytes()).expect("a name"));
-            let names: Vec<_> = names.collect();
-            let fields = VaryFields::from_names(names).expect("not empty");
-            let bytes = write_varies(&fields, generation);
-            prop_assert_eq!(parse(&bytes), Ok(DiskHead::Varies { fields, generation }));
-        }
-
-        #[test]
-        fn a_marker_of_a_path_parses_to_its_rule(
-            names in proptest::collection::vec("\\PC{0,6}", 0..20),
-            lists_significant: bool,
-            ignores_order: bool,
-            generation: u64,
-            at: usize,
-        ) {
-            let rule = NoVarySearch::from_names(names, lists_significant, ignores_order);
-            let Some(rule) = rule else { return Ok(()) };
-            let bytes = write_path_rule(&rule, generation);
-            prop_assert_eq!(parse(&bytes), Ok(DiskHead::PathRule { rule: rule.clone(), generation }));
-            let cut = parse(&bytes.slice(..at % bytes.len()));
-            prop_assert_ne!(cut, Ok(DiskHead::PathRule { rule, generation }));
-        }
-    }
-
-    /// Later releases of the edge must parse heads of both versions, so their bytes must not change.
-    #[test]
-    fn the_bytes_of_versions_1_and_2_are_fixed() {
-        let policy = StoredPolicy {
-            response_time: Timestamp::from_millis(1),
-            initial_age_ms: 2,
-            lifetime_ms: 3,
-            fresh_until: Timestamp::from_millis(4),
-            stale_while_revalidate_until: Timestamp::from_millis(5),
-            stale_if_error_until: Timestamp::from_millis(6),
-            no_cache: false,
-            forbids_stale: true,
-            has_validator: true,
-        };
-        let mut head = HeaderMap::new();
-        head.insert("etag", HeaderValue::from_static("\"a\""));
-        head.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
-        let bytes = write_response(StatusCode::NOT_FOUND, &policy, Stamp(7), &head);
-        let mut expected = vec![2, 1, 0x94, 0x01, 6, 0, 0, 0];
-        for number in 1_u8..=7 {
-            expected.extend_from_slice(&[number, 0, 0, 0, 0, 0, 0, 0]);
-        }
-        expected.extend_from_slice(b"etag: \"a\"\r\n");
-        assert_eq!(&bytes[..], expected);
-        let mut version_1 = expected;
-        version_1[0] = 1;
-        version_1.drain(STAMP_AT..RESPONSE_FIXED_BYTES);
-        let fields = Bytes::from_static(b"etag: \"a\"\r\n");
-        let (status, stamp) = (StatusCode::NOT_FOUND, Stamp::NONE);
-        let parsed = DiskHead::Response {
-            status,
-            policy,
-            stamp,
-            fields,
-        };
-        assert_eq!(parse(&Bytes::from(version_1)), Ok(parsed));
-    }
-}
+mod tests;

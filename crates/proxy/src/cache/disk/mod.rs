@@ -11,14 +11,14 @@ pub(crate) mod admission;
 pub(crate) mod fill;
 pub mod head;
 mod hit;
+mod key_set;
 mod life;
 mod memory;
 mod readers;
 pub(crate) mod report;
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,14 +33,15 @@ use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
 use crate::base::counters::Counters;
-use crate::base::lock::lock;
 use crate::cache::key::hash_key;
+use crate::cache::slices::Slices;
 use crate::cache::stored::{
     Hot, Selector, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
 };
 use admission::Admissions;
 use head::DiskHead;
 pub(crate) use hit::DiskHit;
+pub(in crate::cache) use key_set::{Claim, KeySet};
 pub use life::DiskError;
 pub(crate) use memory::default_file;
 use readers::Readers;
@@ -71,6 +72,8 @@ pub(crate) enum DiskEntry {
     Response(Box<DiskHit>),
     /// The responses are stored under other keys, which depend on more of the request.
     Marker(Arc<Stored>),
+    /// The entry of a sliced response. Its slices are objects of their own.
+    Sliced(Arc<Stored>),
     /// The head is not in the page cache, so it has to be read from the device.
     Pending(Candidate),
 }
@@ -312,6 +315,31 @@ impl DiskTier {
         written
     }
 
+    /// Writes the entry of a sliced response unless the disk has it. `version` is a version of its key at which the
+    /// entry was current. Returns true if the disk now has the entry.
+    pub(crate) fn put_sliced(
+        &self,
+        hash: KeyHash,
+        stored: &Stored,
+        slices: &Slices,
+        version: Version,
+    ) -> bool {
+        if slices.on_disk.load(Ordering::Relaxed) && self.contains(hash) {
+            return true;
+        }
+        let Some(_claim) = self.writing.claim(hash) else {
+            return false;
+        };
+        let head = head::write_block(stored.response(), stored.stamp());
+        let Ok(write) = self.cache.begin(hash, stored.key(), head, Some(0)) else {
+            return false;
+        };
+        // A purge from now on stops the write. The version shows if the key was purged earlier.
+        let written = self.hot.is_current(version) && write.finish().is_ok();
+        slices.on_disk.fetch_or(written, Ordering::Relaxed);
+        written
+    }
+
     /// Replaces the head of an object on disk after a 304 has freshened the response. If the write fails, the old head
     /// stays, and the next request makes the origin validate the response again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], stored: &Stored) {
@@ -330,7 +358,7 @@ impl DiskTier {
         let head = head::write_block(stored.response(), stored.stamp());
         let cache = self.cache.clone();
         let key: Box<[u8]> = key.into();
-        let length = stored.response().body.len();
+        let length = stored.response().body.own_bytes();
         let work = move || -> Result<(), WriteError> {
             match cache.read_head(&candidate, &key) {
                 Ok(object)
@@ -362,37 +390,6 @@ impl DiskTier {
     }
 }
 
-/// The keys of operations under way.
-#[derive(Debug, Default)]
-pub(in crate::cache) struct KeySet(Arc<Mutex<HashSet<KeyHash>>>);
-
-impl KeySet {
-    /// Inserts a key until the returned claim is dropped. Returns `None` if the set already contains the key.
-    pub(in crate::cache) fn claim(&self, hash: KeyHash) -> Option<Claim> {
-        let is_new = lock(&self.0).insert(hash);
-        is_new.then(|| Claim {
-            keys: Arc::clone(&self.0),
-            hash,
-        })
-    }
-
-    pub(in crate::cache) fn contains(&self, hash: KeyHash) -> bool {
-        lock(&self.0).contains(&hash)
-    }
-}
-
-/// A key in a [`KeySet`]. Dropping the claim removes the key.
-pub(crate) struct Claim {
-    keys: Arc<Mutex<HashSet<KeyHash>>>,
-    hash: KeyHash,
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        lock(&self.keys).remove(&self.hash);
-    }
-}
-
 /// The memory that the tier uses, in bytes. `queues_max` is the limit of the write queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
@@ -414,6 +411,7 @@ fn parse(
             policy,
             stamp,
             fields,
+            slices: None,
         }) => Some(DiskEntry::Response(Box::new(DiskHit {
             object,
             status,
@@ -421,6 +419,27 @@ fn parse(
             stamp,
             fields,
         }))),
+        Ok(DiskHead::Response {
+            status,
+            policy,
+            stamp,
+            fields,
+            slices: Some(on_disk),
+        }) => {
+            let slices = Slices {
+                on_disk: AtomicBool::new(true),
+                version: version_of(&object),
+                ..Slices::new(on_disk.slicing, on_disk.generation)
+            };
+            let response = StoredResponse {
+                policy,
+                status,
+                head: head::block(status, &fields, on_disk.slicing.complete_length),
+                body: StoredBody::Slices(Arc::new(slices)),
+            };
+            let kind = StoredKind::Response(response);
+            Some(DiskEntry::Sliced(Stored::new(key, kind, stamp)))
+        }
         Ok(DiskHead::Varies { fields, generation }) => {
             let selector = Selector::Fields(fields);
             Some(marker(key, selector, generation, version_of(&object)))
@@ -459,19 +478,4 @@ fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) 
     // The version is read first. If the object is still current after that, it was current at this version.
     let version = hot.settled_version(hash)?; // `None` while a change of the key is not on disk yet
     cache.is_current(object).then_some(version)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_stays_claimed_although_a_second_claim_is_refused() {
-        let (keys, hash) = (KeySet::default(), KeyHash(1));
-        let claim = keys.claim(hash);
-        assert!(claim.is_some() && keys.claim(hash).is_none());
-        assert!(keys.contains(hash)); // a refused claim must not remove the key, as dropping a claim does
-        drop(claim);
-        assert!(!keys.contains(hash));
-    }
 }

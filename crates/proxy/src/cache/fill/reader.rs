@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::body_buffer::{Arrived, COPIED_BYTES_MAX};
-use super::{BrokenFill, Failure, Fill, Flow, FollowResult, Stage, State};
+use super::{BrokenFill, Failure, Fill, FillHead, Flow, FollowResult, Stage, State};
 use crate::base::lock::lock;
 use crate::cache::stored::Hot;
 use crate::exchange::pieces::PieceMemory;
@@ -76,8 +76,20 @@ impl FillReader {
             Stage::Broken => FollowResult::Failed(Failure {
                 status: StatusCode::BAD_GATEWAY,
                 detail: "http_response_incomplete",
+                mismatch: None,
             }),
         })
+    }
+
+    /// Returns the head, if it has arrived and the body is not broken. Unlike [`poll_head`](Self::poll_head), also
+    /// returns a head that only the leader may use.
+    pub(crate) fn head(&self) -> Option<Arc<FillHead>> {
+        match &lock(&self.fill.state).stage {
+            Stage::Flowing(Flow { head, .. }) | Stage::Complete { head, .. } => {
+                Some(Arc::clone(head))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the next bytes of the body with the owner of their memory, or `None` at the end. `hot` charges the

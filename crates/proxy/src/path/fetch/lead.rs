@@ -4,6 +4,7 @@
 mod destination;
 pub(super) mod path_rule;
 mod pump;
+mod slice;
 mod versions;
 
 use std::cell::Cell;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use edgeward_purge::Stamp;
+use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
     Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
     on_response,
@@ -47,6 +49,8 @@ pub(super) struct Fetch {
     pub(super) request: Rc<Request>,
     pub(super) key: CacheKey,
     pub(super) leader: FetchLeader,
+    /// The part of the response that is requested. `None` for the complete response.
+    pub(super) part: Option<FirstPart>,
     /// The cell for the leader's result. `None` after the result was reported.
     pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
 }
@@ -63,14 +67,21 @@ impl Fetch {
                 .map(|stored| stored.response())
                 .filter(|response| response.policy.has_validator)
                 .map(|response| Validators::from_headers(&response.headers()));
+            let slice_bytes = self.worker.config().ranges.slice_bytes.bytes();
+            let range = self.part.map(|part| part.range_value(slice_bytes));
             let attempt = Attempt::without_body(true); // true: the GET may be repeated
             let outbound = Outbound {
                 edge: self.worker.edge_info(),
                 request: &self.request,
                 method: &Method::GET,
-                conditions: match &validators {
-                    Some(validators) => Conditions::Revalidate(validators),
-                    None => Conditions::Remove,
+                conditions: match (&range, &validators) {
+                    (Some(range), stale) => Conditions::Part {
+                        range,
+                        if_range: None,
+                        stale: stale.as_ref(),
+                    },
+                    (None, Some(validators)) => Conditions::Revalidate(validators),
+                    (None, None) => Conditions::Remove,
                 },
             };
             let sent_at = Instant::now();
@@ -136,9 +147,14 @@ impl Fetch {
                     }
                 }
             }
-            if let Some(rest) =
-                self.receive(parts, body, exchange, fetch_time, stale.is_some(), versions)
-            {
+            let has_stale = stale.is_some();
+            let is_part = parts.status == StatusCode::PARTIAL_CONTENT && self.part.is_some();
+            let rest = if is_part {
+                self.receive_part(parts, body, exchange, fetch_time, has_stale, versions)
+            } else {
+                self.receive(parts, body, exchange, fetch_time, has_stale, versions)
+            };
+            if let Some(rest) = rest {
                 rest.await;
             }
             return;
@@ -165,6 +181,7 @@ impl Fetch {
         self.leader.fill.fail(Failure {
             status: error.status(),
             detail: error.detail(),
+            mismatch: None,
         });
         self.report(FetchResult::Failed(error));
     }

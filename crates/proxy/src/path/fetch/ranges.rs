@@ -1,14 +1,20 @@
-//! Requests for ranges of a response that is being fetched. The fill answers them if it will have the bytes soon.
+//! Requests for ranges without a stored response: the part to request from the origin, and answers from a fetch that is
+//! under way if it will have the bytes soon.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use edgeward_semantics::range::RangeAnswer;
+use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{CacheStatus, Forward};
-use http::{Response, StatusCode};
+use edgeward_types::KeyHash;
+use http::header::RANGE;
+use http::{Method, Response, StatusCode};
 
-use super::{respond_shared, wait_for_head};
+use super::{respond_shared, sliced, wait_for_head};
 use crate::cache::CacheKey;
 use crate::cache::fill::{FillHead, FollowResult};
+use crate::cache::stored::Stored;
 use crate::exchange::Request;
 use crate::origin::as_origin_sees;
 use crate::path::body::EdgeBody;
@@ -20,7 +26,7 @@ use crate::path::worker::Worker;
 /// fetch answers the request, returns `reply`, and the caller passes the request to the origin.
 pub(super) async fn follow(
     reply: Reply,
-    request: &Request,
+    request: &Rc<Request>,
     key: &CacheKey,
     reason: Forward,
 ) -> Result<Response<EdgeBody>, Reply> {
@@ -43,7 +49,8 @@ pub(super) async fn follow(
         Some(FollowResult::Stored(stored)) if !super::is_purged(&worker, key, &stored) => {
             worker.counters.collapsed.increment();
             status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
-            Ok(reply.stored(request, &stored, Some(status)))
+            let (request, key) = (Rc::clone(request), key.clone());
+            Ok(sliced::respond(reply, request, key, stored, Some(status), None).await)
         }
         _ => Err(reply),
     }
@@ -63,6 +70,11 @@ fn is_near(request: &Request, head: &FillHead, arrived: u64) -> bool {
     }
 }
 
+/// Returns true if a fetch of the complete response under way will not have the requested bytes soon.
+pub(super) fn is_far(request: &Request, head: &FillHead, arrived: u64) -> bool {
+    head.status == StatusCode::OK && head.length.is_some() && !is_near(request, head, arrived)
+}
+
 /// Returns true if the response answers requests for the target, is the variant that the request selects, and if no
 /// purge covers it.
 fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -> bool {
@@ -76,6 +88,51 @@ fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -
         own_secondary == *secondary
     });
     is_variant && !is_purged && head.covers(key.target())
+}
+
+/// Returns the part to request for a request with a range, or for a stale response in slices. Returns `None` to request
+/// the complete response, or to pass the request.
+pub(super) fn part_to_fetch(
+    worker: &Worker,
+    request: &Request,
+    key: &CacheKey,
+    stale: Option<&Arc<Stored>>,
+) -> Option<FirstPart> {
+    let wants_range = has_range(request);
+    let slice_bytes = worker.config().ranges.slice_bytes.bytes();
+    if let Some(stale) = stale {
+        // A new version of a response in slices is fetched in slices too, because it is large.
+        let is_sliced = slice_bytes > 0 && stale.slices().is_some();
+        let first = || FirstPart::of_request(&request.headers, slice_bytes);
+        return is_sliced.then(|| first().unwrap_or(FirstPart::Slice { index: 0 }));
+    }
+    if !wants_range {
+        return None;
+    }
+    let part = (slice_bytes > 0 && request.method == Method::GET)
+        .then(|| FirstPart::of_request(&request.headers, slice_bytes))
+        .flatten();
+    if part.is_none() {
+        worker.counters.ranges_passed_form.increment();
+        return None;
+    }
+    let (now, hit_for_miss) = (worker.now(), &worker.cache.hit_for_miss);
+    let is_marked = hit_for_miss.contains(range_mark(key.primary_hash()), now)
+        || hit_for_miss.contains(key.primary_hash(), now);
+    if is_marked {
+        worker.counters.ranges_passed_marked.increment();
+        return None;
+    }
+    part
+}
+
+/// Returns the hash by which a target is marked whose ranges cannot be sliced.
+pub(super) fn range_mark(primary: KeyHash) -> KeyHash {
+    KeyHash(!primary.0)
+}
+
+pub(super) fn has_range(request: &Request) -> bool {
+    !request.plain && request.headers.contains_key(RANGE)
 }
 
 /// A range that begins up to this number of bytes after those that have arrived is read from the fill. At 100 Mbit/s

@@ -1,0 +1,467 @@
+//! Fetches of slices: the first one, whose response shows that the representation can be sliced, and all others.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use edgeward_semantics::slices::{
+    self, FirstAnswer, FirstPart, SliceMismatch, Slicing, StrongValidator, Unusable,
+};
+use edgeward_semantics::{
+    ContentRange, Exchange, LifetimeSource, Storable, Validators, Vary, Verdict, conditional,
+    hop_by_hop, on_response,
+};
+use edgeward_store::hot::Offer;
+use http::header::{CONTENT_RANGE, HeaderMap, IF_RANGE};
+use http::response::Parts;
+use http::{Method, StatusCode};
+use http_body::Body as _;
+
+use super::destination::{Destination, charge_of};
+use super::{BodyTransfer, Fetch, KeyVersions, OpenFill};
+use crate::cache::CacheKey;
+use crate::cache::collapse::Role;
+use crate::cache::disk::fill::DiskFill;
+use crate::cache::disk::head;
+use crate::cache::fill::{BodyBuffer, Failure, FillHead};
+use crate::cache::slices::Slices;
+use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::origin::{Attempt, Conditions, OriginBody, Outbound, Upload};
+use crate::path::fetch::{FetchResult, range_mark};
+use crate::path::sliced_body::SliceFetch;
+
+/// A slice whose response has begun.
+struct ArrivingSlice {
+    content: ContentRange,
+    fetch_time: Duration,
+    versions: KeyVersions,
+    /// The freshness of the entry, with which the slice is stored.
+    policy: edgeward_semantics::StoredPolicy,
+    /// True if the response may be stored and shared.
+    is_storable: bool,
+}
+
+impl Fetch {
+    /// Decides how a 206 to a request for a part is used. Returns the future that moves the body if the response turns
+    /// out to be complete.
+    pub(super) fn receive_part(
+        mut self,
+        mut parts: Box<Parts>,
+        body: Box<OriginBody>,
+        exchange: Exchange,
+        fetch_time: Duration,
+        has_stale: bool,
+        mut versions: KeyVersions,
+    ) -> Option<BodyTransfer> {
+        let worker = Rc::clone(&self.worker);
+        hop_by_hop::strip_response(&mut parts.headers);
+        let slice_bytes = worker.config().ranges.slice_bytes.bytes();
+        let body_length = body.size_hint().exact();
+        let (content, index) = match slices::first_answer(&parts.headers, body_length, slice_bytes)
+        {
+            FirstAnswer::Complete => {
+                let length = body_length.unwrap_or_default();
+                parts.headers = slices::complete_head(&parts.headers, length);
+                parts.status = StatusCode::OK;
+                return self.receive(parts, body, exchange, fetch_time, has_stale, versions);
+            }
+            FirstAnswer::Slice { index, content } => (content, Some(index)),
+            FirstAnswer::Head(content) => (content, None),
+            FirstAnswer::Unusable(reason) => {
+                return self.release_unsliced(parts, body, reason.as_str());
+            }
+        };
+        let verdict = on_response(
+            &worker.config().caching.rules,
+            &Method::GET,
+            &self.request.headers,
+            StatusCode::OK,
+            &slices::complete_head(&parts.headers, content.complete_length),
+            exchange,
+        );
+        let storable = match verdict {
+            Verdict::Store(storable) => storable,
+            Verdict::Refuse(reason) => {
+                self.record_refusal(StatusCode::OK, has_stale, versions);
+                return self.release_unsliced(parts, body, reason.as_str());
+            }
+        };
+        let Ok(path_marker) = self.apply_path_rule(&storable, &mut versions) else {
+            worker.counters.dropped_insert.increment();
+            return self.release_unsliced(parts, body, "outdated");
+        };
+        let Some(destination) =
+            self.choose_destination(&storable, fetch_time, versions, path_marker)
+        else {
+            worker.counters.not_stored_admission.increment();
+            return self.release_unsliced(parts, body, "admission");
+        };
+        let slicing = Slicing {
+            complete_length: content.complete_length,
+            slice_bytes,
+        };
+        let policy = storable.policy;
+        let stored = self.new_entry(&destination, &storable, slicing);
+        // The fetch of the slice begins first. Otherwise a request that finds the entry would fetch the slice again.
+        let first = match index {
+            Some(index) => {
+                let arriving = ArrivingSlice {
+                    content,
+                    fetch_time,
+                    versions,
+                    policy,
+                    is_storable: true,
+                };
+                Ok((index, self.begin_slice(&stored, index, arriving, body)))
+            }
+            None => Err(body),
+        };
+        self.store_entry(&destination, &stored);
+        worker.cache.hit_for_miss.clear(self.key.primary_hash());
+        self.leader.close();
+        // RFC 9111 §4: followers get only a response that each of them could reuse. Followers whose key turns out to be
+        // another one look it up again.
+        if policy.may_answer_followers() {
+            self.leader.fill.finish_with_stored(Arc::clone(&stored));
+        } else {
+            self.leader.fill.release();
+        }
+        self.report(match first {
+            Err(body) if self.requested_as_client() => FetchResult::Direct((parts, body), None),
+            first => FetchResult::Sliced {
+                stored,
+                first: first.ok(),
+            },
+        });
+        None
+    }
+
+    /// Returns a new entry of a response in slices.
+    fn new_entry(
+        &self,
+        destination: &Destination,
+        storable: &Storable,
+        slicing: Slicing,
+    ) -> Arc<Stored> {
+        let cache = &self.worker.cache;
+        let slices = Slices::new(slicing, cache.next_marker_generation());
+        let body = StoredBody::Slices(Arc::new(slices));
+        let response = StoredResponse::new(StatusCode::OK, &storable.head, storable.policy, body);
+        let kind = StoredKind::Response(response);
+        Stored::new(&destination.key, kind, destination.versions.stamp)
+    }
+
+    /// Stores the entry of a response in slices, in memory or else on disk.
+    fn store_entry(&self, destination: &Destination, stored: &Arc<Stored>) {
+        let (cache, counters) = (&self.worker.cache, &self.worker.counters);
+        let versions = destination.versions;
+        if !destination.is_findable || !cache.hot.is_current(versions.primary) {
+            counters.dropped_insert.increment();
+            return;
+        }
+        let hash = destination.hash;
+        let offer = cache.offer_to_ram(hash, stored.charge_bytes(), None, counters);
+        if let Offer::Admit(mut reservation) = offer {
+            stored.attach_charge(reservation.take_charge());
+            let ram = Some((reservation, Arc::clone(stored)));
+            if cache
+                .insert(versions.key, &destination.key, ram, None)
+                .is_none()
+            {
+                counters.dropped_insert.increment();
+            }
+        } else if let Some(disk) = &cache.disk
+            && let Some(version) = cache.remove(versions.key, &destination.key)
+            && let Some(slices) = stored.slices()
+            && disk.put_sliced(hash, stored, slices, version)
+        {
+            cache.write_markers_of(stored.key());
+        }
+    }
+
+    /// Returns true if the origin got the client's own range, and the client has no conditions.
+    fn requested_as_client(&self) -> bool {
+        let headers = &self.request.headers;
+        matches!(self.part, Some(FirstPart::Suffix { .. }))
+            && !headers.contains_key(IF_RANGE)
+            && !conditional::is_conditional(headers)
+    }
+
+    /// Gives up slices for this fetch. The leader gets the response if it is the answer to its request. Otherwise it
+    /// passes its request to the origin, as the followers do, and later requests for a range for some time.
+    fn release_unsliced(
+        mut self,
+        parts: Box<Parts>,
+        body: Box<OriginBody>,
+        reason: &'static str,
+    ) -> Option<BodyTransfer> {
+        let worker = &self.worker;
+        worker.counters.ranges_passed_unusable.increment();
+        let mark = range_mark(self.key.primary_hash());
+        worker.cache.hit_for_miss.mark(mark, worker.now());
+        worker.counters.fills_released.increment();
+        self.leader.close();
+        self.leader.fill.release();
+        self.report(if self.requested_as_client() {
+            FetchResult::Direct((parts, body), Some(reason))
+        } else {
+            FetchResult::Unsliced(reason)
+        });
+        None
+    }
+
+    /// Begins to move the body of a first part into the fill of its slice.
+    fn begin_slice(
+        &self,
+        stored: &Arc<Stored>,
+        index: u64,
+        mut arriving: ArrivingSlice,
+        body: Box<OriginBody>,
+    ) -> SliceFetch {
+        let cache = &self.worker.cache;
+        let generation = stored.slices().map_or(0, |slices| slices.generation);
+        let key = CacheKey::of_slice(stored.key(), generation, index, cache.hash_seed);
+        // The generation is new, so there is no other fetch of the slice.
+        let (leader, reader) = match cache.collapse.join(key.hash, &key.bytes) {
+            Role::Leader(leader, reader) | Role::FurtherLeader(leader, reader) => (leader, reader),
+            Role::Follower(_) | Role::Uncollapsed | Role::Overdue => {
+                cache.collapse.lead_uncollapsed()
+            }
+        };
+        let version = cache.hot.version(key.hash);
+        (arriving.versions.key, arriving.versions.primary) = (version, version);
+        let fetch = Self {
+            worker: Rc::clone(&self.worker),
+            request: Rc::clone(&self.request),
+            key,
+            leader,
+            part: None,
+            result: None,
+        };
+        let fill = Arc::clone(reader.fill());
+        let moves = async move {
+            let _open = OpenFill::new(&fetch.worker.counters);
+            fetch.fill_slice(arriving, body).await;
+        };
+        let orphans = self.worker.origin.orphans();
+        orphans.spawn(&self.worker.fetch_tasks, moves, move || fill.has_readers());
+        SliceFetch {
+            reader,
+            leads: true,
+        }
+    }
+
+    /// Fetches one slice of the response whose entry is `entry`.
+    pub(in crate::path::fetch) async fn run_slice(
+        self,
+        entry: Arc<Stored>,
+        slicing: Slicing,
+        index: u64,
+    ) {
+        let worker = Rc::clone(&self.worker);
+        let _open = OpenFill::new(&worker.counters);
+        let version = worker.cache.hot.version(self.key.hash);
+        let versions = KeyVersions {
+            key: version,
+            primary: version, // the entry's key changes when a 304 freshens the entry, but its slices stay
+            target: version,
+            path: version,
+            stamp: worker.cache.purges.latest(),
+        };
+        let response = entry.response();
+        let validators = Validators::from_headers(&response.headers());
+        let Some(validator) = StrongValidator::of(&validators) else {
+            let detail = Unusable::Validator.as_str();
+            return self.fail_slice(detail, Some(SliceMismatch::Ignored));
+        };
+        let request_time = worker.now();
+        let range = slicing.range_value(index);
+        let outbound = Outbound {
+            edge: worker.edge_info(),
+            request: &self.request,
+            method: &Method::GET,
+            conditions: Conditions::Part {
+                range: &range,
+                if_range: Some(validator.if_range()),
+                stale: None,
+            },
+        };
+        let sent_at = Instant::now();
+        let attempt = Attempt::without_body(true); // true: the GET may be repeated
+        let sent = worker.origin.send(&attempt, &outbound, Upload::Empty).await;
+        let exchange = Exchange {
+            request_time,
+            response_time: worker.now(),
+        };
+        let (mut parts, body) = match sent {
+            Ok(response) => response,
+            Err(error) => {
+                worker.counters.slices_failed.increment();
+                let mut this = self;
+                this.leader.close();
+                worker.counters.fills_failed.increment();
+                this.leader.fill.fail(Failure {
+                    status: error.status(),
+                    detail: error.detail(),
+                    mismatch: None,
+                });
+                return;
+            }
+        };
+        hop_by_hop::strip_response(&mut parts.headers);
+        let body_length = body.size_hint().exact();
+        let answer = slices::slice_answer(
+            slicing,
+            index,
+            &validator,
+            parts.status,
+            &parts.headers,
+            body_length,
+        );
+        let part = match answer {
+            Ok(part) => part,
+            Err(mismatch) => {
+                let (counter, detail) = match mismatch {
+                    SliceMismatch::Changed => (&worker.counters.slices_changed, "changed"),
+                    SliceMismatch::Ignored => (&worker.counters.slices_ignored, "range-ignored"),
+                    SliceMismatch::Error => (&worker.counters.slices_failed, "origin-error"),
+                };
+                counter.increment();
+                return self.fail_slice(detail, Some(mismatch));
+            }
+        };
+        let verdict = on_response(
+            &worker.config().caching.rules,
+            &Method::GET,
+            &self.request.headers,
+            StatusCode::OK,
+            &slices::complete_head(&parts.headers, slicing.complete_length),
+            exchange,
+        );
+        let arriving = ArrivingSlice {
+            content: ContentRange {
+                part,
+                complete_length: slicing.complete_length,
+            },
+            fetch_time: sent_at.elapsed(),
+            versions,
+            policy: response.policy,
+            is_storable: matches!(verdict, Verdict::Store(_)),
+        };
+        self.fill_slice(arriving, body).await;
+    }
+
+    fn fail_slice(mut self, detail: &'static str, mismatch: Option<SliceMismatch>) {
+        self.leader.close();
+        self.worker.counters.fills_failed.increment();
+        self.leader.fill.fail(Failure {
+            status: StatusCode::BAD_GATEWAY,
+            detail,
+            mismatch,
+        });
+    }
+
+    /// Moves the body of a slice into its fill and into the tiers that store it.
+    async fn fill_slice(self, arriving: ArrivingSlice, body: Box<OriginBody>) {
+        let worker = Rc::clone(&self.worker);
+        worker.counters.slices_fetched.increment();
+        let ArrivingSlice {
+            content, versions, ..
+        } = arriving;
+        let length = content.part.length();
+        let mut headers = HeaderMap::with_capacity(1);
+        let part = content.part.content_range(content.complete_length);
+        headers.insert(CONTENT_RANGE, part);
+        let status = StatusCode::PARTIAL_CONTENT;
+        let storable = Box::new(Storable {
+            policy: arriving.policy,
+            vary: Vary::None,
+            no_vary_search: None,
+            validators: Validators::default(),
+            head: headers.clone(),
+            source: LifetimeSource::Nothing,
+        });
+        let mut destination = Destination {
+            hash: self.key.hash,
+            key: self.key.bytes.clone(),
+            marker: None,
+            path_marker: None,
+            versions,
+            is_findable: true,
+            reservation: None,
+            fetch_time: arriving.fetch_time,
+        };
+        let mut disk = None;
+        if arriving.is_storable {
+            disk = self.slice_to_disk(&destination, &storable, length);
+            let charge = charge_of(&destination, &storable, status, length);
+            destination.offer(&worker, charge, length);
+        }
+        let budget = &worker.cache.fill_budget;
+        let mut buffer_max = length;
+        let memory = match &mut destination.reservation {
+            Some(reservation) => Some(budget.charged_to_cache(reservation.take_charge())),
+            None => budget.reserve(length).or_else(|| {
+                // No memory is left to buffer the slice, so its fill keeps only a window.
+                buffer_max = 0;
+                budget.reserve(0)
+            }),
+        };
+        let Some(memory) = memory else {
+            worker.counters.not_stored_fill_memory.increment();
+            return self.fail_slice("fill-memory", None);
+        };
+        let buffer = match &destination.reservation {
+            Some(_) => BodyBuffer::contiguous(usize::try_from(length).unwrap_or(0)),
+            None => BodyBuffer::pieces(),
+        };
+        let head = Arc::new(FillHead {
+            status,
+            headers,
+            variant: None,
+            coverage: None,
+            length: Some(length),
+            shareable: arriving.is_storable,
+            stored: destination.reservation.is_some() || disk.is_some(),
+            stamp: versions.stamp,
+        });
+        self.leader.fill.publish(Arc::clone(&head), buffer, memory);
+        self.leader.fill.announce();
+        let shared = FetchResult::Shared {
+            head,
+            headers: HeaderMap::new(),
+        };
+        self.pump(
+            shared,
+            body,
+            destination,
+            disk,
+            storable,
+            status,
+            buffer_max,
+            Some(length),
+        )
+        .await;
+    }
+
+    /// Begins to write a slice to disk, if the disk admits it. The disk then also gets the entry of the response.
+    fn slice_to_disk(
+        &self,
+        destination: &Destination,
+        storable: &Storable,
+        length: u64,
+    ) -> Option<DiskFill> {
+        let cache = &self.worker.cache;
+        let tier = cache.disk.as_ref()?;
+        let counters = &self.worker.counters;
+        let (hash, key) = (destination.hash, &destination.key);
+        if !(tier.admits(hash, key, Some(length), counters) | tier.contains(hash)) {
+            return None;
+        }
+        cache.write_entry_of_slice(key);
+        let stamp = destination.versions.stamp;
+        let status = StatusCode::PARTIAL_CONTENT;
+        let head = head::write_response(status, &storable.policy, stamp, &storable.head);
+        DiskFill::begin(tier, counters, hash, key, head, Some(length))
+    }
+}

@@ -9,13 +9,11 @@
 #![forbid(unsafe_code)]
 
 pub mod log;
-mod pattern;
 mod request;
 mod scope;
 mod table;
 mod tags;
 
-pub use pattern::Pattern;
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
 pub use scope::{Scope, ScopeError, TEXT_BYTES_MAX, authority_of};
 pub use table::{Check, Limits, Purge, PurgeTable, Stamp, TableSize, Verdict};

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use edgeward_types::Pattern;
 use edgeward_types::xxh3::xxh3_64_with_seed;
-
-use crate::pattern::Pattern;
 
 /// The objects that a purge covers. URLs are compared in the form of cache keys: `http://host[:port]/path[?query]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ mod allocation;
 mod byte_size;
 mod connections;
 mod mix;
+mod pattern;
 mod text;
 pub mod xxh3;
 
@@ -20,6 +21,7 @@ pub use connections::{
     AcceptError, Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, IDLE_AFTER,
 };
 pub use mix::{SplitMix64, mix64};
+pub use pattern::Pattern;
 pub use text::{to_hex, with_causes};
 
 /// The hash of a cache key: 64 bits, computed with a secret seed.

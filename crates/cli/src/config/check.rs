@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
-    AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, HostPattern, ListenerConfig,
-    ListenerTls, LogDestination, LogFormat,
+    AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenerConfig, ListenerTls,
+    LogDestination, LogFormat,
 };
 use edgeward_semantics::Heuristic;
+use edgeward_sites::HostPattern;
 use edgeward_store::disk::{DeviceSettings, DiskSettings};
 use edgeward_types::ByteSize;
 

@@ -12,9 +12,10 @@ use std::time::Duration;
 use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
-use edgeward_proxy::config::{FieldNames, HostPattern, Networks, OriginUrl, ParseListError};
+use edgeward_proxy::config::{FieldNames, Networks, OriginUrl, ParseListError};
 use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
+use edgeward_sites::HostPattern;
 use edgeward_types::ByteSize;
 
 use crate::diagnostic::absolute;

@@ -4,7 +4,6 @@
 //! module. The comment of each field states its default and the reason. Address and origin URL have no default.
 
 mod forwarding;
-mod host_pattern;
 pub mod id_filter;
 mod origin;
 mod purge;
@@ -20,13 +19,13 @@ pub use edgeward_httpd::Token;
 use edgeward_policy::disk_admission::{self, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_semantics::{IgnoredParameters, Rules};
+use edgeward_sites::HostPattern;
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
 use crate::base::pace::MinRate;
-pub use forwarding::{FieldNames, ForwardingConfig, Network, Networks, ParseListError};
-pub use host_pattern::{HostAdmission, HostPattern, ParseHostPatternError};
+pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
 pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
@@ -159,6 +158,15 @@ pub struct DiskConfig {
     pub restart: RestartConfig,
     /// Opened devices that replace those of `settings`. Tests pass devices here that fail on purpose.
     pub opened: Vec<Arc<dyn Device>>,
+}
+
+/// The rule of admission to disk for a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostAdmission {
+    /// The hosts to which the rule applies.
+    pub host: HostPattern,
+    /// The rule that decides which responses are written.
+    pub admission: DiskAdmissionSpec,
 }
 
 impl DiskConfig {

@@ -109,7 +109,7 @@ impl Value {
         }
     }
 
-    pub(super) fn host_pattern(self) -> edgeward_proxy::config::HostPattern {
+    pub(super) fn host_pattern(self) -> edgeward_sites::HostPattern {
         match self {
             Self::HostPattern(host) => host,
             other => other.wrong_variant(),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use edgeward_sites::{Network, ParseNetworkError};
 use http::HeaderName;
 
 /// The header fields that tell the origin about the client, and the fields that are removed from requests.
@@ -67,20 +68,10 @@ pub struct FieldNames(pub Vec<HeaderName>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<Network>);
 
-/// The IP addresses that begin with the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    prefix_bits: u8,
-}
-
 /// The reason why a text is not a list of field names or networks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{member}` is not {what}")]
-pub struct ParseListError {
-    member: String,
-    what: &'static str,
-}
+#[error("{0}")]
+pub struct ParseListError(String);
 
 impl Networks {
     /// Returns true if one of the networks contains the address.
@@ -89,58 +80,15 @@ impl Networks {
     }
 }
 
-impl Network {
-    /// Returns true if the network contains the address. An IPv4 address mapped into IPv6 counts as IPv4.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let (ours, theirs, bits) = match (self.address, address.to_canonical()) {
-            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                (ours.to_bits().into(), theirs.to_bits().into(), 32)
-            }
-            (IpAddr::V6(ours), IpAddr::V6(theirs)) => (ours.to_bits(), theirs.to_bits(), 128),
-            _ => return false,
-        };
-        let different_bits: u128 = ours ^ theirs;
-        different_bits
-            .checked_shr(bits - u32::from(self.prefix_bits))
-            .unwrap_or(0)
-            == 0
-    }
-}
-
-impl FromStr for Network {
-    type Err = ParseListError;
-
-    fn from_str(text: &str) -> Result<Self, ParseListError> {
-        let error = || ParseListError {
-            member: text.to_owned(),
-            what: "a network; write 10.0.0.0/8 or 2001:db8::/32, or one address",
-        };
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| error())?;
-        let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = match prefix {
-            Some(prefix) => prefix.parse().map_err(|_| error())?,
-            None => bits_max,
-        };
-        if prefix_bits > bits_max {
-            return Err(error());
-        }
-        Ok(Self {
-            address,
-            prefix_bits,
-        })
-    }
-}
-
 impl FromStr for Networks {
     type Err = ParseListError;
 
     fn from_str(text: &str) -> Result<Self, ParseListError> {
         members(text)
-            .map(str::parse)
+            .map(|member| {
+                let network: Result<_, ParseNetworkError> = member.parse();
+                network.map_err(|error| ParseListError(error.to_string()))
+            })
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -151,18 +99,12 @@ impl FromStr for FieldNames {
 
     fn from_str(text: &str) -> Result<Self, ParseListError> {
         let name = |member: &str| {
-            HeaderName::try_from(member).map_err(|_| ParseListError {
-                member: member.to_owned(),
-                what: "a field name; write names such as x-original-url with commas between",
+            HeaderName::try_from(member).map_err(|_| {
+                let hint = "write names such as x-original-url with commas between";
+                ParseListError(format!("`{member}` is not a field name; {hint}"))
             })
         };
         members(text).map(name).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix_bits)
     }
 }
 
@@ -197,27 +139,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_contains_the_addresses_that_share_its_prefix() {
-        for (network, address, contained) in [
-            ("10.0.0.0/8", "10.255.0.1", true),
-            ("10.0.0.0/8", "11.0.0.1", false),
-            ("192.0.2.7", "192.0.2.7", true),
-            ("192.0.2.7", "192.0.2.6", false),
-            ("0.0.0.0/0", "203.0.113.9", true),
-            ("0.0.0.0/0", "::1", false),
-            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
-            ("2001:db8::/33", "2001:db8:7fff::1", true),
-            ("2001:db8::/33", "2001:db8:8000::1", false),
-            ("::/0", "::1", true),
-        ] {
-            let networks: Networks = network.parse().expect("a network");
-            let address = address.parse().expect("an address");
-            assert_eq!(networks.contains(address), contained, "{network} {address}");
-        }
-        assert!(!Networks::default().contains(IpAddr::from([127, 0, 0, 1])));
-    }
-
-    #[test]
     fn lists_parse_back_from_their_text() {
         let text = "10.0.0.0/8, 2001:db8::/32, 192.0.2.7/32";
         assert_eq!(
@@ -227,9 +148,7 @@ mod tests {
         let names = ForwardingConfig::default().removed_fields;
         assert_eq!(names.to_string().parse(), Ok(names));
         assert_eq!("".parse(), Ok(Networks::default()));
-        for text in ["10.0.0.0/33", "::/129", "10.0.0/8", "host", "10.0.0.0/-1"] {
-            assert!(text.parse::<Networks>().is_err(), "{text}");
-        }
+        assert!("10.0.0.0/8, host".parse::<Networks>().is_err());
         assert!("a b".parse::<FieldNames>().is_err());
     }
 }

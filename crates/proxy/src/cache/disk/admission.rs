@@ -3,23 +3,23 @@
 //! Each rule has its own history: Bloom filters of recently requested keys. Hosts with the same rule share its history.
 //! The most specific pattern that matches a host applies: the host itself, or the longest parent domain.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
 use edgeward_policy::hierarchy::{Hierarchy, HierarchyRules};
 use edgeward_policy::sketch::RotatingBloomConfig;
+use edgeward_sites::{HostPattern, HostTable};
 
 use super::memory;
-use crate::base::config::{HostAdmission, HostPattern};
+use crate::base::config::HostAdmission;
 
 /// All rules of the disk tier.
 #[derive(Debug)]
 pub(crate) struct Admissions {
     /// The first rule is the default, for hosts that no pattern matches.
     rules: Vec<Rule>,
-    /// Maps the suffix of a [`HostPattern`] to an index of `rules`.
-    by_suffix: HashMap<Box<[u8]>, usize>,
+    /// Indices of `rules`.
+    by_host: HostTable<usize>,
 }
 
 /// One rule with its history.
@@ -56,14 +56,13 @@ impl Admissions {
     ) -> Self {
         let mut admissions = Self {
             rules: Vec::new(),
-            by_suffix: HashMap::new(),
+            by_host: HostTable::new(),
         };
         admissions.index_or_add(default_spec, common);
         for HostAdmission { host, admission } in hosts {
             let index = admissions.index_or_add(*admission, common);
             admissions.rules[index].hosts.push(host.clone());
-            let suffix = host.suffix.as_bytes().into();
-            admissions.by_suffix.insert(suffix, index);
+            admissions.by_host.insert(host, index);
         }
         admissions
     }
@@ -98,17 +97,10 @@ impl Admissions {
     }
 
     fn index_for(&self, key: &[u8]) -> usize {
-        if self.by_suffix.is_empty() {
+        if self.by_host.is_empty() {
             return 0;
         }
-        let host = host_of(key);
-        let parent_suffixes = (0..host.len())
-            .filter(|&at| host[at] == b'.')
-            .map(|at| &host[at..]);
-        std::iter::once(host)
-            .chain(parent_suffixes)
-            .find_map(|suffix| self.by_suffix.get(suffix).copied())
-            .unwrap_or(0)
+        self.by_host.get(host_of(key)).copied().unwrap_or(0)
     }
 
     pub(crate) fn default_rule(&self) -> &Hierarchy {
@@ -159,7 +151,6 @@ mod tests {
     use edgeward_types::KeyHash;
 
     use super::*;
-    use crate::base::config::ParseHostPatternError;
 
     fn common(file: Option<&Path>) -> RuleSettings<'_> {
         let keys = NonZeroU64::new(1000).expect("not zero");
@@ -207,33 +198,6 @@ mod tests {
         }
         // The default rule, and four different rules of the five patterns.
         assert_eq!(admissions.rules().len(), 5);
-    }
-
-    #[test]
-    fn a_pattern_formats_to_its_text_and_invalid_patterns_are_refused() {
-        for host in ["example.com", "*.example.com", "10.0.0.7", "[2001:db8::1]"] {
-            let parsed: HostPattern = host.parse().expect(host);
-            assert_eq!(parsed.to_string(), host);
-        }
-        for nonsense in [
-            "",
-            "*",
-            "*.",
-            "*example.com",
-            "a.*.com",
-            "http://a",
-            "a:80",
-            "a/b",
-            "..",
-            "[::1",
-            "*.[::1]",
-        ] {
-            assert_eq!(
-                nonsense.parse::<HostPattern>(),
-                Err(ParseHostPatternError),
-                "{nonsense}"
-            );
-        }
     }
 
     #[test]

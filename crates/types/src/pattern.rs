@@ -1,4 +1,4 @@
-//! Patterns for URLs: `*` matches zero or more bytes, and each other byte matches itself.
+//! Patterns for URLs, paths and names: `*` matches zero or more bytes, and each other byte matches itself.
 
 use std::fmt;
 
@@ -29,6 +29,9 @@ impl Pattern {
             match pattern.get(at) {
                 Some(b'*') => {
                     at += 1;
+                    if at == pattern.len() {
+                        return true;
+                    }
                     star = Some((at, in_text));
                 }
                 Some(byte) if *byte == text[in_text] => {

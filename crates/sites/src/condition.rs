@@ -1,0 +1,252 @@
+//! The condition of a rule: to which requests it applies.
+
+use core::net::IpAddr;
+
+use edgeward_types::Pattern;
+use http::Method;
+use http::header::{COOKIE, HeaderMap, HeaderName};
+
+use crate::{Network, PathPattern};
+
+/// The parts of a request that conditions compare.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestView<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The path in the [form for matching](crate::matching_path).
+    pub path: &'a [u8],
+    /// The query without its `?`. Empty if the target has no query.
+    pub query: &'a str,
+    /// The header fields. All lines of `Cookie` count.
+    pub fields: &'a HeaderMap,
+    /// The address of the client.
+    pub client: IpAddr,
+}
+
+/// States to which requests a rule applies.
+///
+/// A condition holds if each of its parts holds. A list holds if one of its members matches. An empty part always
+/// holds, so the default condition holds for all requests.
+#[derive(Clone, Debug, Default)]
+pub struct Condition {
+    /// Patterns of the path.
+    pub paths: Vec<PathPattern>,
+    /// Methods.
+    pub methods: Vec<Method>,
+    /// Fields of the request. Each of them must match.
+    pub fields: Vec<FieldCondition>,
+    /// Patterns of the names of cookies. One cookie with such a name suffices.
+    pub cookies: Vec<Pattern>,
+    /// Patterns of the names of query parameters, as sent. One parameter with such a name suffices.
+    pub parameters: Vec<Pattern>,
+    /// Networks of the client's address.
+    pub clients: Vec<Network>,
+}
+
+/// A field of the request, and patterns of its value.
+#[derive(Clone, Debug)]
+pub struct FieldCondition {
+    /// The name of the field.
+    pub name: HeaderName,
+    /// Patterns of the value. The value of one line must match one of them. `*` matches each value of a field that is
+    /// present.
+    pub values: Vec<Pattern>,
+}
+
+impl Condition {
+    /// Returns true if the condition holds for the request. The parts that are cheap to compare come first.
+    pub fn holds(&self, request: &RequestView<'_>) -> bool {
+        let path = request.path;
+        (self.methods.is_empty() || self.methods.contains(request.method))
+            && is_any(&self.paths, |pattern| pattern.matches(path))
+            && is_any(&self.clients, |network| network.contains(request.client))
+            && self.fields.iter().all(|field| field.holds(request.fields))
+            && (self.cookies.is_empty()
+                || cookie_names(request.fields).any(|name| matches(&self.cookies, name)))
+            && (self.parameters.is_empty()
+                || parameter_names(request.query).any(|name| matches(&self.parameters, name)))
+    }
+}
+
+impl FieldCondition {
+    fn holds(&self, fields: &HeaderMap) -> bool {
+        let mut lines = fields.get_all(&self.name).into_iter();
+        lines.any(|line| matches(&self.values, line.as_bytes()))
+    }
+}
+
+/// Returns true if a part of a condition is empty or one of its members passes the test.
+fn is_any<T>(members: &[T], test: impl FnMut(&T) -> bool) -> bool {
+    members.is_empty() || members.iter().any(test)
+}
+
+fn matches(patterns: &[Pattern], text: &[u8]) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(text))
+}
+
+/// Returns the names of the cookies in all lines of `Cookie` (RFC 6265 §4.2.1). A cookie without `=` has an empty name,
+/// as in browsers.
+fn cookie_names(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    fields
+        .get_all(COOKIE)
+        .into_iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b';'))
+        .map(|pair| {
+            let name_end = pair.iter().position(|byte| *byte == b'=').unwrap_or(0);
+            pair[..name_end].trim_ascii()
+        })
+}
+
+/// Returns the names of the parameters of a query. A parameter without `=` is its own name.
+fn parameter_names(query: &str) -> impl Iterator<Item = &[u8]> {
+    query
+        .split('&')
+        .filter(|parameter| !parameter.is_empty())
+        .map(|parameter| {
+            parameter
+                .split_once('=')
+                .map_or(parameter, |(name, _)| name)
+                .as_bytes()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn patterns(texts: &[&str]) -> Vec<Pattern> {
+        texts.iter().map(|text| Pattern::new(text)).collect()
+    }
+
+    fn fields(lines: &[(&str, &str)]) -> HeaderMap {
+        let line = |(name, value): &(&str, &str)| {
+            let name: HeaderName = name.parse().expect("a name");
+            (name, HeaderValue::from_str(value).expect("a value"))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    /// GET of a path and query with fields, by a client at 192.0.2.7.
+    fn holds(condition: &Condition, target: &str, lines: &[(&str, &str)]) -> bool {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        condition.holds(&RequestView {
+            method: &Method::GET,
+            path: path.as_bytes(),
+            query,
+            fields: &fields(lines),
+            client: IpAddr::from([192, 0, 2, 7]),
+        })
+    }
+
+    #[test]
+    fn an_empty_condition_holds_for_every_request() {
+        assert!(holds(&Condition::default(), "/", &[]));
+    }
+
+    #[test]
+    fn a_list_holds_by_one_member_and_a_condition_by_all_parts() {
+        let condition = Condition {
+            paths: vec![
+                PathPattern::glob("/a/*").expect("a glob"),
+                PathPattern::regex(r"\.png$").expect("an expression"),
+            ],
+            methods: vec![Method::HEAD, Method::GET],
+            clients: vec!["192.0.2.0/24".parse().expect("a network")],
+            ..Condition::default()
+        };
+        assert!(holds(&condition, "/a/x", &[]));
+        assert!(holds(&condition, "/b/x.png", &[]));
+        assert!(!holds(&condition, "/b/x", &[]));
+        let elsewhere = Condition {
+            clients: vec!["10.0.0.0/8".parse().expect("a network")],
+            ..condition.clone()
+        };
+        assert!(!holds(&elsewhere, "/a/x", &[]));
+        let posts = Condition {
+            methods: vec![Method::POST],
+            ..condition
+        };
+        assert!(!holds(&posts, "/a/x", &[]));
+    }
+
+    #[test]
+    fn a_cookie_is_found_by_its_name_in_any_line() {
+        let condition = Condition {
+            cookies: patterns(&["wordpress_logged_in_*", "session"]),
+            ..Condition::default()
+        };
+        for (line, found) in [
+            ("wordpress_logged_in_1f=x", true),
+            ("a=1; session=2", true),
+            ("a=1;session =2", true),
+            ("a=session", false),
+            ("session", false),
+            ("sessions=1", false),
+            ("", false),
+        ] {
+            assert_eq!(holds(&condition, "/", &[("cookie", line)]), found, "{line}");
+        }
+        assert!(holds(
+            &condition,
+            "/",
+            &[("cookie", "a=1"), ("cookie", "session=2")]
+        ));
+        assert!(!holds(&condition, "/", &[]));
+    }
+
+    #[test]
+    fn parameters_are_found_by_name_and_fields_by_value() {
+        let preview = Condition {
+            parameters: patterns(&["preview", "utm_*"]),
+            ..Condition::default()
+        };
+        for (target, found) in [
+            ("/?preview", true),
+            ("/?a=1&preview=", true),
+            ("/?utm_source=x", true),
+            ("/?a=preview", false),
+            ("/?", false),
+            ("/preview", false),
+        ] {
+            assert_eq!(holds(&preview, target, &[]), found, "{target}");
+        }
+        let country = Condition {
+            fields: vec![FieldCondition {
+                name: HeaderName::from_static("x-country"),
+                values: patterns(&["DE", "A*"]),
+            }],
+            ..Condition::default()
+        };
+        assert!(holds(&country, "/", &[("x-country", "AT")]));
+        assert!(holds(
+            &country,
+            "/",
+            &[("x-country", "FR"), ("x-country", "DE")]
+        ));
+        assert!(!holds(&country, "/", &[("x-country", "FR")]));
+        assert!(!holds(&country, "/", &[]));
+    }
+
+    proptest! {
+        /// A rule that denies a path must not be evaded by another way to write the path.
+        #[test]
+        fn a_path_matches_however_it_is_encoded(
+            path in "/[a-c/]{0,8}",
+            encoded in proptest::collection::vec(any::<bool>(), 9),
+        ) {
+            let mut other = String::new();
+            for (byte, encode) in path.bytes().zip(encoded) {
+                match encode && !other.is_empty() {
+                    true => other.push_str(&format!("%{byte:02X}")),
+                    false => other.push(char::from(byte)),
+                }
+            }
+            let pattern = PathPattern::glob("/a*c*").expect("a glob");
+            let (path, other) = (crate::matching_path(&path), crate::matching_path(&other));
+            prop_assert_eq!(pattern.matches(&path), pattern.matches(&other));
+        }
+    }
+}

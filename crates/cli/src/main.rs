@@ -41,7 +41,6 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     arg_required_else_help = true,
     disable_help_subcommand = true,
     disable_version_flag = true,
-    after_help = "`edgeward COMMAND -h` shows common options, `--help` all options and examples.",
     after_long_help = LONG_HELP
 )]
 struct Cli {
@@ -87,6 +86,8 @@ fn main() -> ExitCode {
 const EXIT_FAILED: u8 = 2;
 
 const LONG_HELP: &str = "\
+`edgeward COMMAND -h` shows common options, `--help` all options and examples.
+
 Examples:
   edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
   edgeward simulate access.log.gz --policy lru,adaptsize,gdsf --capacity 64MiB,1%

@@ -817,3 +817,66 @@ fn slices_on_disk_survive_a_restart() {
     let other = expect_range(&bed, 0, SLICE..SLICE + 1);
     assert_eq!(other.cache_status(), "edgeward; fwd=partial");
 }
+
+/// Method: the second and third slice are stored. Before each request, the edge explains it.
+#[test]
+fn an_explanation_predicts_which_slices_are_fetched() {
+    let representation = Representation::cached();
+    let bed = TestBed::with_config(|config| {
+        sliced(config);
+        config.purge.token = Token::new(TOKEN).ok();
+    });
+    representation.serve(&bed.origin, "/a");
+    get_range(&bed, SLICE..3 * SLICE);
+    let api = |page: &str, range: &str| {
+        let headers = if range.is_empty() {
+            vec![]
+        } else {
+            vec![["range", range]]
+        };
+        let url = "http://test.example/a";
+        let body = serde_json::json!({ "url": url, "headers": headers }).to_string();
+        let authorization = format!("Bearer {TOKEN}");
+        let length = body.len().to_string();
+        let fields = [
+            ("authorization", &*authorization),
+            ("content-length", &*length),
+        ];
+        let addr = bed.edge.admin_addr().expect("configured");
+        let answer = Client::connect(addr).request("POST", page, &fields, body.as_bytes());
+        serde_json::from_slice::<serde_json::Value>(&answer.body).expect("JSON")
+    };
+    let shown = api("/cache", "");
+    let slices = &shown["stored"]["slices"];
+    assert_eq!(
+        (
+            &slices["count"],
+            &slices["in_memory"],
+            &slices["on_disk_only"]
+        ),
+        (&11.into(), &2.into(), &0.into()),
+        "{shown}"
+    );
+    let second = format!("bytes={}-{}", SLICE, 2 * SLICE - 1);
+    let fourth = format!("bytes={}-{}", 2 * SLICE, 3 * SLICE);
+    for (range, cache_status, status) in [
+        (second.as_str(), "edgeward; hit; ttl=", Some(206)),
+        (&fourth, "edgeward; fwd=partial", None),
+        (&fourth, "edgeward; hit; ttl=", Some(206)),
+        ("bytes=99999999-", "edgeward; hit; ttl=", Some(416)),
+        ("bytes=0-0,9-9", "edgeward; fwd=partial", None),
+        ("bytes=0-0,9-9", "edgeward; hit; ttl=", Some(200)),
+    ] {
+        let explained = api("/explain", range);
+        let predicted = explained["cache_status"].as_str().expect("text");
+        assert!(predicted.starts_with(cache_status), "{range}: {explained}");
+        assert_eq!(explained["status"].as_u64(), status, "{range}: {explained}");
+        let answer = bed.get_with("/a", &[("range", range)]);
+        let outcome = |text: &str| text.split("; ").nth(1).map(str::to_owned);
+        assert_eq!(
+            outcome(predicted),
+            outcome(answer.cache_status()),
+            "{range}: {explained}"
+        );
+    }
+}

@@ -15,7 +15,7 @@ mod targeted;
 #[cfg(test)]
 mod tests;
 
-pub use targeted::TARGETED_FIELDS;
+pub use targeted::{TARGETED_FIELDS, targeted_field};
 
 /// Larger numbers of seconds are read as this value: 2^31, about 68 years (§1.2.2).
 pub const DELTA_SECONDS_MAX: u32 = 1 << 31;

@@ -51,6 +51,7 @@ pub mod request_fields;
 mod request_target;
 mod route;
 mod rules;
+mod sections;
 pub mod slices;
 mod storability;
 mod stored_policy;
@@ -62,7 +63,8 @@ mod vary;
 pub use age::Exchange;
 pub use authority::{Authority, InvalidTarget};
 pub use cache_control::{
-    DELTA_SECONDS_MAX, FieldScope, MaxStale, RequestDirectives, ResponseDirectives, TARGETED_FIELDS,
+    DELTA_SECONDS_MAX, FieldScope, MaxStale, RequestDirectives, ResponseDirectives,
+    TARGETED_FIELDS, targeted_field,
 };
 pub use cache_key::Target;
 pub use cache_status::{CacheStatus, Forward, Outcome};

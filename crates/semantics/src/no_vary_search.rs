@@ -138,6 +138,28 @@ impl NoVarySearch {
     }
 }
 
+/// The value of a field that has this rule.
+impl fmt::Display for NoVarySearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ignores_order {
+            f.write_str("key-order")?;
+        }
+        let member = match self.lists_significant {
+            true => "except",
+            false if self.names.is_empty() => return Ok(()),
+            false => "params",
+        };
+        let separator = if self.ignores_order { ", " } else { "" };
+        let names = self.names.iter().map(|name| {
+            let mut encoded = Vec::new();
+            encode(name, &mut encoded);
+            format!("\"{}\"", String::from_utf8_lossy(&encoded))
+        });
+        let names: Vec<_> = names.collect();
+        write!(f, "{separator}{member}=({})", names.join(" "))
+    }
+}
+
 /// Names of query parameters that an operator lets the cache ignore, for origins that do not send `No-Vary-Search`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredParameters {
@@ -321,6 +343,22 @@ mod tests {
     fn expected(names: &[&str], lists_significant: bool, order: bool) -> Option<NoVarySearch> {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         NoVarySearch::from_names(names, lists_significant, order)
+    }
+
+    #[test]
+    fn a_displayed_rule_is_a_field_with_the_same_rule() {
+        let names: [&[&str]; 3] = [&[], &["a"], &["é 気", "a\"b", "c&d=e"]];
+        for names in names {
+            for (lists_significant, order) in
+                [(false, false), (false, true), (true, false), (true, true)]
+            {
+                let shown = expected(names, lists_significant, order);
+                assert_eq!(
+                    shown.as_ref().and_then(|shown| rule(&shown.to_string())),
+                    shown
+                );
+            }
+        }
     }
 
     /// §5.2 and §5.3.

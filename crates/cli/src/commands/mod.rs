@@ -5,11 +5,14 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.
 //! A test in `tests/whole_cli/help.rs` checks that the command's `-h` fits a screen.
 
+pub(crate) mod admin_api;
 mod analyze;
 mod bench_filter;
+mod cache;
 mod check_config;
 mod demo;
 mod demo_filter;
+mod explain;
 mod filter;
 pub(crate) mod flag_values;
 mod gateway;
@@ -44,6 +47,8 @@ pub(crate) enum Command {
     Store(store::StoreArgs),
     Link(link::LinkArgs),
     Purge(purge::PurgeArgs),
+    Cache(cache::CacheArgs),
+    Explain(explain::ExplainArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
@@ -68,6 +73,8 @@ impl Command {
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
             Self::Purge(args) => purge::run(&args),
+            Self::Cache(args) => cache::run(&args),
+            Self::Explain(args) => explain::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Lab(args) => lab::run(&args),
             Self::Demo(args) => demo::run(&args),
@@ -89,6 +96,8 @@ impl Command {
             | Self::BenchFilter(_)
             | Self::Store(_)
             | Self::Purge(_)
+            | Self::Cache(_)
+            | Self::Explain(_)
             | Self::CheckConfig(_)
             | Self::Lab(_)
             | Self::Demo(_)

@@ -1,15 +1,12 @@
 //! `edgeward purge`: sends a request to the purge API of a running edge.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::PathBuf;
+use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::admin_api::AdminApi;
 use crate::diagnostic::Diagnostic;
 use crate::output;
 
@@ -45,13 +42,8 @@ pub(crate) struct PurgeArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// The edge's admin address, HOST:PORT
-    #[arg(long, value_name = "ADDR")]
-    admin: String,
-
-    /// File with the token of purge.token_file
-    #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
+    #[command(flatten)]
+    admin: AdminApi,
 
     /// Print the response as JSON
     #[arg(long)]
@@ -60,8 +52,6 @@ pub(crate) struct PurgeArgs {
 
 /// Sends the request and prints the response.
 pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<ExitCode> {
-    let token = std::fs::read_to_string(&args.token_file)
-        .map_err(|error| Diagnostic::unreadable(&args.token_file, "cannot read", &error))?;
     let scopes = [
         &args.urls,
         &args.tags,
@@ -83,12 +73,7 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<ExitCode> {
         "soft": args.soft,
         "dry_run": args.dry_run,
     });
-    let addr = args
-        .admin
-        .trim_start_matches("http://")
-        .trim_end_matches('/');
-    let answer = send(addr, token.trim(), &request.to_string())
-        .map_err(|error| Diagnostic::new(format!("{addr} did not purge: {error:#}")))?;
+    let answer = args.admin.post("/purge", &request, "purge")?;
     let mut out = output::stdout();
     if args.json {
         writeln!(out, "{answer}")?;
@@ -104,36 +89,6 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<ExitCode> {
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
-
-fn send(addr: &str, token: &str, body: &str) -> anyhow::Result<Value> {
-    let mut tcp = TcpStream::connect(addr)?;
-    tcp.set_read_timeout(Some(TIMEOUT))?;
-    tcp.set_write_timeout(Some(TIMEOUT))?;
-    // A response over HTTP/1.0 is not chunked, and its body ends when the server closes the connection.
-    write!(
-        tcp,
-        "POST /purge HTTP/1.0\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )?;
-    let mut bytes = Vec::new();
-    tcp.take(RESPONSE_BYTES_MAX).read_to_end(&mut bytes)?;
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.context("the response is not HTTP")?;
-    let head = String::from_utf8_lossy(&bytes[..end]);
-    let status_line = head.lines().next().unwrap_or_default();
-    let answer: Value = serde_json::from_slice(&bytes[end + 4..])
-        .with_context(|| format!("the server has no purge API: {status_line}"))?;
-    if let Some(error) = answer["error"].as_str() {
-        anyhow::bail!("{error}");
-    }
-    anyhow::ensure!(head.split(' ').nth(1) == Some("200"), "{status_line}");
-    Ok(answer)
-}
-
-/// The longest wait for the edge. A dry run reads the heads of all responses on disk.
-const TIMEOUT: Duration = Duration::from_secs(600);
-
-const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,6 +9,7 @@ mod demo_filter;
 mod descriptors; // the limit of open files
 mod errors;
 mod help;
+mod inspect; // `cache get` and `explain`
 mod kill; // `serve --disk` is killed at random moments
 mod lab;
 mod large; // an object larger than the memory

@@ -8,14 +8,14 @@ use rustix::process::Signal;
 use super::run::{Server, get, output, text, until};
 
 /// An edge with a disk in `folder`, and an origin whose responses all have the tag `all`.
-struct Site<'a> {
+pub(super) struct Site<'a> {
     folder: &'a Path,
     origin: Server,
     edge: Server,
 }
 
 impl<'a> Site<'a> {
-    fn start(folder: &'a Path) -> Self {
+    pub(super) fn start(folder: &'a Path) -> Self {
         std::fs::write(folder.join("token"), "sixteen-or-more-characters\n").expect("written");
         let header = "--header=Surrogate-Key: all";
         let origin = Server::start(&["origin", "--listen=127.0.0.1:0", "--json", header]);
@@ -47,12 +47,12 @@ impl<'a> Site<'a> {
         Self { edge, ..self }
     }
 
-    fn is_hit(&self, path: &str) -> bool {
+    pub(super) fn is_hit(&self, path: &str) -> bool {
         get(self.edge.addr("/listening/0"), path).contains("cache-status: edgeward; hit")
     }
 
     /// Stores objects of 100 kB, which only the disk can store, and waits until they can be read after a crash.
-    fn store(&self, paths: &[&str]) {
+    pub(super) fn store(&self, paths: &[&str]) {
         for path in paths {
             self.is_hit(path);
         }
@@ -66,9 +66,15 @@ impl<'a> Site<'a> {
     }
 
     fn purge(&self, args: &[&str]) -> Output {
+        self.run(&["purge"], args)
+    }
+
+    /// Runs a command that asks the admin server.
+    pub(super) fn run(&self, command: &[&str], args: &[&str]) -> Output {
         let admin = self.edge.addr("/admin").to_string();
         let token = self.folder.join("token").display().to_string();
-        output(&[&["purge", "--admin", &admin, "--token-file", &token], args].concat())
+        let api = ["--admin", &admin, "--token-file", &token];
+        output(&[command, &api[..], args].concat())
     }
 }
 

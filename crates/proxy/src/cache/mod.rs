@@ -24,4 +24,4 @@ pub(crate) mod warm_start;
 pub(crate) use disk::DiskHit;
 pub(crate) use key::{CacheKey, PathRule};
 pub(crate) use key_parts::{path_key, url_of};
-pub(crate) use tiers::{Cache, WorkerCache};
+pub(crate) use tiers::{Cache, Tier, WorkerCache};

@@ -103,21 +103,31 @@ impl Negative {
 
     /// Returns the decision of the first rule whose pattern matches.
     pub(crate) fn advise(&self, path: &str) -> Advice {
-        for (number, rule) in self.rules.iter().enumerate() {
-            let Some(id) = rule.rule.pattern.id(path) else {
-                continue;
-            };
-            let counts = &rule.counts;
-            let (counter, advice) = match rule.rule.filter.judge(&id) {
-                Judgement::Absent => (&counts.absent, Advice::Absent),
-                Judgement::Maybe => (&counts.maybe, Advice::Watch(number)),
-                Judgement::NotAnId => (&counts.not_ids, Advice::Forward),
-                Judgement::Unknown => (&counts.unknown, Advice::Forward),
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
-            return advice;
-        }
-        Advice::Forward
+        let Some((number, judgement)) = self.judge(path) else {
+            return Advice::Forward;
+        };
+        let counts = &self.rules[number].counts;
+        let (counter, advice) = match judgement {
+            Judgement::Absent => (&counts.absent, Advice::Absent),
+            Judgement::Maybe => (&counts.maybe, Advice::Watch(number)),
+            Judgement::NotAnId => (&counts.not_ids, Advice::Forward),
+            Judgement::Unknown => (&counts.unknown, Advice::Forward),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        advice
+    }
+
+    /// Returns true if [`advise`](Self::advise) would return [`Advice::Absent`]. Counts nothing.
+    pub(crate) fn is_absent(&self, path: &str) -> bool {
+        matches!(self.judge(path), Some((_, Judgement::Absent)))
+    }
+
+    /// Returns the index of the first rule whose pattern matches, and the answer of its filter.
+    fn judge(&self, path: &str) -> Option<(usize, Judgement)> {
+        self.rules.iter().enumerate().find_map(|(number, rule)| {
+            let id = rule.rule.pattern.id(path)?;
+            Some((number, rule.rule.filter.judge(&id)))
+        })
     }
 
     /// Counts a false positive if `status` shows that an id does not exist although the filter answered *maybe*.

@@ -69,6 +69,16 @@ impl Cache {
         target.with_path_and_query(&kept).write_key(key);
     }
 
+    /// Returns the tier that has an object with the key of a slice: memory, else disk. Its head is not read.
+    pub(crate) fn tier_of_slice(&self, key: &CacheKey) -> Option<Tier> {
+        let in_memory = self.hot.peek(key.hash);
+        if in_memory.is_some_and(|stored| stored.has_key(&key.bytes)) {
+            return Some(Tier::Memory);
+        }
+        let disk = self.disk.as_ref()?;
+        disk.contains(key.hash).then_some(Tier::Disk)
+    }
+
     /// Returns a key of a target without the parameters that the operator lets the cache ignore.
     pub(crate) fn without_ignored_parameters(&self, key: Vec<u8>) -> Vec<u8> {
         match std::str::from_utf8(&key) {
@@ -293,6 +303,13 @@ impl Cache {
 pub(crate) struct StoredTiers {
     pub(crate) ram: bool,
     pub(crate) disk: bool,
+}
+
+/// The tier from which a response or slice is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Memory,
+    Disk,
 }
 
 /// One worker's handle of the cache, with the worker's counters and its samples for the admission tuner.

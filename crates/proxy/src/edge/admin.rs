@@ -18,6 +18,8 @@ use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, Server
 
 use super::{metrics, status};
 use crate::cache::purging::RejectedPurge;
+use crate::path::explain::explain;
+use crate::path::inspect::{InspectedRequest, cache_get};
 use crate::path::worker::Shared;
 
 /// A running admin listener. Dropping this value stops the listener and joins its thread.
@@ -77,6 +79,12 @@ struct Pages(Arc<Shared>);
 /// The path of the policy.
 const POLICY: &str = "/policy";
 
+/// The path that shows the stored responses of a URL.
+const CACHE: &str = "/cache";
+
+/// The path that explains the decisions for a request.
+const EXPLAIN: &str = "/explain";
+
 /// Parses a policy. The error lists the rules.
 fn parse_policy(text: &str) -> Result<PolicySpec, String> {
     text.parse().map_err(|error: ParsePolicyError| {
@@ -100,11 +108,14 @@ impl AdminPages for Pages {
             let token = self.0.config.purge.token.as_ref()?;
             Some(token.matches_authorization(authorization?.as_bytes()))
         };
-        (path == "/purge").then(|| has_token().unwrap_or(false))
+        matches!(path, "/purge" | CACHE | EXPLAIN).then(|| has_token().unwrap_or(false))
     }
 
-    async fn post(&self, _: &str, body: Bytes) -> (StatusCode, String) {
-        let (code, answer) = self.purge(&body).await;
+    async fn post(&self, path: &str, body: Bytes) -> (StatusCode, String) {
+        let (code, answer) = match path {
+            CACHE | EXPLAIN => self.inspect(path == EXPLAIN, &body).await,
+            _ => self.purge(&body).await,
+        };
         (code, format!("{answer}\n"))
     }
 
@@ -150,6 +161,29 @@ impl AdminPages for Pages {
 }
 
 impl Pages {
+    /// Explains the decisions for a request, or shows the stored responses of a URL.
+    async fn inspect(&self, explains: bool, body: &[u8]) -> (StatusCode, serde_json::Value) {
+        let bad_request = |error: String| (StatusCode::BAD_REQUEST, json!({ "error": error }));
+        let query = match InspectedRequest::parse(body) {
+            Ok(query) => query,
+            Err(error) => return bad_request(error.to_string()),
+        };
+        let shared = Arc::clone(&self.0);
+        // The disk is read, and with `all` the heads of all objects.
+        let answered = tokio::task::spawn_blocking(move || match explains {
+            true => Ok(explain(&shared, &query)),
+            false => cache_get(&shared, &query),
+        });
+        match answered.await {
+            Ok(Ok(answer)) => (StatusCode::OK, answer),
+            Ok(Err(error)) => bad_request(error),
+            Err(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                json!({ "error": "the inspection failed" }),
+            ),
+        }
+    }
+
     /// Carries out a request of the purge API.
     async fn purge(&self, body: &[u8]) -> (StatusCode, serde_json::Value) {
         let request = match PurgeRequest::parse(body) {

@@ -6,6 +6,7 @@ use bytes::BytesMut;
 
 pub use crate::client::h1::check_request as request_head;
 pub use crate::origin::check_response_head as response_head;
+pub use crate::path::inspect::check_body as inspect_request;
 
 /// Decodes a chunked body from the origin. The result must not depend on how the bytes are split.
 pub fn chunked_body(bytes: &[u8]) {

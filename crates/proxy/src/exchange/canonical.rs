@@ -12,7 +12,7 @@ use edgeward_types::ByteSize;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Uri, Version};
 
-use super::client::Client;
+use super::client::ClientFacts;
 use super::conn::InterimSink;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
@@ -110,7 +110,7 @@ impl From<RequestError> for NotForwarded {
 /// Makes the canonical request. A refused request is returned too, as far as it was made, for the access log.
 pub(crate) fn canonical(
     canonicaliser: &Canonicaliser,
-    client: &Client,
+    client: &ClientFacts<'_>,
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotForwarded>) {
     let plain = head.plain;
@@ -121,7 +121,7 @@ pub(crate) fn canonical(
         version: head.version,
         headers: head.headers,
         plain: head.plain,
-        scheme: client.scheme(),
+        scheme: client.scheme,
         peer: client.peer,
         peer_text: client.peer_text.clone(),
         peer_is_trusted: client.is_trusted,

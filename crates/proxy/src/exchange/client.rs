@@ -18,7 +18,24 @@ pub(crate) struct Client {
     pub(crate) is_trusted: bool,
 }
 
+/// The facts about a client that its canonical requests have.
+pub(crate) struct ClientFacts<'a> {
+    pub(crate) scheme: &'static str,
+    pub(crate) peer: SocketAddr,
+    pub(crate) peer_text: &'a HeaderValue,
+    pub(crate) is_trusted: bool,
+}
+
 impl Client {
+    pub(crate) const fn facts(&self) -> ClientFacts<'_> {
+        ClientFacts {
+            scheme: self.scheme(),
+            peer: self.peer,
+            peer_text: &self.peer_text,
+            is_trusted: self.is_trusted,
+        }
+    }
+
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
     }

@@ -11,7 +11,7 @@ pub(crate) mod pieces;
 mod request;
 mod request_error;
 
-pub(crate) use client::Client;
+pub(crate) use client::{Client, ClientFacts};
 pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;

@@ -127,10 +127,6 @@ impl OriginPool {
         }
     }
 
-    pub(crate) fn config(&self) -> &OriginConfig {
-        &self.config
-    }
-
     /// Returns true if hyper's client reports interim responses to requests with a body. It does so only for HTTP/1.1.
     pub(crate) fn reports_interims(&self) -> bool {
         self.config.protocol == OriginProtocol::Http1

@@ -17,6 +17,7 @@ use std::task::Poll;
 use edgeward_purge::Verdict;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{CacheStatus, Forward, VaryFields, conditional};
+use edgeward_types::KeyHash;
 use http::header::HeaderMap;
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -36,10 +37,10 @@ use crate::path::detachable::Detachable;
 use crate::path::parts::RangeSource;
 use crate::path::range_reply;
 use crate::path::sliced_body::SliceFetch;
-use crate::path::worker::Worker;
+use crate::path::worker::{Shared, Worker};
 use lead::Fetch;
 use ranges::{has_range, part_to_fetch, range_mark};
-pub(super) use sliced::answer_sliced;
+pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced};
 
 /// The result of a fetch for its leader.
 enum FetchResult {
@@ -97,14 +98,14 @@ pub(super) async fn fetch(
     drop(incoming);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
     if let Some(stale) = stale.as_ref().filter(|_| request.method == Method::HEAD)
-        && !(wants_range || is_conditional || backs_off(&worker, &key, stale))
+        && !(wants_range || is_conditional || backs_off(&worker.shared, key.hash, stale))
     {
         count_once(&mut reply, reason);
         let stale = Arc::clone(stale);
         return Box::pin(head::validate(reply, request, key, reason, stale)).await;
     }
     if let Some(stale) = stale.as_ref().filter(|_| reason == Forward::Stale)
-        && backs_off(&worker, &key, stale)
+        && backs_off(&worker.shared, key.hash, stale)
     {
         worker.counters.hit_stale.increment();
         worker.counters.stale_on_error.increment();
@@ -288,12 +289,12 @@ pub(super) fn revalidate_in_background(
 }
 
 /// Returns true if the origin failed to validate `stale` a moment ago, and `stale` may be served instead of the error.
-fn backs_off(worker: &Worker, key: &CacheKey, stale: &Stored) -> bool {
-    let (cache, now) = (&worker.cache, worker.now());
-    let staleness_max = worker.config().caching.stale_if_disconnected;
+pub(super) fn backs_off(shared: &Shared, hash: KeyHash, stale: &Stored) -> bool {
+    let (cache, now) = (&shared.cache, shared.clock.now());
+    let staleness_max = shared.config.caching.stale_if_disconnected;
     let policy = &stale.response().policy;
-    (cache.failed_validations.contains(key.hash, now) && policy.may_serve_on_error(now))
-        || (cache.unreached_validations.contains(key.hash, now)
+    (cache.failed_validations.contains(hash, now) && policy.may_serve_on_error(now))
+        || (cache.unreached_validations.contains(hash, now)
             && policy.may_serve_disconnected(now, staleness_max))
 }
 

@@ -9,20 +9,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use edgeward_purge::Verdict;
-use edgeward_semantics::{
-    CacheStatus, Forward, RequestDirectives, Reuse, StoredPolicy, VaryFields,
-};
+use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, StoredPolicy, VaryFields};
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
 use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
+use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::worker::Worker;
 use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
-use crate::cache::{CacheKey, DiskHit, PathRule, url_of};
+use crate::cache::{Cache, CacheKey, DiskHit, PathRule, url_of};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 
@@ -220,7 +219,7 @@ enum Progress {
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Progress {
     loop {
         match read_entry(worker, key, query) {
-            Some(Progress::Absent) if read_path_rule_next(worker, key) => {}
+            Some(Progress::Absent) if read_path_rule_next(&worker.cache, key) => {}
             Some(progress) => return progress,
             None => {}
         }
@@ -229,8 +228,7 @@ fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Progress {
 
 /// Changes the absent key of a target to the key of its path's marker, and returns true. Returns false if no key is
 /// left to read. If the marker's key was absent, restores the target's key.
-fn read_path_rule_next(worker: &Worker, key: &mut CacheKey) -> bool {
-    let cache = &worker.cache;
+pub(super) fn read_path_rule_next(cache: &Cache, key: &mut CacheKey) -> bool {
     match &key.path_rule {
         PathRule::Unread if key.marker.is_none() && cache.may_have_path_rules() => {
             key.read_path_rule(cache.hash_seed);
@@ -259,7 +257,9 @@ async fn wait_for_disk(
             .wait(candidate, key.hash, &key.bytes, &worker.counters)
             .await;
         progress = match follow(worker, key, read, query) {
-            Some(Progress::Absent) if read_path_rule_next(worker, key) => find(worker, key, query),
+            Some(Progress::Absent) if read_path_rule_next(&worker.cache, key) => {
+                find(worker, key, query)
+            }
             Some(progress) => progress,
             None => find(worker, key, query),
         };
@@ -374,34 +374,37 @@ fn decide_found(
     query: &impl Query,
 ) -> Outcome {
     let verdict = found.verdict(worker, &key);
-    if verdict == Verdict::Hard {
-        worker.counters.purged_hard.increment();
-        return decide_absent(worker, key, query);
-    }
-    let directives = query.directives(worker);
-    let reuse = found.policy().reuse(worker.now(), &directives);
-    match reuse {
-        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } | Reuse::StaleWhileRevalidate { .. } => {
-            let is_purged = verdict == Verdict::Soft;
-            if is_purged {
+    let reuse = || {
+        let directives = query.directives(worker);
+        found.policy().reuse(worker.now(), &directives)
+    };
+    match judge_found(verdict, reuse) {
+        FoundDecision::Purged => {
+            worker.counters.purged_hard.increment();
+            decide_absent(worker, key, query)
+        }
+        FoundDecision::Serve {
+            is_stale,
+            revalidates,
+        } => {
+            if verdict == Verdict::Soft {
                 worker.counters.purged_soft.increment();
             }
             Outcome::Hit(Hit {
                 key,
                 found,
-                is_stale: !matches!(reuse, Reuse::Fresh { .. }),
-                revalidates: is_purged || matches!(reuse, Reuse::StaleWhileRevalidate { .. }),
+                is_stale,
+                revalidates,
             })
         }
-        Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
+        FoundDecision::Validate { reason } => {
             if matches!(found, FoundResponse::Disk(_)) {
                 worker.counters.disk_stale.increment();
             }
             let stale = found.into_stored(&key);
-            let reason = cause.forward();
             Outcome::Revalidate { key, reason, stale }
         }
-        Reuse::GatewayTimeout => Outcome::Refuse(refuse_only_if_cached(worker)),
+        FoundDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached(worker)),
     }
 }
 
@@ -409,25 +412,23 @@ fn decide_found(
 pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
     let directives = query.directives(worker);
     let mut rule = None;
-    // A marker shows that the origin has sent another variant of the target, so the target's id exists.
-    let is_unknown_target = key.marker.is_none();
     let negative = &worker.cache.negative;
-    if is_unknown_target && !directives.no_cache && negative.has_rules() {
-        match negative.advise(query.path()) {
-            Advice::Absent => return Outcome::Refuse(refuse_unknown_id(worker)),
-            Advice::Watch(number) => rule = Some(number),
-            Advice::Forward => {}
-        }
-    }
-    if directives.only_if_cached {
-        return Outcome::Refuse(refuse_only_if_cached(worker));
-    }
-    let reason = if is_unknown_target {
-        Forward::UriMiss
-    } else {
-        Forward::VaryMiss
+    let is_unknown_id = || {
+        negative.has_rules()
+            && match negative.advise(query.path()) {
+                Advice::Absent => true,
+                Advice::Watch(number) => {
+                    rule = Some(number);
+                    false
+                }
+                Advice::Forward => false,
+            }
     };
-    Outcome::Miss { key, reason, rule }
+    match judge_absent(key.marker.is_some(), &directives, is_unknown_id) {
+        AbsentDecision::UnknownId => Outcome::Refuse(refuse_unknown_id(worker)),
+        AbsentDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached(worker)),
+        AbsentDecision::Forward(reason) => Outcome::Miss { key, reason, rule },
+    }
 }
 
 fn refuse_unknown_id(worker: &Worker) -> RequestError {

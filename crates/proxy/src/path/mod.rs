@@ -5,8 +5,11 @@ mod connections; // the client connections of a worker
 mod deliver; // builds responses to clients
 mod delivery; // bodies on their way to clients that may stop reading
 mod detachable; // exchanges that may continue without their client
+pub(crate) mod explain; // explains the decisions for a request
 mod fetch; // answers misses; requests for one key share a fetch
+pub(crate) mod inspect; // shows stored responses
 mod invalidate; // requests with unsafe methods, which invalidate stored responses
+mod judge; // the decisions of a lookup
 pub(crate) mod lookup;
 mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache

@@ -9,13 +9,13 @@ use edgeward_semantics::Target;
 use http::{Response, StatusCode};
 
 use super::deliver::Reply;
-use super::worker::Worker;
+use crate::base::config::EdgeConfig;
 use crate::exchange::{Request, RequestError};
 use crate::path::body::EdgeBody;
 
 /// Returns true if the request is a PURGE or BAN that the edge carries out or refuses itself, instead of forwarding it.
-pub(super) fn is_purge(worker: &Worker, request: &Request) -> bool {
-    !worker.config().purge.allow.0.is_empty() && matches!(request.method.as_str(), "PURGE" | "BAN")
+pub(super) fn is_purge(config: &EdgeConfig, request: &Request) -> bool {
+    !config.purge.allow.0.is_empty() && matches!(request.method.as_str(), "PURGE" | "BAN")
 }
 
 /// Carries out a PURGE or BAN and returns the response.

@@ -53,14 +53,15 @@ pub(crate) fn serve(
     body: Option<Incoming>,
     outcome: Option<Outcome>,
 ) -> Serving {
-    let (request, checked) = canonical::canonical(&worker.shared.canonicaliser, client, head);
+    let (request, checked) =
+        canonical::canonical(&worker.shared.canonicaliser, &client.facts(), head);
     let reply = Reply::new(worker, client, &request);
     match checked {
         Ok(()) => {}
         Err(NotForwarded::Refused(refusal)) => return ready(reply.refuse(&refusal)),
         Err(NotForwarded::FinalRecipient) => return ready(reply.final_recipient(&request)),
     }
-    if purge::is_purge(worker, &request) {
+    if purge::is_purge(worker.config(), &request) {
         worker.counters.method.increment();
         return later(purge::answer(reply, request));
     }
@@ -80,7 +81,7 @@ pub(crate) fn refuse(
     head: RawHead,
     error: &RequestError,
 ) -> Serving {
-    let (request, _) = canonical::canonical(&worker.shared.canonicaliser, client, head);
+    let (request, _) = canonical::canonical(&worker.shared.canonicaliser, &client.facts(), head);
     ready(Reply::new(worker, client, &request).refuse(error))
 }
 

@@ -41,6 +41,18 @@ pub(crate) struct Shared {
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
+impl Shared {
+    /// Returns the settings of this edge that affect the requests it sends to the origin.
+    pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
+        EdgeInfo {
+            origin: &self.config.origin,
+            forwarding: &self.config.forwarding,
+            via_name: &self.canonicaliser.via_name,
+            via_http11: &self.via_http11,
+        }
+    }
+}
+
 /// The state that the requests of one worker share. It never leaves the worker's thread.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -134,12 +146,7 @@ impl Worker {
 
     /// Returns the settings of this edge that affect the requests it sends to the origin.
     pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
-        EdgeInfo {
-            origin: self.origin.config(),
-            forwarding: &self.shared.config.forwarding,
-            via_name: &self.shared.canonicaliser.via_name,
-            via_http11: &self.shared.via_http11,
-        }
+        self.shared.edge_info()
     }
 
     pub(crate) fn config(&self) -> &EdgeConfig {

@@ -18,10 +18,18 @@ pub static TARGETED_FIELDS: [HeaderName; 2] = [
 
 /// Returns the directives of the first targeted field that is valid and not empty.
 pub(super) fn directives(headers: &HeaderMap) -> Option<ResponseDirectives> {
+    first_valid(headers).map(|(_, dictionary)| from_dictionary(&dictionary))
+}
+
+/// Returns the targeted field that replaces `Cache-Control` and `Expires` of a response, if there is one.
+pub fn targeted_field(headers: &HeaderMap) -> Option<&'static HeaderName> {
+    first_valid(headers).map(|(name, _)| name)
+}
+
+fn first_valid(headers: &HeaderMap) -> Option<(&'static HeaderName, Dictionary)> {
     TARGETED_FIELDS
         .iter()
-        .find_map(|name| dictionary(headers, name))
-        .map(|dictionary| from_dictionary(&dictionary))
+        .find_map(|name| Some((name, dictionary(headers, name)?)))
 }
 
 /// Parses all lines of a field as one dictionary (RFC 8941 §4.2). Returns `None` for an invalid or empty field.

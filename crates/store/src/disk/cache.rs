@@ -224,6 +224,21 @@ impl DiskCache {
         volume.read_head(candidate.hash, candidate.location, key)
     }
 
+    /// Like [`read_head`](Self::read_head), but counts neither a read nor a hit of the object, for inspection.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the candidate belongs to another key, or can no longer be read.
+    pub fn peek_head(&self, candidate: &Candidate, key: &[u8]) -> Result<DiskObject, Miss> {
+        let volume = &self.shared.volumes[usize::from(candidate.volume)];
+        if candidate.unwritten
+            && let Some(read) = volume.peek_unwritten(candidate.hash, candidate.location, key)
+        {
+            return read;
+        }
+        volume.peek_head(candidate.hash, candidate.location, key)
+    }
+
     /// Returns the key of a candidate, for callers that have only its hash. Waits for the device if necessary. Returns
     /// `None` if the key cannot be read, or if the object is not written yet.
     pub fn key_of(&self, candidate: &Candidate) -> Option<Box<[u8]>> {

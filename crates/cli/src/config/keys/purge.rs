@@ -8,9 +8,9 @@ pub(super) const TOKEN_FILE: Key = Key {
     path: "purge.token_file",
     flag: None,
     kind: ValueKind::InputFile,
-    doc: "File with the token of the purge API, at least 16 visible characters. `openssl rand -hex 16` prints one. \
-          Clients send it as `Authorization: Bearer TOKEN`. Without this setting, the API refuses all requests. It \
-          needs `admin.address`.",
+    doc: "File with the token for purges and for the inspection of the cache over the admin server, at least 16 \
+          visible characters. `openssl rand -hex 16` prints one. Clients send it as `Authorization: Bearer TOKEN`. \
+          Without this setting, the edge refuses these requests. It needs `admin.address`.",
     set: |draft, _, value| draft.purge_token_file = Some(value.file()),
     show: |draft, _| draft.purge_token_file.as_deref().map(path_text),
 };

@@ -119,6 +119,15 @@ impl DiskTier {
         read.unwrap_or_else(|| unreadable(counters))
     }
 
+    /// Reads the entry of a key. Waits for the device, and counts neither a lookup nor a hit.
+    pub(crate) fn peek(&self, hash: KeyHash, key: &[u8]) -> DiskEntry {
+        let object = self.cache.lookup(hash);
+        let object = object.and_then(|candidate| self.cache.peek_head(&candidate, key).ok());
+        let version_of = |object: &DiskObject| self.version_of(hash, object);
+        let entry = object.and_then(|object| parse(key, object, version_of));
+        entry.unwrap_or(DiskEntry::Absent)
+    }
+
     /// Reads the entry of a candidate. Waits for the device.
     pub(in crate::cache) fn read(
         &self,

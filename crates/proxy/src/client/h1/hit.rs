@@ -176,7 +176,7 @@ impl Query for PlainQuery<'_, '_, '_> {
         let request = self.request.get_or_init(|| {
             let parts = HeadParts::of(self.plain, self.host_is_canonical);
             let head = parts.read(&Bytes::copy_from_slice(self.plain.bytes))?;
-            Some(canonical(&worker.shared.canonicaliser, self.client, head).0)
+            Some(canonical(&worker.shared.canonicaliser, &self.client.facts(), head).0)
         });
         match request {
             Some(request) => request.selecting_fields(worker, fields),

@@ -147,7 +147,7 @@ pub(super) fn restart(
 const RESTARTS_MAX: u32 = 2;
 
 /// The most slices that are looked up to decide if a response is a hit.
-const LOOKED_UP_MAX: u64 = 4096;
+pub(in crate::path) const LOOKED_UP_MAX: u64 = 4096;
 
 /// Opens the slices of one stored response for one request.
 #[derive(Clone)]
@@ -188,17 +188,8 @@ impl Opener {
     fn has_all(&self, range: &Range<u64>) -> bool {
         let indexes = self.slicing().indexes_of(range);
         let last = indexes.end.min(indexes.start.saturating_add(LOOKED_UP_MAX));
-        (indexes.start..last).all(|index| self.has(&self.key(index)))
-    }
-
-    fn has(&self, key: &CacheKey) -> bool {
-        let cache = &self.worker.cache;
-        let in_memory = cache.hot.peek(key.hash);
-        in_memory.is_some_and(|stored| stored.has_key(&key.bytes))
-            || cache
-                .disk
-                .as_ref()
-                .is_some_and(|disk| disk.contains(key.hash))
+        (indexes.start..last)
+            .all(|index| self.worker.cache.tier_of_slice(&self.key(index)).is_some())
     }
 
     /// Returns the bytes of a slice in memory, if the slice has them.
@@ -450,7 +441,7 @@ impl SliceOpener for Opener {
 
     fn fetch_ahead(&self, index: u64) -> Option<SliceFetch> {
         let key = self.key(index);
-        if self.has(&key) {
+        if self.worker.cache.tier_of_slice(&key).is_some() {
             return None;
         }
         self.join(key, index).ok()

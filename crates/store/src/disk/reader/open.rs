@@ -10,6 +10,7 @@ use super::{DiskObject, Inner, Layout, NotRead, Wait, into_blocking};
 use crate::disk::error::{Miss, NonBlockingRead};
 use crate::disk::format::{Extent, RecordKind};
 use crate::disk::location::Location;
+use crate::disk::unwritten::UnwrittenObject;
 use crate::disk::volume::Volume;
 use crate::sync::Mutex;
 
@@ -42,6 +43,16 @@ impl Volume {
         into_blocking(self.read_head_with(hash, at, key, Wait::Allowed))
     }
 
+    /// Like [`read_head`](Self::read_head), but counts nothing, and removes no unreadable object from the index.
+    pub(crate) fn peek_head(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        at: Location,
+        key: &[u8],
+    ) -> Result<DiskObject, Miss> {
+        into_blocking(self.open_object(hash, at, key, META_READ_BYTES, Wait::Allowed))
+    }
+
     /// Opens an object that is in the writer's buffer. Returns `None` if the object is no longer in the buffer
     /// and the index has this location, because the object was written.
     pub(crate) fn read_unwritten(
@@ -49,6 +60,32 @@ impl Volume {
         hash: KeyHash,
         location: Location,
         key: &[u8],
+    ) -> Option<Result<DiskObject, Miss>> {
+        let read = self.open_unwritten(hash, location, key, UnwrittenObject::touch)?;
+        match &read {
+            Ok(_) => self.counters.read_objects.increment(),
+            Err(Miss::KeyMismatch) => self.counters.strangers.increment(),
+            Err(_) => {}
+        }
+        Some(read)
+    }
+
+    /// Like [`read_unwritten`](Self::read_unwritten), but counts nothing.
+    pub(crate) fn peek_unwritten(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        location: Location,
+        key: &[u8],
+    ) -> Option<Result<DiskObject, Miss>> {
+        self.open_unwritten(hash, location, key, |_| ())
+    }
+
+    fn open_unwritten(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        location: Location,
+        key: &[u8],
+        on_match: impl FnOnce(&UnwrittenObject),
     ) -> Option<Result<DiskObject, Miss>> {
         let Some(object) = self.unwritten.find(hash) else {
             // If the write failed, the index has no entry for the location. The bytes at the location are then not
@@ -58,11 +95,9 @@ impl Volume {
         };
         if object.key() != key {
             // The object belongs to another key with the same hash.
-            self.counters.strangers.increment();
             return Some(Err(Miss::KeyMismatch));
         }
-        object.touch();
-        self.counters.read_objects.increment();
+        on_match(&object);
         let inner = Inner {
             volume: Arc::clone(self),
             hash,

@@ -1,0 +1,467 @@
+//! Shows the stored responses of a URL, for `edgeward cache get` and the admin server. Nothing is counted or changed.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use edgeward_purge::{Verdict, visit_head_tags};
+use edgeward_semantics::{
+    Exchange, Rules, StoredPolicy, Validators, VaryFields, format_http_date, on_response,
+    targeted_field,
+};
+use edgeward_types::Timestamp;
+use http::header::{CACHE_CONTROL, ETAG, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode, Uri, Version};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::fetch::LOOKED_UP_MAX;
+use super::lookup::read_path_rule_next;
+use super::worker::Shared;
+use crate::cache::disk::DiskEntry;
+use crate::cache::disk::head::{self, DiskHead};
+use crate::cache::slices::Slices;
+use crate::cache::stored::{Selector, Stored, StoredKind, StoredResponse, Variants};
+use crate::cache::{CacheKey, Tier, url_of};
+use crate::exchange::canonical::{self, NotForwarded, RawHead};
+use crate::exchange::{ClientFacts, Request};
+use crate::origin::as_origin_sees;
+
+/// A question about a URL: the request that a client would send.
+#[derive(Clone, Debug)]
+pub(crate) struct InspectedRequest {
+    scheme: &'static str,
+    head: (Method, Uri, HeaderMap),
+    /// True if all variants on disk are listed too, which reads the heads of all objects.
+    all: bool,
+}
+
+/// The reason why a body is not a question about a URL.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InspectError {
+    #[error("the body is not a question about a URL: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("`{0}` is not a URL; write for example http://www.example.com/path")]
+    Url(String),
+    #[error("`{0}` is not a method")]
+    Method(String),
+    #[error("`{0}` is not a header field; write for example `Accept-Language: de`")]
+    Field(String),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    url: String,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    #[serde(default)]
+    all: bool,
+}
+
+impl InspectedRequest {
+    /// Parses a JSON body, for example `{"url": "http://a.example/", "headers": [["Accept-Language", "de"]]}`.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, InspectError> {
+        let body: Body = serde_json::from_slice(body)?;
+        let invalid = || InspectError::Url(body.url.clone());
+        let (scheme, rest) = body.url.split_once("://").ok_or_else(invalid)?;
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" => "http",
+            "https" => "https",
+            _ => return Err(invalid()),
+        };
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let target = match target {
+            "" => "/".to_owned(),
+            query if query.starts_with('?') => format!("/{query}"),
+            target => target.to_owned(),
+        };
+        let uri: Uri = target.parse().map_err(|_| invalid())?;
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            HOST,
+            HeaderValue::from_str(authority).map_err(|_| invalid())?,
+        );
+        for (name, value) in &body.headers {
+            let field = || InspectError::Field(format!("{name}: {value}"));
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| field())?;
+            headers.append(name, HeaderValue::from_str(value).map_err(|_| field())?);
+        }
+        let method = body.method.as_deref().unwrap_or("GET");
+        let method = Method::from_bytes(method.as_bytes())
+            .map_err(|_| InspectError::Method(method.to_owned()))?;
+        Ok(Self {
+            scheme,
+            head: (method, uri, headers),
+            all: body.all,
+        })
+    }
+
+    /// Returns the canonical request, as if a client on this machine had sent it.
+    pub(super) fn canonical(&self, shared: &Shared) -> (Rc<Request>, Result<(), NotForwarded>) {
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let client = ClientFacts {
+            scheme: self.scheme,
+            peer,
+            peer_text: &HeaderValue::from_static("127.0.0.1"),
+            is_trusted: shared.config.forwarding.trusted_proxies.contains(peer.ip()),
+        };
+        let (method, uri, headers) = self.head.clone();
+        let head = RawHead::new(method, uri, Version::HTTP_11, headers);
+        canonical::canonical(&shared.canonicaliser, &client, head)
+    }
+}
+
+/// Parses bytes as the body of a question. A parsed question has a target in origin form and a host.
+pub fn check_body(bytes: &[u8]) {
+    if let Ok(query) = InspectedRequest::parse(bytes) {
+        let (_, uri, headers) = &query.head;
+        assert!(uri.path().starts_with('/') && headers.contains_key(HOST));
+    }
+}
+
+/// A stored response or marker, with the tiers that have it.
+pub(super) struct FoundEntry {
+    pub(super) stored: Arc<Stored>,
+    pub(super) in_memory: bool,
+    pub(super) on_disk: bool,
+}
+
+impl FoundEntry {
+    pub(super) fn response(&self) -> Option<&StoredResponse> {
+        match &self.stored.kind {
+            StoredKind::Response(response) => Some(response),
+            StoredKind::Varies(_) => None,
+        }
+    }
+
+    /// Returns the tier from which a lookup reads the entry.
+    pub(super) const fn tier(&self) -> Tier {
+        if self.in_memory {
+            Tier::Memory
+        } else {
+            Tier::Disk
+        }
+    }
+
+    fn variants(&self) -> Option<&Variants> {
+        match &self.stored.kind {
+            StoredKind::Varies(variants) => Some(variants),
+            StoredKind::Response(_) => None,
+        }
+    }
+}
+
+/// The entries that a lookup of a request finds.
+pub(super) struct FoundEntries {
+    /// The last key that the lookup reads: the key of the response, if one is stored.
+    pub(super) key: CacheKey,
+    pub(super) entry: Option<FoundEntry>,
+}
+
+impl FoundEntries {
+    /// Returns the generation of the marker, and the fields by which the responses vary, if they do.
+    fn vary(&self) -> Option<(u64, &VaryFields)> {
+        match &self.key.marker.as_ref()?.kind {
+            StoredKind::Varies(variants) => match &variants.selector {
+                Selector::Fields(fields) => Some((variants.generation, fields)),
+                Selector::Query(_) => None,
+            },
+            StoredKind::Response(_) => None,
+        }
+    }
+}
+
+/// Finds the entries of a request, as [`lookup`](super::lookup::lookup) does. Waits for the disk.
+pub(super) fn find(shared: &Shared, request: &Request) -> Option<FoundEntries> {
+    let cache = &shared.cache;
+    let seed = cache.hash_seed;
+    let mut bytes = Vec::new();
+    cache.write_target_key(request.target()?, &mut bytes);
+    let mut key = CacheKey::primary_of(bytes, seed);
+    loop {
+        let entry = find_key(shared, &key);
+        let marker = entry.as_ref().map(|entry| Arc::clone(&entry.stored));
+        let variants = entry.as_ref().and_then(FoundEntry::variants);
+        match (marker, variants) {
+            (Some(marker), Some(variants)) if key.marker.is_none() => match &variants.selector {
+                Selector::Fields(fields) => {
+                    let request = as_origin_sees(shared.edge_info(), request, fields);
+                    key.select(&marker, variants, fields, &request, seed);
+                }
+                Selector::Query(rule) => {
+                    key.apply_path_rule(&marker, rule, variants.generation, seed);
+                }
+            },
+            (None, _) if read_path_rule_next(cache, &mut key) => {}
+            _ => {
+                let entry = entry.filter(|entry| entry.response().is_some());
+                return Some(FoundEntries { key, entry });
+            }
+        }
+    }
+}
+
+fn find_key(shared: &Shared, key: &CacheKey) -> Option<FoundEntry> {
+    let cache = &shared.cache;
+    let in_memory = cache.hot.peek(key.hash);
+    let in_memory = in_memory.filter(|stored| stored.has_key(&key.bytes));
+    let disk = cache.disk.as_ref();
+    let on_disk = disk.map_or(DiskEntry::Absent, |disk| disk.peek(key.hash, &key.bytes));
+    let on_disk = match on_disk {
+        DiskEntry::Response(hit) => Some(hit.stored(key)),
+        DiskEntry::Marker(entry) | DiskEntry::Sliced(entry) => Some(entry),
+        DiskEntry::Absent | DiskEntry::Pending(_) => None,
+    };
+    let (is_in_memory, is_on_disk) = (in_memory.is_some(), on_disk.is_some());
+    Some(FoundEntry {
+        // A lookup reads memory first.
+        stored: in_memory.or(on_disk)?,
+        in_memory: is_in_memory,
+        on_disk: is_on_disk,
+    })
+}
+
+/// Returns the stored responses of a URL as JSON, or the reason why the edge would refuse the request.
+pub(crate) fn cache_get(shared: &Shared, query: &InspectedRequest) -> Result<Value, String> {
+    let (request, checked) = query.canonical(shared);
+    if let Err(NotForwarded::Refused(refusal)) = checked {
+        return Err(refusal.text.into_owned());
+    }
+    let found = find(shared, &request).ok_or("the request has no target")?;
+    let vary = found.vary();
+    let names = vary.map(|(_, fields)| fields.names());
+    let names = names.map(|names| names.iter().map(HeaderName::as_str).collect::<Vec<_>>());
+    let others =
+        vary.map(|(generation, _)| other_variants(shared, &found.key, generation, query.all));
+    let stored = found.entry.as_ref();
+    let rule = found.key.rule();
+    Ok(json!({
+        "url": String::from_utf8_lossy(found.key.target()),
+        "no_vary_search": rule.map(ToString::to_string),
+        "url_under_rule": rule.map(|_| String::from_utf8_lossy(url_of(found.key.primary()))),
+        "vary": names,
+        "variant": vary.map(|_| variant_text(&found.key.bytes)),
+        "stored": stored.map(|entry| describe(shared, found.key.primary(), entry)),
+        "other_variants": others,
+    }))
+}
+
+/// The longest list of other variants. Further variants are not listed.
+const LISTED_VARIANTS_MAX: usize = 1000;
+
+/// Returns the other variants that memory has, and those on disk if `all` is true.
+fn other_variants(shared: &Shared, key: &CacheKey, generation: u64, all: bool) -> Value {
+    let mut prefix = key.primary().to_vec();
+    prefix.push(b'\n');
+    prefix.extend_from_slice(&generation.to_le_bytes());
+    prefix.push(b'\n');
+    let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut list = |stored_key: &[u8], status, tier| {
+        // The keys of a variant's slices begin with the key of the variant. Only slices have the status 206.
+        if stored_key == key.bytes || status == StatusCode::PARTIAL_CONTENT {
+            return;
+        }
+        let variant = variant_text(stored_key);
+        if found.len() < LISTED_VARIANTS_MAX || found.contains_key(&variant) {
+            found.entry(variant).or_default().push(tier);
+        }
+    };
+    shared.cache.hot.for_each(|stored| {
+        if let StoredKind::Response(response) = &stored.kind
+            && stored.key().starts_with(&prefix)
+        {
+            list(stored.key(), response.status, "memory");
+        }
+    });
+    if let Some(disk) = shared.cache.disk.as_ref().filter(|_| all) {
+        disk.cache.for_each_head(|stored_key, bytes| {
+            if stored_key.starts_with(&prefix)
+                && let Ok(DiskHead::Response { status, .. }) = head::parse(bytes)
+            {
+                list(stored_key, status, "disk");
+            }
+        });
+    }
+    let list = found
+        .into_iter()
+        .map(|(variant, tiers)| json!({ "variant": variant, "where": tiers }));
+    list.collect()
+}
+
+/// Returns the request fields of a variant, for example `accept-language:de`.
+pub(super) fn variant_text(key: &[u8]) -> String {
+    let start = memchr::memchr(b'\n', key).map_or(key.len(), |at| at + 1 + size_of::<u64>() + 1);
+    let fields = key.get(start..).unwrap_or_default();
+    let fields = String::from_utf8_lossy(fields).trim_end().to_owned();
+    fields.replace('\n', ", ")
+}
+
+/// Returns a stored response as JSON. `primary` is the primary key.
+pub(super) fn describe(shared: &Shared, primary: &[u8], entry: &FoundEntry) -> Value {
+    let Some(response) = entry.response() else {
+        return Value::Null;
+    };
+    let now = shared.clock.now();
+    let headers = response.headers();
+    let validators = Validators::from_headers(&headers);
+    let mut tags = Vec::new();
+    visit_head_tags(&response.head, |tag| {
+        tags.push(String::from_utf8_lossy(tag).into_owned());
+    });
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let fields = headers
+        .iter()
+        .map(|(name, value)| json!([name.as_str(), text(value)]));
+    let tiers = [("memory", entry.in_memory), ("disk", entry.on_disk)];
+    let tiers = tiers.iter().filter(|(_, has)| *has).map(|(tier, _)| *tier);
+    json!({
+        "where": tiers.collect::<Vec<_>>(),
+        "status": response.status.as_u16(),
+        "body_bytes": response.body.len(),
+        "memory_bytes": entry.stored.charge_bytes(),
+        "slices": describe_slices(shared, &entry.stored),
+        "validated_at": text(&format_http_date(response.policy.response_time)),
+        "freshness": freshness(&shared.config.caching.rules, response, &headers, now),
+        "validators": {
+            "etag": headers.get(ETAG).filter(|_| validators.etag.is_some()).map(text),
+            "last_modified": validators.last_modified.as_ref().map(text),
+        },
+        "tags": tags,
+        "purged": match verdict(shared, primary, entry) {
+            Verdict::Current => "no",
+            Verdict::Soft => "soft",
+            Verdict::Hard => "hard",
+        },
+        "fields": fields.collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the tiers of the first slices that a range of a sliced response needs, in their order. `None` stands for a
+/// slice that is not stored.
+pub(super) fn slice_tiers<'a>(
+    shared: &'a Shared,
+    entry: &'a Stored,
+    slices: &'a Slices,
+    range: &Range<u64>,
+) -> impl Iterator<Item = Option<Tier>> + 'a {
+    let cache = &shared.cache;
+    let indexes = slices.slicing.indexes_of(range);
+    let last = indexes.end.min(indexes.start.saturating_add(LOOKED_UP_MAX));
+    (indexes.start..last).map(move |index| {
+        let key = CacheKey::of_slice(entry.key(), slices.generation, index, cache.hash_seed);
+        cache.tier_of_slice(&key)
+    })
+}
+
+/// Returns the number of slices of a response, and the tiers that have them, as JSON.
+fn describe_slices(shared: &Shared, entry: &Stored) -> Value {
+    let Some(slices) = entry.slices() else {
+        return Value::Null;
+    };
+    let all = 0..slices.slicing.complete_length;
+    let (mut in_memory, mut on_disk_only, mut looked_up) = (0, 0, 0);
+    for tier in slice_tiers(shared, entry, slices, &all) {
+        looked_up += 1;
+        match tier {
+            Some(Tier::Memory) => in_memory += 1,
+            Some(Tier::Disk) => on_disk_only += 1,
+            None => {}
+        }
+    }
+    json!({
+        "slice_bytes": slices.slicing.slice_bytes,
+        "count": slices.slicing.indexes_of(&all).end,
+        "looked_up": looked_up,
+        "in_memory": in_memory,
+        "on_disk_only": on_disk_only,
+    })
+}
+
+/// Returns the verdict of the purges, without a change of the response's stamp.
+pub(super) fn verdict(shared: &Shared, primary: &[u8], entry: &FoundEntry) -> Verdict {
+    let stamp = entry.stored.stamp();
+    let purges = &shared.cache.purges;
+    match entry.response() {
+        Some(response) if stamp != purges.latest() => {
+            purges.verdict(url_of(primary), &response.head, stamp).0
+        }
+        _ => Verdict::Current,
+    }
+}
+
+/// Returns the freshness of a response as JSON. The decision to store the response is made again from the stored head,
+/// because the policy has only its result.
+fn freshness(rules: &Rules, response: &StoredResponse, head: &HeaderMap, now: Timestamp) -> Value {
+    let policy = &response.policy;
+    let seconds = |millis: u64| millis as f64 / 1000.0;
+    let date = |until: Timestamp| {
+        let is_later = until > policy.fresh_until;
+        is_later.then(|| String::from_utf8_lossy(format_http_date(until).as_bytes()).into_owned())
+    };
+    let exchange = Exchange {
+        request_time: policy.response_time,
+        response_time: policy.response_time,
+    };
+    let request = HeaderMap::new();
+    let decided = on_response(
+        rules,
+        &Method::GET,
+        &request,
+        response.status,
+        head,
+        exchange,
+    );
+    let mut freshness = json!({
+        "is_fresh": policy.is_fresh(now),
+        "age_seconds": policy.age_secs(now),
+        "age_on_arrival_seconds": seconds(policy.initial_age_ms),
+        "lifetime_seconds": seconds(policy.lifetime_ms),
+        "ttl_seconds": policy.ttl_secs(now),
+        "no_cache": policy.no_cache,
+        "stale_while_revalidate_until": date(policy.stale_while_revalidate_until),
+        "stale_if_error_until": date(policy.stale_if_error_until),
+        "forbids_stale": policy.forbids_stale,
+    });
+    let reason = why(&decided, policy, head);
+    if let (Value::Object(all), Value::Object(reason)) = (&mut freshness, reason) {
+        all.extend(reason);
+    }
+    freshness
+}
+
+/// Returns the reason for the lifetime, and the reason why the response was storable.
+fn why(decided: &edgeward_semantics::Verdict, policy: &StoredPolicy, head: &HeaderMap) -> Value {
+    use edgeward_semantics::LifetimeSource::{Expires, MaxAge, SMaxage};
+    match decided {
+        edgeward_semantics::Verdict::Store(storable)
+            if storable.policy.lifetime_ms == policy.lifetime_ms =>
+        {
+            let field = match storable.source {
+                SMaxage | MaxAge => Some(targeted_field(head).unwrap_or(&CACHE_CONTROL).as_str()),
+                Expires => Some(EXPIRES.as_str()),
+                _ => None,
+            };
+            json!({
+                "source": storable.source.as_str(),
+                "field": field,
+                "section": storable.source.section(),
+                "storable_because": storable.source.why_storable(),
+            })
+        }
+        // The rules of the edge, or the fields that are not stored, gave another lifetime.
+        edgeward_semantics::Verdict::Store(_) => json!({
+            "source": "unknown: the settings or the response's fields have changed since",
+        }),
+        edgeward_semantics::Verdict::Refuse(reason) => json!({
+            "source": "unknown: with the current settings the response would not be stored",
+            "not_storable_because": reason.as_str(),
+            "section": reason.section(),
+        }),
+    }
+}

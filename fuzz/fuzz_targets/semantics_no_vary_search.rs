@@ -1,12 +1,17 @@
 //! Untrusted `No-Vary-Search` fields and queries: two queries have the same canonical form exactly if the steps of the
-//! draft (§6), carried out literally, call the URLs equivalent.
+//! draft (§6), carried out literally, call the URLs equivalent. A literal parser of structured fields reads the field.
 //!
 //! The input is three lines: the value of the field, and two queries.
 #![no_main]
 
+#[path = "support/structured.rs"]
+mod structured;
+
 use edgeward_semantics::{IgnoredParameters, NO_VARY_SEARCH, NoVarySearch};
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
+
+use structured::Value;
 
 fuzz_target!(|input: &[u8]| {
     let mut lines = input.splitn(3, |&byte| byte == b'\n');
@@ -16,9 +21,13 @@ fuzz_target!(|input: &[u8]| {
     };
     let mut response = HeaderMap::new();
     response.insert(&NO_VARY_SEARCH, value);
-    let Some(rule) = NoVarySearch::from_headers(&response) else {
-        return;
-    };
+    let rule = NoVarySearch::from_headers(&response);
+    // The oracle does not parse byte sequences.
+    if !field.contains(&b':') {
+        let dictionary = structured::dictionary(field, true);
+        assert_eq!(rule, dictionary.and_then(|members| expected(&members)));
+    }
+    let Some(rule) = rule else { return };
     let canonical = |query: &[u8]| {
         let mut out = Vec::new();
         rule.write_query(query, &mut out);
@@ -45,6 +54,31 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(ignored.strip(&stripped), stripped);
     }
 });
+
+/// Returns the rule of a valid dictionary (§5.1). A field that changes nothing makes no rule.
+fn expected(members: &[(String, Value)]) -> Option<NoVarySearch> {
+    let value = |name: &str| {
+        let member = members.iter().find(|(other, _)| other == name);
+        member.map(|(_, value)| value)
+    };
+    let ignores_order = match value("key-order") {
+        None => false,
+        Some(Value::Boolean(ignores)) => *ignores,
+        Some(_) => return None,
+    };
+    let (list, lists_significant) = match (value("params"), value("except")) {
+        (Some(Value::InnerList(list)), None) => (&list[..], false),
+        (None, Some(Value::InnerList(list))) => (&list[..], true),
+        (None, None) => (&[][..], false),
+        _ => return None,
+    };
+    let name = |item: &Value| match item {
+        Value::String(text) => Some(decode(text.as_bytes())),
+        _ => None,
+    };
+    let names = list.iter().map(name).collect::<Option<_>>()?;
+    NoVarySearch::from_names(names, lists_significant, ignores_order)
+}
 
 /// Returns the parameters that §6 compares.
 fn significant(rule: &NoVarySearch, query: &[u8]) -> Vec<(String, String)> {

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn scopes_have_the_form_of_cache_keys() {
-        let body = r#"{"urls": ["HTTPS://Example.com"], "hosts": ["Example.COM:8080"], "prefixes": ["Example.com/A"],
+        let body = r#"{"urls": ["HTTPS://Example.com", "http://Example.com?A=B/C"], "hosts": ["Example.COM:8080"], "prefixes": ["Example.com/A"],
             "patterns": ["*.Example.com/A*"], "soft": true}"#;
         let request = PurgeRequest::parse(body.as_bytes()).expect("a request");
         let texts: Vec<_> = request.scopes.iter().map(ToString::to_string).collect();
@@ -111,6 +111,7 @@ mod tests {
             texts,
             [
                 "https://example.com/",
+                "http://example.com/?A=B/C",
                 "example.com:8080",
                 "example.com/A",
                 "*.example.com/A*"
@@ -120,6 +121,8 @@ mod tests {
         for invalid in [
             r#"{"urls": ["example.com/"]}"#,
             r#"{"urls": ["http:///a"]}"#,
+            r#"{"urls": ["http://?a"]}"#,
+            r##"{"urls": ["http://example.com/a#b"]}"##,
             r#"{"hosts": ["example.com/a"]}"#,
             r#"{"hosts": ["*.example.com"]}"#,
             r#"{"tags": [""]}"#,

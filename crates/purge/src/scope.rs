@@ -62,12 +62,16 @@ impl Scope {
     pub fn url(text: &str) -> Result<Self, ScopeError> {
         check("URL", text)?;
         match text.split_once("://") {
+            // A target that clients request has no fragment.
             Some((scheme, rest))
-                if !scheme.is_empty() && !rest.starts_with('/') && !rest.is_empty() =>
+                if !scheme.is_empty() && host_bytes(rest) > 0 && !rest.contains('#') =>
             {
                 let mut url = lower_host(text);
-                if !rest.contains('/') {
-                    url.push('/');
+                // RFC 9110 §4.2.3: an empty path is `/`.
+                let host = url.len() - rest.len();
+                let path = host + host_bytes(rest);
+                if !url[path..].starts_with('/') {
+                    url.insert(path, '/');
                 }
                 Ok(Self::Url(url.into()))
             }
@@ -177,8 +181,13 @@ fn scheme_bytes(url: &[u8]) -> Option<usize> {
 /// Returns the text with scheme and host in lower case, as cache keys have them (RFC 9110 §4.2.3).
 fn lower_host(text: &str) -> String {
     let host = text.find("://").map_or(0, |at| at + 3);
-    let path = text[host..].find('/').map_or(text.len(), |at| host + at);
+    let path = host + host_bytes(&text[host..]);
     text[..path].to_ascii_lowercase() + &text[path..]
+}
+
+/// Returns the length of the host at the start of a URL without scheme.
+fn host_bytes(rest: &str) -> usize {
+    rest.find(['/', '?']).unwrap_or(rest.len())
 }
 
 fn check_length(kind: &'static str, text: &str) -> Result<(), ScopeError> {

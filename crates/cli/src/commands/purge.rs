@@ -80,7 +80,7 @@ pub(crate) fn run(args: &PurgeArgs) -> anyhow::Result<ExitCode> {
     } else if args.dry_run {
         writeln!(
             out,
-            "the purge would cover {} responses in memory and {} on disk",
+            "responses that the purge would cover: {} in memory, {} on disk",
             answer["memory_objects"], answer["disk_objects"]
         )?;
     } else {

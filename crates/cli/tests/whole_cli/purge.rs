@@ -120,7 +120,7 @@ fn the_command_says_why_nothing_was_purged() {
     );
     let counted = site.purge(&["--tag", "all", "--dry-run"]);
     assert!(
-        text(&counted.stdout).contains("0 responses in memory and 0 on disk"),
+        text(&counted.stdout).contains("would cover: 0 in memory, 0 on disk"),
         "{counted:?}"
     );
     std::fs::write(

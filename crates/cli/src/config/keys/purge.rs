@@ -41,7 +41,7 @@ pub(super) const LOG: Key = Key {
     kind: ValueKind::Path,
     doc: "The file in which the edge keeps the purges for the disk cache. By default it is `purges.log` in the first \
           device's directory, or it lies beside the device's file with the suffix `.purges`. A block device has no \
-          default: purges of tags, hosts, prefixes and patterns are then refused. If the file is lost, all objects on \
+          default: without this setting, only hard purges of URLs are accepted. If the file is lost, all objects on \
           disk count as purged.",
     set: |draft, _, value| draft.edge.purge.log = Some(value.file()),
     show: |draft, _| draft.edge.purge.log.as_deref().map(path_text),

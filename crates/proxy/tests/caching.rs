@@ -138,6 +138,35 @@ fn a_stored_response_replaces_the_error_of_an_origin_that_closes_the_connection(
     assert_eq!(bed.metric("edgeward_requests_stale_on_error_total"), 1.0);
 }
 
+/// RFC 5861 §4. Method: a stored response that is stale on arrival, an origin that fails in both ways, and requests
+/// with and without the directive. The second request of each path comes while the edge backs off.
+#[test]
+fn a_request_with_stale_if_error_0_gets_the_error() {
+    let bed = TestBed::with_config(|config| {
+        config.caching.rules.client_directives = ClientDirectives::Honour;
+        config.caching.validation_backoff = Duration::from_secs(600);
+    });
+    let answer = Answer::ok("kept").header("cache-control", "max-age=0, stale-if-error=600");
+    for (path, failure, status) in [
+        ("/fails", Answer::status(503), 503),
+        ("/closes", Answer::script(vec![Step::Close]), 502),
+    ] {
+        bed.origin
+            .once(path, answer.clone().header("etag", "\"a\""));
+        bed.origin.on(path, failure);
+        let with = |directive| bed.get_with(path, &[("cache-control", directive)]);
+        assert_eq!(bed.get(path).text(), "kept");
+        assert_eq!(with("stale-if-error=0").status, status);
+        assert_eq!(with("stale-if-error=600").text(), "kept");
+        assert_eq!(with("stale-if-error=0").status, status);
+        assert_eq!(bed.get(path).text(), "kept");
+        let head =
+            bed.connect()
+                .request("HEAD", path, &[("cache-control", "stale-if-error=0")], b"");
+        assert_eq!(head.status, status);
+    }
+}
+
 /// RFC 5861 §4, and the rule of the edge that a failing origin is not asked for each request.
 #[test]
 fn a_failed_validation_is_not_repeated_for_a_while() {

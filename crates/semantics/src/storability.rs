@@ -267,7 +267,13 @@ fn policy_of(
         lifetime_ms: lifetime.millis,
         fresh_until: until(lifetime.millis),
         stale_while_revalidate_until: until_stale(directives.stale_while_revalidate),
-        stale_if_error_until: until_stale(directives.stale_if_error),
+        stale_if_error_until: match until_stale(directives.stale_if_error) {
+            // The explicit 0 also forbids stale use if the origin cannot be reached.
+            until if directives.stale_if_error == Some(0) => {
+                Timestamp::from_millis(until.as_millis().saturating_sub(1))
+            }
+            until => until,
+        },
         no_cache,
         forbids_stale: directives.forbids_stale(),
         has_validator: validators.can_validate(),

@@ -28,8 +28,8 @@ pub struct StoredPolicy {
     /// Before this time, the stale response may be used during a revalidation (RFC 5861 §3). Equal to
     /// `fresh_until` if this is not allowed.
     pub stale_while_revalidate_until: Timestamp,
-    /// Before this time, the stale response may be used if the origin fails (RFC 5861 §4). Equal to
-    /// `fresh_until` if this is not allowed.
+    /// Before this time, the stale response may be used if the origin fails (RFC 5861 §4). Equal to `fresh_until` if
+    /// the response does not allow this, and a millisecond earlier if it has `stale-if-error=0`.
     pub stale_if_error_until: Timestamp,
     /// True if the response has `no-cache`: every use requires a successful validation (§5.2.2.4).
     pub no_cache: bool,
@@ -131,10 +131,18 @@ impl StoredPolicy {
         if self.no_cache || self.forbids_stale || !self.may_answer_followers() {
             return self.may_serve_on_error(now);
         }
-        let states_limit = self.stale_if_error_until > self.fresh_until;
+        let states_limit = self.stale_if_error_until != self.fresh_until;
         let staleness = self.age_ms(now).saturating_sub(self.lifetime_ms);
         self.may_serve_on_error(now)
             || (!states_limit && Duration::from_millis(staleness) <= staleness_max)
+    }
+
+    /// Returns true if the response is staler than a request with `stale-if-error=SECONDS` accepts if the origin fails
+    /// (RFC 5861 §4). The directive shortens the times that the response and the cache allow, and never extends them,
+    /// because the fetch of one request answers others too.
+    pub fn is_too_stale_for(&self, stale_if_error: Option<u32>, now: Timestamp) -> bool {
+        let staleness_ms = self.age_ms(now).saturating_sub(self.lifetime_ms);
+        stale_if_error.is_some_and(|secs| staleness_ms >= u64::from(secs) * 1000)
     }
 
     /// Returns `current_age` (§4.2.3). If the clock steps back, the age is never below the initial age.
@@ -451,6 +459,21 @@ mod tests {
         assert_eq!(strict.stale_if_error_until, strict.fresh_until);
     }
 
+    /// RFC 5861 §4. The response is stale from the second 6.
+    #[test]
+    fn a_request_limits_the_staleness_that_it_accepts_after_an_error() {
+        let policy = stored("max-age=10, stale-if-error=200", "age: 4", 1_000_000);
+        let is_too_stale = |requested, secs: u64| {
+            policy.is_too_stale_for(requested, Timestamp::from_secs(1_000 + secs))
+        };
+        for secs in [0, 5, 6, 100_u64] {
+            assert!(!is_too_stale(None, secs));
+            assert!(is_too_stale(Some(0), secs));
+        }
+        assert!(!is_too_stale(Some(20), 25));
+        assert!(is_too_stale(Some(20), 26));
+    }
+
     /// §4.2.4 and RFC 5861 §4. Each row: the response, then the last second at which it may be served with a limit of
     /// 100 s if the origin cannot be reached, and if it fails. It arrives at the age of 4 s.
     #[test]
@@ -459,6 +482,8 @@ mod tests {
             ("max-age=10", Some(106), None),
             ("max-age=10, stale-if-error=20", Some(25), Some(25)),
             ("max-age=10, stale-if-error=200", Some(205), Some(205)),
+            ("max-age=10, stale-if-error=0", None, None),
+            ("max-age=10, stale-if-error=x", None, None),
             ("max-age=10, stale-while-revalidate=20", Some(106), None),
             ("max-age=10, must-revalidate", None, None),
             ("max-age=10, proxy-revalidate", None, None),

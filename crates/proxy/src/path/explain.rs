@@ -160,7 +160,14 @@ impl Explanation {
                 Ok(tier) => self.serve(request, response, tier, ttl),
             },
             FoundDecision::Validate { reason } => {
-                if reason == Forward::Stale && backs_off(shared, found.key.hash, &entry.stored) {
+                if reason == Forward::Stale
+                    && backs_off(
+                        shared,
+                        found.key.hash,
+                        &entry.stored,
+                        directives.stale_if_error,
+                    )
+                {
                     let text =
                         "serve although it is stale: the origin has just failed to validate it";
                     self.step("back-off", text, "RFC 9111 §4.2.4, RFC 5861 §4");

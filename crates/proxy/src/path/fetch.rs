@@ -23,7 +23,7 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::deliver::{self, Reply};
-use super::lookup::lookup_again;
+use super::lookup::{Query, lookup_again};
 use super::pass;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
@@ -97,15 +97,18 @@ pub(super) async fn fetch(
     }
     drop(incoming);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
+    let stale_if_error = request.directives(&worker).stale_if_error;
     if let Some(stale) = stale.as_ref().filter(|_| request.method == Method::HEAD)
-        && !(wants_range || is_conditional || backs_off(&worker.shared, key.hash, stale))
+        && !(wants_range
+            || is_conditional
+            || backs_off(&worker.shared, key.hash, stale, stale_if_error))
     {
         count_once(&mut reply, reason);
         let stale = Arc::clone(stale);
         return Box::pin(head::validate(reply, request, key, reason, stale)).await;
     }
     if let Some(stale) = stale.as_ref().filter(|_| reason == Forward::Stale)
-        && backs_off(&worker.shared, key.hash, stale)
+        && backs_off(&worker.shared, key.hash, stale, stale_if_error)
     {
         worker.counters.hit_stale.increment();
         worker.counters.stale_on_error.increment();
@@ -218,6 +221,16 @@ pub(super) async fn fetch(
                 }
                 key = next;
             }
+            // The leader accepts a stale response after an error, and this request does not.
+            FollowResult::Stored(stored)
+                if !stored.response().policy.is_fresh(worker.now())
+                    && stored
+                        .response()
+                        .policy
+                        .is_too_stale_for(stale_if_error, worker.now()) =>
+            {
+                follows_left = 0;
+            }
             FollowResult::Stored(stored) => {
                 worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(reason);
@@ -289,10 +302,19 @@ pub(super) fn revalidate_in_background(
 }
 
 /// Returns true if the origin failed to validate `stale` a moment ago, and `stale` may be served instead of the error.
-pub(super) fn backs_off(shared: &Shared, hash: KeyHash, stale: &Stored) -> bool {
+/// `stale_if_error` is the directive of the request.
+pub(super) fn backs_off(
+    shared: &Shared,
+    hash: KeyHash,
+    stale: &Stored,
+    stale_if_error: Option<u32>,
+) -> bool {
     let (cache, now) = (&shared.cache, shared.clock.now());
     let staleness_max = shared.config.caching.stale_if_disconnected;
     let policy = &stale.response().policy;
+    if policy.is_too_stale_for(stale_if_error, now) {
+        return false;
+    }
     (cache.failed_validations.contains(hash, now) && policy.may_serve_on_error(now))
         || (cache.unreached_validations.contains(hash, now)
             && policy.may_serve_disconnected(now, staleness_max))

@@ -45,7 +45,7 @@ pub(super) async fn validate(
     let policy = &stale.response().policy;
     let (mut parts, body) = match sent {
         Ok(response) => response,
-        Err(error) if super::lead::may_serve_after(&worker, &error, policy) => {
+        Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
             worker.counters.stale_on_error.increment();
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
@@ -69,7 +69,9 @@ pub(super) async fn validate(
                 }
             }
         }
-    } else if parts.status.is_server_error() && policy.may_serve_on_error(exchange.response_time) {
+    } else if parts.status.is_server_error()
+        && super::lead::may_serve_error(&worker, &request, policy)
+    {
         worker.counters.stale_on_error.increment();
         status.fwd_status = Some(parts.status.as_u16());
         status.ttl = Some(policy.ttl_secs(worker.now()));

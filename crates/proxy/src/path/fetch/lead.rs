@@ -38,6 +38,7 @@ use crate::origin::Upload;
 use crate::origin::as_origin_sees;
 use crate::origin::{Attempt, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
+use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
 use crate::path::worker::Worker;
 use destination::charge_of;
@@ -106,10 +107,7 @@ impl Fetch {
                 failed.mark(self.key.hash, exchange.response_time);
             }
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
-                && old
-                    .response()
-                    .policy
-                    .may_serve_on_error(exchange.response_time)
+                && may_serve_error(&self.worker, &self.request, &old.response().policy)
             {
                 let status = Some(status.as_u16());
                 return self.finish_with_stored(Arc::clone(old), status, None, true);
@@ -171,8 +169,9 @@ impl Fetch {
                 cache.unreached_validations.mark(self.key.hash, now);
             }
         }
-        let may_serve =
-            |old: &Arc<Stored>| may_serve_after(&self.worker, &error, &old.response().policy);
+        let may_serve = |old: &Arc<Stored>| {
+            may_serve_after(&self.worker, &self.request, &error, &old.response().policy)
+        };
         if let Some(old) = stale.filter(may_serve) {
             return self.finish_with_stored(old, None, Some(error.detail()), true);
         }
@@ -431,13 +430,27 @@ impl Fetch {
 }
 
 /// Returns true if a stored response may be served because of this error (RFC 5861 §4, RFC 9111 §4.2.4).
-pub(super) fn may_serve_after(worker: &Worker, error: &OriginError, policy: &StoredPolicy) -> bool {
+pub(super) fn may_serve_after(
+    worker: &Worker,
+    request: &Request,
+    error: &OriginError,
+    policy: &StoredPolicy,
+) -> bool {
     let now = worker.now();
     if error.is_disconnect() {
-        policy.may_serve_disconnected(now, worker.config().caching.stale_if_disconnected)
+        let staleness_max = worker.config().caching.stale_if_disconnected;
+        policy.may_serve_disconnected(now, staleness_max)
+            && !policy.is_too_stale_for(request.directives(worker).stale_if_error, now)
     } else {
-        policy.may_serve_on_error(now)
+        may_serve_error(worker, request, policy)
     }
+}
+
+/// Returns true if a stored response may be served instead of a response with a status of 5xx (RFC 5861 §4).
+pub(super) fn may_serve_error(worker: &Worker, request: &Request, policy: &StoredPolicy) -> bool {
+    let now = worker.now();
+    policy.may_serve_on_error(now)
+        && !policy.is_too_stale_for(request.directives(worker).stale_if_error, now)
 }
 
 /// The largest response that is buffered for later followers if admission does not store it and no follower waits.

@@ -118,7 +118,7 @@ impl StoredPolicy {
 
     /// Returns true if the response may be served instead of an error of the origin (RFC 5861 §4).
     pub fn may_serve_on_error(&self, now: Timestamp) -> bool {
-        now < self.stale_if_error_until
+        now < self.stale_if_error_until.max(self.fresh_until)
     }
 
     /// Returns true if the response may be served because the origin cannot be reached.

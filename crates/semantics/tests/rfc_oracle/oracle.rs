@@ -264,11 +264,10 @@ impl Remembered {
         let limit = u64::from(limit_secs) * 1000;
         let was_fresh = !self.has_whole("no-cache")
             && self.freshness_lifetime() > self.current_age(self.response_ms);
-        let is_unlimited = extra.is_none_or(|secs| secs == 0);
         self.is_within(now, extra)
             || (was_fresh
                 && !self.prohibits_stale()
-                && is_unlimited
+                && extra.is_none()
                 && self.current_age(now) <= self.freshness_lifetime() + limit)
     }
 

@@ -10,6 +10,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::conditions::{Conditions, conditions};
+
 /// The directives of one field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directives {
@@ -78,7 +80,7 @@ pub(crate) struct Response {
     pub(crate) date: Option<i64>,
     pub(crate) last_modified: Option<i64>,
     pub(crate) age: Option<u32>,
-    pub(crate) has_etag: bool,
+    pub(crate) etag: Option<&'static str>,
     pub(crate) has_cookie: bool,
     pub(crate) vary: Option<&'static str>,
     pub(crate) no_vary_search: Option<&'static str>,
@@ -106,7 +108,7 @@ impl Response {
             directives(&self.own_cache_control).as_deref(),
         );
         insert("age", self.age.map(|age| age.to_string()).as_deref());
-        insert("etag", self.has_etag.then_some("\"a\""));
+        insert("etag", self.etag);
         insert("set-cookie", self.has_cookie.then_some("a=b"));
         insert("vary", self.vary);
         insert("no-vary-search", self.no_vary_search);
@@ -140,6 +142,7 @@ pub(crate) struct Request {
     pub(crate) has_authorization: bool,
     pub(crate) x_a: Option<&'static str>,
     pub(crate) accept_language: Option<&'static str>,
+    pub(crate) conditions: Conditions,
 }
 
 impl Request {
@@ -147,7 +150,7 @@ impl Request {
         format!("{}{}", self.path, self.query)
     }
 
-    pub(crate) fn head(&self) -> HeaderMap {
+    pub(crate) fn head(&self, now_secs: u64) -> HeaderMap {
         let mut head = HeaderMap::new();
         let mut insert = |name: &'static str, value: Option<&str>| {
             if let Some(value) = value {
@@ -181,6 +184,7 @@ impl Request {
         if !directives.is_empty() {
             insert("cache-control", Some(&directives.join(", ")));
         }
+        self.conditions.add_to(&mut head, now_secs);
         head
     }
 }
@@ -195,7 +199,8 @@ fn directives() -> impl Strategy<Value = Directives> {
         3 => (0..FLAGS.len()).prop_map(|at| std::array::from_fn(|n| n == at)),
         1 => any::<[bool; FLAGS.len()]>(),
     ];
-    let seconds = (of(0_u32..30), secs(), secs(), secs());
+    let max_age = prop::option::weighted(0.7, 0_u32..60);
+    let seconds = (max_age, secs(), secs(), secs());
     (seconds, flags, prop::bool::weighted(0.2)).prop_map(
         |((max_age, s_maxage, stale_while_revalidate, stale_if_error), flags, has_comma)| {
             Directives {
@@ -238,8 +243,8 @@ pub(crate) fn response() -> impl Strategy<Value = Response> {
     let times = (
         of(-20_i64..40),
         of(-20_i64..20),
-        of(prop_oneof![-300_i64..0, Just(-100_000_000)]),
-        of(0_u32..20),
+        of(prop_oneof![-30_i64..0, -300_i64..-200, Just(-100_000_000)]),
+        prop::option::weighted(0.3, 0_u32..20),
     );
     let vary = select(vec![
         None,
@@ -259,8 +264,9 @@ pub(crate) fn response() -> impl Strategy<Value = Response> {
         Some("params=(\"u\""),
     ]);
     let references = (select(&REFERENCES[..]), select(&REFERENCES[..]));
+    let tags = vec![None, None, Some("\"a\""), Some("W/\"a\""), Some("\"b\"")];
     let rest = (
-        any::<bool>(),
+        select(tags),
         prop::bool::weighted(0.05),
         vary,
         search,
@@ -269,7 +275,7 @@ pub(crate) fn response() -> impl Strategy<Value = Response> {
     (status, fields, times, rest).prop_map(|(status, fields, times, rest)| {
         let ((cache_control, cdn, own), has_cdn, has_own) = fields;
         let (expires, date, last_modified, age) = times;
-        let (has_etag, has_cookie, vary, no_vary_search, (location, content_location)) = rest;
+        let (etag, has_cookie, vary, no_vary_search, (location, content_location)) = rest;
         Response {
             status,
             cache_control,
@@ -279,7 +285,7 @@ pub(crate) fn response() -> impl Strategy<Value = Response> {
             date,
             last_modified,
             age,
-            has_etag,
+            etag,
             has_cookie,
             vary,
             no_vary_search,
@@ -340,10 +346,10 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         2 => select(vec![Method::POST, Method::DELETE, Method::from_bytes(b"PURR").expect("a token")]),
         1 => Just(Method::OPTIONS),
     ];
-    let host = prop_oneof![6 => Just("h"), 1 => Just("g")];
-    let path = prop_oneof![6 => Just("/a"), 2 => Just("/b")];
-    let query = prop_oneof![4 => Just(""), 4 => select(&QUERIES[..])];
-    let x_a = select(vec![None, None, Some("1"), Some("2")]);
+    let host = prop_oneof![12 => Just("h"), 1 => Just("g")];
+    let path = prop_oneof![8 => Just("/a"), 1 => Just("/b")];
+    let query = prop_oneof![6 => Just(""), 4 => select(&QUERIES[..])];
+    let x_a = select(vec![None, None, None, Some("1"), Some("2")]);
     let language = select(vec![
         None,
         Some("de, en;q=0.5"),
@@ -356,12 +362,13 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         (host, path, query),
         requested(),
         has_authorization,
-        x_a,
-        language,
+        (x_a, language),
+        conditions(),
     )
         .prop_map(
-            |(method, (host, path, query), requested, has_authorization, x_a, accept_language)| {
+            |(method, (host, path, query), requested, has_authorization, varying, conditions)| {
                 let (directives, has_pragma) = requested;
+                let (x_a, accept_language) = varying;
                 Request {
                     method,
                     host,
@@ -372,6 +379,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
                     has_authorization,
                     x_a,
                     accept_language,
+                    conditions,
                 }
             },
         )

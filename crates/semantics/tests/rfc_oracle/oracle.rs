@@ -51,7 +51,8 @@ impl Remembered {
         new.expires = new.expires.or(old.expires);
         new.last_modified = new.last_modified.or(old.last_modified);
         new.response.status = old.response.status;
-        new.response.has_etag |= old.response.has_etag;
+        // §4.3.4: tags that differ only in `W/` belong to one response, which keeps its tag.
+        new.response.etag = old.response.etag.or(new.response.etag);
         let (fields, old) = (&mut new.response, old.response);
         fields.cdn_cache_control = fields.cdn_cache_control.take().or(old.cdn_cache_control);
         fields.own_cache_control = fields.own_cache_control.take().or(old.own_cache_control);
@@ -102,7 +103,7 @@ impl Remembered {
     }
 
     /// Returns `Date` in seconds, or the time of arrival without it (RFC 9110 §6.6.1).
-    fn date(&self) -> u64 {
+    pub(crate) fn date(&self) -> u64 {
         self.date.unwrap_or(self.response_ms / 1000)
     }
 
@@ -169,7 +170,27 @@ impl Remembered {
 
     /// Returns true if the cache can validate the response (§4.3.1).
     pub(crate) fn has_validator(&self) -> bool {
-        self.response.has_etag || self.last_modified.is_some()
+        self.response.etag.is_some() || self.last_modified.is_some()
+    }
+
+    /// Returns true if a 304 is about this response (§4.3.4). The request concerned this response only, so that a 304
+    /// without validators confirms it, and so does a tag that differs only in `W/`.
+    pub(crate) fn is_confirmed_by(&self, answer: &Self) -> bool {
+        let same_date = answer.last_modified == self.last_modified;
+        match (answer.response.etag, self.response.etag) {
+            (Some(new), Some(old)) => new.trim_start_matches("W/") == old.trim_start_matches("W/"),
+            (Some(new), None) => {
+                new.starts_with("W/") && same_date && answer.last_modified.is_some()
+            }
+            (None, _) => same_date || answer.last_modified.is_none(),
+        }
+    }
+
+    /// Returns true if a response to HEAD is about this response (§4.3.5): its validators, if any, are equal.
+    pub(crate) fn is_confirmed_by_head(&self, answer: &Self) -> bool {
+        self.response.status == 200
+            && (answer.response.etag.is_none() || answer.response.etag == self.response.etag)
+            && (answer.last_modified.is_none() || answer.last_modified == self.last_modified)
     }
 
     /// Returns true if the response to this GET may be stored (§3). It must also be usable for a later request.

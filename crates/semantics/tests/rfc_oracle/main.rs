@@ -261,6 +261,11 @@ impl History {
         prop_assert_eq!((reuse, actual_age), (expected, age), "{:?}", remembered);
         let on_error = remembered.may_be_served_on_error(self.now_ms);
         prop_assert_eq!(policy.may_serve_on_error(now), on_error);
+        let limit = request.directives.stale_if_error;
+        prop_assert_eq!(
+            policy.is_too_stale_for(limit, now),
+            remembered.is_too_stale_for(self.now_ms, limit)
+        );
         let limit = Duration::from_secs(u64::from(self.limit_secs));
         prop_assert_eq!(
             policy.may_serve_disconnected(now, limit),

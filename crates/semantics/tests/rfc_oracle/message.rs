@@ -167,6 +167,7 @@ impl Request {
         for (name, secs) in [
             ("max-age", requested.max_age),
             ("min-fresh", requested.min_fresh),
+            ("stale-if-error", requested.stale_if_error),
         ] {
             directives.extend(secs.map(|secs| format!("{name}={secs}")));
         }
@@ -301,15 +302,19 @@ fn requested() -> impl Strategy<Value = (RequestDirectives, bool)> {
         (0_u32..20).prop_map(MaxStale::Seconds)
     ]);
     let rarely = || prop::bool::weighted(0.2);
-    let stated = (secs(), max_stale, secs(), rarely(), rarely(), rarely()).prop_map(
-        |(max_age, max_stale, min_fresh, no_cache, only_if_cached, no_store)| RequestDirectives {
-            max_age,
-            max_stale,
-            min_fresh,
-            no_cache,
-            only_if_cached,
-            no_store,
-            ..RequestDirectives::default()
+    let flags = (rarely(), rarely(), rarely());
+    let stated = (secs(), max_stale, secs(), secs(), flags).prop_map(
+        |(max_age, max_stale, min_fresh, stale_if_error, (no_cache, only_if_cached, no_store))| {
+            RequestDirectives {
+                stale_if_error,
+                max_age,
+                max_stale,
+                min_fresh,
+                no_cache,
+                only_if_cached,
+                no_store,
+                ..RequestDirectives::default()
+            }
         },
     );
     // One directive alone: its limit decides.

@@ -168,6 +168,14 @@ impl Remembered {
         self.is_within(now, self.directives().0.stale_if_error)
     }
 
+    /// RFC 5861 §4: a request may limit the staleness after errors.
+    pub(crate) fn is_too_stale_for(&self, now: u64, limit_secs: Option<u32>) -> bool {
+        let staleness = self
+            .current_age(now)
+            .saturating_sub(self.freshness_lifetime());
+        limit_secs.is_some_and(|limit| staleness >= u64::from(limit) * 1000)
+    }
+
     /// Returns true if the cache can validate the response (§4.3.1).
     pub(crate) fn has_validator(&self) -> bool {
         self.response.etag.is_some() || self.last_modified.is_some()

@@ -6,10 +6,11 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_purge::{PurgeRequest, SCOPES_MAX, Scope, visit_head_tags};
+use edgeward_purge::{GROUPS_MAX, PurgeRequest, SCOPES_MAX, Scope, visit_head_tags};
 
 fuzz_target!(|input: &[u8]| {
     visit_head_tags(input, |tag| assert!(tag.len() <= input.len()));
+    assert!(Scope::invalidated_groups(b"http://h/", [input]).len() <= GROUPS_MAX);
     let Ok(request) = PurgeRequest::parse(input) else {
         return;
     };
@@ -20,6 +21,7 @@ fuzz_target!(|input: &[u8]| {
             Scope::Url(_) => Scope::url(&text),
             Scope::Host(_) => Scope::host(&text),
             Scope::Tag(_) => Scope::tag(&text),
+            Scope::Group { .. } => unreachable!("a request cannot purge a group of an origin"),
             Scope::Prefix(_) => Scope::prefix(&text),
             Scope::Pattern(_) => Scope::pattern(&text),
         };

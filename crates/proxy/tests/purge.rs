@@ -309,3 +309,76 @@ fn the_methods_need_an_allowed_address_and_purge_like_the_api() {
     assert_eq!(open.connect().request("PURGE", "/a", &[], b"").status, 404);
     assert_eq!(open.origin.requests("/a"), 1);
 }
+
+fn grouped(groups: &str) -> Answer {
+    Answer::ok("one")
+        .header("cache-control", "max-age=600")
+        .header("cache-groups", groups)
+}
+
+/// RFC 9875 §3. Method: two members of a group, a member of another group, and a response with a tag of this name.
+#[test]
+fn a_response_to_an_unsafe_method_invalidates_cache_groups() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin.on("/a", grouped("\"news\", \"home\""));
+    bed.origin.on("/b", grouped("\"news\""));
+    bed.origin.on("/c", grouped("\"home\""));
+    bed.origin.on("/d", tagged("one", "news"));
+    let paths = ["/a", "/b", "/c", "/d"];
+    let hits = || paths.map(|path| bed.get(path).is_hit());
+    hits();
+    assert_eq!(hits(), [true; 4]);
+    let field = "cache-group-invalidation";
+    for (method, path, status, value) in [
+        ("GET", "/get", 200, "\"news\""),
+        ("POST", "/error", 500, "\"news\""),
+        ("POST", "/not-found", 404, "\"news\""),
+        ("POST", "/malformed", 200, "news"),
+        ("POST", "/other", 200, "\"News\", \"new\""),
+    ] {
+        bed.origin
+            .on(path, Answer::status(status).header(field, value));
+        let answer = bed
+            .connect()
+            .request(method, path, &[("content-length", "0")], b"");
+        assert_eq!((answer.status, answer.header(field)), (status, Some(value)));
+        assert_eq!(hits(), [true; 4], "{method} {path}");
+    }
+    let before = bed.metric("edgeward_purges_total{scope=\"group\"}");
+    bed.origin
+        .on("/news", Answer::status(201).header(field, "\"news\";p=1"));
+    let answer = bed
+        .connect()
+        .request("POST", "/news", &[("content-length", "0")], b"");
+    assert_eq!(answer.status, 201);
+    assert_eq!(hits(), [false, false, true, true]);
+    assert_eq!(hits(), [true; 4]);
+    assert_eq!(
+        bed.metric("edgeward_purges_total{scope=\"group\"}"),
+        before + 1.0
+    );
+}
+
+/// Method: the group is invalidated while a disk has its member. The edge starts again.
+#[test]
+fn an_invalidated_group_stays_invalid_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bed = TestBed::with_config(on_disk(folder.path()));
+    bed.origin.on("/a", grouped("\"news\""));
+    bed.origin.on("/c", grouped("\"home\""));
+    bed.get("/a");
+    bed.get("/c");
+    bed.wait_until("both are on disk", |status| {
+        status["disk"]["devices"][0]["objects"] == 2
+    });
+    bed.origin.on(
+        "/news",
+        Answer::status(204).header("cache-group-invalidation", "\"news\""),
+    );
+    bed.connect()
+        .request("POST", "/news", &[("content-length", "0")], b"");
+    let bed = TestBed::with_origin(bed.stop(), on_disk(folder.path()));
+    assert!(bed.get("/c").is_hit());
+    assert!(!bed.get("/a").is_hit());
+    assert_eq!(bed.metric("edgeward_invalidations_not_durable_total"), 0.0);
+}

@@ -15,6 +15,6 @@ mod table;
 mod tags;
 
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
-pub use scope::{Scope, ScopeError, TEXT_BYTES_MAX, authority_of};
+pub use scope::{GROUPS_MAX, Scope, ScopeError, TEXT_BYTES_MAX, authority_of};
 pub use table::{Check, Limits, Purge, PurgeTable, Stamp, TableSize, Verdict};
 pub use tags::{visit_head_tags, visit_tags};

@@ -156,9 +156,12 @@ impl Record {
                 Scope::Pattern(pattern) => {
                     (PATTERN, purge.soft, *stamp, pattern.as_str().as_bytes())
                 }
-                Scope::Url(text) | Scope::Host(text) | Scope::Tag(text) | Scope::Prefix(text) => {
-                    (PREFIX, purge.soft, *stamp, text.as_bytes())
-                }
+                // A table compares prefixes and patterns only.
+                Scope::Group { group: text, .. }
+                | Scope::Url(text)
+                | Scope::Host(text)
+                | Scope::Tag(text)
+                | Scope::Prefix(text) => (PREFIX, purge.soft, *stamp, text.as_bytes()),
             },
             Self::State { latest, floor } => (STATE, false, *latest, &floor.0.to_le_bytes()),
         };

@@ -5,6 +5,8 @@ use std::fmt;
 use edgeward_types::Pattern;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
+use crate::tags::groups;
+
 /// The objects that a purge covers. URLs are compared in the form of cache keys: `http://host[:port]/path[?query]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -14,6 +16,13 @@ pub enum Scope {
     Host(Box<str>),
     /// The objects that have a tag.
     Tag(Box<str>),
+    /// The objects of one cache group, which has members of one origin only (RFC 9875 §2.1).
+    Group {
+        /// The origin in the form of a cache key: `http://host[:port]`.
+        origin: Box<str>,
+        /// The name of the group.
+        group: Box<str>,
+    },
     /// The objects whose URL starts with this text. A text without `://` is compared with the URL without its
     /// `scheme://`.
     Prefix(Box<str>),
@@ -98,6 +107,32 @@ impl Scope {
         Ok(Self::Tag(text.into()))
     }
 
+    /// Returns the scopes of the groups that the lines of a field `Cache-Group-Invalidation` name (RFC 9875 §3). `url`
+    /// is the cache key of the request's target. The list is empty for a malformed field, and has [`GROUPS_MAX`] groups
+    /// at most.
+    pub fn invalidated_groups<'v>(
+        url: &[u8],
+        lines: impl IntoIterator<Item = &'v [u8]>,
+    ) -> Vec<Self> {
+        let Some(origin) = origin_of(url).and_then(|origin| str::from_utf8(origin).ok()) else {
+            return Vec::new();
+        };
+        let lines: Vec<_> = lines.into_iter().collect();
+        let field = lines.join(&b", "[..]);
+        let mut scopes: Vec<Self> = Vec::new();
+        for group in groups(&field).unwrap_or_default() {
+            let group = String::from_utf8_lossy(&group).into();
+            let scope = Self::Group {
+                origin: origin.into(),
+                group,
+            };
+            if scopes.len() < GROUPS_MAX && !scopes.contains(&scope) {
+                scopes.push(scope);
+            }
+        }
+        scopes
+    }
+
     /// Returns the scope of all URLs that start with a text.
     pub fn prefix(text: &str) -> Result<Self, ScopeError> {
         check("prefix", text)?;
@@ -118,6 +153,7 @@ impl Scope {
             Self::Url(_) => "url",
             Self::Host(_) => "host",
             Self::Tag(_) => "tag",
+            Self::Group { .. } => "group",
             Self::Prefix(_) => "prefix",
             Self::Pattern(_) => "pattern",
         }
@@ -129,6 +165,9 @@ impl Scope {
             Self::Url(own) => own.as_bytes() == url,
             Self::Host(own) => authority_of(url) == Some(own.as_bytes()),
             Self::Tag(own) => tags.contains(&own.as_bytes()),
+            Self::Group { origin, group } => {
+                origin_of(url) == Some(origin.as_bytes()) && tags.contains(&group.as_bytes())
+            }
             Self::Prefix(own) => comparable(own, url).starts_with(own.as_bytes()),
             Self::Pattern(own) => own.matches(comparable(own.as_str(), url)),
         }
@@ -141,6 +180,9 @@ impl Scope {
             Self::Url(url) => Some(hash_url(url.as_bytes(), seed)),
             Self::Host(host) => Some(hash_host(host.as_bytes(), seed)),
             Self::Tag(tag) => Some(hash_tag(tag.as_bytes(), seed)),
+            Self::Group { origin, group } => {
+                Some(hash_group(origin.as_bytes(), group.as_bytes(), seed))
+            }
             Self::Prefix(_) | Self::Pattern(_) => None,
         }
     }
@@ -152,6 +194,7 @@ impl fmt::Display for Scope {
             Self::Url(text) | Self::Host(text) | Self::Tag(text) | Self::Prefix(text) => {
                 f.write_str(text)
             }
+            Self::Group { origin, group } => write!(f, "{origin} {group}"),
             Self::Pattern(pattern) => pattern.fmt(f),
         }
     }
@@ -162,6 +205,12 @@ pub fn authority_of(url: &[u8]) -> Option<&[u8]> {
     let rest = &url[scheme_bytes(url)?..];
     let end = rest.iter().position(|byte| *byte == b'/');
     Some(&rest[..end.unwrap_or(rest.len())])
+}
+
+/// Returns the origin of a URL that has the form of a cache key (RFC 9110 §4.3.1), or `None` if it has no scheme.
+pub(crate) fn origin_of(url: &[u8]) -> Option<&[u8]> {
+    let authority = scheme_bytes(url)?;
+    Some(&url[..authority + authority_of(url)?.len()])
 }
 
 /// Returns the part of a URL that is compared with the prefix or pattern `own`: the URL, without its scheme if `own`
@@ -233,5 +282,87 @@ pub(crate) fn hash_tag(tag: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(tag, seed.wrapping_add(2))
 }
 
+pub(crate) fn hash_group(origin: &[u8], group: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(group, xxh3_64_with_seed(origin, seed.wrapping_add(3)))
+}
+
+/// The most groups that one response invalidates. RFC 9875 §3 demands support of 32.
+pub const GROUPS_MAX: usize = 128;
+
 /// The maximum length of a scope's text in bytes: a URL of 8000 octets (RFC 9110 §4.1) fits.
 pub const TEXT_BYTES_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sfv::{BareItem, List, ListEntry, Parser, Version};
+
+    use super::*;
+
+    fn invalidated(lines: &[&str]) -> Vec<String> {
+        let lines = lines.iter().map(|line| line.as_bytes());
+        let scopes = Scope::invalidated_groups(b"http://h:8080/a?b", lines);
+        scopes.iter().map(ToString::to_string).collect()
+    }
+
+    /// RFC 9875 §3.
+    #[test]
+    fn a_response_invalidates_the_groups_of_its_origin_that_it_lists() {
+        assert_eq!(
+            invalidated(&["\"a\", \"b c\";p, \"a\""]),
+            ["http://h:8080 a", "http://h:8080 b c"]
+        );
+        assert_eq!(
+            invalidated(&["\"a\"", "\"b\""]),
+            ["http://h:8080 a", "http://h:8080 b"]
+        );
+        for malformed in [
+            &["a"][..],
+            &["\"a\", 1"],
+            &["(\"a\")"],
+            &["\"a\",", "\"b"],
+            &[""],
+            &[],
+        ] {
+            assert!(invalidated(malformed).is_empty(), "{malformed:?}");
+        }
+        let many: Vec<_> = (0..=GROUPS_MAX).map(|n| format!("\"{n:0>32}\"")).collect();
+        assert_eq!(invalidated(&[&many.join(", ")]).len(), GROUPS_MAX);
+    }
+
+    /// Returns the strings of a list as a parser of structured fields reads them (RFC 9651 §4.2).
+    fn oracle(field: &str) -> Option<Vec<String>> {
+        let list: List = Parser::new(field.as_bytes())
+            .with_version(Version::Rfc9651)
+            .parse()
+            .ok()?;
+        let strings = list.iter().map(|entry| match entry {
+            ListEntry::Item(item) => match &item.bare_item {
+                BareItem::String(text) => Some(text.as_str().to_owned()),
+                _ => None,
+            },
+            ListEntry::InnerList(_) => None,
+        });
+        strings.collect()
+    }
+
+    proptest! {
+        /// The list of a field is that of a parser of structured fields. The parser of this crate accepts more in one
+        /// respect: it does not check parameters.
+        #[test]
+        fn groups_equal_those_of_a_parser_of_structured_fields(
+            field in r#"("[a-c \\"]{0,3}"?|[a1( ]|,|, |;p=1|;q="x,"|\t){0,6}"#
+        ) {
+            let field = field.trim(); // a field value has no white space at its ends (RFC 9110 §5.5)
+            let own = groups(field.as_bytes());
+            let own: Option<Vec<_>> = own.map(|groups| {
+                groups.iter().map(|group| String::from_utf8_lossy(group).into_owned()).collect()
+            });
+            if let Some(expected) = oracle(field) {
+                prop_assert_eq!(own, Some(expected));
+            } else if !field.contains(';') {
+                prop_assert_eq!(own, None);
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! | purge | stored in | cost of checking an object |
 //! |---|---|---|
-//! | URL, host, tag | two hash tables: hash to newest stamps | two lookups for the URL, the host and each tag |
+//! | URL, host, tag, group | two hash tables: hash to newest stamps | two lookups for the URL, the host and each tag |
 //! | prefix, pattern | a list, newest last | one comparison for each purge newer than the object |
 //!
 //! Both are bounded. If a bound is exceeded, the oldest purges are dropped. The stamp of the newest dropped purge is
@@ -14,7 +14,8 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use crate::log::{RECORD_BYTES_MIN, Record};
-use crate::scope::{Scope, authority_of, hash_host, hash_tag, hash_url};
+use crate::scope::{Scope, authority_of, hash_group, hash_host, hash_tag, hash_url, origin_of};
+use crate::tags::{head_fields, visit_groups, visit_tags};
 
 /// A sequence number of a purge, with the epoch of the log that assigned it. The stamp of an object is the newest one
 /// when the object's request was sent to the origin.
@@ -309,6 +310,21 @@ impl Check<'_> {
     pub fn tag(&mut self, tag: &[u8]) {
         if self.verdict < Verdict::Hard && self.has_hashed() {
             self.hash(hash_tag(tag, self.table.hash_seed));
+        }
+    }
+
+    /// Checks the tags and the cache groups in an object's head. `url` is the object's URL.
+    pub fn head(&mut self, url: &[u8], head: &[u8]) {
+        if self.verdict == Verdict::Hard || !self.has_hashed() {
+            return;
+        }
+        let seed = self.table.hash_seed;
+        let origin = origin_of(url).unwrap_or_default();
+        for (name, value) in head_fields(head) {
+            visit_tags(name, value, |tag| self.tag(tag));
+            visit_groups(name, value, |group| {
+                self.hash(hash_group(origin, group, seed));
+            });
         }
     }
 

@@ -6,14 +6,21 @@ use std::borrow::Cow;
 ///
 /// Spaces, tabs or commas separate the tags of `Surrogate-Key` and `xkey`; commas separate those of `Cache-Tag`.
 /// `Cache-Groups` is a list of strings (RFC 9875 §2). A malformed list is ignored as a whole (RFC 9651 §4.2).
-pub fn visit_tags(name: &[u8], value: &[u8], mut visit: impl FnMut(&[u8])) {
+pub fn visit_tags(name: &[u8], value: &[u8], visit: impl FnMut(&[u8])) {
     if is_name(name, "surrogate-key") || is_name(name, "xkey") {
         let separated = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
         separated.filter(|tag| !tag.is_empty()).for_each(visit);
     } else if is_name(name, "cache-tag") {
         let members = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         members.filter(|tag| !tag.is_empty()).for_each(visit);
-    } else if is_name(name, "cache-groups") {
+    } else {
+        visit_groups(name, value, visit);
+    }
+}
+
+/// Calls `visit` with each cache group of a header field. Fields other than `Cache-Groups` have none.
+pub(crate) fn visit_groups(name: &[u8], value: &[u8], mut visit: impl FnMut(&[u8])) {
+    if is_name(name, "cache-groups") {
         for group in groups(value).unwrap_or_default() {
             visit(&group);
         }
@@ -22,12 +29,17 @@ pub fn visit_tags(name: &[u8], value: &[u8], mut visit: impl FnMut(&[u8])) {
 
 /// Calls `visit` with each tag of a head. Its lines are `name: value\r\n`; lines without a colon are skipped.
 pub fn visit_head_tags(head: &[u8], mut visit: impl FnMut(&[u8])) {
-    for line in head.split(|byte| *byte == b'\n') {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-            continue;
-        };
-        visit_tags(&line[..colon], line[colon + 1..].trim_ascii(), &mut visit);
+    for (name, value) in head_fields(head) {
+        visit_tags(name, value, &mut visit);
     }
+}
+
+/// Returns the fields of a head. Its lines are `name: value\r\n`; lines without a colon are skipped.
+pub(crate) fn head_fields(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    head.split(|byte| *byte == b'\n').filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    })
 }
 
 fn is_name(name: &[u8], expected: &str) -> bool {
@@ -35,7 +47,7 @@ fn is_name(name: &[u8], expected: &str) -> bool {
 }
 
 /// Parses a list of strings (RFC 9651 §4.2.1). Parameters are skipped. Returns `None` for a malformed list.
-fn groups(value: &[u8]) -> Option<Vec<Cow<'_, [u8]>>> {
+pub(crate) fn groups(value: &[u8]) -> Option<Vec<Cow<'_, [u8]>>> {
     let mut groups = Vec::new();
     let mut rest = value.trim_ascii();
     while !rest.is_empty() {

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
 use edgeward_purge::log::{self, Header, LogError, Record};
-use edgeward_purge::{Limits, Purge, PurgeTable, Stamp, TableSize, Verdict, visit_head_tags};
+use edgeward_purge::{Limits, Purge, PurgeTable, Stamp, TableSize, Verdict};
 
 use log_file::LogFile;
 
@@ -171,7 +171,7 @@ impl Purges {
     pub fn verdict(&self, url: &[u8], head: &[u8], since: Stamp) -> (Verdict, Stamp) {
         let table = self.shared.table();
         let mut check = table.check(url, since);
-        visit_head_tags(head, |tag| check.tag(tag));
+        check.head(url, head);
         (check.verdict(), table.latest())
     }
 

@@ -6,7 +6,7 @@ use edgeward_purge::Scope;
 
 /// The numbers of accepted purges, by kind of scope.
 #[derive(Debug, Default)]
-pub(crate) struct AcceptedPurges([AtomicU64; 5]);
+pub(crate) struct AcceptedPurges([AtomicU64; 6]);
 
 impl AcceptedPurges {
     /// Returns the number of accepted purges with this kind of scope, or 0 for an unknown kind.
@@ -15,7 +15,7 @@ impl AcceptedPurges {
         index.map_or(0, |index| self.0[index].load(Ordering::Relaxed))
     }
 
-    pub(super) fn increment(&self, scope: &Scope) {
+    pub(crate) fn increment(&self, scope: &Scope) {
         if let Some(index) = KINDS.iter().position(|kind| *kind == scope.kind()) {
             self.0[index].fetch_add(1, Ordering::Relaxed);
         }
@@ -23,4 +23,4 @@ impl AcceptedPurges {
 }
 
 /// The values of [`Scope::kind`].
-const KINDS: [&str; 5] = ["url", "host", "tag", "prefix", "pattern"];
+const KINDS: [&str; 6] = ["url", "host", "tag", "group", "prefix", "pattern"];

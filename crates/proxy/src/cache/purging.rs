@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use edgeward_purge::{
-    Limits, Purge, PurgeRequest, PurgeTable, Scope, Stamp, Verdict, visit_head_tags,
-};
+use edgeward_purge::{Limits, Purge, PurgeRequest, PurgeTable, Scope, Stamp, Verdict};
 use edgeward_semantics::Target;
 use edgeward_store::purges::PurgeError;
 use http::{HeaderMap, StatusCode};
@@ -178,7 +176,7 @@ impl Cache {
         let is_covered = |key: &[u8], head: &[u8], stamp: Stamp| {
             let url = url_of(primary_of(key));
             let mut check = table.check(url, before);
-            visit_head_tags(head, |tag| check.tag(tag));
+            check.head(url, head);
             check.verdict() != Verdict::Current
                 && self.purges.verdict(url, head, stamp).0 != Verdict::Hard
         };

@@ -40,6 +40,7 @@ metrics! {
             "url" = shared.cache.accepted_purges.count("url"),
             "host" = shared.cache.accepted_purges.count("host"),
             "tag" = shared.cache.accepted_purges.count("tag"),
+            "group" = shared.cache.accepted_purges.count("group"),
             "prefix" = shared.cache.accepted_purges.count("prefix"),
             "pattern" = shared.cache.accepted_purges.count("pattern"),
         ]

@@ -2,14 +2,20 @@
 //!
 //! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore the
 //! exchange continues if the client disconnects, and a request without a response invalidates its target too.
+//!
+//! `Cache-Group-Invalidation` of the response invalidates cache groups of the origin (RFC 9875 §3), as a purge does.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::time::Duration;
 
+use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::invalidation;
-use http::header::HeaderMap;
+use edgeward_store::purges::PurgeError;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
+use tokio::sync::oneshot;
 
 use crate::cache::disk::Durable;
 use crate::exchange::{ConnState, Request};
@@ -40,10 +46,18 @@ pub(super) async fn send(
         }
     });
     let (sent, pending) = poll_fn(|cx| exchange.poll(cx)).await;
-    if !pending.is_empty() {
+    if !pending.removals.is_empty() || pending.groups.is_some() {
         wait_until_durable(&worker, pending).await;
     }
     sent
+}
+
+/// The invalidations of one response that the client's response waits for.
+#[derive(Default)]
+struct Pending {
+    removals: Vec<Durable>,
+    /// Resolves when the purge of the cache groups applies and is durable.
+    groups: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
 }
 
 async fn exchange(
@@ -51,7 +65,7 @@ async fn exchange(
     request: Rc<Request>,
     attempt: Attempt,
     upload: Upload,
-) -> (Result<OriginResponse, OriginError>, Vec<Durable>) {
+) -> (Result<OriginResponse, OriginError>, Pending) {
     let outbound = Outbound {
         edge: worker.edge_info(),
         request: &request,
@@ -66,7 +80,7 @@ async fn exchange(
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
             invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
         }
-        Err(_) => Vec::new(),
+        Err(_) => Pending::default(),
     };
     (sent, pending)
 }
@@ -83,8 +97,8 @@ fn invalidate(
     request: &Request,
     status: StatusCode,
     headers: &HeaderMap,
-) -> Vec<Durable> {
-    let mut pending = Vec::new();
+) -> Pending {
+    let mut pending = Pending::default();
     let Some(target) = request.target() else {
         return pending;
     };
@@ -94,26 +108,65 @@ fn invalidate(
         if removed {
             worker.counters.invalidations.increment();
         }
-        pending.extend(durable);
+        pending.removals.extend(durable);
+    }
+    if invalidation::applies(&request.method, status)
+        && headers.contains_key(&CACHE_GROUP_INVALIDATION)
+    {
+        pending.groups = invalidate_groups(worker, &target.key(), headers);
     }
     pending
 }
 
+/// Purges the cache groups of the target's origin that the response names (RFC 9875 §3).
+fn invalidate_groups(
+    worker: &Worker,
+    target: &[u8],
+    headers: &HeaderMap,
+) -> Option<oneshot::Receiver<Result<Stamp, PurgeError>>> {
+    let lines = headers.get_all(&CACHE_GROUP_INVALIDATION);
+    let scopes = Scope::invalidated_groups(target, lines.iter().map(HeaderValue::as_bytes));
+    if scopes.is_empty() {
+        return None;
+    }
+    for scope in &scopes {
+        tracing::debug!(%scope, "a response invalidates a cache group");
+        worker.cache.accepted_purges.increment(scope);
+    }
+    let hard = |scope| Purge { scope, soft: false };
+    let purges = scopes.into_iter().map(hard).collect();
+    let (sender, accepted) = oneshot::channel();
+    worker.cache.purges.purge(purges, move |result| {
+        // The client's task may have ended.
+        _ = sender.send(result);
+    });
+    Some(accepted)
+}
+
+/// The field that names the groups (RFC 9875 §3).
+static CACHE_GROUP_INVALIDATION: HeaderName = HeaderName::from_static("cache-group-invalidation");
+
 /// Waits until invalidations are durable, so that clients do not get the old content after a restart of the edge. The
 /// wait is limited, so that a faulty disk does not delay responses for long.
-async fn wait_until_durable(worker: &Worker, pending: Vec<Durable>) {
-    let Some(disk) = &worker.cache.disk else {
-        return;
-    };
+async fn wait_until_durable(worker: &Worker, pending: Pending) {
+    let disk = worker.cache.disk.as_ref();
     let all = async {
         let mut certain = true;
-        for durable in pending {
+        if let Some(groups) = pending.groups {
+            certain &= matches!(groups.await, Ok(Ok(_)));
+        }
+        for durable in pending.removals {
             certain &= matches!(durable.await, Ok(Ok(())));
         }
         certain
     };
-    if tokio::time::timeout(disk.invalidation_wait_max, all).await != Ok(true) {
+    // Without a disk, a purge waits for no device.
+    let wait_max = disk.map_or(WAIT_MAX, |disk| disk.invalidation_wait_max);
+    if tokio::time::timeout(wait_max, all).await != Ok(true) {
         worker.counters.invalidations_not_durable.increment();
         tracing::debug!("an invalidation is not durable on disk");
     }
 }
+
+/// The longest wait for the purge of groups in an edge without a disk.
+const WAIT_MAX: Duration = Duration::from_secs(1);

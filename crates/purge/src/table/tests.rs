@@ -27,6 +27,50 @@ fn tag(text: &str) -> Scope {
     Scope::tag(text).expect("a tag")
 }
 
+/// RFC 9875 §2.1: a group has members of one origin only. A purge of a tag covers the group on all origins.
+#[test]
+fn a_purge_of_a_group_covers_its_members_of_one_origin() {
+    let verdict = |table: &PurgeTable, url: &str, head: &str| {
+        let mut check = table.check(url.as_bytes(), Stamp::start_of(5));
+        check.head(url.as_bytes(), head.as_bytes());
+        check.verdict()
+    };
+    let mut by_group = table(LIMITS);
+    for scope in Scope::invalidated_groups(b"http://a/x", [&b"\"one\""[..]]) {
+        purge(&mut by_group, scope, false);
+    }
+    let mut by_tag = table(LIMITS);
+    purge(&mut by_tag, tag("one"), false);
+    for (url, head, covers) in [
+        (
+            "http://a/y?z",
+            "date: x\r\ncache-groups: \"two\", \"one\"\r\n",
+            true,
+        ),
+        ("http://a/y", "cache-groups: \"One\"\r\n", false),
+        ("http://a/y", "cache-tag: one\r\n", false),
+        ("http://a/y", "x-cache-groups: \"one\"\r\n", false),
+        ("https://a/y", "cache-groups: \"one\"\r\n", false),
+        ("http://a:81/y", "cache-groups: \"one\"\r\n", false),
+        ("http://b/y", "cache-groups: \"one\"\r\n", false),
+    ] {
+        let expected = if covers {
+            Verdict::Hard
+        } else {
+            Verdict::Current
+        };
+        assert_eq!(verdict(&by_group, url, head), expected, "{url} {head}");
+        let has_tag = ["cache-groups: \"one\"", "\"two\", \"one\"", "cache-tag"];
+        let is_tagged = !head.starts_with('x') && has_tag.iter().any(|text| head.contains(text));
+        let expected = if is_tagged {
+            Verdict::Hard
+        } else {
+            Verdict::Current
+        };
+        assert_eq!(verdict(&by_tag, url, head), expected, "{url} {head}");
+    }
+}
+
 /// A stored object.
 #[derive(Clone, Debug)]
 struct Object {

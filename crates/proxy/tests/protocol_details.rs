@@ -366,6 +366,39 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
     }
 }
 
+/// RFC 8297. Method: the origin sends two 103 and a response that is stored. The second client finds it in the cache.
+#[test]
+fn hits_have_the_links_of_early_hints() {
+    let bed = TestBed::with_config(|config| {
+        config.caching.early_links_bytes_max = edgeward_types::ByteSize(40);
+    });
+    bed.origin.otherwise(|_| {
+        Answer::script(vec![Step::Send(
+            "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nX-A: b\r\n\r\n\
+             HTTP/1.1 103 Early Hints\r\nLink: </b.css>\r\nLink: </too-long-for-the-limit.css>\r\n\r\n\
+             HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: max-age=60\r\nLink: </a.css>\r\n\r\nok"
+                .into(),
+        )])
+    });
+    let mut wire = Wire::connect(&bed);
+    let get = "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n";
+    wire.send(get);
+    let all = wire.read_until("ok").to_ascii_lowercase();
+    assert_eq!(all.matches("http/1.1 103 ").count(), 2, "{all}");
+    wire.send(get);
+    let hit = wire.read_until("ok").to_ascii_lowercase();
+    assert!(
+        hit.starts_with("http/1.1 200 ") && hit.contains("; hit; "),
+        "{hit}"
+    );
+    assert_eq!(hit.matches("link: </a.css>\r\n").count(), 1, "{hit}");
+    assert_eq!(hit.matches("link: </b.css>\r\n").count(), 1, "{hit}");
+    assert_eq!(hit.matches("link: ").count(), 2, "{hit}");
+    assert!(!hit.contains("\r\nx-a: "), "{hit}");
+    let cut = bed.metric("edgeward_early_links_total{result=\"cut\"}");
+    assert_eq!(cut, 1.0);
+}
+
 /// RFC 9110 §15.2: HTTP/1.0 has no interim responses. An HTTP/2 client gets only the final response, because
 /// hyper cannot send interim responses.
 #[test]

@@ -575,6 +575,18 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
     },
     Key {
+        path: "caching.early_links_bytes_max",
+        flag: None,
+        kind: ValueKind::Size {
+            min: ByteSize(0),
+            max: ByteSize::kib(64),
+        },
+        doc: "The largest header lines `Link` of a 103 Early Hints from the origin that are kept with the stored \
+              response: its hits have them. 0 keeps none. See docs/reference/http-caching.md.",
+        set: |draft, _, value| draft.edge.caching.early_links_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.caching.early_links_bytes_max)),
+    },
+    Key {
         path: "caching.ignored_parameters",
         flag: None,
         kind: ValueKind::Parameters,

@@ -226,6 +226,9 @@ pub struct CachingConfig {
     /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the
     /// head arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
     pub collapse_bytes_max: ByteSize,
+    /// Largest lines of `Link` from 103 Early Hints that are stored with a response. Default 4 KiB: forty links of 100
+    /// bytes, and as much as many servers accept in a whole head. 0 stores none.
+    pub early_links_bytes_max: ByteSize,
     /// Query parameters that do not change a response, for an origin that does not send `No-Vary-Search`. URLs that
     /// differ only in them share one response. The origin gets the URL of the first request. Default: none.
     pub ignored_parameters: IgnoredParameters,
@@ -244,6 +247,7 @@ impl Default for CachingConfig {
             collapse_wait_max: Duration::from_secs(10),
             collapse_followers_max: NonZeroUsize::new(16_384).expect("16 384 is not zero"),
             collapse_bytes_max: ByteSize::mib(64),
+            early_links_bytes_max: ByteSize::kib(4),
             ignored_parameters: IgnoredParameters::default(),
             hash_seed: None,
         }

@@ -287,6 +287,11 @@ counters! {
     Counter "edgeward_key_collisions_total" "Lookups that found another key with the same hash." {
         key_collisions,
     }
+    Counter "edgeward_early_links_total"
+        "Fetched responses with `Link` in a 103 before them, by the result: all links were kept with the response, or some were left out because of caching.early_links_bytes_max." {
+        early_links_kept = "result" "kept",
+        early_links_cut = "result" "cut",
+    }
     Counter "edgeward_invalidations_total" "Stored responses that were invalidated by an unsafe method." {
         invalidations,
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::Method;
+use http::header::HeaderValue;
 use http::response::Parts;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
@@ -90,6 +91,8 @@ pub(super) struct Connection {
     partial: PartialHead,
     /// The interim responses that may still come before the final response.
     interims_left: u32,
+    /// The values of `Link` of the 103 responses to the current request.
+    early_links: Vec<HeaderValue>,
     /// The number of bytes to read at a time: the size of the last body, because the next body is often similar.
     read_bytes: usize,
     /// The timer for response heads. It is kept for the next request, because a reset costs less than a new timer.
@@ -103,6 +106,7 @@ impl Connection {
             inbox: BytesMut::new(),
             partial: PartialHead::default(),
             interims_left: INTERIM_MAX,
+            early_links: Vec::new(),
             read_bytes: READ_BYTES_MIN,
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
@@ -196,18 +200,23 @@ impl Connection {
             }
             match head {
                 Some(Head::Final {
-                    parts,
+                    mut parts,
                     framing,
                     reusable,
                 }) => {
                     self.interims_left = INTERIM_MAX;
+                    if !self.early_links.is_empty() {
+                        let links = std::mem::take(&mut self.early_links);
+                        parts.extensions.insert(EarlyLinks(links));
+                    }
                     return Poll::Ready(Ok((parts, framing, reusable)));
                 }
-                Some(Head::Interim(_)) if self.interims_left == 0 => {
+                Some(Head::Interim(..)) if self.interims_left == 0 => {
                     return Poll::Ready(Err(H1Error::Framing("too many interim responses")));
                 }
-                Some(Head::Interim(lines)) => {
+                Some(Head::Interim(lines, links)) => {
                     self.interims_left -= 1;
+                    self.early_links.extend(links);
                     if let (Some(interims), Some(lines)) = (interims, lines) {
                         interims.push(&lines);
                     }
@@ -228,6 +237,11 @@ impl Connection {
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
 }
+
+/// The values of `Link` of the 103 responses (RFC 8297) that came before a response. At most [`INTERIM_MAX`] heads have
+/// them.
+#[derive(Clone, Debug)]
+pub(crate) struct EarlyLinks(pub(crate) Vec<HeaderValue>);
 
 /// A head, the framing of its body, and true if the connection can be reused after the body.
 type ReadHead = (Box<Parts>, Framing, bool);

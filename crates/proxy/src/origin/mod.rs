@@ -21,7 +21,7 @@ pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
 pub(crate) use error::OriginError;
 pub use h1::check_response_head;
-pub(crate) use h1::read_chunked;
+pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use health::OriginHealth;
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginPool, OriginResponse};

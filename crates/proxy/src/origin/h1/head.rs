@@ -1,7 +1,7 @@
 //! Parses the head of a response, and decides how its body ends.
 
 use bytes::{Buf as _, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, LINK, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{Method, Response, StatusCode, Version};
 
@@ -21,8 +21,8 @@ pub(super) enum Head {
         /// True if the connection can serve another request after this response.
         reusable: bool,
     },
-    /// The lines of an interim response, if it is forwarded to an HTTP/1.1 client.
-    Interim(Option<Vec<u8>>),
+    /// An interim response: its lines, if it is forwarded to an HTTP/1.1 client, and the values of `Link` of a 103.
+    Interim(Option<Vec<u8>>, Vec<HeaderValue>),
 }
 
 /// Parses the response's head at the start of `inbox`. Returns `None` if the head is incomplete.
@@ -62,8 +62,12 @@ pub(super) fn parse(
     };
     if status.is_informational() {
         let lines = interim_lines(status, response.headers)?;
+        let links = match status.as_u16() {
+            103 => links(response.headers),
+            _ => Vec::new(),
+        };
         inbox.advance(bytes);
-        return Ok(Some(Head::Interim(lines)));
+        return Ok(Some(Head::Interim(lines, links)));
     }
     let spans = FieldSpans::of(inbox, response.headers);
     let head = inbox.split_to(bytes).freeze();
@@ -95,6 +99,16 @@ fn interim_lines(
         StatusCode::CONTINUE => Ok(None),
         _ => Ok(interim::lines(status, fields)),
     }
+}
+
+/// Returns the values of `Link`.
+fn links(fields: &[httparse::Header<'_>]) -> Vec<HeaderValue> {
+    let links = fields
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case(LINK.as_str()));
+    links
+        .filter_map(|field| HeaderValue::from_bytes(field.value).ok())
+        .collect()
 }
 
 /// Returns the framing of the body (RFC 9112 §6.3), and true if the connection can be reused after the body.
@@ -319,9 +333,10 @@ mod tests {
         let mut inbox =
             BytesMut::from("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
         let interim = parse(&mut inbox, LIMITS, &Method::GET);
-        let Ok(Some(Head::Interim(Some(lines)))) = interim else {
+        let Ok(Some(Head::Interim(Some(lines), links))) = interim else {
             panic!("{interim:?}");
         };
+        assert_eq!(links, ["</a>"]);
         assert_eq!(lines, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         let last = parse(&mut inbox, LIMITS, &Method::GET);
         assert!(matches!(last, Ok(Some(Head::Final { .. }))), "{last:?}");

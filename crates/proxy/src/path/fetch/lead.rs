@@ -18,7 +18,7 @@ use edgeward_purge::Stamp;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
     Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
-    on_response,
+    keep_links, on_response,
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
@@ -36,7 +36,7 @@ use crate::cache::{CacheKey, PathRule};
 use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::as_origin_sees;
-use crate::origin::{Attempt, OriginBody, OriginError};
+use crate::origin::{Attempt, EarlyLinks, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
 use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
@@ -234,7 +234,7 @@ impl Fetch {
             &parts.headers,
             exchange,
         );
-        let storable = match verdict {
+        let mut storable = match verdict {
             Verdict::Store(storable) if worker.cache.hot.is_current(versions.primary) => storable,
             Verdict::Store(_) => {
                 counters.dropped_insert.increment();
@@ -245,6 +245,13 @@ impl Fetch {
                 return self.release_to_leader(parts, body, Some(refusal.as_str()));
             }
         };
+        if let Some(EarlyLinks(links)) = parts.extensions.remove() {
+            let bytes_max = worker.config().caching.early_links_bytes_max.bytes();
+            match keep_links(&mut storable.head, &parts.headers, &links, bytes_max) {
+                true => counters.early_links_kept.increment(),
+                false => counters.early_links_cut.increment(),
+            }
+        }
         if storable.policy.may_answer_followers() {
             worker.cache.hit_for_miss.clear(self.key.primary_hash());
         } else {

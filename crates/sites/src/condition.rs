@@ -4,8 +4,10 @@ use core::net::IpAddr;
 
 use edgeward_types::Pattern;
 use http::Method;
-use http::header::{COOKIE, HeaderMap, HeaderName};
+use http::header::HeaderName;
 
+use crate::fields::{Fields, any_cookie};
+use crate::query::name_of;
 use crate::{Network, PathPattern};
 
 /// The parts of a request that conditions compare.
@@ -13,12 +15,18 @@ use crate::{Network, PathPattern};
 pub struct RequestView<'a> {
     /// The method.
     pub method: &'a Method,
+    /// `http` or `https`, by which the client sent the request.
+    pub scheme: &'a str,
+    /// Host and port, in the canonical form of the cache key.
+    pub host: &'a str,
     /// The path in the [form for matching](crate::matching_path).
     pub path: &'a [u8],
+    /// The path as sent.
+    pub sent_path: &'a str,
     /// The query without its `?`. Empty if the target has no query.
     pub query: &'a str,
     /// The header fields. All lines of `Cookie` count.
-    pub fields: &'a HeaderMap,
+    pub fields: &'a dyn Fields,
     /// The address of the client.
     pub client: IpAddr,
 }
@@ -62,16 +70,15 @@ impl Condition {
             && is_any(&self.clients, |network| network.contains(request.client))
             && self.fields.iter().all(|field| field.holds(request.fields))
             && (self.cookies.is_empty()
-                || cookie_names(request.fields).any(|name| matches(&self.cookies, name)))
+                || any_cookie(request.fields, &mut |name, _| matches(&self.cookies, name)))
             && (self.parameters.is_empty()
                 || parameter_names(request.query).any(|name| matches(&self.parameters, name)))
     }
 }
 
 impl FieldCondition {
-    fn holds(&self, fields: &HeaderMap) -> bool {
-        let mut lines = fields.get_all(&self.name).into_iter();
-        lines.any(|line| matches(&self.values, line.as_bytes()))
+    fn holds(&self, fields: &dyn Fields) -> bool {
+        fields.any_line(&self.name, &mut |line| matches(&self.values, line))
     }
 }
 
@@ -84,35 +91,17 @@ fn matches(patterns: &[Pattern], text: &[u8]) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
 }
 
-/// Returns the names of the cookies in all lines of `Cookie` (RFC 6265 §4.2.1). A cookie without `=` has an empty name,
-/// as in browsers.
-fn cookie_names(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    fields
-        .get_all(COOKIE)
-        .into_iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b';'))
-        .map(|pair| {
-            let name_end = pair.iter().position(|byte| *byte == b'=').unwrap_or(0);
-            pair[..name_end].trim_ascii()
-        })
-}
-
 /// Returns the names of the parameters of a query. A parameter without `=` is its own name.
 fn parameter_names(query: &str) -> impl Iterator<Item = &[u8]> {
     query
         .split('&')
         .filter(|parameter| !parameter.is_empty())
-        .map(|parameter| {
-            parameter
-                .split_once('=')
-                .map_or(parameter, |(name, _)| name)
-                .as_bytes()
-        })
+        .map(|parameter| name_of(parameter).as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
-    use http::header::HeaderValue;
+    use http::header::{HeaderMap, HeaderValue};
     use proptest::prelude::*;
 
     use super::*;
@@ -134,7 +123,10 @@ mod tests {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         condition.holds(&RequestView {
             method: &Method::GET,
+            scheme: "http",
+            host: "example.org",
             path: path.as_bytes(),
+            sent_path: path,
             query,
             fields: &fields(lines),
             client: IpAddr::from([192, 0, 2, 7]),

@@ -1,20 +1,37 @@
 //! Sites and rules: which site a host belongs to, and which of the site's rules apply to a request.
 //!
-//! A [`HostTable`] finds the entry of a host. A [`Condition`] states to which requests a rule applies. It compares the
-//! path in [the form for matching](matching_path), in which `/%61dmin//x` is `/admin/x`.
+//! [`Sites`] finds the [`Site`] of a host. A site has settings and an ordered list of rules. The [`Condition`] of a rule
+//! states to which requests the rule applies. It compares the path in [the form for matching](matching_path), in which
+//! `/%61dmin//x` is `/admin/x`. The [`Settings`] of all rules that apply are merged, and the later rule counts.
 //!
 //! This crate has no clock, sockets or threads. `cli` reads the texts from the configuration file, and `proxy` calls
 //! the functions for each request.
 #![forbid(unsafe_code)]
 
+mod class;
 mod condition;
+mod fields;
 mod host;
 mod network;
 mod path;
 mod path_pattern;
+mod query;
+mod rate;
+mod settings;
+mod site;
+mod status_map;
+mod template;
 
+pub use class::{CLASS_BYTES_MAX, Class, ClassTooLong, Device, ImageFormat, ParseClassError};
 pub use condition::{Condition, FieldCondition, RequestView};
+pub use fields::Fields;
 pub use host::{HostPattern, HostTable, ParseHostPatternError};
 pub use network::{Network, ParseNetworkError};
 pub use path::matching_path;
 pub use path_pattern::{PathPattern, PathPatternError};
+pub use query::QueryShape;
+pub use rate::{Admission, RateKey, RateLimit, RateLimiter};
+pub use settings::{ErrorPage, FieldChange, FieldChanges, Redirect, Settings};
+pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, Site, SiteId, Sites, TooManyRules};
+pub use status_map::{ParseStatusSetError, StatusMap, StatusSet};
+pub use template::{Template, TemplateError};

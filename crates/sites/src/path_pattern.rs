@@ -63,9 +63,11 @@ impl PathPattern {
         Ok(Self::Glob(Pattern::new(text)))
     }
 
-    /// Compiles a regular expression.
+    /// Compiles a regular expression. `.` matches every byte, so that a path with `%0a` or `%ff` evades no rule.
     pub fn regex(text: &str) -> Result<Self, PathPatternError> {
         let regex = RegexBuilder::new(text)
+            .unicode(false)
+            .dot_matches_new_line(true)
             .size_limit(REGEX_BYTES_MAX)
             .dfa_size_limit(REGEX_BYTES_MAX)
             .build();
@@ -123,6 +125,7 @@ mod tests {
             (regex(r"\.(jpe?g|png)$"), "/a.jpeg/b", false),
             (regex(r"^/api/v[0-9]+/"), "/api/v12/x", true),
             (regex(r"^/api/v[0-9]+/"), "/x/api/v12/", false),
+            (regex(r"^/a/.*\.php$"), "/a/\n.php", true),
         ] {
             assert_eq!(
                 pattern.matches(path.as_bytes()),
@@ -130,6 +133,12 @@ mod tests {
                 "{pattern} {path}"
             );
         }
+    }
+
+    #[test]
+    fn a_byte_that_is_not_utf8_evades_no_expression() {
+        let pattern = PathPattern::regex(r"^/a/.*\.php$").expect("an expression");
+        assert!(pattern.matches(&crate::matching_path("/a/%ff.php")));
     }
 
     #[test]

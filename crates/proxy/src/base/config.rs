@@ -19,7 +19,7 @@ pub use edgeward_httpd::Token;
 use edgeward_policy::disk_admission::{self, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_semantics::{IgnoredParameters, Rules};
-use edgeward_sites::HostPattern;
+use edgeward_sites::{HostPattern, Settings, Site, Sites};
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
@@ -40,6 +40,11 @@ pub struct EdgeConfig {
     pub listeners: Vec<ListenerConfig>,
     /// The origin of all misses.
     pub origin: OriginConfig,
+    /// The sites with their rules. Default: one site without rules for all hosts. A request for a host that belongs to
+    /// no site gets 421.
+    pub sites: Sites,
+    /// Certificates that listeners with TLS choose by the name in SNI, in addition to their own. Default: none.
+    pub site_certificates: Vec<SiteCertificate>,
     /// The cache in memory: capacity, admission and eviction.
     pub hot: HotConfig,
     /// The cache on disk. Default: none.
@@ -82,6 +87,8 @@ impl EdgeConfig {
         Self {
             listeners: vec![ListenerConfig::plain(listen)],
             origin: OriginConfig::new(origin),
+            sites: default_sites(),
+            site_certificates: Vec::new(),
             hot: HotConfig::new(hot),
             disk: None,
             caching: CachingConfig::default(),
@@ -99,6 +106,23 @@ impl EdgeConfig {
             name: "edgeward".to_owned(),
         }
     }
+}
+
+/// Returns the sites of an edge whose configuration has none: one site without rules for all hosts.
+pub fn default_sites() -> Sites {
+    let mut sites = Sites::default();
+    let site = Site::new("*", Settings::default());
+    sites.add(site, &[], true).expect("the only site");
+    sites
+}
+
+/// The certificate of a site.
+#[derive(Clone, Debug)]
+pub struct SiteCertificate {
+    /// The names in SNI for which the certificate is sent: the hosts of the site.
+    pub hosts: Vec<HostPattern>,
+    /// The files.
+    pub tls: ListenerTls,
 }
 
 /// One listening address.

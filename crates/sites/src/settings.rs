@@ -1,0 +1,204 @@
+//! The settings that sites and rules state, and how those of several rules combine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_types::Pattern;
+use http::StatusCode;
+use http::header::HeaderName;
+
+use crate::class::Class;
+use crate::query::QueryShape;
+use crate::rate::RateLimit;
+use crate::status_map::StatusMap;
+use crate::template::Template;
+
+/// The settings of a site or a rule. `None` and empty maps state nothing.
+///
+/// [`merge`](Self::merge) combines the settings of all rules that apply, in their order: the later rule counts, key by
+/// key. In maps (`ttl`, `response.set`), each status and each field is a key of its own. A setting that can be switched
+/// off, such as `deny`, has `Some(None)` for "off", so that a later rule can undo an earlier one.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The index of the origin in the configuration.
+    pub origin: Option<usize>,
+    /// Requests bypass the cache.
+    pub pass: Option<bool>,
+    /// The edge answers with this status.
+    pub deny: Option<Option<StatusCode>>,
+    /// The edge answers with a redirect.
+    pub redirect: Option<Option<Arc<Redirect>>>,
+    /// The target that the origin gets. The cache key keeps the target of the client.
+    pub rewrite: Option<Option<Arc<Template>>>,
+    /// Lifetimes that replace what the origin states.
+    pub ttl: StatusMap<Duration>,
+    /// Lifetimes of responses whose origin states none.
+    pub default_ttl: StatusMap<Duration>,
+    /// `stale-while-revalidate` of responses with a lifetime from `ttl` or `default_ttl`.
+    pub stale_while_revalidate: Option<Duration>,
+    /// `stale-if-error` of these responses.
+    pub stale_if_error: Option<Duration>,
+    /// The longest stale use while the origin cannot be reached.
+    pub stale_if_disconnected: Option<Duration>,
+    /// Sorts the query parameters.
+    pub query_sort: Option<bool>,
+    /// Query parameters that stay. `Some(None)` keeps all.
+    pub query_keep: Option<Option<Arc<[Pattern]>>>,
+    /// Query parameters that are removed.
+    pub query_drop: Option<Arc<[Pattern]>>,
+    /// Parts of the cache key beside the URL.
+    pub key: Option<Arc<[Class]>>,
+    /// Changes of the request that the origin gets.
+    pub request: FieldChanges,
+    /// Changes of the origin's response before it is stored.
+    pub origin_response: FieldChanges,
+    /// Changes of each response that a client gets.
+    pub response: FieldChanges,
+    /// The limit of requests of one client.
+    pub rate_limit: Option<Option<Arc<RateLimit>>>,
+    /// Pages in place of error responses.
+    pub error_pages: StatusMap<Arc<ErrorPage>>,
+    /// Compresses responses that the origin sends plain.
+    pub compression: Option<bool>,
+    /// Stores responses in memory.
+    pub memory: Option<bool>,
+    /// Stores responses on disk.
+    pub disk: Option<bool>,
+}
+
+/// A redirect.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: StatusCode,
+    /// The value of `Location`.
+    pub location: Template,
+}
+
+/// A page that replaces the body of an error response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// The value of `Content-Type`.
+    pub content_type: Box<str>,
+    /// The body.
+    pub body: Box<[u8]>,
+}
+
+/// Changes of header fields, at most one for each name.
+#[derive(Clone, Debug, Default)]
+pub struct FieldChanges(Vec<(HeaderName, FieldChange)>);
+
+/// A change of the lines of one header field.
+#[derive(Clone, Debug)]
+pub enum FieldChange {
+    /// One line with this value replaces all lines.
+    Set(Arc<Template>),
+    /// A line with this value is added.
+    Add(Arc<Template>),
+    /// All lines are removed.
+    Remove,
+}
+
+impl FieldChanges {
+    /// Adds a change. It replaces an earlier change of the same field.
+    pub fn insert(&mut self, name: HeaderName, change: FieldChange) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = change,
+            None => self.0.push((name, change)),
+        }
+    }
+
+    /// Returns the change of a field.
+    pub fn get(&self, name: &HeaderName) -> Option<&FieldChange> {
+        let mut changes = self.0.iter();
+        changes.find_map(|(known, change)| (known == name).then_some(change))
+    }
+
+    /// Returns all changes. Their order has no effect.
+    pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &FieldChange)> {
+        self.0.iter().map(|(name, change)| (name, change))
+    }
+
+    /// Returns true if no field is changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn merge(&mut self, later: &Self) {
+        for (name, change) in &later.0 {
+            self.insert(name.clone(), change.clone());
+        }
+    }
+}
+
+impl Settings {
+    /// Adds the settings of a later rule.
+    pub fn merge(&mut self, later: &Self) {
+        // Without `..`, so that a new setting cannot be forgotten here.
+        let Self {
+            origin,
+            pass,
+            deny,
+            redirect,
+            rewrite,
+            ttl,
+            default_ttl,
+            stale_while_revalidate,
+            stale_if_error,
+            stale_if_disconnected,
+            query_sort,
+            query_keep,
+            query_drop,
+            key,
+            request,
+            origin_response,
+            response,
+            rate_limit,
+            error_pages,
+            compression,
+            memory,
+            disk,
+        } = later;
+        replace(&mut self.origin, origin);
+        replace(&mut self.pass, pass);
+        replace(&mut self.deny, deny);
+        replace(&mut self.redirect, redirect);
+        replace(&mut self.rewrite, rewrite);
+        self.ttl.merge(ttl);
+        self.default_ttl.merge(default_ttl);
+        replace(&mut self.stale_while_revalidate, stale_while_revalidate);
+        replace(&mut self.stale_if_error, stale_if_error);
+        replace(&mut self.stale_if_disconnected, stale_if_disconnected);
+        replace(&mut self.query_sort, query_sort);
+        replace(&mut self.query_keep, query_keep);
+        replace(&mut self.query_drop, query_drop);
+        replace(&mut self.key, key);
+        self.request.merge(request);
+        self.origin_response.merge(origin_response);
+        self.response.merge(response);
+        replace(&mut self.rate_limit, rate_limit);
+        self.error_pages.merge(error_pages);
+        replace(&mut self.compression, compression);
+        replace(&mut self.memory, memory);
+        replace(&mut self.disk, disk);
+    }
+
+    /// Returns the shape of queries.
+    pub fn query_shape(&self) -> QueryShape {
+        QueryShape {
+            sorts: self.query_sort.unwrap_or(false),
+            keeps: self
+                .query_keep
+                .clone()
+                .flatten()
+                .map(|keeps| keeps.to_vec()),
+            drops: self.query_drop.as_deref().unwrap_or_default().to_vec(),
+        }
+    }
+}
+
+fn replace<T: Clone>(setting: &mut Option<T>, later: &Option<T>) {
+    if later.is_some() {
+        setting.clone_from(later);
+    }
+}

@@ -20,12 +20,16 @@ pub struct Lifetime {
 /// The sources of a lifetime, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeSource {
+    /// A lifetime of the operator that replaces the one of the response ([`Lifetimes::replacing`](crate::Lifetimes::replacing)).
+    Replaced,
     /// `s-maxage`, for shared caches only.
     SMaxage,
     /// `max-age`.
     MaxAge,
     /// `Expires` minus `Date`.
     Expires,
+    /// A lifetime of the operator for responses that state none ([`Lifetimes::unstated`](crate::Lifetimes::unstated)).
+    Unstated,
     /// An estimate by [`Heuristic`].
     Heuristic,
     /// No source: the response is stale from the start.
@@ -33,9 +37,9 @@ pub enum LifetimeSource {
 }
 
 impl LifetimeSource {
-    /// Returns true if the origin stated the lifetime.
+    /// Returns true if the origin or the operator stated the lifetime.
     pub const fn is_explicit(self) -> bool {
-        matches!(self, Self::SMaxage | Self::MaxAge | Self::Expires)
+        !matches!(self, Self::Heuristic | Self::Nothing)
     }
 }
 
@@ -54,6 +58,9 @@ impl Lifetime {
             millis: u64::from(secs) * 1000,
             source,
         };
+        if let Some(secs) = rules.replacing_lifetime(status) {
+            return from_secs(secs, LifetimeSource::Replaced);
+        }
         if let Some(secs) = directives.s_maxage {
             return from_secs(secs, LifetimeSource::SMaxage);
         }
@@ -66,6 +73,9 @@ impl Lifetime {
                 millis: expires_after_ms(response, date),
                 source: LifetimeSource::Expires,
             };
+        }
+        if let Some(secs) = rules.unstated_lifetime(status) {
+            return from_secs(secs, LifetimeSource::Unstated);
         }
         // §4.2.2: the heuristic applies only without an explicit lifetime, and only to heuristically cacheable
         // statuses or with `public`.

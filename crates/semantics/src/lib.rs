@@ -76,7 +76,7 @@ pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use no_vary_search::{IgnoredParameters, InvalidParameterName, NO_VARY_SEARCH, NoVarySearch};
 pub use request_target::{InvalidRequestTarget, RequestTarget};
 pub use route::{PassReason, Route, route};
-pub use rules::{ClientDirectives, Heuristic, Rules, SetCookie};
+pub use rules::{ClientDirectives, Heuristic, Lifetimes, Rules, SetCookie, StatusLifetimes};
 pub use storability::{NotStoredReason, Storable, Verdict, answers_the_request, on_response};
 pub use stored_policy::{Cause, Reuse, StoredPolicy};
 pub use validators::{EntityTag, Validators};

@@ -1,10 +1,12 @@
 //! The caching rules that an operator can configure.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 
-use crate::cache_control::RequestDirectives;
+use crate::cache_control::{RequestDirectives, ResponseDirectives};
 
 /// The choices that the RFCs leave to a cache, with defaults for content delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,9 +22,79 @@ pub struct Rules {
     /// for them. False by default: request fields that are not in the cache key cause these errors. A stored
     /// error would let one client replace a page for all others.
     pub store_request_errors: bool,
+    /// Lifetimes that the operator states for these requests. Default: none.
+    pub lifetimes: Option<Arc<Lifetimes>>,
+}
+
+/// Lifetimes that the operator states in place of the origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Lifetimes that replace `Cache-Control`, `Expires` and the targeted fields of the response, as if the origin had
+    /// sent a targeted field with `max-age` (RFC 9213 §2.2). A response with `private` or `no-store` is then stored.
+    pub replacing: StatusLifetimes,
+    /// Lifetimes of responses that state none. All directives of the response count, also `private` and `no-store`.
+    pub unstated: StatusLifetimes,
+    /// `stale-while-revalidate` of responses with one of these lifetimes, unless the response has the directive.
+    pub stale_while_revalidate_secs: Option<u32>,
+    /// `stale-if-error` of responses with one of these lifetimes, unless the response has the directive.
+    pub stale_if_error_secs: Option<u32>,
+}
+
+/// Lifetimes in seconds for ranges of statuses. The first range that contains a status counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusLifetimes(pub Vec<(Range<u16>, u32)>);
+
+impl StatusLifetimes {
+    /// Returns the lifetime in seconds of a response with this status.
+    pub fn get(&self, status: StatusCode) -> Option<u32> {
+        let mut ranges = self.0.iter();
+        ranges.find_map(|(range, secs)| range.contains(&status.as_u16()).then_some(*secs))
+    }
 }
 
 impl Rules {
+    /// Returns the lifetime in seconds that replaces the one of a response with this status.
+    pub(crate) fn replacing_lifetime(&self, status: StatusCode) -> Option<u32> {
+        self.lifetimes.as_ref()?.replacing.get(status)
+    }
+
+    /// Returns the lifetime in seconds of a response with this status that states none.
+    pub(crate) fn unstated_lifetime(&self, status: StatusCode) -> Option<u32> {
+        self.lifetimes.as_ref()?.unstated.get(status)
+    }
+
+    /// Returns the directives that count for a response: its own, or those of the operator in their place.
+    pub fn response_directives(
+        &self,
+        status: StatusCode,
+        response: &HeaderMap,
+    ) -> ResponseDirectives {
+        let Some(lifetimes) = &self.lifetimes else {
+            return ResponseDirectives::from_headers(response);
+        };
+        let mut directives = match lifetimes.replacing.get(status) {
+            Some(secs) => ResponseDirectives {
+                max_age: Some(secs),
+                is_targeted: true,
+                ..ResponseDirectives::default()
+            },
+            None => ResponseDirectives::from_headers(response),
+        };
+        let states = lifetimes
+            .replacing
+            .get(status)
+            .or(lifetimes.unstated.get(status));
+        if states.is_some() {
+            let (revalidate, error) = (
+                &mut directives.stale_while_revalidate,
+                &mut directives.stale_if_error,
+            );
+            *revalidate = revalidate.or(lifetimes.stale_while_revalidate_secs);
+            *error = error.or(lifetimes.stale_if_error_secs);
+        }
+        directives
+    }
+
     /// Returns the request's cache directives, as far as these rules obey them.
     ///
     /// With [`ClientDirectives::Ignore`] no header is parsed.

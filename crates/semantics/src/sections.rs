@@ -29,6 +29,8 @@ impl LifetimeSource {
     /// Returns the name of the field or directive.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Replaced => "ttl",
+            Self::Unstated => "default_ttl",
             Self::SMaxage => "s-maxage",
             Self::MaxAge => "max-age",
             Self::Expires => "expires",
@@ -40,6 +42,8 @@ impl LifetimeSource {
     /// Returns the reason of RFC 9111 §3 for which a response with this lifetime is storable.
     pub const fn why_storable(self) -> &'static str {
         match self {
+            Self::Replaced => "a rule states its ttl",
+            Self::Unstated => "a rule states its default_ttl",
             Self::SMaxage => "the response has s-maxage",
             Self::MaxAge => "the response has max-age",
             Self::Expires => "the response has Expires",
@@ -53,7 +57,8 @@ impl LifetimeSource {
     pub const fn section(self) -> &'static str {
         match self {
             Self::SMaxage | Self::MaxAge | Self::Expires => "RFC 9111 §4.2.1",
-            Self::Heuristic | Self::Nothing => "RFC 9111 §4.2.2",
+            Self::Replaced => "RFC 9213 §2.2",
+            Self::Unstated | Self::Heuristic | Self::Nothing => "RFC 9111 §4.2.2",
         }
     }
 }

@@ -153,7 +153,7 @@ pub(crate) fn decide(
     response: &HeaderMap,
     exchange: Exchange,
 ) -> Result<Storable, NotStoredReason> {
-    let directives = &ResponseDirectives::from_headers(response);
+    let directives = &rules.response_directives(status, response);
     let requested = rules.request_directives(request);
     // §3: "the request method is understood". A HEAD response has no body to store. It may freshen a stored GET
     // response, see `freshen::by_head`.

@@ -27,6 +27,8 @@ pub enum PassReason {
     /// The request has `If-Match` or `If-Unmodified-Since`. A cache does not evaluate these fields (RFC 9111
     /// §4.3.2), because only the origin knows the current representation.
     Precondition,
+    /// A rule of the operator passes the request.
+    Rule,
 }
 
 impl PassReason {
@@ -34,7 +36,7 @@ impl PassReason {
     pub const fn forward(self) -> Forward {
         match self {
             Self::Method => Forward::Method,
-            Self::Content | Self::Precondition => Forward::Bypass,
+            Self::Content | Self::Precondition | Self::Rule => Forward::Bypass,
         }
     }
 }

@@ -27,7 +27,7 @@ impl QueryShape {
     /// Origin and key get the same query. A parameter that only the key lacked could change the response that other
     /// clients get.
     pub fn apply<'a>(&self, target: &'a str) -> Cow<'a, str> {
-        let Some((path, query)) = target.split_once('?') else {
+        let Some((path, query)) = target.split_once('?').filter(|_| !self.is_neutral()) else {
             return Cow::Borrowed(target);
         };
         let mut parameters: Vec<&str> = query
@@ -100,6 +100,7 @@ mod tests {
             (shape(true, None, &[]), "/a", "/a"),
             (shape(true, None, &[]), "/a?b&&a", "/a?a&b"),
             (shape(false, None, &["x"]), "/a?b?x=1", "/a?b?x=1"),
+            (shape(false, None, &[]), "/a?", "/a?"),
         ] {
             assert_eq!(shape.apply(target), shaped, "{target}");
         }

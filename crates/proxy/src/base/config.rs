@@ -42,7 +42,7 @@ pub struct EdgeConfig {
     pub origin: OriginConfig,
     /// The sites with their rules. Default: one site without rules for all hosts. A request for a host that belongs to
     /// no site gets 421.
-    pub sites: Sites,
+    pub sites: Arc<Sites>,
     /// Certificates that listeners with TLS choose by the name in SNI, in addition to their own. Default: none.
     pub site_certificates: Vec<SiteCertificate>,
     /// The cache in memory: capacity, admission and eviction.
@@ -87,7 +87,7 @@ impl EdgeConfig {
         Self {
             listeners: vec![ListenerConfig::plain(listen)],
             origin: OriginConfig::new(origin),
-            sites: default_sites(),
+            sites: Arc::new(default_sites()),
             site_certificates: Vec::new(),
             hot: HotConfig::new(hot),
             disk: None,
@@ -345,6 +345,9 @@ pub enum LogFormat {
 /// Limits of the memory, connections and time that clients and origins can use.
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
+    /// Clients that the rate limits of rules remember. Default 65 536, which takes 1 MiB: many more than exceed a limit at
+    /// the same time. A further client replaces one that is far below its limit.
+    pub rate_limit_clients_max: NonZeroUsize,
     /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are
     /// busy. The edge lowers the value at start if the limit of open files requires it. A further connection
     /// replaces the one that has been idle for the longest time, and is refused if no connection is idle.
@@ -423,6 +426,7 @@ impl Default for LimitsConfig {
             connections_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             head_bytes_max: ByteSize::kib(64),
             target_bytes_max: ByteSize::kib(32),
+            rate_limit_clients_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             headers_max: NonZeroUsize::new(100).expect("100 is not zero"),
             request_head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),

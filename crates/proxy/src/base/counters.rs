@@ -88,6 +88,7 @@ counters! {
         only_if_cached = "outcome" "only-if-cached",
         id_filter = "outcome" "id-filter",
         refused = "outcome" "refused",
+        rule = "outcome" "rule", // a rule of the site answered
     }
     Counter "edgeward_requests_collapsed_total" "Requests that were answered by the fetch of another request." {
         collapsed,
@@ -131,12 +132,19 @@ counters! {
         refused_408 = "status" "408",
         refused_405 = "status" "405",
         refused_413 = "status" "413",
+        refused_421 = "status" "421", // the host belongs to no site
         refused_431 = "status" "431",
         refused_414 = "status" "414",
         refused_501 = "status" "501",
         refused_502 = "status" "502",
         refused_503 = "status" "503",
         refused_504 = "status" "504",
+    }
+    Counter "edgeward_rule_answers_total"
+        "Requests answered by a rule of their site without the cache and the origin, by answer." {
+        denied = "answer" "deny",
+        redirected = "answer" "redirect",
+        rate_limited = "answer" "rate-limit",
     }
     Gauge "edgeward_client_connections" "Client connections open." {
         connections,

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use edgeward_sites::HostTable;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use crate::base::config::{ListenerTls, OriginTls};
+use crate::base::config::{ListenerTls, OriginTls, SiteCertificate};
 
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
@@ -60,26 +63,72 @@ pub enum TlsError {
     Setup(#[source] rustls::Error),
 }
 
-/// Returns the configuration of a listener, which offers HTTP/2 and HTTP/1.1.
-pub(crate) fn server_config(files: &ListenerTls) -> Result<ServerConfig, TlsError> {
+/// Returns the configuration of a listener, which offers HTTP/2 and HTTP/1.1. Clients that name the host of a site by SNI
+/// get the certificate of the site, and other clients the certificate of the listener.
+pub(crate) fn server_config(
+    files: &ListenerTls,
+    sites: &Arc<SiteKeys>,
+) -> Result<ServerConfig, TlsError> {
+    let resolver = CertificateResolver {
+        own: certified_key(files)?,
+        sites: Arc::clone(sites),
+    };
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Setup)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
+/// The certificates of sites with their keys, by host.
+#[derive(Debug, Default)]
+pub(crate) struct SiteKeys(HostTable<Arc<CertifiedKey>>);
+
+impl SiteKeys {
+    /// Reads the certificates and keys of all sites.
+    pub(crate) fn read(certificates: &[SiteCertificate]) -> Result<Self, TlsError> {
+        let mut table = HostTable::new();
+        for site in certificates {
+            let key = certified_key(&site.tls)?;
+            for host in &site.hosts {
+                table.insert(host, Arc::clone(&key));
+            }
+        }
+        Ok(Self(table))
+    }
+}
+
+#[derive(Debug)]
+struct CertificateResolver {
+    own: Arc<CertifiedKey>,
+    sites: Arc<SiteKeys>,
+}
+
+impl ResolvesServerCert for CertificateResolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // rustls has checked the name and converted it to lower case.
+        let of_site = hello
+            .server_name()
+            .and_then(|name| self.sites.0.get(name.as_bytes()));
+        Some(Arc::clone(of_site.unwrap_or(&self.own)))
+    }
+}
+
+fn certified_key(files: &ListenerTls) -> Result<Arc<CertifiedKey>, TlsError> {
     let chain = certificates(&files.certificates)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem {
         what: "private key",
         path: files.key.clone(),
         source,
     })?;
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Setup)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|source| TlsError::Refused {
-            certificates: files.certificates.clone(),
-            key: files.key.clone(),
-            source,
-        })?;
-    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()];
-    Ok(config)
+    let key = CertifiedKey::from_der(chain, key, &provider());
+    key.map(Arc::new).map_err(|source| TlsError::Refused {
+        certificates: files.certificates.clone(),
+        key: files.key.clone(),
+        source,
+    })
 }
 
 /// Returns the configuration of connections to an origin. Each connection offers the protocols `alpn`.

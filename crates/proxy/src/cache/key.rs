@@ -1,6 +1,7 @@
 //! The key of a stored response (RFC 9111 §2 and §4.1).
 //!
-//! Each target has a key of its own, `http://host/path?query`. If a response of the target's path had `No-Vary-Search`,
+//! Each target has a key of its own, `http://host/path?query`. Rules of a site may add the class of the request,
+//! `http://host/path?query#:class`, for example the kind of device. If a response of the target's path had `No-Vary-Search`,
 //! a marker under `http://host/path#` holds this rule. The response is stored under the rule's key,
 //! `http://host/path?canonical-query#generation`, which is the same key for all targets that the rule calls equivalent.
 //! A target contains no `#`, so none of these keys equals another.

@@ -15,7 +15,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 
 use super::disk::Durable;
-use super::key_parts::{key_under_rule, path_key};
+use super::key_parts::{key_under_rule, path_key, without_rule};
 use super::stored::{Selector, Stored, StoredKind, Variants};
 use super::tiers::Cache;
 use crate::base::counters::Counters;
@@ -136,7 +136,7 @@ impl Cache {
     /// Writes the marker of a path to disk, through which lookups find the object with this key. A target's own key has
     /// no marker.
     pub(crate) fn write_marker_of(&self, key: &[u8]) {
-        if memchr::memchr(b'#', key).is_none() {
+        if without_rule(key).len() == key.len() {
             return;
         }
         let version = self.hot.version(self.hash(&path_key(key)));

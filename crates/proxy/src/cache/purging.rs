@@ -48,8 +48,10 @@ impl Cache {
         let key = url.split_once("://").and_then(|(scheme, rest)| {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             let mut key = Vec::new();
-            self.write_target_key(Target::new(scheme, authority, path).ok()?, &mut key);
-            String::from_utf8(key).ok()
+            Target::new(scheme, authority, path)
+                .ok()?
+                .write_key(&mut key);
+            String::from_utf8(self.without_ignored_parameters(key)).ok()
         });
         match key {
             Some(key) => {
@@ -111,8 +113,9 @@ impl Cache {
             tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
             self.accepted_purges.increment(&scope);
             match scope {
-                // A purge of one URL needs no entry in the table: its object is removed.
-                Scope::Url(url) if !soft => keys.push(url),
+                // A purge of one URL needs no entry in the table: its object is removed. With classes, the URL may have
+                // several objects.
+                Scope::Url(url) if !soft && !self.site_urls.has_classes => keys.push(url),
                 Scope::Url(url) => {
                     let url_under_rule = self.url_under_rule(url.as_bytes());
                     durable.extend(self.purge_unread_rule(url.as_bytes()));

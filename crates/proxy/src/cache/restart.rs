@@ -17,7 +17,7 @@ use edgeward_types::{ByteSize, KeyHash};
 use http::StatusCode;
 
 use super::disk::{DiskTier, default_file};
-use super::key_parts::{path_key, primary_of};
+use super::key_parts::{path_key, primary_of, without_rule};
 use super::slices::entry_of_slice;
 use super::stored::{Stored, StoredBody, StoredKind, Variants};
 use super::tiers::Cache;
@@ -229,7 +229,7 @@ impl<'a> ShutdownWriter<'a> {
     /// Writes the markers through which lookups find the response with this key. Returns false if one is not written.
     fn put_markers_of(&self, key: &[u8]) -> bool {
         let primary = primary_of(key);
-        let is_under_rule = primary.contains(&b'#');
+        let is_under_rule = without_rule(primary).len() < primary.len();
         let is_variant = primary.len() < key.len();
         (!is_under_rule || self.put_marker_under(&path_key(primary)))
             && (!is_variant || self.put_marker_under(primary))

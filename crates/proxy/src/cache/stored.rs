@@ -17,7 +17,7 @@ use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
-use super::key_parts::{primary_of, url_of};
+use super::key_parts::{primary_of, without_rule};
 use super::slices::Slices;
 use crate::base::field_line::push_field;
 
@@ -244,13 +244,13 @@ impl Variants {
 /// target.
 pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
     let (primary, secondary) = key.split_at(primary_of(key).len());
-    let url = url_of(primary);
+    let own = without_rule(primary);
     if secondary.is_empty() {
-        return (url.len() < primary.len()).then(|| url.to_vec());
+        return (own.len() < primary.len()).then(|| own.to_vec());
     }
     // `Variants::write_key` appends a newline, the generation, a newline and the fields.
     let fields = secondary.get(1 + size_of::<u64>()..)?;
-    Some([url, fields].concat())
+    Some([own, fields].concat())
 }
 
 impl StoredResponse {

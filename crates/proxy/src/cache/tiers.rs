@@ -23,6 +23,7 @@ use super::key::{CacheKey, hash_key};
 use super::key_parts::primary_of;
 use super::negative::Negative;
 use super::purge_counts::AcceptedPurges;
+use super::site_urls::SiteUrls;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use super::warm_progress::WarmProgress;
@@ -56,6 +57,7 @@ pub(crate) struct Cache {
     pub(crate) may_have_path_rules: AtomicBool,
     /// The query parameters that are not a part of keys.
     pub(crate) ignored_parameters: IgnoredParameters,
+    pub(crate) site_urls: SiteUrls,
 }
 
 impl Cache {
@@ -79,14 +81,14 @@ impl Cache {
         disk.contains(key.hash).then_some(Tier::Disk)
     }
 
-    /// Returns a key of a target without the parameters that the operator lets the cache ignore.
+    /// Returns a key of a target with the query that rules of its site demand, and without the parameters that the
+    /// operator lets the cache ignore.
     pub(crate) fn without_ignored_parameters(&self, key: Vec<u8>) -> Vec<u8> {
-        match std::str::from_utf8(&key) {
-            Ok(text) if !self.ignored_parameters.is_empty() => {
-                self.ignored_parameters.strip(text).into_owned().into()
-            }
-            _ => key,
-        }
+        let Ok(key) = String::from_utf8(key) else {
+            unreachable!("the key of a target is text");
+        };
+        let shaped = self.site_urls.shape(&key);
+        self.ignored_parameters.strip(&shaped).into_owned().into()
     }
 
     /// Offers the memory tier an object with this charge. Objects that are evicted for it may be written to disk.

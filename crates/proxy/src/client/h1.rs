@@ -17,6 +17,7 @@ mod head_parts;
 mod hit;
 mod hostile;
 mod outbox;
+mod plain_settings; // the settings of a request by site and rules
 mod request_end;
 mod response;
 

@@ -3,11 +3,12 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use edgeward_sites::RateLimiter;
 use edgeward_store::arena::Arena;
 use edgeward_store::purges::{self, PurgeLog, PurgeSettings, Purges};
 use edgeward_types::ByteSize;
@@ -24,14 +25,14 @@ use crate::base::clock::Ticker;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::descriptors;
-use crate::base::tls::{self, TlsError};
-use crate::cache::Cache;
+use crate::base::tls::{self, SiteKeys, TlsError};
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::{DiskError, DiskTier, default_file};
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::warm_progress::WarmProgress;
+use crate::cache::{Cache, SiteUrls};
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::{Connector, ConnectorError, OriginPool};
@@ -52,6 +53,12 @@ pub enum StartError {
         addr: SocketAddr,
         /// The cause.
         source: io::Error,
+    },
+    /// The certificate or key of a site is unusable.
+    #[error("the certificate of a site cannot be used")]
+    SiteTls {
+        /// The cause.
+        source: Box<TlsError>,
     },
     /// A listener's certificate or key is unusable.
     #[error("TLS on {addr} cannot be set up")]
@@ -282,6 +289,10 @@ type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
 /// Binds one socket for each worker and listener. Returns the sockets by worker, and the addresses by listener.
 fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr>), StartError> {
     let workers = config.workers.get();
+    let site_keys = SiteKeys::read(&config.site_certificates);
+    let site_keys = Arc::new(site_keys.map_err(|source| StartError::SiteTls {
+        source: Box::new(source),
+    })?);
     let mut sockets_by_worker: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
     let mut addrs: Vec<SocketAddr> = Vec::new();
     for listener in &config.listeners {
@@ -289,10 +300,11 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
         let listen_error = |source| StartError::Listen { addr, source };
         let tls = match &listener.tls {
             Some(files) => {
-                let config = tls::server_config(files).map_err(|error| StartError::Tls {
-                    addr,
-                    source: Box::new(error),
-                })?;
+                let config =
+                    tls::server_config(files, &site_keys).map_err(|error| StartError::Tls {
+                        addr,
+                        source: Box::new(error),
+                    })?;
                 Some(Arc::new(config))
             }
             None => None,
@@ -348,6 +360,7 @@ fn shared_state(
         // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
         ignored_parameters: config.caching.ignored_parameters.clone(),
+        site_urls: SiteUrls::new(&config.sites),
     };
     Shared {
         cache: Arc::new(cache),
@@ -358,6 +371,7 @@ fn shared_state(
             .expect("the name was checked to be a token"),
         canonicaliser: Canonicaliser::new(config, via_name),
         origin_health: Arc::clone(connector.health()),
+        rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
     }

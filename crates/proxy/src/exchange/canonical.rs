@@ -129,6 +129,11 @@ pub(crate) fn canonical(
         canonical_target: None,
         options: ConnectionOptions::default(),
         route: Route::Lookup,
+        settings: None,
+        class: Box::default(),
+        forwarded_target: None,
+        forwarded_host: None,
+        response_fields: None,
         _charge: head.charge,
         interims: head.interims,
     });

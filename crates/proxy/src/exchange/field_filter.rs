@@ -44,12 +44,18 @@ impl FieldFilter {
     /// Like [`apply`](Self::apply), for a plain request. Also removes the hop-by-hop fields. Their names are fixed,
     /// because `Connection` of a plain request lists no other field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
-        let names = if client_is_trusted {
-            &self.plain_trusted
+        remove_where(headers, |name| {
+            self.removes_of_plain(name, client_is_trusted)
+        });
+    }
+
+    /// Returns true if a plain request loses the field.
+    pub(crate) fn removes_of_plain(&self, name: &HeaderName, client_is_trusted: bool) -> bool {
+        if client_is_trusted {
+            self.plain_trusted.contains(name)
         } else {
-            &self.plain
-        };
-        remove_where(headers, |name| names.contains(name));
+            self.plain.contains(name)
+        }
     }
 }
 

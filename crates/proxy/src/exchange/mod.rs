@@ -1,18 +1,20 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
 //! (its unsent bytes), `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
-//! request as received), `field_filter` (the fields that no origin gets), `heads` (limits the memory of heads).
+//! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules), `heads` (limits the memory of heads).
 
 pub(crate) mod canonical;
 mod client;
 pub(crate) mod conn;
+mod field_edit;
 mod field_filter;
 pub(crate) mod heads;
 pub(crate) mod pieces;
 mod request;
 mod request_error;
 
-pub(crate) use client::{Client, ClientFacts};
+pub(crate) use client::{Client, ClientFacts, client_address};
 pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
+pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use request::Request;

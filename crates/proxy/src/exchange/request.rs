@@ -1,6 +1,7 @@
 //! The canonical request, from which the cache key, the forwarded request and the log line are made.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use edgeward_semantics::hop_by_hop::ConnectionOptions;
 use edgeward_semantics::{Route, Target};
@@ -9,8 +10,10 @@ use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, REFERER, USER_AGENT
 use http::{Method, Uri, Version};
 
 use super::conn::InterimSink;
+use super::field_edit::FieldEdit;
 use super::heads::HeadCharge;
 use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::request_settings::RequestSettings;
 
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
@@ -38,6 +41,16 @@ pub(crate) struct Request {
     pub(crate) options: ConnectionOptions,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
+    /// The settings of the site and its rules. `None` in a request that is refused before its site is known.
+    pub(crate) settings: Option<Rc<RequestSettings>>,
+    /// The part of the cache key that a rule adds to the URL.
+    pub(crate) class: Box<[u8]>,
+    /// The target that the origin gets, if a rule rewrites it.
+    pub(crate) forwarded_target: Option<Box<str>>,
+    /// The `Host` that the origin gets, if a rule sets it.
+    pub(crate) forwarded_host: Option<HeaderValue>,
+    /// The changes of the response's fields that rules demand.
+    pub(crate) response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.
     pub(crate) interims: Option<InterimSink>,
 }
@@ -51,6 +64,20 @@ impl Request {
                 .uri
                 .path_and_query()
                 .map_or("/", |target| target.as_str()),
+        }
+    }
+
+    /// Returns the settings of the request's site. Panics if the request was refused before its site was known.
+    pub(crate) fn settings(&self) -> &RequestSettings {
+        let settings = self.settings.as_ref();
+        settings.expect("a request that is served has a site")
+    }
+
+    /// Returns path and query of the request that the origin gets.
+    pub(crate) fn forwarded_target(&self) -> &str {
+        match &self.forwarded_target {
+            Some(target) => target,
+            None => self.path_and_query(),
         }
     }
 

@@ -50,6 +50,17 @@ impl RequestError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, text)
     }
 
+    /// RFC 9110 §15.5.20: the edge is not configured for the host. Strangers could otherwise fill the cache.
+    pub(crate) fn misdirected() -> Self {
+        let text = "no site of this edge has this host";
+        Self::new(StatusCode::MISDIRECTED_REQUEST, text)
+    }
+
+    pub(crate) fn bad_rewrite() -> Self {
+        let text = "the target that a rule makes of this request is no path";
+        Self::new(StatusCode::BAD_GATEWAY, text)
+    }
+
     pub(crate) fn too_many_fields() -> Self {
         let text = "the request has more header fields than allowed";
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text)

@@ -154,7 +154,7 @@ impl Outbound<'_> {
         let keeps_conditions = matches!(self.conditions, Conditions::Keep);
         let authority = request.authority();
         let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
-        request_line(&mut head, self.method, request.path_and_query());
+        request_line(&mut head, self.method, request.forwarded_target());
         let mut canonical: Option<&HeaderName> = None;
         for (name, value) in &request.headers {
             let is_removed = *name == HOST
@@ -184,10 +184,10 @@ impl Outbound<'_> {
         }
         push_field(&mut head, &VIA, edge.via_http11.as_bytes());
         match edge.origin.host_policy() {
-            HostPolicy::Forward => {
+            HostPolicy::Forward if request.forwarded_host.is_none() => {
                 push_field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
             }
-            HostPolicy::Origin | HostPolicy::Fixed(_) => {
+            _ => {
                 push_field(&mut head, &HOST, host(edge, request).as_bytes());
             }
         }
@@ -231,6 +231,9 @@ fn end_head(head: &mut Vec<u8>, method: &Method) {
 }
 
 fn host(edge: EdgeInfo<'_>, request: &Request) -> HeaderValue {
+    if let Some(host) = &request.forwarded_host {
+        return host.clone();
+    }
     let origin = edge.origin;
     let text = match origin.host_policy() {
         HostPolicy::Forward => request.authority().unwrap_or_default().to_owned(),
@@ -242,10 +245,11 @@ fn host(edge: EdgeInfo<'_>, request: &Request) -> HeaderValue {
 
 fn origin_form(request: &Request) -> Uri {
     // `OPTIONS *` keeps its asterisk (RFC 9112 §3.2.4).
-    let target = match (&request.canonical_target, request.uri.path_and_query()) {
-        (None, Some(target)) => target.clone(),
-        _ => PathAndQuery::try_from(request.path_and_query())
-            .expect("a canonical target is a path and query"),
+    let is_as_sent = request.canonical_target.is_none() && request.forwarded_target.is_none();
+    let target = match request.uri.path_and_query() {
+        Some(target) if is_as_sent => target.clone(),
+        _ => PathAndQuery::try_from(request.forwarded_target())
+            .expect("a canonical target and a rewritten one are a path and query"),
     };
     Uri::from(target)
 }
@@ -291,7 +295,7 @@ fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> U
     Uri::builder()
         .scheme(scheme)
         .authority(host.as_bytes())
-        .path_and_query(request.path_and_query())
+        .path_and_query(request.forwarded_target())
         .build()
         .unwrap_or_else(|_| origin_form(request))
 }
@@ -405,6 +409,11 @@ mod tests {
                 canonical_target: None,
                 options,
                 route: Route::Lookup,
+                settings: None,
+                class: Box::default(),
+                forwarded_target: None,
+                forwarded_host: None,
+                response_fields: None,
                 interims: None,
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::RangeAnswer;
 use edgeward_semantics::{CacheStatus, Validators};
+use edgeward_sites::ErrorPage;
 use http::header::{
-    AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
-    CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER,
+    ACCEPT_RANGES, AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION,
+    CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, ETAG,
+    HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, TRAILER,
 };
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
@@ -19,20 +21,26 @@ use http_body::Body as _;
 use super::body::{EdgeBody, Source};
 use super::parts::RangeSource;
 use super::range_reply;
+use super::rules::RuleAnswer;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
 use crate::base::access_log::PendingLine;
 use crate::base::field_line::push_field;
+use crate::base::request_settings::RequestSettings;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::{Client, InFlight, Request, RequestError};
+use crate::exchange::{Client, FieldEdit, InFlight, Request, RequestError};
 
 /// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
     pub(crate) log: Option<Box<PendingLine>>,
+    /// The settings of the request's site, if it is known.
+    settings: Option<Rc<RequestSettings>>,
+    /// The changes of the response's fields that rules demand.
+    response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// True if the outcome of the request was counted.
     pub(super) is_counted: bool,
     /// The number of times that the request began again, because the representation changed before the response began.
@@ -47,6 +55,8 @@ impl Reply {
             log: worker
                 .has_log()
                 .then(|| Box::new(request.log_line(worker.now()))),
+            settings: request.settings.clone(),
+            response_fields: request.response_fields.clone(),
             is_counted: false,
             restarts: 0,
         }
@@ -132,6 +142,10 @@ impl Reply {
         if let Some(log) = &mut self.log {
             log.set_response(status, cache_status);
         }
+        let (headers, source) = match self.error_page(status) {
+            Some(page) => page_response(page, headers),
+            None => (headers, source),
+        };
         let source = if request.method == Method::HEAD {
             Source::Empty
         } else {
@@ -146,6 +160,39 @@ impl Reply {
             *response.version_mut() = Version::HTTP_10;
         }
         response
+    }
+
+    /// Returns the page that replaces the body of an error response.
+    fn error_page(&self, status: StatusCode) -> Option<&Arc<ErrorPage>> {
+        let is_error = status.is_client_error() || status.is_server_error();
+        let settings = self.settings.as_ref().filter(|_| is_error)?;
+        settings.stated.error_pages.get(status)
+    }
+
+    /// Responds by a rule of the site.
+    pub(super) fn answer(self, answer: RuleAnswer) -> Response<EdgeBody> {
+        self.worker.counters.rule.increment();
+        let mut headers = HeaderMap::with_capacity(8);
+        let status = match answer {
+            RuleAnswer::Denied(status) => status,
+            RuleAnswer::Redirect(status, location) => {
+                headers.insert(LOCATION, location);
+                status
+            }
+            RuleAnswer::RateLimited(wait) => {
+                // RFC 6585 §4. Seconds are rounded up, so that the next request is within the limit.
+                let seconds = wait.as_millis().div_ceil(1000).max(1);
+                let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+                StatusCode::TOO_MANY_REQUESTS
+            }
+        };
+        let text = format!("{status}\n");
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        headers.insert(CONTENT_TYPE, plain);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+        self.respond_own(status, headers, Bytes::from(text), None)
     }
 
     /// Responds to an OPTIONS or TRACE whose `Max-Forwards` is 0.
@@ -181,6 +228,7 @@ impl Reply {
             408 => counters.refused_408.increment(),
             405 => counters.refused_405.increment(),
             413 => counters.refused_413.increment(),
+            421 => counters.refused_421.increment(),
             431 => counters.refused_431.increment(),
             414 => counters.refused_414.increment(),
             501 => counters.refused_501.increment(),
@@ -234,10 +282,23 @@ impl Reply {
         if let Some(log) = &mut self.log {
             log.set_error(status, cache_status);
         }
-        self.finish(status, headers, Source::Whole(body, PieceMemory::Uncounted))
+        let source = Source::Whole(body, PieceMemory::Uncounted);
+        let (headers, source) = match self.error_page(status) {
+            Some(page) => page_response(page, headers),
+            None => (headers, source),
+        };
+        self.finish(status, headers, source)
     }
 
-    fn finish(self, status: StatusCode, headers: HeaderMap, source: Source) -> Response<EdgeBody> {
+    fn finish(
+        self,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        source: Source,
+    ) -> Response<EdgeBody> {
+        for (name, edit) in self.response_fields.iter().flat_map(|edits| edits.iter()) {
+            edit.apply(name, &mut headers);
+        }
         self.in_flight.conn().end_interims();
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
@@ -245,6 +306,28 @@ impl Reply {
         *response.headers_mut() = headers;
         response
     }
+}
+
+/// Returns the fields and the body of an error page. `headers` are those of the response that the page replaces; the
+/// fields that describe its body are removed.
+fn page_response(page: &ErrorPage, mut headers: HeaderMap) -> (HeaderMap, Source) {
+    for name in [
+        CONTENT_ENCODING,
+        CONTENT_LANGUAGE,
+        CONTENT_RANGE,
+        ETAG,
+        LAST_MODIFIED,
+        ACCEPT_RANGES,
+        TRAILER,
+    ] {
+        headers.remove(name);
+    }
+    if let Ok(content_type) = HeaderValue::try_from(&*page.content_type) {
+        headers.insert(CONTENT_TYPE, content_type);
+    }
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(page.body.len()));
+    let body = Bytes::copy_from_slice(&page.body);
+    (headers, Source::Whole(body, PieceMemory::Uncounted))
 }
 
 /// Returns the body of the response to a TRACE: the request without fields that hold credentials (RFC 9110 §9.3.8).

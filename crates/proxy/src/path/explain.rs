@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use super::fetch::backs_off;
 use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
+use super::rules::{NotServed, RuleAnswer};
 use super::worker::Shared;
 use super::{deliver, purge};
 use crate::cache::negative::Negative;
 use crate::cache::stored::{StoredBody, StoredResponse};
 use crate::cache::{Tier, url_of};
 use crate::exchange::Request;
-use crate::exchange::canonical::NotForwarded;
 
 /// The answer needs slices that are not stored.
 struct MissingSlices;
@@ -64,17 +64,21 @@ impl Explanation {
     fn decide(&mut self, shared: &Shared, query: &InspectedRequest) {
         let (request, checked) = query.canonical(shared);
         match checked {
-            Err(NotForwarded::Refused(refusal)) => {
+            Err(NotServed::Refused(refusal)) => {
                 self.status = Some(refusal.status);
                 let text = format!("refuse with {}: {}", refusal.status, refusal.text);
                 return self.step("request", text, "RFC 9110 §15.5");
             }
-            Err(NotForwarded::FinalRecipient) => {
+            Err(NotServed::FinalRecipient) => {
                 self.status = Some(StatusCode::OK);
                 let text = "answer: Max-Forwards is 0, so the edge is the final recipient";
                 return self.step("request", text, "RFC 9110 §7.6.2");
             }
-            Ok(()) => {}
+            Err(NotServed::Answered(_)) | Ok(()) => {}
+        }
+        self.explain_rules(shared, &request);
+        if let Err(NotServed::Answered(answer)) = checked {
+            return self.answered(&answer);
         }
         let authority = request.authority().unwrap_or_default();
         let target = request.path_and_query();
@@ -102,6 +106,43 @@ impl Explanation {
         }
     }
 
+    /// Names the site and the rules that apply.
+    fn explain_rules(&mut self, shared: &Shared, request: &Request) {
+        let settings = request.settings();
+        let site = shared.config.sites.site(settings.site);
+        self.step("site", &*site.name, "[[site]]");
+        for (n, rule) in site.rules().iter().enumerate() {
+            if settings.rules.contains(n) {
+                let text = format!("the rule in line {} applies", rule.line);
+                self.step("rule", text, "[[site.rule]]");
+            }
+        }
+        if !request.class.is_empty() {
+            let class = String::from_utf8_lossy(&request.class).into_owned();
+            self.step("class", class, "[[site.rule]] key");
+        }
+        if let Some(target) = &request.forwarded_target {
+            self.step("rewrite", &**target, "[[site.rule]] rewrite");
+        }
+    }
+
+    fn answered(&mut self, answer: &RuleAnswer) {
+        let (status, text) = match answer {
+            RuleAnswer::Denied(status) => (*status, "deny".to_owned()),
+            RuleAnswer::Redirect(status, location) => {
+                let location = String::from_utf8_lossy(location.as_bytes());
+                (*status, format!("redirect to {location}"))
+            }
+            RuleAnswer::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate limit".to_owned()),
+        };
+        self.status = Some(status);
+        self.step(
+            "answer",
+            format!("{text}: {}", status.as_u16()),
+            "[[site.rule]]",
+        );
+    }
+
     fn look_up(&mut self, shared: &Shared, request: &Request, found: &FoundEntries) {
         let target = String::from_utf8_lossy(found.key.target()).into_owned();
         self.step("key", target, "RFC 9111 §2");
@@ -114,11 +155,8 @@ impl Explanation {
             let variant = inspect::variant_text(&found.key.bytes);
             self.step("variant", variant, "RFC 9111 §4.1");
         }
-        let directives = shared
-            .config
-            .caching
-            .rules
-            .request_directives(&request.headers);
+        let rules = &request.settings().caching;
+        let directives = rules.request_directives(&request.headers);
         let Some((entry, response)) = with_response(found) else {
             self.step("stored", "no response is stored", "RFC 9111 §4");
             return self.absent(shared, request, found, &directives);
@@ -131,7 +169,7 @@ impl Explanation {
             response.status.as_u16()
         );
         self.step("stored", text, "RFC 9111 §4");
-        let stored = inspect::describe(shared, found.key.primary(), entry);
+        let stored = inspect::describe(shared, rules, found.key.primary(), entry);
         self.explain_freshness(&stored["freshness"]);
         self.stored = Some(stored);
         let verdict = inspect::verdict(shared, found.key.primary(), entry);
@@ -163,6 +201,7 @@ impl Explanation {
                 if reason == Forward::Stale
                     && backs_off(
                         shared,
+                        request,
                         found.key.hash,
                         &entry.stored,
                         directives.stale_if_error,

@@ -97,18 +97,18 @@ pub(super) async fn fetch(
     }
     drop(incoming);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
-    let stale_if_error = request.directives(&worker).stale_if_error;
+    let stale_if_error = request.directives().stale_if_error;
     if let Some(stale) = stale.as_ref().filter(|_| request.method == Method::HEAD)
         && !(wants_range
             || is_conditional
-            || backs_off(&worker.shared, key.hash, stale, stale_if_error))
+            || backs_off(&worker.shared, &request, key.hash, stale, stale_if_error))
     {
         count_once(&mut reply, reason);
         let stale = Arc::clone(stale);
         return Box::pin(head::validate(reply, request, key, reason, stale)).await;
     }
     if let Some(stale) = stale.as_ref().filter(|_| reason == Forward::Stale)
-        && backs_off(&worker.shared, key.hash, stale, stale_if_error)
+        && backs_off(&worker.shared, &request, key.hash, stale, stale_if_error)
     {
         worker.counters.hit_stale.increment();
         worker.counters.stale_on_error.increment();
@@ -305,12 +305,13 @@ pub(super) fn revalidate_in_background(
 /// `stale_if_error` is the directive of the request.
 pub(super) fn backs_off(
     shared: &Shared,
+    request: &Request,
     hash: KeyHash,
     stale: &Stored,
     stale_if_error: Option<u32>,
 ) -> bool {
     let (cache, now) = (&shared.cache, shared.clock.now());
-    let staleness_max = shared.config.caching.stale_if_disconnected;
+    let staleness_max = request.settings().stale_if_disconnected;
     let policy = &stale.response().policy;
     if policy.is_too_stale_for(stale_if_error, now) {
         return false;

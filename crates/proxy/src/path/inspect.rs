@@ -19,13 +19,15 @@ use serde_json::{Value, json};
 
 use super::fetch::LOOKED_UP_MAX;
 use super::lookup::read_path_rule_next;
+use super::rules::{NotServed, canonical_and_settled};
 use super::worker::Shared;
+use crate::base::request_settings::SettingsCache;
 use crate::cache::disk::DiskEntry;
 use crate::cache::disk::head::{self, DiskHead};
 use crate::cache::slices::Slices;
 use crate::cache::stored::{Selector, Stored, StoredKind, StoredResponse, Variants};
-use crate::cache::{CacheKey, Tier, url_of};
-use crate::exchange::canonical::{self, NotForwarded, RawHead};
+use crate::cache::{CacheKey, Tier, push_class, url_of};
+use crate::exchange::canonical::RawHead;
 use crate::exchange::{ClientFacts, Request};
 use crate::origin::as_origin_sees;
 
@@ -103,7 +105,7 @@ impl InspectedRequest {
     }
 
     /// Returns the canonical request, as if a client on this machine had sent it.
-    pub(super) fn canonical(&self, shared: &Shared) -> (Rc<Request>, Result<(), NotForwarded>) {
+    pub(super) fn canonical(&self, shared: &Shared) -> (Rc<Request>, Result<(), NotServed>) {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let client = ClientFacts {
             scheme: self.scheme,
@@ -113,7 +115,8 @@ impl InspectedRequest {
         };
         let (method, uri, headers) = self.head.clone();
         let head = RawHead::new(method, uri, Version::HTTP_11, headers);
-        canonical::canonical(&shared.canonicaliser, &client, head)
+        let settings = SettingsCache::new(&shared.config);
+        canonical_and_settled(&shared.canonicaliser, &settings, &client, head)
     }
 }
 
@@ -183,6 +186,7 @@ pub(super) fn find(shared: &Shared, request: &Request) -> Option<FoundEntries> {
     let seed = cache.hash_seed;
     let mut bytes = Vec::new();
     cache.write_target_key(request.target()?, &mut bytes);
+    push_class(&request.class, &mut bytes);
     let mut key = CacheKey::primary_of(bytes, seed);
     loop {
         let entry = find_key(shared, &key);
@@ -230,8 +234,10 @@ fn find_key(shared: &Shared, key: &CacheKey) -> Option<FoundEntry> {
 /// Returns the stored responses of a URL as JSON, or the reason why the edge would refuse the request.
 pub(crate) fn cache_get(shared: &Shared, query: &InspectedRequest) -> Result<Value, String> {
     let (request, checked) = query.canonical(shared);
-    if let Err(NotForwarded::Refused(refusal)) = checked {
-        return Err(refusal.text.into_owned());
+    match checked {
+        Err(NotServed::Refused(refusal)) => return Err(refusal.text.into_owned()),
+        Err(NotServed::Answered(_)) => return Err("a rule of the site answers the request".into()),
+        Err(NotServed::FinalRecipient) | Ok(()) => {}
     }
     let found = find(shared, &request).ok_or("the request has no target")?;
     let vary = found.vary();
@@ -247,7 +253,9 @@ pub(crate) fn cache_get(shared: &Shared, query: &InspectedRequest) -> Result<Val
         "url_under_rule": rule.map(|_| String::from_utf8_lossy(url_of(found.key.primary()))),
         "vary": names,
         "variant": vary.map(|_| variant_text(&found.key.bytes)),
-        "stored": stored.map(|entry| describe(shared, found.key.primary(), entry)),
+        "stored": stored.map(|entry| {
+            describe(shared, &request.settings().caching, found.key.primary(), entry)
+        }),
         "other_variants": others,
     }))
 }
@@ -303,7 +311,12 @@ pub(super) fn variant_text(key: &[u8]) -> String {
 }
 
 /// Returns a stored response as JSON. `primary` is the primary key.
-pub(super) fn describe(shared: &Shared, primary: &[u8], entry: &FoundEntry) -> Value {
+pub(super) fn describe(
+    shared: &Shared,
+    rules: &Rules,
+    primary: &[u8],
+    entry: &FoundEntry,
+) -> Value {
     let Some(response) = entry.response() else {
         return Value::Null;
     };
@@ -327,7 +340,7 @@ pub(super) fn describe(shared: &Shared, primary: &[u8], entry: &FoundEntry) -> V
         "memory_bytes": entry.stored.charge_bytes(),
         "slices": describe_slices(shared, &entry.stored),
         "validated_at": text(&format_http_date(response.policy.response_time)),
-        "freshness": freshness(&shared.config.caching.rules, response, &headers, now),
+        "freshness": freshness(rules, response, &headers, now),
         "validators": {
             "etag": headers.get(ETAG).filter(|_| validators.etag.is_some()).map(text),
             "last_modified": validators.last_modified.as_ref().map(text),

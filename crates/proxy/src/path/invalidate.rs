@@ -46,7 +46,7 @@ pub(super) async fn send(
         }
     });
     let (sent, pending) = poll_fn(|cx| exchange.poll(cx)).await;
-    if !pending.removals.is_empty() || pending.groups.is_some() {
+    if !pending.removals.is_empty() || pending.scopes.is_some() {
         wait_until_durable(&worker, pending).await;
     }
     sent
@@ -56,8 +56,8 @@ pub(super) async fn send(
 #[derive(Default)]
 struct Pending {
     removals: Vec<Durable>,
-    /// Resolves when the purge of the cache groups applies and is durable.
-    groups: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
+    /// Resolves when the purge of cache groups and of classes of URLs applies and is durable.
+    scopes: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
 }
 
 async fn exchange(
@@ -99,6 +99,7 @@ fn invalidate(
     headers: &HeaderMap,
 ) -> Pending {
     let mut pending = Pending::default();
+    let mut scopes = Vec::new();
     let Some(target) = request.target() else {
         return pending;
     };
@@ -109,29 +110,34 @@ fn invalidate(
             worker.counters.invalidations.increment();
         }
         pending.removals.extend(durable);
+        if worker.cache.site_urls.has_classes
+            && let Ok(url) = String::from_utf8(key)
+        {
+            scopes.push(Scope::Url(url.into())); // the responses of all classes
+        }
     }
     if invalidation::applies(&request.method, status)
         && headers.contains_key(&CACHE_GROUP_INVALIDATION)
     {
-        pending.groups = invalidate_groups(worker, &target.key(), headers);
+        let lines = headers.get_all(&CACHE_GROUP_INVALIDATION);
+        let lines = lines.iter().map(HeaderValue::as_bytes);
+        for scope in Scope::invalidated_groups(&target.key(), lines) {
+            tracing::debug!(%scope, "a response invalidates a cache group");
+            worker.cache.accepted_purges.increment(&scope);
+            scopes.push(scope);
+        }
     }
+    pending.scopes = purge(worker, scopes);
     pending
 }
 
-/// Purges the cache groups of the target's origin that the response names (RFC 9875 §3).
-fn invalidate_groups(
+/// Adds hard purges to the table of purges. Returns a receiver that resolves when they apply and are durable.
+fn purge(
     worker: &Worker,
-    target: &[u8],
-    headers: &HeaderMap,
+    scopes: Vec<Scope>,
 ) -> Option<oneshot::Receiver<Result<Stamp, PurgeError>>> {
-    let lines = headers.get_all(&CACHE_GROUP_INVALIDATION);
-    let scopes = Scope::invalidated_groups(target, lines.iter().map(HeaderValue::as_bytes));
     if scopes.is_empty() {
         return None;
-    }
-    for scope in &scopes {
-        tracing::debug!(%scope, "a response invalidates a cache group");
-        worker.cache.accepted_purges.increment(scope);
     }
     let hard = |scope| Purge { scope, soft: false };
     let purges = scopes.into_iter().map(hard).collect();
@@ -152,8 +158,8 @@ async fn wait_until_durable(worker: &Worker, pending: Pending) {
     let disk = worker.cache.disk.as_ref();
     let all = async {
         let mut certain = true;
-        if let Some(groups) = pending.groups {
-            certain &= matches!(groups.await, Ok(Ok(_)));
+        if let Some(scopes) = pending.scopes {
+            certain &= matches!(scopes.await, Ok(Ok(_)));
         }
         for durable in pending.removals {
             certain &= matches!(durable.await, Ok(Ok(())));

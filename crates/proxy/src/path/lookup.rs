@@ -21,7 +21,7 @@ use super::worker::Worker;
 use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
-use crate::cache::{Cache, CacheKey, DiskHit, PathRule, url_of};
+use crate::cache::{Cache, CacheKey, DiskHit, PathRule, push_class, url_of};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 
@@ -74,7 +74,7 @@ pub(crate) struct PendingLookup {
 /// The parts of a request that a lookup reads in addition to the key.
 pub(crate) trait Query {
     /// Returns the directives of the request that the cache follows.
-    fn directives(&self, worker: &Worker) -> RequestDirectives;
+    fn directives(&self) -> RequestDirectives;
 
     fn path(&self) -> &str;
 
@@ -83,11 +83,11 @@ pub(crate) trait Query {
 }
 
 impl Query for Request {
-    fn directives(&self, worker: &Worker) -> RequestDirectives {
+    fn directives(&self) -> RequestDirectives {
         if self.plain {
             return RequestDirectives::default();
         }
-        let rules = &worker.config().caching.rules;
+        let rules = &self.settings().caching;
         rules.request_directives(&self.headers)
     }
 
@@ -106,7 +106,10 @@ pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
         .target()
         .expect("a request that is not refused has a target");
     let cache = &worker.cache;
-    cache.key(|bytes| cache.write_target_key(target, bytes))
+    cache.key(|bytes| {
+        cache.write_target_key(target, bytes);
+        push_class(&request.class, bytes);
+    })
 }
 
 /// Looks a request up by its primary key.
@@ -375,7 +378,7 @@ fn decide_found(
 ) -> Outcome {
     let verdict = found.verdict(worker, &key);
     let reuse = || {
-        let directives = query.directives(worker);
+        let directives = query.directives();
         found.policy().reuse(worker.now(), &directives)
     };
     match judge_found(verdict, reuse) {
@@ -410,7 +413,7 @@ fn decide_found(
 
 /// Returns the outcome of a lookup that found no response.
 pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
-    let directives = query.directives(worker);
+    let directives = query.directives();
     let mut rule = None;
     let negative = &worker.cache.negative;
     let is_unknown_id = || {

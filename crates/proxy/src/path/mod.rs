@@ -16,6 +16,7 @@ mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN
 mod range_reply; // 206 and 416
 mod revalidate; // updates stored responses after a 304
+pub(crate) mod rules; // applies the rules of a site
 pub(crate) mod serve; // the entry of the request path
 mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit

@@ -10,6 +10,7 @@ use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Reply;
 use super::invalidate;
+use super::rules::change_origin_response;
 use crate::base::error_chain::ErrorChain;
 use crate::exchange::{Request, RequestError};
 use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
@@ -44,6 +45,7 @@ pub(super) async fn pass(
     match sent {
         Ok((mut parts, body)) => {
             hop_by_hop::strip_response(&mut parts.headers);
+            change_origin_response(&request, &mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
                 // RFC 9110 §10.1.1: the client may still send the body, so the start of the next request is unknown.

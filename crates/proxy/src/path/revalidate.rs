@@ -27,7 +27,6 @@ pub(super) enum Validation {
 /// Applies a 304 to a stored response, whose body stays. `exchange` has the times of the conditional request, and
 /// `stamp` is the newest purge before it.
 pub(super) fn not_modified(
-    worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     not_modified: &Parts,
@@ -35,21 +34,12 @@ pub(super) fn not_modified(
     stamp: Stamp,
 ) -> Validation {
     let update = freshen::by_not_modified;
-    apply(
-        update,
-        worker,
-        request,
-        stored,
-        not_modified,
-        exchange,
-        stamp,
-    )
+    apply(update, request, stored, not_modified, exchange, stamp)
 }
 
 /// Applies the 200 to a HEAD to a stored response, whose body stays. `exchange` has the times of the HEAD, and `stamp`
 /// is the newest purge before it.
 pub(super) fn by_head(
-    worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     response: &Parts,
@@ -57,7 +47,7 @@ pub(super) fn by_head(
     stamp: Stamp,
 ) -> Validation {
     let update = freshen::by_head;
-    apply(update, worker, request, stored, response, exchange, stamp)
+    apply(update, request, stored, response, exchange, stamp)
 }
 
 /// A function of `freshen` that updates a stored head by the head of a response.
@@ -66,7 +56,6 @@ type Update =
 
 fn apply(
     update: Update,
-    worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     response: &Parts,
@@ -77,7 +66,7 @@ fn apply(
     let head = old.headers();
     let validators = Validators::from_headers(&head);
     let freshened = update(
-        &worker.config().caching.rules,
+        &request.settings().caching,
         &request.headers,
         freshen::StoredResponse {
             status: old.status,

@@ -16,9 +16,10 @@ use hyper::body::Incoming;
 use super::body::EdgeBody;
 use super::deliver::Reply;
 use super::lookup::{Outcome, key_of, lookup};
+use super::rules::{self, NotServed};
 use super::worker::Worker;
 use super::{fetch, pass, purge};
-use crate::exchange::canonical::{self, NotForwarded, RawHead};
+use crate::exchange::canonical::RawHead;
 use crate::exchange::{Client, Request, RequestError};
 
 /// A response that is ready, or a future that resolves to one.
@@ -53,13 +54,13 @@ pub(crate) fn serve(
     body: Option<Incoming>,
     outcome: Option<Outcome>,
 ) -> Serving {
-    let (request, checked) =
-        canonical::canonical(&worker.shared.canonicaliser, &client.facts(), head);
+    let (request, checked) = rules::prepare(worker, client, head);
     let reply = Reply::new(worker, client, &request);
     match checked {
         Ok(()) => {}
-        Err(NotForwarded::Refused(refusal)) => return ready(reply.refuse(&refusal)),
-        Err(NotForwarded::FinalRecipient) => return ready(reply.final_recipient(&request)),
+        Err(NotServed::Refused(refusal)) => return ready(reply.refuse(&refusal)),
+        Err(NotServed::FinalRecipient) => return ready(reply.final_recipient(&request)),
+        Err(NotServed::Answered(answer)) => return ready(reply.answer(answer)),
     }
     if purge::is_purge(worker.config(), &request) {
         worker.counters.method.increment();
@@ -81,7 +82,7 @@ pub(crate) fn refuse(
     head: RawHead,
     error: &RequestError,
 ) -> Serving {
-    let (request, _) = canonical::canonical(&worker.shared.canonicaliser, &client.facts(), head);
+    let (request, _) = rules::prepare(worker, client, head);
     ready(Reply::new(worker, client, &request).refuse(error))
 }
 

@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use edgeward_semantics::{CacheStatus, format_http_date};
+use edgeward_sites::RateLimiter;
 use edgeward_types::Timestamp;
 use http::{HeaderValue, StatusCode};
 
@@ -16,6 +17,7 @@ use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
+use crate::base::request_settings::SettingsCache;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
+    /// The requests of clients that have a rate limit.
+    pub(crate) rate_limiter: Mutex<RateLimiter>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
@@ -58,6 +62,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
+    /// The settings of sites and rules.
+    pub(crate) settings: SettingsCache,
     pub(crate) origin: Rc<OriginPool>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
     /// A buffer that is reused to write values of `Cache-Status`.
@@ -100,6 +106,7 @@ impl Worker {
         };
         Rc::new(Self {
             cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
+            settings: SettingsCache::new(&shared.config),
             shared,
             counters,
             origin,

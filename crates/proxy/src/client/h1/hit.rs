@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
+use edgeward_sites::SiteId;
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
 use http::HeaderMap;
@@ -15,15 +16,16 @@ use http::HeaderMap;
 use super::head::PlainHead;
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
+use super::plain_settings::{PlainFields, settings_of};
 use super::response::ResponseWriter;
-use crate::cache::CacheKey;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody};
-use crate::exchange::canonical::canonical;
+use crate::cache::{CacheKey, push_class};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, Request};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
+use crate::path::rules::canonical_and_settled;
 use crate::path::worker::Worker;
 
 /// The result of [`try_hit`].
@@ -51,16 +53,40 @@ pub(super) fn try_hit(
     let host = match last_host {
         Some(host) if *host.text == *plain.host => host,
         other => {
-            let Some(new_host) = HostPrefix::parse(client.scheme(), plain.host) else {
+            let Some(new_host) = HostPrefix::parse(worker, client.scheme(), plain.host) else {
                 return HitResult::NotServed(None);
             };
             other.insert(new_host)
         }
     };
+    let Some(site) = host.site else {
+        return HitResult::NotServed(None);
+    };
+    let by_rules;
+    let settings = match worker.settings.of_site_without_rules(site) {
+        Some(settings) => settings,
+        None => {
+            by_rules = settings_of(worker, client, plain, site, &host.authority);
+            &by_rules
+        }
+    };
+    if !settings.is_plain {
+        return HitResult::NotServed(None);
+    }
+    let fields = PlainFields {
+        worker,
+        client,
+        plain,
+    };
+    let Ok(class) = settings.class(&fields) else {
+        return HitResult::NotServed(None);
+    };
     let key = worker.cache.key(|bytes| {
         bytes.extend_from_slice(&host.key_prefix);
-        let target = worker.cache.ignored_parameters.strip(plain.target);
+        let target = settings.query.apply(plain.target);
+        let target = worker.cache.ignored_parameters.strip(&target);
         bytes.extend_from_slice(target.as_bytes());
+        push_class(&class, bytes);
     });
     let query = PlainQuery {
         client,
@@ -163,7 +189,7 @@ impl PlainQuery<'_, '_, '_> {
 }
 
 impl Query for PlainQuery<'_, '_, '_> {
-    fn directives(&self, _: &Worker) -> RequestDirectives {
+    fn directives(&self) -> RequestDirectives {
         RequestDirectives::default()
     }
 
@@ -176,7 +202,8 @@ impl Query for PlainQuery<'_, '_, '_> {
         let request = self.request.get_or_init(|| {
             let parts = HeadParts::of(self.plain, self.host_is_canonical);
             let head = parts.read(&Bytes::copy_from_slice(self.plain.bytes))?;
-            Some(canonical(&worker.shared.canonicaliser, &self.client.facts(), head).0)
+            let (canonicaliser, client) = (&worker.shared.canonicaliser, self.client.facts());
+            Some(canonical_and_settled(canonicaliser, &worker.settings, &client, head).0)
         });
         match request {
             Some(request) => request.selecting_fields(worker, fields),
@@ -189,20 +216,27 @@ impl Query for PlainQuery<'_, '_, '_> {
 pub(super) struct HostPrefix {
     text: Box<str>,
     key_prefix: Box<[u8]>,
+    /// The canonical form of the host.
+    authority: Box<str>,
     is_canonical: bool,
+    /// The site of the host. `None` if it belongs to no site.
+    site: Option<SiteId>,
 }
 
 impl HostPrefix {
     /// Returns `None` if the text is not a valid host.
-    fn parse(scheme: &'static str, host: &str) -> Option<Self> {
+    fn parse(worker: &Worker, scheme: &'static str, host: &str) -> Option<Self> {
         let authority = Authority::parse(scheme, host).ok()?;
+        let canonical = authority.canonical();
         let mut key = Target::new(scheme, host, "/").ok()?.key();
         // The slash is removed, because each target that is appended begins with one.
         key.pop();
         Some(Self {
             text: host.into(),
             key_prefix: key.into(),
-            is_canonical: matches!(authority.canonical(), Cow::Borrowed(_)),
+            is_canonical: matches!(canonical, Cow::Borrowed(_)),
+            site: worker.settings.site(&canonical),
+            authority: canonical.into(),
         })
     }
 

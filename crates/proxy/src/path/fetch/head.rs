@@ -16,6 +16,7 @@ use crate::path::deliver::Reply;
 use crate::path::fetch::lead::path_rule::keeps_rule;
 use crate::path::pass;
 use crate::path::revalidate::{self, Validation};
+use crate::path::rules::change_origin_response;
 
 /// Answers a HEAD without conditions. `stale` is the stale response that is stored under `key`.
 pub(super) async fn validate(
@@ -54,8 +55,9 @@ pub(super) async fn validate(
         Err(error) => return pass::refuse(reply, &error, status),
     };
     hop_by_hop::strip_response(&mut parts.headers);
+    change_origin_response(&request, &mut parts.headers);
     if parts.status == StatusCode::OK {
-        match revalidate::by_head(&worker, &request, &stale, &parts, exchange, stamp) {
+        match revalidate::by_head(&request, &stale, &parts, exchange, stamp) {
             Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());

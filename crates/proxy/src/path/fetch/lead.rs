@@ -40,6 +40,7 @@ use crate::origin::{Attempt, EarlyLinks, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
 use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
+use crate::path::rules::change_origin_response;
 use crate::path::worker::Worker;
 use destination::charge_of;
 use versions::KeyVersions;
@@ -97,10 +98,11 @@ impl Fetch {
             };
             // The worker's clock is too coarse to compare the times of fetches.
             let fetch_time = sent_at.elapsed();
-            let (parts, body) = match sent {
+            let (mut parts, body) = match sent {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
             };
+            change_origin_response(&self.request, &mut parts.headers);
             let status = parts.status;
             if stale.is_some() && status.is_server_error() {
                 let failed = &self.worker.cache.failed_validations;
@@ -115,14 +117,8 @@ impl Fetch {
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
             {
-                let validated = revalidate::not_modified(
-                    &self.worker,
-                    &self.request,
-                    old,
-                    &parts,
-                    exchange,
-                    versions.stamp,
-                );
+                let validated =
+                    revalidate::not_modified(&self.request, old, &parts, exchange, versions.stamp);
                 match validated {
                     Validation::Keep(stored) if self.keeps_rule(&stored) => {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
@@ -227,7 +223,7 @@ impl Fetch {
         let counters = &worker.counters;
         hop_by_hop::strip_response(&mut parts.headers);
         let verdict = on_response(
-            &worker.config().caching.rules,
+            &self.request.settings().caching,
             &Method::GET,
             &self.request.headers,
             parts.status,
@@ -445,9 +441,9 @@ pub(super) fn may_serve_after(
 ) -> bool {
     let now = worker.now();
     if error.is_disconnect() {
-        let staleness_max = worker.config().caching.stale_if_disconnected;
+        let staleness_max = request.settings().stale_if_disconnected;
         policy.may_serve_disconnected(now, staleness_max)
-            && !policy.is_too_stale_for(request.directives(worker).stale_if_error, now)
+            && !policy.is_too_stale_for(request.directives().stale_if_error, now)
     } else {
         may_serve_error(worker, request, policy)
     }
@@ -457,7 +453,7 @@ pub(super) fn may_serve_after(
 pub(super) fn may_serve_error(worker: &Worker, request: &Request, policy: &StoredPolicy) -> bool {
     let now = worker.now();
     policy.may_serve_on_error(now)
-        && !policy.is_too_stale_for(request.directives(worker).stale_if_error, now)
+        && !policy.is_too_stale_for(request.directives().stale_if_error, now)
 }
 
 /// The largest response that is buffered for later followers if admission does not store it and no follower waits.

@@ -58,7 +58,7 @@ pub(in crate::path) async fn answer_sliced(
         hit.count(&worker);
         return respond(reply, request, key, stored, None, None).await;
     }
-    if request.directives(&worker).only_if_cached {
+    if request.directives().only_if_cached {
         return reply.refuse(&refuse_only_if_cached(&worker));
     }
     count_once(&mut reply, Forward::Partial);

@@ -72,7 +72,7 @@ impl Fetch {
             }
         };
         let verdict = on_response(
-            &worker.config().caching.rules,
+            &self.request.settings().caching,
             &Method::GET,
             &self.request.headers,
             StatusCode::OK,
@@ -331,7 +331,7 @@ impl Fetch {
             }
         };
         let verdict = on_response(
-            &worker.config().caching.rules,
+            &self.request.settings().caching,
             &Method::GET,
             &self.request.headers,
             StatusCode::OK,

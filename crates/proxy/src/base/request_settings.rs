@@ -1,0 +1,173 @@
+//! The settings that hold for a request: those of its site and of the site's rules that apply.
+//!
+//! Settings are merged once for each set of rules and kept, because a site has few sets that occur.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_semantics::{DELTA_SECONDS_MAX, Lifetimes, Rules, StatusLifetimes};
+use edgeward_sites::{
+    ClassTooLong, Fields, QueryShape, RequestView, RuleSet, Settings, SiteId, Sites, StatusMap,
+    StatusSet,
+};
+
+use crate::base::config::{CachingConfig, EdgeConfig};
+
+/// The settings of all requests of a site to which the same rules apply.
+#[derive(Debug)]
+pub(crate) struct RequestSettings {
+    pub(crate) site: SiteId,
+    /// The rules that apply.
+    pub(crate) rules: RuleSet,
+    /// The merged settings, as stated.
+    pub(crate) stated: Settings,
+    /// The rules of caching, with the lifetimes of the site.
+    pub(crate) caching: Rules,
+    pub(crate) stale_if_disconnected: Duration,
+    pub(crate) query: QueryShape,
+    /// True if the settings do not answer requests, and change neither fields nor hits. The fast path may then answer
+    /// hits.
+    pub(crate) is_plain: bool,
+    /// True if the settings change neither the key nor the forwarded request.
+    pub(crate) changes_no_request: bool,
+}
+
+impl RequestSettings {
+    fn new(site: SiteId, rules: RuleSet, stated: Settings, caching: &CachingConfig) -> Self {
+        let mut caching_rules = caching.rules.clone();
+        let lifetimes = Lifetimes {
+            replacing: status_lifetimes(&stated.ttl),
+            unstated: status_lifetimes(&stated.default_ttl),
+            stale_while_revalidate_secs: stated.stale_while_revalidate.map(seconds),
+            stale_if_error_secs: stated.stale_if_error.map(seconds),
+        };
+        if !lifetimes.replacing.0.is_empty() || !lifetimes.unstated.0.is_empty() {
+            caching_rules.lifetimes = Some(Arc::new(lifetimes));
+        }
+        let is_plain = stated.pass != Some(true)
+            && matches!(stated.deny, None | Some(None))
+            && matches!(stated.redirect, None | Some(None))
+            && matches!(stated.rate_limit, None | Some(None))
+            && stated.request.is_empty()
+            && stated.response.is_empty()
+            && stated.error_pages.is_empty();
+        let query = stated.query_shape();
+        Self {
+            site,
+            rules,
+            changes_no_request: query.is_neutral()
+                && stated.key.is_none()
+                && matches!(stated.rewrite, None | Some(None))
+                && stated.request.is_empty(),
+            caching: caching_rules,
+            stale_if_disconnected: stated
+                .stale_if_disconnected
+                .unwrap_or(caching.stale_if_disconnected),
+            query,
+            is_plain,
+            stated,
+        }
+    }
+
+    /// Returns the class of a request, which is a part of its cache key. Empty if no rule demands a class.
+    pub(crate) fn class(&self, fields: &dyn Fields) -> Result<Box<[u8]>, ClassTooLong> {
+        let mut class = Vec::new();
+        for part in self.stated.key.iter().flat_map(|parts| parts.iter()) {
+            part.write(fields, &mut class)?;
+        }
+        Ok(class.into())
+    }
+}
+
+/// The merged settings that a worker has used.
+#[derive(Debug)]
+pub(crate) struct SettingsCache {
+    sites: Arc<Sites>,
+    caching: CachingConfig,
+    /// The settings of each site if none of its rules applies.
+    without_rules: Vec<Rc<RequestSettings>>,
+    merged: RefCell<HashMap<(SiteId, RuleSet), Rc<RequestSettings>>>,
+}
+
+impl SettingsCache {
+    pub(crate) fn new(config: &EdgeConfig) -> Self {
+        let sites = &config.sites;
+        let without_rules = sites.iter().map(|(id, site)| {
+            let settings = RequestSettings::new(
+                id,
+                RuleSet::default(),
+                site.settings.clone(),
+                &config.caching,
+            );
+            Rc::new(settings)
+        });
+        Self {
+            without_rules: without_rules.collect(),
+            sites: Arc::clone(sites),
+            caching: config.caching.clone(),
+            merged: RefCell::default(),
+        }
+    }
+
+    /// Returns the site of a canonical authority.
+    pub(crate) fn site(&self, authority: &str) -> Option<SiteId> {
+        self.sites.find(authority)
+    }
+
+    /// Returns the settings of the site if it has no rules.
+    pub(crate) fn of_site_without_rules(&self, site: SiteId) -> Option<&Rc<RequestSettings>> {
+        let has_rules = !self.sites.site(site).rules().is_empty();
+        (!has_rules).then(|| &self.without_rules[site.0])
+    }
+
+    /// Returns the settings of a request of the site.
+    pub(crate) fn of_request(
+        &self,
+        site: SiteId,
+        request: &RequestView<'_>,
+    ) -> Rc<RequestSettings> {
+        let rules = self.sites.site(site).applying(request);
+        if rules == RuleSet::default() {
+            return Rc::clone(&self.without_rules[site.0]);
+        }
+        if let Some(settings) = self.merged.borrow().get(&(site, rules)) {
+            return Rc::clone(settings);
+        }
+        let stated = self.sites.site(site).settings_of(&rules);
+        let settings = Rc::new(RequestSettings::new(site, rules, stated, &self.caching));
+        let mut merged = self.merged.borrow_mut();
+        if merged.len() >= MERGED_MAX {
+            merged.clear();
+        }
+        merged.insert((site, rules), Rc::clone(&settings));
+        settings
+    }
+}
+
+/// The most sets of rules that a worker keeps merged: a few for each of a thousand sites. If more occur, all are merged
+/// again, which takes microseconds each.
+const MERGED_MAX: usize = 4096;
+
+/// Returns the lifetimes as ranges, in which single statuses precede classes.
+fn status_lifetimes(lifetimes: &StatusMap<Duration>) -> StatusLifetimes {
+    let mut ranges: Vec<(Range<u16>, u32)> = lifetimes
+        .iter()
+        .map(|(set, lifetime)| {
+            let range = match set {
+                StatusSet::One(status) => status..status + 1,
+                StatusSet::Class(digit) => digit * 100..digit * 100 + 100,
+            };
+            (range, seconds(*lifetime))
+        })
+        .collect();
+    ranges.sort_by_key(|(range, _)| range.len());
+    StatusLifetimes(ranges)
+}
+
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).map_or(DELTA_SECONDS_MAX, |secs| secs.min(DELTA_SECONDS_MAX))
+}

@@ -1,0 +1,64 @@
+//! The settings of a plain request, found without a map of its fields.
+
+use std::rc::Rc;
+
+use edgeward_sites::{Fields, RequestView, SiteId, matching_path};
+use http::Method;
+use http::header::HeaderName;
+
+use super::head::PlainHead;
+use crate::base::request_settings::RequestSettings;
+use crate::exchange::Client;
+use crate::exchange::client_address;
+use crate::path::worker::Worker;
+
+/// Returns the settings of a plain request of a site that has rules. `host` is the canonical authority.
+pub(super) fn settings_of(
+    worker: &Worker,
+    client: &Client,
+    plain: &PlainHead<'_, '_>,
+    site: SiteId,
+    host: &str,
+) -> Rc<RequestSettings> {
+    let (path, query) = plain.target.split_once('?').unwrap_or((plain.target, ""));
+    let fields = PlainFields {
+        worker,
+        client,
+        plain,
+    };
+    let view = RequestView {
+        method: if plain.head_only {
+            &Method::HEAD
+        } else {
+            &Method::GET
+        },
+        scheme: client.scheme(),
+        host,
+        path: &matching_path(path),
+        sent_path: path,
+        query,
+        client: client_address(client.peer.ip(), client.is_trusted, &fields),
+        fields: &fields,
+    };
+    worker.settings.of_request(site, &view)
+}
+
+/// The fields of a plain request without those that the canonical request lacks, so that rules see the same fields on
+/// the fast path as on the request path.
+pub(super) struct PlainFields<'q, 'a, 'f> {
+    pub(super) worker: &'q Worker,
+    pub(super) client: &'q Client,
+    pub(super) plain: &'q PlainHead<'a, 'f>,
+}
+
+impl Fields for PlainFields<'_, '_, '_> {
+    fn any_line(&self, name: &HeaderName, test: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let filter = &self.worker.shared.canonicaliser.field_filter;
+        !filter.removes_of_plain(name, self.client.is_trusted)
+            && self
+                .plain
+                .fields
+                .iter()
+                .any(|field| field.name.eq_ignore_ascii_case(name.as_str()) && test(field.value))
+    }
+}

@@ -1,0 +1,224 @@
+//! Applies the rules of a request's site before the request is looked up.
+//!
+//! [`prepare`] finds the site and the settings, and changes the request as the rules demand. The cache key, the `Vary`
+//! key and the forwarded request are made afterwards, so all of them are of the changed request.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use edgeward_semantics::{PassReason, Route};
+use edgeward_sites::{Admission, ClassTooLong, RateLimit, RequestView, matching_path};
+use http::StatusCode;
+use http::header::{HOST, HeaderMap, HeaderValue};
+
+use super::worker::Worker;
+use crate::base::lock::lock;
+use crate::base::request_settings::{RequestSettings, SettingsCache};
+use crate::exchange::canonical::{Canonicaliser, NotForwarded, RawHead, canonical};
+use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError, client_address};
+
+/// A response by which a rule answers a request.
+pub(crate) enum RuleAnswer {
+    /// The rule denies the request with this status.
+    Denied(StatusCode),
+    /// The rule redirects the client.
+    Redirect(StatusCode, HeaderValue),
+    /// The client has exceeded its rate and may send its next request after this time.
+    RateLimited(Duration),
+}
+
+/// The reason why a request is neither looked up nor forwarded.
+pub(crate) enum NotServed {
+    Refused(RequestError),
+    /// `Max-Forwards` was 0.
+    FinalRecipient,
+    Answered(RuleAnswer),
+}
+
+/// Makes the canonical request, applies the rules of its site, and counts the request against its rate limit.
+pub(crate) fn prepare(
+    worker: &Worker,
+    client: &Client,
+    head: RawHead,
+) -> (Rc<Request>, Result<(), NotServed>) {
+    let canonicaliser = &worker.shared.canonicaliser;
+    let (request, settled) =
+        canonical_and_settled(canonicaliser, &worker.settings, &client.facts(), head);
+    let limit = request
+        .settings
+        .as_ref()
+        .and_then(|settings| settings.stated.rate_limit.as_ref());
+    let counters = &worker.counters;
+    let result = match (settled, limit) {
+        (settled @ Err(NotServed::Answered(RuleAnswer::Denied(_))), _) => {
+            counters.denied.increment();
+            settled
+        }
+        (Ok(()) | Err(NotServed::Answered(_)), Some(Some(limit)))
+            if let Admission::Refuse { wait } = rate(worker, &request, limit) =>
+        {
+            counters.rate_limited.increment();
+            Err(NotServed::Answered(RuleAnswer::RateLimited(wait)))
+        }
+        (settled, _) => {
+            if matches!(settled, Err(NotServed::Answered(_))) {
+                counters.redirected.increment();
+            }
+            settled
+        }
+    };
+    (request, result)
+}
+
+/// Makes the canonical request and applies the rules of its site, without any effect on other requests.
+pub(crate) fn canonical_and_settled(
+    canonicaliser: &Canonicaliser,
+    settings: &SettingsCache,
+    client: &ClientFacts<'_>,
+    head: RawHead,
+) -> (Rc<Request>, Result<(), NotServed>) {
+    let (mut shared, checked) = canonical(canonicaliser, client, head);
+    let request = Rc::get_mut(&mut shared).expect("the only reference");
+    let result = match checked {
+        Ok(()) => settle(settings, request),
+        Err(NotForwarded::Refused(error)) => Err(NotServed::Refused(error)),
+        Err(NotForwarded::FinalRecipient) => {
+            // The site's rules for responses apply to this answer too.
+            _ = settle(settings, request);
+            Err(NotServed::FinalRecipient)
+        }
+    };
+    (shared, result)
+}
+
+/// Finds the settings of a request and changes the request as they demand. With an error, the request is answered at
+/// once.
+fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed> {
+    let Some(site) = cache.site(request.authority().unwrap_or_default()) else {
+        return Err(NotServed::Refused(RequestError::misdirected()));
+    };
+    if let Some(settings) = cache.of_site_without_rules(site)
+        && settings.is_plain
+        && settings.changes_no_request
+    {
+        request.settings = Some(Rc::clone(settings));
+        return Ok(());
+    }
+    let settings = with_view(request, |view| cache.of_request(site, view));
+    request.settings = Some(Rc::clone(&settings));
+    let stated = &settings.stated;
+    if !stated.response.is_empty() {
+        request.response_fields = Some(with_view(request, |view| {
+            let changes = stated.response.iter();
+            changes
+                .map(|(name, change)| (name.clone(), FieldEdit::of(change, view)))
+                .collect()
+        }));
+    }
+    if let Some(Some(status)) = stated.deny {
+        return Err(NotServed::Answered(RuleAnswer::Denied(status)));
+    }
+    if let Some(Some(redirect)) = &stated.redirect {
+        let location = with_view(request, |view| redirect.location.url(view));
+        // The bytes of a URL are encoded, so the text is a value.
+        let location = HeaderValue::try_from(location).unwrap_or(HeaderValue::from_static("/"));
+        return Err(NotServed::Answered(RuleAnswer::Redirect(
+            redirect.status,
+            location,
+        )));
+    }
+    if let Some(Some(rewrite)) = &stated.rewrite {
+        let target = with_view(request, |view| rewrite.url(view));
+        match http::uri::PathAndQuery::try_from(&*target) {
+            Ok(_) if target.starts_with('/') => request.forwarded_target = Some(target.into()),
+            // The text of the template is checked when the configuration is read, but not each variable.
+            _ => return Err(NotServed::Refused(RequestError::bad_rewrite())),
+        }
+    }
+    if stated.pass == Some(true) && request.route == Route::Lookup {
+        request.route = Route::Pass(PassReason::Rule);
+    }
+    match settings.class(&request.headers) {
+        Ok(class) => request.class = class,
+        Err(ClassTooLong) => request.route = Route::Pass(PassReason::Rule),
+    }
+    shape_query(request, &settings);
+    change_fields(request, &settings);
+    Ok(())
+}
+
+/// Removes and sorts query parameters, for the key and the origin alike.
+fn shape_query(request: &mut Request, settings: &RequestSettings) {
+    if settings.query.is_neutral() {
+        return;
+    }
+    let shaped = settings.query.apply(request.path_and_query());
+    if *shaped != *request.path_and_query() {
+        request.canonical_target = Some(shaped.into_owned().into());
+    }
+}
+
+/// Changes the fields that the origin gets.
+fn change_fields(request: &mut Request, settings: &RequestSettings) {
+    let changes = &settings.stated.request;
+    if changes.is_empty() {
+        return;
+    }
+    let values: Vec<_> = with_view(request, |view| {
+        let values = changes
+            .iter()
+            .map(|(name, change)| (name.clone(), FieldEdit::of(change, view)));
+        values.collect()
+    });
+    for (name, change) in &values {
+        if *name == HOST {
+            if let FieldEdit::Set(value) = change {
+                request.forwarded_host = Some(value.clone());
+            }
+        } else {
+            change.apply(name, &mut request.headers);
+        }
+    }
+    request.plain = false; // the fast path has checked the fields as received
+}
+
+/// Changes the fields of the origin's response before the edge decides about storing it.
+pub(crate) fn change_origin_response(request: &Request, headers: &mut HeaderMap) {
+    let changes = &request.settings().stated.origin_response;
+    if changes.is_empty() {
+        return;
+    }
+    with_view(request, |view| {
+        for (name, change) in changes.iter() {
+            FieldEdit::of(change, view).apply(name, headers);
+        }
+    });
+}
+
+/// Calls a function with the parts of the request that rules compare.
+fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>) -> T) -> T {
+    let target = request.path_and_query();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    call(&RequestView {
+        method: &request.method,
+        scheme: request.scheme,
+        host: request.authority().unwrap_or_default(),
+        path: &matching_path(path),
+        sent_path: path,
+        query,
+        fields: &request.headers,
+        client: client_of(request),
+    })
+}
+
+fn client_of(request: &Request) -> IpAddr {
+    client_address(request.peer.ip(), request.peer_is_trusted, &request.headers)
+}
+
+fn rate(worker: &Worker, request: &Request, limit: &RateLimit) -> Admission {
+    let shared = &worker.shared;
+    let bucket = limit.bucket(client_of(request), &request.headers, shared.cache.hash_seed);
+    let mut limiter = lock(&shared.rate_limiter);
+    limiter.admit(limit, bucket, worker.now())
+}

@@ -21,7 +21,7 @@ use super::restart::PersistentMemory;
 use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
-use crate::base::config::EdgeConfig;
+use crate::base::config::{EdgeConfig, ORIGINS_MAX};
 use crate::base::counters::Counters;
 use crate::base::descriptors;
 use crate::base::tls::{self, TlsError};
@@ -61,7 +61,10 @@ pub enum StartError {
         /// The cause.
         source: Box<TlsError>,
     },
-    /// The configuration of the origin is unusable.
+    /// There is no origin, or more than [`ORIGINS_MAX`].
+    #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
+    OriginCount,
+    /// The configuration of an origin is unusable.
     #[error("the origin {origin} cannot be set up")]
     Origin {
         /// The URL of the origin.
@@ -115,16 +118,22 @@ impl Edge {
         if config.listeners.is_empty() {
             return Err(StartError::NoListener);
         }
+        if !(1..=ORIGINS_MAX).contains(&config.origins.len()) {
+            return Err(StartError::OriginCount);
+        }
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
             limit: too_few.limit,
             needed: too_few.needed,
         })?;
         let workers = config.workers.get();
         let (listeners, addrs) = bind_all(&config)?;
-        let connector = Connector::new(&config.origin).map_err(|source| StartError::Origin {
-            origin: config.origin.url.to_string(),
-            source,
-        })?;
+        let connectors = config.origins.iter().map(|origin| {
+            Connector::new(origin).map_err(|source| StartError::Origin {
+                origin: origin.url.to_string(),
+                source,
+            })
+        });
+        let connectors = connectors.collect::<Result<Vec<_>, _>>()?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let (log, log_rings) = match &config.access_log {
@@ -157,7 +166,7 @@ impl Edge {
             disk_damaged,
             purges,
             &ticker,
-            &connector,
+            &connectors,
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
@@ -175,7 +184,7 @@ impl Edge {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
-                connector: connector.clone(),
+                connectors: connectors.clone(),
                 listeners,
                 log: log_rings.next(),
                 stopping: stopping.clone(),
@@ -317,7 +326,7 @@ fn shared_state(
     disk_damaged: Vec<String>,
     purges: Purges,
     ticker: &Ticker,
-    connector: &Connector,
+    connectors: &[Connector],
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
@@ -357,7 +366,10 @@ fn shared_state(
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
         canonicaliser: Canonicaliser::new(config, via_name),
-        origin_health: Arc::clone(connector.health()),
+        origin_healths: connectors
+            .iter()
+            .map(|connector| Arc::clone(connector.health()))
+            .collect(),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
     }
@@ -421,7 +433,7 @@ fn check_name(name: &str) -> Result<(), StartError> {
 struct WorkerStart {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    connector: Connector,
+    connectors: Vec<Connector>,
     listeners: WorkerListeners,
     log: Option<rtrb::Producer<LogLine>>,
     stopping: watch::Receiver<Option<Duration>>,
@@ -440,15 +452,19 @@ impl WorkerStart {
 
     async fn serve(mut self) {
         let config = &self.shared.config;
-        let origin = OriginPool::new(
-            config.origin.clone(),
-            config.limits.clone(),
-            self.connector,
-            Arc::clone(&self.counters),
-            Arc::clone(&self.shared.clock),
-            Arc::clone(&self.shared.upload_budget),
-        );
-        let worker = Worker::new(self.shared, self.counters, Rc::new(origin), self.log);
+        let origins = config.origins.iter().zip(self.connectors);
+        let origins = origins.map(|(origin, connector)| {
+            Rc::new(OriginPool::new(
+                origin.clone(),
+                config.limits.clone(),
+                connector,
+                Arc::clone(&self.counters),
+                Arc::clone(&self.shared.clock),
+                Arc::clone(&self.shared.upload_budget),
+            ))
+        });
+        let origins = origins.collect();
+        let worker = Worker::new(self.shared, self.counters, origins, self.log);
         let accepting: Vec<_> = self
             .listeners
             .into_iter()
@@ -479,7 +495,9 @@ impl WorkerStart {
             );
         }
         _ = tokio::time::timeout(left(), worker.fetch_tasks.idle()).await;
-        worker.origin.shut_down(left()).await;
+        for origin in &worker.origins {
+            origin.shut_down(left()).await;
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use http::{Method, Uri, Version};
 use super::conn::InterimSink;
 use super::heads::HeadCharge;
 use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::config::OriginId;
 
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
@@ -36,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) canonical_target: Option<Box<str>>,
     /// From the removed hop-by-hop fields: the `Upgrade` field, and whether the client accepts trailers.
     pub(crate) options: ConnectionOptions,
+    /// The origin from which a miss is fetched.
+    pub(crate) origin: OriginId,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.

@@ -20,7 +20,7 @@ use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
-use crate::exchange::{Client, CloseReason};
+use crate::exchange::{Client, CloseReason, Request};
 use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
 
 /// The state that all workers share.
@@ -36,16 +36,17 @@ pub(crate) struct Shared {
     pub(crate) canonicaliser: Canonicaliser,
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
-    pub(crate) origin_health: Arc<OriginHealth>,
+    /// The health of each origin, in the order of the configuration.
+    pub(crate) origin_healths: Vec<Arc<OriginHealth>>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
 impl Shared {
-    /// Returns the settings of this edge that affect the requests it sends to the origin.
-    pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
+    /// Returns the settings of this edge that affect how it sends the request to its origin.
+    pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
         EdgeInfo {
-            origin: &self.config.origin,
+            origin: &self.config.origins[request.origin.index()],
             forwarding: &self.config.forwarding,
             via_name: &self.canonicaliser.via_name,
             via_http11: &self.via_http11,
@@ -58,7 +59,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
-    pub(crate) origin: Rc<OriginPool>,
+    /// The pool of each origin, in the order of the configuration.
+    pub(crate) origins: Vec<Rc<OriginPool>>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
@@ -81,7 +83,7 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,
-        origin: Rc<OriginPool>,
+        origins: Vec<Rc<OriginPool>>,
         log: Option<rtrb::Producer<LogLine>>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
@@ -102,7 +104,7 @@ impl Worker {
             cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
             shared,
             counters,
-            origin,
+            origins,
             log: log.map(RefCell::new),
             cache_status_text: RefCell::default(),
             last_cache_status: RefCell::default(),
@@ -144,9 +146,14 @@ impl Worker {
         }
     }
 
-    /// Returns the settings of this edge that affect the requests it sends to the origin.
-    pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
-        self.shared.edge_info()
+    /// Returns the settings of this edge that affect how it sends the request to its origin.
+    pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
+        self.shared.edge_info(request)
+    }
+
+    /// Returns the connections to the origin of the request.
+    pub(crate) fn origin(&self, request: &Request) -> &Rc<OriginPool> {
+        &self.origins[request.origin.index()]
     }
 
     pub(crate) fn config(&self) -> &EdgeConfig {

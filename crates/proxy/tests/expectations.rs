@@ -77,7 +77,7 @@ fn a_refusal_arrives_completely() {
 
 #[test]
 fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
-    let bed = TestBed::with_config(|config| config.origin.expect_timeout = TIMEOUT);
+    let bed = TestBed::with_config(|config| config.origins[0].expect_timeout = TIMEOUT);
     let gate = Gate::new();
     bed.origin
         .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
@@ -116,7 +116,7 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
 /// origin has sent `100 Continue`.
 #[test]
 fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
-    let bed = TestBed::with_config(|config| config.origin.expect_timeout = TIMEOUT);
+    let bed = TestBed::with_config(|config| config.origins[0].expect_timeout = TIMEOUT);
     bed.origin.on("/wanted", Answer::ok("thanks"));
     let request = H2Request {
         method: "PUT",
@@ -145,7 +145,7 @@ fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
 #[test]
 fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
     let bed =
-        TestBed::with_config(|config| config.origin.expect_timeout = Duration::from_millis(50));
+        TestBed::with_config(|config| config.origins[0].expect_timeout = Duration::from_millis(50));
     let answer = Answer::ok("thanks").ignores_expectation();
     bed.origin.on("/ignoring", answer);
     let mut wire = Wire::connect(&bed);

@@ -182,8 +182,8 @@ fn a_client_that_reads_its_response_too_slowly_is_closed() {
 #[test]
 fn a_client_that_reads_nothing_is_closed_when_others_wait() {
     let bed = start_edge(|config| {
-        config.origin.connections_per_worker_max = NonZeroUsize::MIN;
-        config.origin.queue_timeout = TIMEOUT / 2;
+        config.origins[0].connections_per_worker_max = NonZeroUsize::MIN;
+        config.origins[0].queue_timeout = TIMEOUT / 2;
     });
     bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
     bed.origin.on("/page", no_store(Answer::ok("x")));
@@ -267,9 +267,9 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
 fn a_request_that_finds_the_queue_full_or_waits_too_long_gets_a_503() {
     for (queue_max, end) in [(0, "queue-full"), (8, "timeout")] {
         let bed = start_edge(|config| {
-            config.origin.connections_per_worker_max = NonZeroUsize::MIN;
-            config.origin.queue_max = queue_max;
-            config.origin.queue_timeout = Duration::from_millis(1100);
+            config.origins[0].connections_per_worker_max = NonZeroUsize::MIN;
+            config.origins[0].queue_max = queue_max;
+            config.origins[0].queue_timeout = Duration::from_millis(1100);
         });
         let gate = Gate::new();
         bed.origin

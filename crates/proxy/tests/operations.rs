@@ -50,6 +50,34 @@ fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
     });
 }
 
+/// Method: configure a second origin at a port without a server. No request goes there, so it counts as up.
+#[test]
+fn status_and_metrics_have_an_entry_for_each_origin() {
+    let bed = TestBed::with_config(|config| {
+        let mut second = config.origins[0].clone();
+        second.name = "second".to_owned();
+        second.url = "http://127.0.0.1:1".parse().expect("a URL");
+        config.origins.push(second);
+    });
+    bed.origin.on("/page", Answer::ok("x"));
+    assert_eq!(bed.get("/page").status, 200);
+    let status = bed.status();
+    assert_eq!(status["origins"][0]["name"], "default");
+    assert_eq!(status["origins"][1]["url"], "http://127.0.0.1:1");
+    for name in ["default", "second"] {
+        let series = format!("edgeward_origin_up{{origin=\"{name}\"}}");
+        assert_eq!(bed.metric(&series), 1.0, "{series}");
+    }
+}
+
+#[test]
+fn an_edge_without_an_origin_does_not_start() {
+    let mut config = config_for(SocketAddr::from(([127, 0, 0, 1], 1)));
+    config.origins.clear();
+    let error = Edge::start(config).expect_err("there is no origin");
+    assert!(matches!(error, StartError::OriginCount), "{error}");
+}
+
 #[test]
 fn a_drain_ends_after_its_timeout() {
     let TestBed { edge, origin } = TestBed::start();
@@ -391,7 +419,7 @@ fn the_host_for_the_origin_is_configurable() {
         ),
     ] {
         let mut config = config_for(origin.addr());
-        config.origin.host = Some(policy);
+        config.origins[0].host = Some(policy);
         let edge = Edge::start(config).expect("the edge starts");
         Client::connect(edge.addrs()[0]).get("/page", &[]);
         assert_eq!(

@@ -442,10 +442,10 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
             config.workers = std::num::NonZeroUsize::MIN;
             if tls {
                 let url = format!("https://localhost:{}", addr.port());
-                config.origin.url = url.parse().expect("the URL is valid");
-                config.origin.tls.roots = Some(identity.certificate.clone());
+                config.origins[0].url = url.parse().expect("the URL is valid");
+                config.origins[0].tls.roots = Some(identity.certificate.clone());
             }
-            config.origin.protocol = protocol;
+            config.origins[0].protocol = protocol;
             let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
             let answers = tokio::task::spawn_blocking(move || {
@@ -490,10 +490,10 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_other_origins_get_the_clien
             let mut config = config_for(addr);
             let scheme = if tls { "https" } else { "http" };
             let url = format!("{scheme}://{host}:{}", addr.port());
-            config.origin.url = url.parse().expect("the URL is valid");
-            config.origin.tls.roots = Some(identity.certificate.clone());
-            config.origin.tls.server_name = Some("localhost".to_owned());
-            config.origin.host = policy.clone();
+            config.origins[0].url = url.parse().expect("the URL is valid");
+            config.origins[0].tls.roots = Some(identity.certificate.clone());
+            config.origins[0].tls.server_name = Some("localhost".to_owned());
+            config.origins[0].host = policy.clone();
             let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
             let got = tokio::task::spawn_blocking(move || {
@@ -525,11 +525,11 @@ fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
         for (verify, status) in [(true, 502), (false, 200)] {
             let addr = hyper_origin(Some(identity.acceptor()), Arc::default()).await;
             let mut config = config_for(addr);
-            config.origin.url = format!("https://localhost:{}", addr.port())
+            config.origins[0].url = format!("https://localhost:{}", addr.port())
                 .parse()
                 .expect("the URL is valid");
-            config.origin.tls.roots = Some(other_identity.certificate.clone());
-            config.origin.tls.verify = verify;
+            config.origins[0].tls.roots = Some(other_identity.certificate.clone());
+            config.origins[0].tls.verify = verify;
             let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
             let got = tokio::task::spawn_blocking(move || {

@@ -84,8 +84,8 @@ fn five_hundred_followers_stream_one_fetch() {
 #[test]
 fn five_hundred_followers_of_a_private_response_are_released_together() {
     let bed = TestBed::with_config(|config| {
-        config.origin.connections_per_worker_max = NonZeroUsize::new(40).expect("not zero");
-        config.origin.client_share_percent = 100;
+        config.origins[0].connections_per_worker_max = NonZeroUsize::new(40).expect("not zero");
+        config.origins[0].client_share_percent = 100;
     });
     let (first, others) = (Gate::new(), Gate::new());
     let mine = Answer::ok("mine").header("cache-control", "private");

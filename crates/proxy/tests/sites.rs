@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_proxy::EdgeConfig;
-use edgeward_proxy::config::Token;
+use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_sites::{
     Class, Condition, ErrorPage, FieldChange, HostPattern, PathPattern, RateKey, RateLimit,
     Redirect, Rule, Settings, Site, Sites, StatusSet, Template,
 };
-use edgeward_testkit::Answer;
+use edgeward_testkit::{Answer, ScriptedOrigin};
 use edgeward_types::Pattern;
 use http::{HeaderName, StatusCode};
 use support::{Client, TestBed};
@@ -51,6 +51,51 @@ fn with_rules(rules: Vec<Rule>) -> impl FnOnce(&mut EdgeConfig) {
 
 fn cached(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=600")
+}
+
+#[test]
+fn each_site_and_rule_has_its_origin() {
+    let other = ScriptedOrigin::start();
+    other.otherwise(|_| cached("other"));
+    let url = format!("http://{}", other.addr()).parse().expect("a URL");
+    let on_other = || Settings {
+        origin: Some(1),
+        ..Settings::default()
+    };
+    let bed = TestBed::with_config(|config| {
+        config.origins.push(OriginConfig::new(url));
+        let mut sites = Sites::default();
+        let by_rule = Site::new("a.example", Settings::default());
+        let by_rule = by_rule
+            .with_rules(vec![rule("/api/*", on_other())])
+            .expect("one rule");
+        let by_site = Site::new("b.example", on_other());
+        for (site, host) in [(by_rule, "a.example"), (by_site, "b.example")] {
+            sites
+                .add(site, &[host.parse().expect("a host")], false)
+                .expect("distinct hosts");
+        }
+        config.sites = Arc::new(sites);
+    });
+    bed.origin.otherwise(|_| cached("first"));
+    for hit in [false, true] {
+        for (host, target, text) in [
+            ("a.example", "/", "first"),
+            ("a.example", "/api/x", "other"),
+            ("b.example", "/", "other"),
+        ] {
+            let answer = get_of(&bed, host, target);
+            assert_eq!(
+                (answer.text(), answer.is_hit()),
+                (text, hit),
+                "{host}{target}"
+            );
+        }
+    }
+    assert_eq!(
+        other.last("/api/x").expect("a request").header("host"),
+        Some("a.example")
+    );
 }
 
 /// Sends a GET for a host.

@@ -17,7 +17,7 @@ use support::{Client, TestBed};
 fn bed_with(connections: usize) -> TestBed {
     TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max =
+        config.origins[0].connections_per_worker_max =
             NonZeroUsize::new(connections).expect("the number is not zero");
     })
 }
@@ -229,9 +229,9 @@ fn incomplete_uploads_leave_connections_for_misses() {
     for (field, value) in [("transfer-encoding", "chunked"), ("expect", "100-continue")] {
         let bed = TestBed::with_config(|config| {
             config.workers = NonZeroUsize::MIN;
-            config.origin.connections_per_worker_max =
+            config.origins[0].connections_per_worker_max =
                 NonZeroUsize::new(4).expect("the number is not zero");
-            config.origin.client_share_percent = 100;
+            config.origins[0].client_share_percent = 100;
             config.limits.upload_buffer_wait = Duration::from_millis(10);
         });
         bed.origin.otherwise(|_| no_store("x"));
@@ -284,7 +284,7 @@ fn incomplete_uploads_leave_connections_for_misses() {
 fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
     let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max =
+        config.origins[0].connections_per_worker_max =
             NonZeroUsize::new(10).expect("the number is not zero");
         config.limits.upload_buffer_wait = Duration::from_millis(10);
     });

@@ -80,7 +80,7 @@ fn an_aborted_body_is_aborted_for_all_clients_that_share_it() {
 #[test]
 fn an_origin_that_is_down_is_a_502_and_counted() {
     let bed = TestBed::with_config(|config| {
-        config.origin.url = format!("http://{}", ScriptedOrigin::unused_addr())
+        config.origins[0].url = format!("http://{}", ScriptedOrigin::unused_addr())
             .parse()
             .expect("the URL is valid");
     });
@@ -104,7 +104,7 @@ fn an_origin_that_is_down_is_a_502_and_counted() {
 #[test]
 fn an_origin_that_never_answers_is_a_504() {
     let bed = TestBed::with_config(|config| {
-        config.origin.first_byte_timeout = Duration::from_millis(100);
+        config.origins[0].first_byte_timeout = Duration::from_millis(100);
     });
     bed.origin.on("/page", Answer::never());
     let got = bed.get("/page");
@@ -121,8 +121,9 @@ fn an_origin_that_never_answers_is_a_504() {
 
 #[test]
 fn a_body_that_stops_at_the_origin_ends_with_a_read_timeout() {
-    let bed =
-        TestBed::with_config(|config| config.origin.read_idle_timeout = Duration::from_millis(100));
+    let bed = TestBed::with_config(|config| {
+        config.origins[0].read_idle_timeout = Duration::from_millis(100)
+    });
     for (path, cache_control) in [("/kept", "max-age=60"), ("/passed", "no-store")] {
         bed.origin.on(
             path,
@@ -223,7 +224,7 @@ fn a_post_is_not_repeated_after_its_connection_was_reset() {
 fn requests_beyond_the_origin_connections_wait() {
     let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max =
+        config.origins[0].connections_per_worker_max =
             std::num::NonZeroUsize::new(2).expect("the number is not zero");
     });
     let gate = Gate::new();
@@ -258,8 +259,8 @@ fn requests_beyond_the_origin_connections_wait() {
 fn a_request_without_an_origin_connection_in_time_gets_a_503() {
     let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max = std::num::NonZeroUsize::MIN;
-        config.origin.queue_timeout = Duration::from_millis(100);
+        config.origins[0].connections_per_worker_max = std::num::NonZeroUsize::MIN;
+        config.origins[0].queue_timeout = Duration::from_millis(100);
     });
     let gate = Gate::new();
     bed.origin

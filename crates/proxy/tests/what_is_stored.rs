@@ -464,7 +464,7 @@ fn an_unsafe_request_whose_response_is_unknown_invalidates() {
 /// POST.
 #[test]
 fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
-    let bed = TestBed::with_config(|config| config.origin.idle_per_worker_max = 0);
+    let bed = TestBed::with_config(|config| config.origins[0].idle_per_worker_max = 0);
     bed.origin.once("/page", page("old"));
     bed.get("/page");
     let TestBed { edge, origin } = bed;
@@ -484,7 +484,7 @@ fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
 /// the number of origin connections is 0 when the upload has ended.
 #[test]
 fn an_upload_that_its_client_aborts_invalidates_nothing() {
-    let bed = TestBed::with_config(|config| config.origin.idle_per_worker_max = 0);
+    let bed = TestBed::with_config(|config| config.origins[0].idle_per_worker_max = 0);
     bed.origin.once("/page", page("old"));
     bed.get("/page");
     bed.origin.once("/page", Answer::status(204));

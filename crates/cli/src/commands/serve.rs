@@ -213,7 +213,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     edge_config.hot.return_freed_pages = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
-    edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
+    edge_config.origins[0].dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
     // The signals are handled before the first line is printed, because the reader of this line may send a signal
     // immediately.
@@ -298,7 +298,7 @@ fn announce(
         output::print_json_line(&json!({
             "listening": urls,
             "admin": admin,
-            "origin": config.origin.url.to_string(),
+            "origins": config.origins.iter().map(|origin| origin.url.to_string()).collect::<Vec<_>>(),
             "link": link.map(|link| json!({
                 "admin": link.admin_addr().map(|addr| format!("http://{addr}")),
             })),
@@ -322,11 +322,14 @@ fn announce(
             let bytes = sizes.map(ByteSize::bytes).sum();
             format!(", disk {} with {}", ByteSize(bytes), disk.admission)
         });
+        let origins = match &config.origins[..] {
+            [origin] => format!("origin {}", origin.url),
+            origins => format!("{} origins", origins.len()),
+        };
         writeln!(
             out,
-            "listening on {}, origin {}, memory {} with {}{disk_text}{admin_text}",
+            "listening on {}, {origins}, memory {} with {}{disk_text}{admin_text}",
             urls.join(" and "),
-            config.origin.url,
             hot.capacity,
             hot.policy,
         )

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
     AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenerConfig, ListenerTls,
-    LogDestination, LogFormat,
+    LogDestination, LogFormat, OriginConfig, OriginUrl,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_sites::HostPattern;
@@ -57,14 +57,12 @@ pub(super) struct DraftHost {
 }
 
 impl ConfigDraft {
-    /// Returns a draft in which each setting has its default. It has no listener, and the origin is a placeholder.
+    /// Returns a draft in which each setting has its default. It has no listener, and the URL of its one origin is
+    /// a placeholder.
     pub(super) fn new() -> Self {
-        let placeholder = "http://origin.invalid"
-            .parse()
-            .expect("the placeholder is a URL");
         let edge = EdgeConfig::new(
             edgeward_proxy::config::LOOPBACK_ANY_PORT,
-            placeholder,
+            placeholder(),
             DEFAULT_HOT_CAPACITY,
         );
         Self {
@@ -88,6 +86,15 @@ impl ConfigDraft {
             self.listeners.resize_with(item + 1, DraftListener::default);
         }
         &mut self.listeners[item]
+    }
+
+    /// Returns the origin of the `[[origin]]` with the index `item`, and creates it if necessary.
+    pub(super) fn origin(&mut self, item: usize) -> &mut OriginConfig {
+        let origins = &mut self.edge.origins;
+        if origins.len() <= item {
+            origins.resize_with(item + 1, || OriginConfig::new(placeholder()));
+        }
+        &mut origins[item]
     }
 
     /// Returns the rule of the `[[negative]]` with the index `item`, and creates it if necessary.
@@ -233,16 +240,24 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let split_path = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
     let repeated = [
         ("listener", draft.listeners.len()),
+        ("origin", draft.edge.origins.len()),
         ("disk_device", draft.disk.settings.devices.len()),
         ("disk_host", draft.disk_hosts.len()),
         ("negative", draft.negative.len()),
     ];
     for (table, items) in repeated {
+        // The keys of a single origin have no index, like the keys of the table `[origin]`.
+        let has_index = table != "origin" || items > 1;
         for item in 0..items {
             for key in KEYS.iter().filter(|key| split_path(key).0 == table) {
                 if let Some(value) = (key.show)(draft, item) {
+                    let indexed = || format!("{table}[{item}].{}", split_path(key).1);
                     settings.push(Setting {
-                        key: format!("{table}[{item}].{}", split_path(key).1),
+                        key: if has_index {
+                            indexed()
+                        } else {
+                            key.path.to_owned()
+                        },
                         value,
                         source: source(key, item),
                     });
@@ -260,6 +275,13 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
         }
     }
     settings
+}
+
+/// Returns the URL of an origin without a configured URL.
+fn placeholder() -> OriginUrl {
+    "http://origin.invalid"
+        .parse()
+        .expect("the placeholder is a URL")
 }
 
 /// The default capacity of the memory tier: half of 512 MiB, the memory of the smallest common rented machine.

@@ -119,7 +119,7 @@ impl FileWalker<'_> {
             if let DeValue::Table(inner) = value.get_ref()
                 && nearest::tables().any(|known_table| known_table == path)
             {
-                self.table(&path, 0, inner);
+                self.table(&path, item, inner);
                 continue;
             }
             let Some(key) = keys::find(&path) else {

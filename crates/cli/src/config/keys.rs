@@ -61,7 +61,10 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
 
 /// Returns true if `table` is an array of tables, for example `[[listener]]`.
 pub(super) fn is_repeated(table: &str) -> bool {
-    matches!(table, "listener" | "disk_device" | "disk_host" | "negative")
+    matches!(
+        table,
+        "listener" | "origin" | "disk_device" | "disk_host" | "negative"
+    )
 }
 
 /// The tables and their descriptions, in the order of the reference.
@@ -72,11 +75,12 @@ pub(super) const TABLES: [(&str, &str); 16] = [
     ),
     (
         "origin",
-        "The origin: its address, timeouts and the limits of connections to it.",
+        "The origins: address, timeouts and the limits of connections of each. Write `[origin]` if there is one, and \
+         `[[origin]]` once for each if there are several.",
     ),
     (
         "origin.link",
-        "The link to a gateway near the origin. The edge sends misses through the link, and the gateway forwards them \
+        "The link to a gateway near the origin, for an edge with one origin. The edge sends misses through the link, and the gateway forwards them \
          to its own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. See \
          docs/how-to/link.md.",
     ),
@@ -157,14 +161,22 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, item| draft.listeners.get(item)?.key.as_deref().map(path_text),
     },
     Key {
+        path: "origin.name",
+        flag: None,
+        kind: ValueKind::Token,
+        doc: "The name of the origin in metrics and messages. Several origins must have different names.",
+        set: |draft, item, value| draft.origin(item).name = value.text(),
+        show: |draft, item| Some(draft.edge.origins.get(item)?.name.clone()),
+    },
+    Key {
         path: "origin.url",
         flag: Some("--origin"),
         kind: ValueKind::Url,
         doc: "Scheme, host and port of the origin. The path of each request is added to it.",
-        set: |draft, _, value| draft.edge.origin.url = value.url(),
-        show: |draft, _| {
+        set: |draft, item, value| draft.origin(item).url = value.url(),
+        show: |draft, item| {
             // The draft begins with the placeholder `http://origin.invalid`.
-            let url_or_placeholder = draft.edge.origin.url.to_string();
+            let url_or_placeholder = draft.edge.origins.get(item)?.url.to_string();
             (!url_or_placeholder.ends_with(".invalid")).then_some(url_or_placeholder)
         },
     },
@@ -174,8 +186,8 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Choice(OriginProtocol::WORDS),
         doc: "The HTTP version for the origin. HTTP/2 is negotiated by ALPN over TLS, and used with prior knowledge \
               without TLS.",
-        set: |draft, _, value| draft.edge.origin.protocol = value.choice(),
-        show: |draft, _| Some(draft.edge.origin.protocol.word().to_owned()),
+        set: |draft, item, value| draft.origin(item).protocol = value.choice(),
+        show: |draft, item| Some(draft.edge.origins.get(item)?.protocol.word().to_owned()),
     },
     Key {
         path: "origin.host",
@@ -186,17 +198,17 @@ pub(super) static KEYS: &[Key] = &[
               `\"origin\"` for an `https` URL with a host name, because an `https` server usually selects its site by \
               this name and rejects other names. Otherwise `\"auto\"` is `\"forward\"`, because an origin without \
               `https` is usually your own server and serves the names that clients request.",
-        set: |draft, _, value| {
+        set: |draft, item, value| {
             let host = value.text();
-            draft.edge.origin.host = match HostWord::from_word(&host) {
+            draft.origin(item).host = match HostWord::from_word(&host) {
                 Some(HostWord::Auto) => None,
                 Some(HostWord::Forward) => Some(HostPolicy::Forward),
                 Some(HostWord::Origin) => Some(HostPolicy::Origin),
                 None => Some(HostPolicy::Fixed(host)),
             }
         },
-        show: |draft, _| {
-            let word = match &draft.edge.origin.host {
+        show: |draft, item| {
+            let word = match &draft.edge.origins.get(item)?.host {
                 None => HostWord::Auto,
                 Some(HostPolicy::Forward) => HostWord::Forward,
                 Some(HostPolicy::Origin) => HostWord::Origin,
@@ -210,24 +222,32 @@ pub(super) static KEYS: &[Key] = &[
         flag: None,
         kind: DURATION,
         doc: "The longest time to connect to the origin, TLS handshake included.",
-        set: |draft, _, value| draft.edge.origin.connect_timeout = value.duration(),
-        show: |draft, _| Some(duration_text(draft.edge.origin.connect_timeout)),
+        set: |draft, item, value| draft.origin(item).connect_timeout = value.duration(),
+        show: |draft, item| Some(duration_text(draft.edge.origins.get(item)?.connect_timeout)),
     },
     Key {
         path: "origin.first_byte_timeout",
         flag: None,
         kind: DURATION,
         doc: "The longest time from the end of the request to the head of the response.",
-        set: |draft, _, value| draft.edge.origin.first_byte_timeout = value.duration(),
-        show: |draft, _| Some(duration_text(draft.edge.origin.first_byte_timeout)),
+        set: |draft, item, value| draft.origin(item).first_byte_timeout = value.duration(),
+        show: |draft, item| {
+            Some(duration_text(
+                draft.edge.origins.get(item)?.first_byte_timeout,
+            ))
+        },
     },
     Key {
         path: "origin.read_idle_timeout",
         flag: None,
         kind: DURATION,
         doc: "The longest time without a byte while a response body is read.",
-        set: |draft, _, value| draft.edge.origin.read_idle_timeout = value.duration(),
-        show: |draft, _| Some(duration_text(draft.edge.origin.read_idle_timeout)),
+        set: |draft, item, value| draft.origin(item).read_idle_timeout = value.duration(),
+        show: |draft, item| {
+            Some(duration_text(
+                draft.edge.origins.get(item)?.read_idle_timeout,
+            ))
+        },
     },
     Key {
         path: "origin.connections_per_worker_max",
@@ -239,8 +259,17 @@ pub(super) static KEYS: &[Key] = &[
         doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait in a \
               queue, see `queue_max`. At the start, the edge lowers this limit if the limit of open files \
               requires it.",
-        set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
-        show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
+        set: |draft, item, value| draft.origin(item).connections_per_worker_max = value.nonzero(),
+        show: |draft, item| {
+            Some(
+                draft
+                    .edge
+                    .origins
+                    .get(item)?
+                    .connections_per_worker_max
+                    .to_string(),
+            )
+        },
     },
     slow::EXPECT_TIMEOUT,
     slow::CLIENT_SHARE_PERCENT,
@@ -255,16 +284,25 @@ pub(super) static KEYS: &[Key] = &[
             max: 65_536,
         },
         doc: "The maximum of idle connections to the origin per worker, kept for later misses.",
-        set: |draft, _, value| draft.edge.origin.idle_per_worker_max = value.count(),
-        show: |draft, _| Some(draft.edge.origin.idle_per_worker_max.to_string()),
+        set: |draft, item, value| draft.origin(item).idle_per_worker_max = value.count(),
+        show: |draft, item| {
+            Some(
+                draft
+                    .edge
+                    .origins
+                    .get(item)?
+                    .idle_per_worker_max
+                    .to_string(),
+            )
+        },
     },
     Key {
         path: "origin.idle_timeout",
         flag: None,
         kind: DURATION,
         doc: "How long an idle connection is kept. Must be shorter than the keep-alive timeout of the origin.",
-        set: |draft, _, value| draft.edge.origin.idle_timeout = value.duration(),
-        show: |draft, _| Some(duration_text(draft.edge.origin.idle_timeout)),
+        set: |draft, item, value| draft.origin(item).idle_timeout = value.duration(),
+        show: |draft, item| Some(duration_text(draft.edge.origins.get(item)?.idle_timeout)),
     },
     Key {
         path: "origin.retries_max",
@@ -272,8 +310,8 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Count { min: 0, max: 10 },
         doc: "How often a request is sent again after an idle connection turned out to be closed. Only requests that \
               RFC 9110 §9.2.2 allows to repeat are sent again.",
-        set: |draft, _, value| draft.edge.origin.retries_max = value.number32(),
-        show: |draft, _| Some(draft.edge.origin.retries_max.to_string()),
+        set: |draft, item, value| draft.origin(item).retries_max = value.number32(),
+        show: |draft, item| Some(draft.edge.origins.get(item)?.retries_max.to_string()),
     },
     Key {
         path: "origin.accept_unknown_codings",
@@ -281,8 +319,17 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Switch,
         doc: "If true, a response with an unknown `Transfer-Encoding` is read to the end of the connection, and \
               clients get its bytes without this field. If false, the response is an error (502).",
-        set: |draft, _, value| draft.edge.origin.accepts_unknown_codings = value.switch(),
-        show: |draft, _| Some(draft.edge.origin.accepts_unknown_codings.to_string()),
+        set: |draft, item, value| draft.origin(item).accepts_unknown_codings = value.switch(),
+        show: |draft, item| {
+            Some(
+                draft
+                    .edge
+                    .origins
+                    .get(item)?
+                    .accepts_unknown_codings
+                    .to_string(),
+            )
+        },
     },
     Key {
         path: "origin.tls_verify",
@@ -290,8 +337,8 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Switch,
         doc: "If true, the certificate of an `https` origin is verified. If false, anyone on the network path can \
               read and change the traffic.",
-        set: |draft, _, value| draft.edge.origin.tls.verify = value.switch(),
-        show: |draft, _| Some(draft.edge.origin.tls.verify.to_string()),
+        set: |draft, item, value| draft.origin(item).tls.verify = value.switch(),
+        show: |draft, item| Some(draft.edge.origins.get(item)?.tls.verify.to_string()),
     },
     Key {
         path: "origin.tls_roots",
@@ -299,8 +346,17 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::InputFile,
         doc: "PEM file of the root certificates that an `https` origin must chain to. Default: the root certificates \
               of the system.",
-        set: |draft, _, value| draft.edge.origin.tls.roots = Some(value.file()),
-        show: |draft, _| draft.edge.origin.tls.roots.as_deref().map(path_text),
+        set: |draft, item, value| draft.origin(item).tls.roots = Some(value.file()),
+        show: |draft, item| {
+            draft
+                .edge
+                .origins
+                .get(item)?
+                .tls
+                .roots
+                .as_deref()
+                .map(path_text)
+        },
     },
     Key {
         path: "origin.tls_server_name",
@@ -308,8 +364,8 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Host(&[]),
         doc: "The server name for TLS (SNI) that is also verified in the certificate. Default: the host of \
               `origin.url`.",
-        set: |draft, _, value| draft.edge.origin.tls.server_name = Some(value.text()),
-        show: |draft, _| draft.edge.origin.tls.server_name.clone(),
+        set: |draft, item, value| draft.origin(item).tls.server_name = Some(value.text()),
+        show: |draft, item| draft.edge.origins.get(item)?.tls.server_name.clone(),
     },
     link::GATEWAY,
     link::KEYS,

@@ -299,7 +299,7 @@ impl ValueKind {
                 if is_valid {
                     Ok(Value::Text(text.to_owned()))
                 } else {
-                    Err(ValueError::new("is not a valid name for header fields")
+                    Err(ValueError::new("is not a valid name")
                         .hint("use up to 64 letters, digits, -, _ and ., starting with a letter"))
                 }
             }

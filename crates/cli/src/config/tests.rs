@@ -295,6 +295,66 @@ format = "combined"
 }
 
 #[test]
+fn several_origins_have_names_and_their_own_keys() {
+    let text = r#"
+[[listener]]
+address = "127.0.0.1:0"
+[[origin]]
+name = "web"
+url = "http://[::1]:9000"
+[[origin]]
+name = "npm"
+url = "https://registry.npmjs.org"
+queue_max = 7
+"#;
+    let flags = [("--origin", "origin.url", "http://127.0.0.1:1")];
+    insta::assert_snapshot!(load_text(text, &flags), @r"
+    listener[0].address = 127.0.0.1:0 (line 3)
+    origin[0].name = web (line 5)
+    origin[0].url = http://127.0.0.1:1 (--origin)
+    origin[1].name = npm (line 8)
+    origin[1].url = https://registry.npmjs.org (line 9)
+    origin[1].queue_max = 7 (line 10)
+    ");
+    let one = "[[listener]]\naddress = \"127.0.0.1:0\"\n[[origin]]\nurl = \"http://[::1]:9000\"\n";
+    assert_eq!(load_text(one, &[]), load_text(MINIMAL_FILE, &[]));
+}
+
+#[test]
+fn origins_are_checked_together() {
+    let text = r#"
+[[listener]]
+address = "127.0.0.1:8080"
+[[origin]]
+name = "web"
+url = "http://127.0.0.1:9000"
+[[origin]]
+name = "web"
+protocol = "http2"
+[[origin]]
+url = "http://127.0.0.1:9001"
+[origin.link]
+gateway = "gw.example:7443"
+keys = "keys"
+store = "chunks"
+"#;
+    insta::assert_snapshot!(load_text(text, &[]), @r#"
+    error: this [[origin]] has no url
+      in edge.toml, line 8
+      hint: add url = "http://HOST:PORT"
+    error: origin.name is given twice
+      in edge.toml, line 8
+      hint: give each origin a name of its own
+    error: this [[origin]] has no name
+      in edge.toml, line 11
+      hint: add name = "web": each of several origins needs a name
+    error: [origin.link] is set, but there are several origins
+      in edge.toml, line 13
+      hint: run an edge with one origin for the link
+    "#);
+}
+
+#[test]
 fn an_objective_that_the_policy_ignores_is_rejected() {
     let load = |hot: &str| load_text(&format!("{MINIMAL_FILE}[hot]\n{hot}"), &[]);
     insta::assert_snapshot!(load("objective = \"bytes\"\npolicy = \"lru\"\n"), @"

@@ -130,7 +130,7 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
             assert!(!response.contains(secret), "{secret} in {response}");
         }
     }
-    let metric = |value| format!("\nedgeward_origin_up {value}\n");
+    let metric = |value| format!("\nedgeward_origin_up{{origin=\"default\"}} {value}\n");
     assert!(get(edge.addr("/admin"), "/metrics").contains(&metric(0)));
     let listen = format!("--listen={origin}");
     let _origin = Server::start(&["origin", "--json", &listen]);

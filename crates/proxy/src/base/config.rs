@@ -27,8 +27,10 @@ use edgeward_types::ByteSize;
 use crate::base::pace::MinRate;
 pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
+pub(crate) use origin::OriginId;
 pub use origin::{
-    HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
+    HostPolicy, ORIGINS_MAX, OriginConfig, OriginProtocol, OriginTls, OriginUrl,
+    ParseOriginUrlError,
 };
 pub use purge::PurgeConfig;
 pub use restart::RestartConfig;
@@ -38,8 +40,8 @@ pub use restart::RestartConfig;
 pub struct EdgeConfig {
     /// Listening addresses, at least one. Each worker listens on all of them by `SO_REUSEPORT`.
     pub listeners: Vec<ListenerConfig>,
-    /// The origin of all misses.
-    pub origin: OriginConfig,
+    /// The origins of misses, at least one and at most [`ORIGINS_MAX`].
+    pub origins: Vec<OriginConfig>,
     /// The sites with their rules. Default: one site without rules for all hosts. A request for a host that belongs to
     /// no site gets 421.
     pub sites: Arc<Sites>,
@@ -86,7 +88,7 @@ impl EdgeConfig {
     pub fn new(listen: SocketAddr, origin: OriginUrl, hot: ByteSize) -> Self {
         Self {
             listeners: vec![ListenerConfig::plain(listen)],
-            origin: OriginConfig::new(origin),
+            origins: vec![OriginConfig::new(origin)],
             sites: Arc::new(default_sites()),
             site_certificates: Vec::new(),
             hot: HotConfig::new(hot),

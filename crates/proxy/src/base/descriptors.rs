@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::base::config::{EdgeConfig, OriginProtocol};
+use crate::base::config::{EdgeConfig, OriginConfig, OriginProtocol};
 
 /// The error that the limit of open files is too low to serve one client per worker. Both fields count descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +29,8 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     let wanted = Descriptors {
         workers: config.workers.get(),
         clients: config.limits.connections_max.get(),
-        // `dial` opens streams of a link, which take no descriptors. HTTP/2 takes one connection per worker.
-        origin_per_worker: match (&config.origin.dial, config.origin.protocol) {
-            (Some(_), _) => 0,
-            (None, OriginProtocol::Http2) => 1,
-            (None, OriginProtocol::Http1) => config.origin.connections_per_worker_max.get(),
-        },
+        origins: config.origins.len(),
+        origins_per_worker: config.origins.iter().map(connections_per_worker).sum(),
         others: other_descriptors(config),
     };
     let granted = divide(limit, wanted)?;
@@ -49,17 +45,50 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
         config.limits.connections_max =
             NonZeroUsize::new(granted.clients).expect("at least one for each worker");
     }
-    if granted.origin_per_worker < wanted.origin_per_worker {
-        tracing::warn!(
-            open_files_max = limit,
-            configured = wanted.origin_per_worker,
-            connections_per_worker_max = granted.origin_per_worker,
-            "origin.connections_per_worker_max is lowered to what the limit of open files leaves"
-        );
-        config.origin.connections_per_worker_max =
-            NonZeroUsize::new(granted.origin_per_worker).expect("at least one");
+    if granted.origins_per_worker < wanted.origins_per_worker {
+        let wanted: Vec<usize> = config.origins.iter().map(connections_per_worker).collect();
+        let lowered = lower(&wanted, granted.origins_per_worker);
+        for (origin, max) in config.origins.iter_mut().zip(lowered) {
+            let configured = connections_per_worker(origin);
+            if max < configured {
+                tracing::warn!(
+                    origin = origin.name,
+                    open_files_max = limit,
+                    configured,
+                    connections_per_worker_max = max,
+                    "origin.connections_per_worker_max is lowered to what the limit of open files leaves"
+                );
+                origin.connections_per_worker_max = NonZeroUsize::new(max).expect("at least one");
+            }
+        }
     }
     Ok(())
+}
+
+/// Returns the descriptors of a worker's connections to an origin.
+fn connections_per_worker(origin: &OriginConfig) -> usize {
+    // `dial` opens streams of a link, which take no descriptors. HTTP/2 takes one connection per worker.
+    match (&origin.dial, origin.protocol) {
+        (Some(_), _) => 0,
+        (None, OriginProtocol::Http2) => 1,
+        (None, OriginProtocol::Http1) => origin.connections_per_worker_max.get(),
+    }
+}
+
+/// Lowers numbers in proportion, so that their sum is at most `total`. A number above 0 remains at least 1, which
+/// `total` must allow.
+fn lower(numbers: &[usize], total: usize) -> Vec<usize> {
+    let at_least = numbers.iter().filter(|number| **number > 0).count();
+    let above: usize = numbers.iter().sum::<usize>() - at_least;
+    let lowered = |&number: &usize| match number {
+        0 | 1 => number,
+        _ => {
+            1 + ((number - 1) * (total - at_least))
+                .checked_div(above)
+                .unwrap_or(0)
+        }
+    };
+    numbers.iter().map(lowered).collect()
 }
 
 /// Returns the number of descriptors needed for everything except connections to clients and to the origin.
@@ -72,17 +101,13 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         .disk
         .as_ref()
         .map_or(0, |disk| disk.settings.devices.len());
-    let link = if config.origin.dial.is_some() {
-        PER_LINK
-    } else {
-        0
-    };
+    let links = config.origins.iter().filter(|origin| origin.dial.is_some());
     PROCESS
         + listener_sockets
         + workers * PER_WORKER
         + devices * PER_DEVICE
         + config.negative.len() * PER_FILTER
-        + link
+        + links.count() * PER_LINK
 }
 
 /// The configured workers and connections (a connection takes one descriptor), and all `others` descriptors.
@@ -90,14 +115,17 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
 struct Descriptors {
     workers: usize,
     clients: usize,
-    origin_per_worker: usize,
+    /// The number of origins. A worker needs at least one connection to each.
+    origins: usize,
+    /// The connections of a worker to all origins.
+    origins_per_worker: usize,
     others: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GrantedConnections {
     clients: usize,
-    origin_per_worker: usize,
+    origins_per_worker: usize,
 }
 
 /// Divides the descriptors that remain after `others`. Clients get the configured number, or fewer: as many as
@@ -106,11 +134,12 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFe
     let Descriptors {
         workers,
         clients,
-        origin_per_worker,
+        origins,
+        origins_per_worker,
         others,
     } = wanted;
-    let origin = origin_per_worker * workers;
-    let needed = others + workers * 2;
+    let origin = origins_per_worker * workers;
+    let needed = others + workers * (1 + origins);
     if limit < needed {
         return Err(TooFewDescriptors { limit, needed });
     }
@@ -118,7 +147,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFe
     if clients + origin <= available {
         return Ok(GrantedConnections {
             clients,
-            origin_per_worker,
+            origins_per_worker,
         });
     }
     let granted = clients.min(available.saturating_sub(origin).max(available / 2));
@@ -128,10 +157,10 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFe
     } else {
         granted
     };
-    let origin_per_worker = origin_per_worker.min(((available - granted) / workers).max(1));
+    let origins_per_worker = origins_per_worker.min(((available - granted) / workers).max(origins));
     Ok(GrantedConnections {
         clients: granted,
-        origin_per_worker,
+        origins_per_worker,
     })
 }
 
@@ -158,7 +187,8 @@ mod tests {
     const WANTED: Descriptors = Descriptors {
         workers: 2,
         clients: 65_536,
-        origin_per_worker: 512,
+        origins: 1,
+        origins_per_worker: 512,
         others: 100,
     };
 
@@ -170,7 +200,7 @@ mod tests {
     fn bounds_that_fit_are_not_lowered() {
         let all = GrantedConnections {
             clients: 65_536,
-            origin_per_worker: 512,
+            origins_per_worker: 512,
         };
         assert_eq!(at(65_536 + 1024 + 100), all);
         assert!(at(65_536 + 1024 + 99).clients < 65_536);
@@ -179,7 +209,7 @@ mod tests {
     #[test]
     fn clients_get_what_the_origin_and_others_leave() {
         let granted = at(20_000);
-        assert_eq!(granted.origin_per_worker, 512);
+        assert_eq!(granted.origins_per_worker, 512);
         assert_eq!(granted.clients, 20_000 - 1024 - 100);
     }
 
@@ -187,7 +217,7 @@ mod tests {
     fn under_a_low_limit_clients_and_the_origin_get_equal_halves() {
         let granted = at(1024);
         assert_eq!(granted.clients, 462);
-        assert_eq!(granted.origin_per_worker, 231);
+        assert_eq!(granted.origins_per_worker, 231);
     }
 
     #[test]
@@ -202,14 +232,26 @@ mod tests {
                     };
                     let granted = divide(limit, wanted).expect("the limit is high enough");
                     let shares = granted.clients.div_ceil(workers) * workers;
-                    let fits = shares.max(workers) + granted.origin_per_worker * workers + 100;
-                    assert!(granted.clients > 0 && granted.origin_per_worker > 0);
+                    let fits = shares.max(workers) + granted.origins_per_worker * workers + 100;
+                    assert!(granted.clients > 0 && granted.origins_per_worker > 0);
                     assert!(
                         fits <= limit + workers,
                         "{wanted:?} at {limit}: {granted:?}"
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn lowered_numbers_fit_into_the_total_and_none_becomes_zero() {
+        assert_eq!(lower(&[512], 231), [231]);
+        assert_eq!(lower(&[512, 512, 1, 0], 231), [115, 115, 1, 0]);
+        assert_eq!(lower(&[512, 2, 1], 3), [1, 1, 1]);
+        assert_eq!(lower(&[1, 1], 2), [1, 1]);
+        for total in 3..700 {
+            let lowered = lower(&[400, 200, 100], total);
+            assert!(lowered.iter().sum::<usize>() <= total && !lowered.contains(&0));
         }
     }
 

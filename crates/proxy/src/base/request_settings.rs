@@ -15,7 +15,7 @@ use edgeward_sites::{
     StatusSet,
 };
 
-use crate::base::config::{CachingConfig, EdgeConfig};
+use crate::base::config::{CachingConfig, EdgeConfig, OriginId};
 
 /// The settings of all requests of a site to which the same rules apply.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(crate) struct RequestSettings {
     pub(crate) site: SiteId,
     /// The rules that apply.
     pub(crate) rules: RuleSet,
+    pub(crate) origin: OriginId,
     /// The merged settings, as stated.
     pub(crate) stated: Settings,
     /// The rules of caching, with the lifetimes of the site.
@@ -59,6 +60,7 @@ impl RequestSettings {
         Self {
             site,
             rules,
+            origin: OriginId::new(stated.origin.unwrap_or(0)),
             changes_no_request: query.is_neutral()
                 && stated.key.is_none()
                 && matches!(stated.rewrite, None | Some(None))

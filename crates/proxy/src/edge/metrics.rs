@@ -11,6 +11,7 @@ use edgeward_store::hot::{HotStats, TuningStatus};
 use crate::base::counters;
 use crate::cache::disk::report as disk;
 use crate::cache::negative;
+use crate::origin::OriginHealth;
 use crate::path::worker::Shared;
 
 metrics! {
@@ -20,9 +21,6 @@ metrics! {
             { arena(shared, Arena::used_bytes) }
         Gauge "edgeward_arena_lost_bytes"
             "Memory of large bodies that could not be returned to the system." { arena(shared, Arena::lost_bytes) }
-        Gauge "edgeward_origin_up"
-            "1 if the last connection to the origin succeeded, otherwise 0."
-            { u8::from(!shared.origin_health.is_down()) }
         Gauge "edgeward_fill_bytes" "Memory of the fills in progress." { shared.cache.fill_budget.used_bytes() }
         Gauge "edgeward_fill_bytes_max"
             "Bound of the memory of all fills in progress." { shared.config.limits.fill_bytes_max.bytes() }
@@ -75,6 +73,11 @@ metrics! {
             { shared.cache.warm_progress.loaded_bytes.load(Relaxed) }
         Gauge "edgeward_client_connections_max"
             "Bound of the client connections." { shared.config.limits.connections_max.get() }
+    }
+
+    const ORIGIN: OriginHealth ["origin"] = |health| {
+        Gauge "edgeward_origin_up"
+            "1 if the last connection to the origin succeeded, otherwise 0." { u8::from(!health.is_down()) }
     }
 
     const HOT: HotStats = |stats| {
@@ -162,6 +165,7 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(WINDOW_ERROR.definitions());
     definitions.extend(CURVE.definitions());
     definitions.extend(EDGE.definitions());
+    definitions.extend(ORIGIN.definitions());
     definitions.extend(disk::metric_definitions());
     definitions.extend(negative::METRICS.definitions());
     definitions.extend(MEMORY.definitions());
@@ -173,6 +177,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters::METRICS.of(&shared.counters);
     families.extend(hot(&shared.cache.hot.stats()));
     families.extend(EDGE.of(shared));
+    families.extend(origins(shared));
     families.extend(shared.cache.disk.iter().flat_map(|disk| disk.metrics()));
     families.extend(shared.cache.negative.metrics());
     families.extend(
@@ -181,6 +186,18 @@ pub(crate) fn render(shared: &Shared) -> String {
             .flat_map(|memory| MEMORY.of(memory)),
     );
     encode(families)
+}
+
+/// Returns the metrics of each origin. Their number is the number of configured origins.
+fn origins(shared: &Shared) -> Vec<Family> {
+    let names = shared
+        .config
+        .origins
+        .iter()
+        .map(|origin| origin.name.as_str());
+    let rows = names.zip(&shared.origin_healths);
+    let rows = rows.map(|(name, health)| (vec![name], &**health));
+    ORIGIN.families(&rows.collect::<Vec<_>>())
 }
 
 fn arena(shared: &Shared, bytes: fn(&Arena) -> u64) -> u64 {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use edgeward_sites::RateLimiter;
+use edgeward_sites::{RateLimiter, Settings};
 use edgeward_store::arena::Arena;
 use edgeward_store::purges::{self, PurgeLog, PurgeSettings, Purges};
 use edgeward_types::ByteSize;
@@ -22,7 +22,7 @@ use super::restart::PersistentMemory;
 use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
-use crate::base::config::EdgeConfig;
+use crate::base::config::{EdgeConfig, ORIGINS_MAX};
 use crate::base::counters::Counters;
 use crate::base::descriptors;
 use crate::base::tls::{self, SiteKeys, TlsError};
@@ -68,7 +68,16 @@ pub enum StartError {
         /// The cause.
         source: Box<TlsError>,
     },
-    /// The configuration of the origin is unusable.
+    /// There is no origin, or more than [`ORIGINS_MAX`].
+    #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
+    OriginCount,
+    /// A site or one of its rules has an origin that does not exist.
+    #[error("the site {site} has an origin that does not exist")]
+    SiteOrigin {
+        /// The name of the site.
+        site: Box<str>,
+    },
+    /// The configuration of an origin is unusable.
     #[error("the origin {origin} cannot be set up")]
     Origin {
         /// The URL of the origin.
@@ -122,16 +131,35 @@ impl Edge {
         if config.listeners.is_empty() {
             return Err(StartError::NoListener);
         }
+        if !(1..=ORIGINS_MAX).contains(&config.origins.len()) {
+            return Err(StartError::OriginCount);
+        }
+        let has_origins = |settings: &Settings| {
+            settings
+                .origin
+                .is_none_or(|origin| origin < config.origins.len())
+        };
+        for (_, site) in config.sites.iter() {
+            let rules = site.rules().iter().map(|rule| &rule.settings);
+            if !rules.chain([&site.settings]).all(has_origins) {
+                return Err(StartError::SiteOrigin {
+                    site: site.name.clone(),
+                });
+            }
+        }
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
             limit: too_few.limit,
             needed: too_few.needed,
         })?;
         let workers = config.workers.get();
         let (listeners, addrs) = bind_all(&config)?;
-        let connector = Connector::new(&config.origin).map_err(|source| StartError::Origin {
-            origin: config.origin.url.to_string(),
-            source,
-        })?;
+        let connectors = config.origins.iter().map(|origin| {
+            Connector::new(origin).map_err(|source| StartError::Origin {
+                origin: origin.url.to_string(),
+                source,
+            })
+        });
+        let connectors = connectors.collect::<Result<Vec<_>, _>>()?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let (log, log_rings) = match &config.access_log {
@@ -164,7 +192,7 @@ impl Edge {
             disk_damaged,
             purges,
             &ticker,
-            &connector,
+            &connectors,
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
@@ -182,7 +210,7 @@ impl Edge {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
-                connector: connector.clone(),
+                connectors: connectors.clone(),
                 listeners,
                 log: log_rings.next(),
                 stopping: stopping.clone(),
@@ -329,7 +357,7 @@ fn shared_state(
     disk_damaged: Vec<String>,
     purges: Purges,
     ticker: &Ticker,
-    connector: &Connector,
+    connectors: &[Connector],
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
@@ -370,7 +398,10 @@ fn shared_state(
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
         canonicaliser: Canonicaliser::new(config, via_name),
-        origin_health: Arc::clone(connector.health()),
+        origin_healths: connectors
+            .iter()
+            .map(|connector| Arc::clone(connector.health()))
+            .collect(),
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
@@ -435,7 +466,7 @@ fn check_name(name: &str) -> Result<(), StartError> {
 struct WorkerStart {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    connector: Connector,
+    connectors: Vec<Connector>,
     listeners: WorkerListeners,
     log: Option<rtrb::Producer<LogLine>>,
     stopping: watch::Receiver<Option<Duration>>,
@@ -454,15 +485,19 @@ impl WorkerStart {
 
     async fn serve(mut self) {
         let config = &self.shared.config;
-        let origin = OriginPool::new(
-            config.origin.clone(),
-            config.limits.clone(),
-            self.connector,
-            Arc::clone(&self.counters),
-            Arc::clone(&self.shared.clock),
-            Arc::clone(&self.shared.upload_budget),
-        );
-        let worker = Worker::new(self.shared, self.counters, Rc::new(origin), self.log);
+        let origins = config.origins.iter().zip(self.connectors);
+        let origins = origins.map(|(origin, connector)| {
+            Rc::new(OriginPool::new(
+                origin.clone(),
+                config.limits.clone(),
+                connector,
+                Arc::clone(&self.counters),
+                Arc::clone(&self.shared.clock),
+                Arc::clone(&self.shared.upload_budget),
+            ))
+        });
+        let origins = origins.collect();
+        let worker = Worker::new(self.shared, self.counters, origins, self.log);
         let accepting: Vec<_> = self
             .listeners
             .into_iter()
@@ -493,7 +528,9 @@ impl WorkerStart {
             );
         }
         _ = tokio::time::timeout(left(), worker.fetch_tasks.idle()).await;
-        worker.origin.shut_down(left()).await;
+        for origin in &worker.origins {
+            origin.shut_down(left()).await;
+        }
     }
 }
 

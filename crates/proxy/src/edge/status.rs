@@ -1,12 +1,16 @@
 //! The edge's state as JSON, for operators, dashboards and tests. Metrics with similar names explain most keys.
 
+use std::sync::Arc;
+
 use edgeward_policy::adaptsize::CurvePoint;
 use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
+use crate::base::config::OriginConfig;
 use crate::base::counters::{self, Counters, sum};
 use crate::cache::stored::Hot;
 use crate::edge::metrics::Memory;
+use crate::origin::OriginHealth;
 use crate::path::worker::Shared;
 
 /// Returns the edge's state.
@@ -18,7 +22,6 @@ pub(crate) fn render(shared: &Shared) -> Value {
     json!({
         "name": config.name,
         "workers": config.workers.get(),
-        "origin": config.origin.url.to_string(),
         // `edgeward replay --status` and other programs use the pid to measure this process from outside.
         "pid": std::process::id(),
         "resident_bytes": memory.as_ref().map(|memory| memory.resident_bytes),
@@ -62,8 +65,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "requests": by_label("edgeward_requests_total", shared),
         "not_stored": by_label("edgeward_not_stored_total", shared),
         "negative": shared.cache.negative.status(),
-        // True if the last connection to the origin succeeded.
-        "origin_up": !shared.origin_health.is_down(),
+        "origins": origins(shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {
             "clients": total(|c| c.connections.value()),
@@ -77,6 +79,19 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "bytes_max": config.limits.fill_bytes_max.bytes(),
         },
     })
+}
+
+fn origins(shared: &Shared) -> Value {
+    let origins = shared.config.origins.iter().zip(&shared.origin_healths);
+    let state = |(origin, health): (&OriginConfig, &Arc<OriginHealth>)| {
+        json!({
+            "name": origin.name,
+            "url": origin.url.to_string(),
+            // True if the last connection to the origin succeeded.
+            "up": !health.is_down(),
+        })
+    };
+    origins.map(state).collect()
 }
 
 fn tuning(status: &TuningStatus) -> Value {

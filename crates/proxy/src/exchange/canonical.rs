@@ -18,7 +18,7 @@ use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
-use crate::base::config::EdgeConfig;
+use crate::base::config::{EdgeConfig, OriginId};
 use crate::base::field_line::members;
 
 /// The rules by which requests are checked, and the fields that are removed from them.
@@ -52,7 +52,7 @@ impl Canonicaliser {
 fn default_authority(config: &EdgeConfig) -> Box<str> {
     let text = match &config.forwarding.default_authority {
         Some(authority) => authority.clone(),
-        None => config.origin.url.authority(),
+        None => config.origins[0].url.authority(),
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),
@@ -128,6 +128,7 @@ pub(crate) fn canonical(
         canonical_authority: None,
         canonical_target: None,
         options: ConnectionOptions::default(),
+        origin: OriginId::default(),
         route: Route::Lookup,
         settings: None,
         class: Box::default(),

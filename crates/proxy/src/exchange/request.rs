@@ -13,6 +13,7 @@ use super::conn::InterimSink;
 use super::field_edit::FieldEdit;
 use super::heads::HeadCharge;
 use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::config::OriginId;
 use crate::base::request_settings::RequestSettings;
 
 /// A request's head in canonical form, and its client.
@@ -39,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) canonical_target: Option<Box<str>>,
     /// From the removed hop-by-hop fields: the `Upgrade` field, and whether the client accepts trailers.
     pub(crate) options: ConnectionOptions,
+    /// The origin from which a miss is fetched.
+    pub(crate) origin: OriginId,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
     /// The settings of the site and its rules. `None` in a request that is refused before its site is known.

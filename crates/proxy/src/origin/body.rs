@@ -82,6 +82,11 @@ impl OriginBody {
         body
     }
 
+    /// Returns true if the body occupies a connection and other requests wait for one.
+    pub(crate) fn delays_requests(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_contended)
+    }
+
     fn release_connection(&mut self) {
         let source = std::mem::replace(&mut self.source, BodySource::Ended);
         let Some(lease) = self.lease.take() else {

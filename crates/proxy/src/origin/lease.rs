@@ -195,6 +195,11 @@ impl Lease {
         }
     }
 
+    /// Returns true if requests wait for a slot.
+    pub(super) fn is_contended(&self) -> bool {
+        self.pool.is_contended()
+    }
+
     /// Adds hyper's connection and the progress of the upload, which decide whether the connection is reused.
     pub(super) fn with_sender(
         mut self,

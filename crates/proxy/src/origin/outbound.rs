@@ -363,6 +363,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::config::OriginId;
     use crate::exchange::FieldFilter;
 
     /// Returns the sorted lines of a head. The order of different fields has no meaning (RFC 9110 §5.3).
@@ -408,6 +409,7 @@ mod tests {
                 canonical_authority: None,
                 canonical_target: None,
                 options,
+                origin: OriginId::default(),
                 route: Route::Lookup,
                 settings: None,
                 class: Box::default(),

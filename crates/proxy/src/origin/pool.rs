@@ -377,11 +377,6 @@ impl OriginPool {
         connected
     }
 
-    /// Returns true if requests wait for a connection.
-    pub(crate) fn is_contended(&self) -> bool {
-        self.shared.is_contended()
-    }
-
     /// Ends slow uploads, closes connections that were idle for too long, and leases free slots to waiting requests.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let rate = self.limits.upload_rate();

@@ -151,28 +151,22 @@ impl Delivery {
     }
 
     /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a connection
-    /// to the origin. Returns true if it closed. Called only while requests wait for a connection to the origin.
+    /// to an origin that requests wait for. Returns true if it closed.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()
             && self.conn.is_write_blocked_for(now, window)
-            && self.reads_origin();
+            && self.delays_requests();
         if is_stuck {
             self.conn.close(CloseReason::Slow);
         }
         is_stuck
     }
 
-    /// Returns true if the origin has not sent the whole body yet.
-    fn reads_origin(&self) -> bool {
-        let Some(origin) = &self.origin else {
-            return false;
-        };
-        let origin = origin.borrow();
-        match &origin.ahead {
-            Some(ahead) => ahead.end.is_none(),
-            None => !origin.body.is_end_stream(),
-        }
+    /// Returns true if the response occupies a connection to an origin that other requests wait for.
+    fn delays_requests(&self) -> bool {
+        let origin = self.origin.as_ref();
+        origin.is_some_and(|origin| origin.borrow().body.delays_requests())
     }
 
     /// Starts to read ahead if the client has accepted no bytes for [`STALLED_AFTER`].

@@ -177,7 +177,7 @@ pub(super) async fn fetch(
             }
             FollowResult::Head(head) => {
                 let selects_same = |(fields, secondary): &(VaryFields, Vec<u8>)| {
-                    let request = as_origin_sees(worker.edge_info(), &request, fields);
+                    let request = as_origin_sees(worker.edge_info(&request), &request, fields);
                     fields.key(&request) == *secondary
                 };
                 if !head.covers(key.target()) || !head.variant.as_ref().is_none_or(selects_same) {
@@ -297,7 +297,7 @@ pub(super) fn revalidate_in_background(
         result: None,
     };
     let fetch = fetch.run(Some(Arc::clone(stale)));
-    let orphans = worker.origin.orphans();
+    let orphans = worker.origin(request).orphans();
     orphans.spawn(&worker.fetch_tasks, fetch, || false);
 }
 
@@ -357,7 +357,7 @@ async fn lead_fetch(
             fetch.await;
             drop(orphan);
         };
-        let orphans = worker.origin.orphans();
+        let orphans = worker.origin(&request).orphans();
         orphans.spawn(&worker.fetch_tasks, fetch, move || fill.has_readers());
     });
     let outcome = poll_fn(|cx| {

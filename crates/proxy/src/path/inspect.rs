@@ -195,7 +195,7 @@ pub(super) fn find(shared: &Shared, request: &Request) -> Option<FoundEntries> {
         match (marker, variants) {
             (Some(marker), Some(variants)) if key.marker.is_none() => match &variants.selector {
                 Selector::Fields(fields) => {
-                    let request = as_origin_sees(shared.edge_info(), request, fields);
+                    let request = as_origin_sees(shared.edge_info(request), request, fields);
                     key.select(&marker, variants, fields, &request, seed);
                 }
                 Selector::Query(rule) => {

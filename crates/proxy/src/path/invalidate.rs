@@ -67,12 +67,15 @@ async fn exchange(
     upload: Upload,
 ) -> (Result<OriginResponse, OriginError>, Pending) {
     let outbound = Outbound {
-        edge: worker.edge_info(),
+        edge: worker.edge_info(&request),
         request: &request,
         method: &request.method,
         conditions: Conditions::Keep,
     };
-    let sent = worker.origin.send(&attempt, &outbound, upload).await;
+    let sent = worker
+        .origin(&request)
+        .send(&attempt, &outbound, upload)
+        .await;
     let pending = match &sent {
         Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
         // The origin may have executed the request, although no response arrived. After an upload error it has not,

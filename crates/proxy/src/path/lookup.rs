@@ -96,7 +96,7 @@ impl Query for Request {
     }
 
     fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap> {
-        as_origin_sees(worker.edge_info(), self, fields)
+        as_origin_sees(worker.edge_info(self), self, fields)
     }
 }
 

@@ -35,12 +35,15 @@ pub(super) async fn pass(
         Box::pin(invalidate::send(worker, request, conn, attempt, upload)).await
     } else {
         let outbound = Outbound {
-            edge: worker.edge_info(),
+            edge: worker.edge_info(&request),
             request: &request,
             method: &request.method,
             conditions: Conditions::Keep,
         };
-        worker.origin.send(&attempt, &outbound, upload).await
+        worker
+            .origin(&request)
+            .send(&attempt, &outbound, upload)
+            .await
     };
     match sent {
         Ok((mut parts, body)) => {
@@ -105,7 +108,7 @@ async fn upload(
         return Ok((Upload::Empty, attempt));
     };
     let conn = Rc::clone(reply.in_flight.conn());
-    let origin = &reply.worker.origin;
+    let origin = reply.worker.origin(request);
     let (mut stream, progress) = Upload::stream(incoming, origin.uploads(), conn, request.peer);
     let expects = expects_continue(request) && origin.reports_interims();
     match expects.then(|| origin.uploads().unfinished().begin(request.peer.ip())) {

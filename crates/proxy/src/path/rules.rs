@@ -102,12 +102,14 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
         && settings.is_plain
         && settings.changes_no_request
     {
+        request.origin = settings.origin;
         request.settings = Some(Rc::clone(settings));
         return Ok(());
     }
     let settings = with_view(request, |view| cache.of_request(site, view));
     request.settings = Some(Rc::clone(&settings));
     let stated = &settings.stated;
+    request.origin = settings.origin;
     if !stated.response.is_empty() {
         request.response_fields = Some(with_view(request, |view| {
             let changes = stated.response.iter();

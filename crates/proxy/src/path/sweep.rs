@@ -32,19 +32,18 @@ pub(crate) fn sweep(worker: &Worker) {
     if let Some(disk) = &worker.cache.disk {
         disk.cache.tick(now);
     }
-    worker.origin.sweep(now);
+    for origin in &worker.origins {
+        origin.sweep(now);
+    }
 }
 
 /// Reads ahead for clients that accept no bytes, and ends HTTP/2 streams that are too slow. While requests wait for a
-/// connection to the origin, also closes HTTP/1.1 connections that hold one and accept no bytes.
+/// connection to an origin, also closes HTTP/1.1 connections that hold one of its connections and accept no bytes.
 fn sweep_deliveries(worker: &Worker, now: Timestamp) {
     let rate = worker.config().limits.stream_rate();
-    let requests_wait = worker.origin.is_contended();
     worker.deliveries.for_each(|delivery| {
         delivery.read_ahead(&worker.deliveries, now);
-        if delivery.charge(now, rate)
-            || (requests_wait && delivery.close_if_stuck(now, rate.window))
-        {
+        if delivery.charge(now, rate) || delivery.close_if_stuck(now, rate.window) {
             record_slow_response(worker, now);
         }
     });

@@ -22,7 +22,7 @@ use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
-use crate::exchange::{Client, CloseReason};
+use crate::exchange::{Client, CloseReason, Request};
 use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
 
 /// The state that all workers share.
@@ -38,7 +38,8 @@ pub(crate) struct Shared {
     pub(crate) canonicaliser: Canonicaliser,
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
-    pub(crate) origin_health: Arc<OriginHealth>,
+    /// The health of each origin, in the order of the configuration.
+    pub(crate) origin_healths: Vec<Arc<OriginHealth>>,
     /// The requests of clients that have a rate limit.
     pub(crate) rate_limiter: Mutex<RateLimiter>,
     /// The counters of each worker.
@@ -46,10 +47,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns the settings of this edge that affect the requests it sends to the origin.
-    pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
+    /// Returns the settings of this edge that affect how it sends the request to its origin.
+    pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
         EdgeInfo {
-            origin: &self.config.origin,
+            origin: &self.config.origins[request.origin.index()],
             forwarding: &self.config.forwarding,
             via_name: &self.canonicaliser.via_name,
             via_http11: &self.via_http11,
@@ -62,9 +63,10 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
+    /// The pool of each origin, in the order of the configuration.
+    pub(crate) origins: Vec<Rc<OriginPool>>,
     /// The settings of sites and rules.
     pub(crate) settings: SettingsCache,
-    pub(crate) origin: Rc<OriginPool>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
@@ -87,7 +89,7 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,
-        origin: Rc<OriginPool>,
+        origins: Vec<Rc<OriginPool>>,
         log: Option<rtrb::Producer<LogLine>>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
@@ -109,7 +111,7 @@ impl Worker {
             settings: SettingsCache::new(&shared.config),
             shared,
             counters,
-            origin,
+            origins,
             log: log.map(RefCell::new),
             cache_status_text: RefCell::default(),
             last_cache_status: RefCell::default(),
@@ -151,9 +153,14 @@ impl Worker {
         }
     }
 
-    /// Returns the settings of this edge that affect the requests it sends to the origin.
-    pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
-        self.shared.edge_info()
+    /// Returns the settings of this edge that affect how it sends the request to its origin.
+    pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
+        self.shared.edge_info(request)
+    }
+
+    /// Returns the connections to the origin of the request.
+    pub(crate) fn origin(&self, request: &Request) -> &Rc<OriginPool> {
+        &self.origins[request.origin.index()]
     }
 
     pub(crate) fn config(&self) -> &EdgeConfig {

@@ -19,7 +19,7 @@ use support::TestBed;
 #[test]
 fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
     let bed = TestBed::with_config(|config| {
-        config.origin.connections_per_worker_max = NonZeroUsize::MIN;
+        config.origins[0].connections_per_worker_max = NonZeroUsize::MIN;
     });
     bed.origin.otherwise(|_| Answer::never());
     let before = bed.metric("process_resident_memory_bytes");
@@ -115,11 +115,11 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
 fn orphaned_fetches_are_cancelled_for_requests_that_wait() {
     let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max =
+        config.origins[0].connections_per_worker_max =
             NonZeroUsize::new(4).expect("the number is not zero");
-        config.origin.client_share_percent = 100;
+        config.origins[0].client_share_percent = 100;
         // If no fetch were cancelled, the request for `/page` would get a 503 after this time.
-        config.origin.queue_timeout = Duration::from_secs(3);
+        config.origins[0].queue_timeout = Duration::from_secs(3);
     });
     let shared = |body: &str| Answer::ok(body.to_owned()).header("cache-control", "max-age=60");
     let gate = Gate::new();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{OriginProtocol, Token};
+use edgeward_proxy::config::{ORIGINS_MAX, OriginProtocol, Token};
 
 use super::super::{RawSetting, SettingSource, SettingsFile};
 use super::ConfigDraft;
@@ -25,7 +25,7 @@ pub(super) fn check_combinations(
         };
         diagnostics.push((SettingSource::Default, Diagnostic::new(what).hint(hint)));
     };
-    if given("origin.url").is_none() {
+    if draft.edge.origins.len() == 1 && given("origin.url").is_none() {
         missing(
             "origin.url is missing: the edge needs an origin to fetch misses from",
             "--origin http://HOST:PORT",
@@ -49,6 +49,7 @@ pub(super) fn check_combinations(
                 .hint("set access_log.path (--access-log) to a file, or to - for stdout"),
         ));
     }
+    check_origins(raw_settings, draft, diagnostics);
     check_objective(raw_settings, draft, diagnostics);
     check_listeners(raw_settings, draft, diagnostics);
     check_admin(raw_settings, draft, diagnostics);
@@ -88,6 +89,61 @@ fn check_purge(
         let text = "purge.token_file is set, but the purge API needs the admin server";
         let diagnostic =
             Diagnostic::new(text).hint("add [admin] with address = \"127.0.0.1:9101\"");
+        diagnostics.push((setting.source.clone(), diagnostic));
+    }
+}
+
+/// Checks that each of several origins has a URL and a name of its own, and that none of them has a link.
+fn check_origins(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let origins = &draft.edge.origins;
+    if origins.len() == 1 {
+        return;
+    }
+    if origins.len() > ORIGINS_MAX {
+        let diagnostic = Diagnostic::new(format!("there are more than {ORIGINS_MAX} origins"));
+        diagnostics.push((SettingSource::Default, diagnostic));
+        return;
+    }
+    let mut names = HashSet::new();
+    for (item, origin) in origins.iter().enumerate() {
+        let settings = || raw_settings.iter().filter(|setting| setting.item == item);
+        let find = |path: &str| settings().find(|setting| setting.key.path == path);
+        let is_of_table = |setting: &&RawSetting| {
+            let table = setting.key.path.rsplit_once('.');
+            table.is_some_and(|(table, _)| table == "origin")
+        };
+        let first = settings().find(is_of_table);
+        let source = first.map_or(SettingSource::Default, |first| first.source.clone());
+        for (key, hint) in [
+            ("url", "add url = \"http://HOST:PORT\""),
+            (
+                "name",
+                "add name = \"web\": each of several origins needs a name",
+            ),
+        ] {
+            if find(&format!("origin.{key}")).is_none() {
+                let diagnostic = Diagnostic::new(format!("this [[origin]] has no {key}"));
+                diagnostics.push((source.clone(), diagnostic.hint(hint)));
+            }
+        }
+        if let Some(setting) = find("origin.name")
+            && !names.insert(&origin.name)
+        {
+            let diagnostic = Diagnostic::new(format!("{} is given twice", name(setting)));
+            diagnostics.push((
+                setting.source.clone(),
+                diagnostic.hint("give each origin a name of its own"),
+            ));
+        }
+    }
+    let is_of_link = |setting: &&RawSetting| setting.key.path.starts_with("origin.link.");
+    if let Some(setting) = raw_settings.iter().find(is_of_link) {
+        let diagnostic = Diagnostic::new("[origin.link] is set, but there are several origins")
+            .hint("run an edge with one origin for the link");
         diagnostics.push((setting.source.clone(), diagnostic));
     }
 }
@@ -152,7 +208,7 @@ fn check_link(
             diagnostics.push((first.source.clone(), diagnostic.hint(hint)));
         }
     }
-    let origin = &draft.edge.origin;
+    let origin = &draft.edge.origins[0];
     let unsupported = [
         (
             "origin.url",

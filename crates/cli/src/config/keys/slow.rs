@@ -13,8 +13,17 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
           while no other client uses such a connection. The percentage decreases with the number of clients that \
           use connections, so that some connections stay free. 100 is no limit; use it if all clients connect \
           through a trusted load balancer.",
-    set: |draft, _, value| draft.edge.origin.client_share_percent = value.number32(),
-    show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
+    set: |draft, item, value| draft.origin(item).client_share_percent = value.number32(),
+    show: |draft, item| {
+        Some(
+            draft
+                .edge
+                .origins
+                .get(item)?
+                .client_share_percent
+                .to_string(),
+        )
+    },
 };
 
 pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
@@ -25,8 +34,17 @@ pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
           complete. The limit applies to bodies of unknown length that stay incomplete for \
           `limits.upload_buffer_wait`, and to bodies announced with `Expect: 100-continue`. At least one connection \
           is always allowed. Above this limit, such a body is buffered like a body of known length.",
-    set: |draft, _, value| draft.edge.origin.unfinished_uploads_percent = value.number32(),
-    show: |draft, _| Some(draft.edge.origin.unfinished_uploads_percent.to_string()),
+    set: |draft, item, value| draft.origin(item).unfinished_uploads_percent = value.number32(),
+    show: |draft, item| {
+        Some(
+            draft
+                .edge
+                .origins
+                .get(item)?
+                .unfinished_uploads_percent
+                .to_string(),
+        )
+    },
 };
 
 pub(super) const QUEUE_MAX: Key = Key {
@@ -39,8 +57,8 @@ pub(super) const QUEUE_MAX: Key = Key {
     doc: "The maximum number of requests per worker that wait for a connection to the origin. Free connections go to \
           the client addresses in turn. Above the maximum, the newest request of the address with the most waiting \
           requests gets 503.",
-    set: |draft, _, value| draft.edge.origin.queue_max = value.count(),
-    show: |draft, _| Some(draft.edge.origin.queue_max.to_string()),
+    set: |draft, item, value| draft.origin(item).queue_max = value.count(),
+    show: |draft, item| Some(draft.edge.origins.get(item)?.queue_max.to_string()),
 };
 
 pub(super) const QUEUE_TIMEOUT: Key = Key {
@@ -48,8 +66,8 @@ pub(super) const QUEUE_TIMEOUT: Key = Key {
     flag: None,
     kind: DURATION,
     doc: "The longest wait for a connection to the origin. After this time, the request gets 503 with `Retry-After`.",
-    set: |draft, _, value| draft.edge.origin.queue_timeout = value.duration(),
-    show: |draft, _| Some(duration_text(draft.edge.origin.queue_timeout)),
+    set: |draft, item, value| draft.origin(item).queue_timeout = value.duration(),
+    show: |draft, item| Some(duration_text(draft.edge.origins.get(item)?.queue_timeout)),
 };
 
 pub(super) const EXPECT_TIMEOUT: Key = Key {
@@ -58,8 +76,8 @@ pub(super) const EXPECT_TIMEOUT: Key = Key {
     kind: DURATION_OR_ZERO,
     doc: "The longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 \
           Continue`. After this time, the body is sent without it. Applies only to HTTP/1.1 to the origin.",
-    set: |draft, _, value| draft.edge.origin.expect_timeout = value.duration(),
-    show: |draft, _| Some(duration_text(draft.edge.origin.expect_timeout)),
+    set: |draft, item, value| draft.origin(item).expect_timeout = value.duration(),
+    show: |draft, item| Some(duration_text(draft.edge.origins.get(item)?.expect_timeout)),
 };
 
 pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {

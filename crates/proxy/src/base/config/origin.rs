@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use crate::base::dial::Dial;
 
-/// The origin of all misses.
+/// An origin of misses.
 #[derive(Clone, Debug)]
 pub struct OriginConfig {
+    /// The name in the configuration, metrics and messages, unique among the origins of an edge. Default `default`.
+    pub name: String,
     /// Scheme, host and port.
     pub url: OriginUrl,
     /// The protocol. Default HTTP/1.1, which every origin speaks.
@@ -69,6 +71,7 @@ impl OriginConfig {
     /// Returns an origin with defaults for everything but the URL.
     pub fn new(url: OriginUrl) -> Self {
         Self {
+            name: DEFAULT_NAME.to_owned(),
             url,
             protocol: OriginProtocol::Http1,
             connect_timeout: Duration::from_secs(5),
@@ -96,6 +99,25 @@ impl OriginConfig {
         self.host.as_ref().unwrap_or_else(default)
     }
 }
+
+/// The position of an origin in [`EdgeConfig::origins`](super::EdgeConfig::origins). Default: the first origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OriginId(pub(crate) u16);
+
+impl OriginId {
+    /// Returns the origin with this index, which the start of the edge has checked.
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u16::try_from(index).expect("an edge has at most ORIGINS_MAX origins"))
+    }
+
+    /// Returns the index of the origin.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The largest number of origins, so that an [`OriginId`] takes two bytes of a request.
+pub const ORIGINS_MAX: usize = 1 << 16;
 
 /// The protocol of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,6 +202,9 @@ impl OriginUrl {
         }
     }
 }
+
+/// The name of an origin without a configured name.
+const DEFAULT_NAME: &str = "default";
 
 const fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }

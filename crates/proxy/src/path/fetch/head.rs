@@ -31,13 +31,16 @@ pub(super) async fn validate(
     let version = worker.cache.hot.version(key.hash);
     let request_time = worker.now();
     let outbound = Outbound {
-        edge: worker.edge_info(),
+        edge: worker.edge_info(&request),
         request: &request,
         method: &Method::HEAD,
         conditions: Conditions::Remove,
     };
     let attempt = Attempt::without_body(true);
-    let sent = worker.origin.send(&attempt, &outbound, Upload::Empty).await;
+    let sent = worker
+        .origin(&request)
+        .send(&attempt, &outbound, Upload::Empty)
+        .await;
     let exchange = Exchange {
         request_time,
         response_time: worker.now(),

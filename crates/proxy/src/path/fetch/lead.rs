@@ -73,7 +73,7 @@ impl Fetch {
             let range = self.part.map(|part| part.range_value(slice_bytes));
             let attempt = Attempt::without_body(true); // true: the GET may be repeated
             let outbound = Outbound {
-                edge: self.worker.edge_info(),
+                edge: self.worker.edge_info(&self.request),
                 request: &self.request,
                 method: &Method::GET,
                 conditions: match (&range, &validators) {
@@ -89,7 +89,7 @@ impl Fetch {
             let sent_at = Instant::now();
             let sent = self
                 .worker
-                .origin
+                .origin(&self.request)
                 .send(&attempt, &outbound, Upload::Empty)
                 .await;
             let exchange = Exchange {
@@ -408,7 +408,8 @@ impl Fetch {
         let variant = match &storable.vary {
             Vary::Fields(fields) => {
                 let mut secondary = Vec::new();
-                let sent_fields = as_origin_sees(self.worker.edge_info(), &self.request, fields);
+                let sent_fields =
+                    as_origin_sees(self.worker.edge_info(&self.request), &self.request, fields);
                 fields.write_key(&sent_fields, &mut secondary);
                 Some((fields.clone(), secondary))
             }

@@ -284,7 +284,7 @@ impl Opener {
         };
         let fill = Arc::clone(reader.fill());
         let run = fetch.run_slice(Arc::clone(&self.stored), self.slicing(), index);
-        let orphans = self.worker.origin.orphans();
+        let orphans = self.worker.origin(&self.request).orphans();
         orphans.spawn(&self.worker.fetch_tasks, run, move || fill.has_readers());
         SliceFetch {
             reader,

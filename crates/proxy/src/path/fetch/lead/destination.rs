@@ -144,7 +144,8 @@ impl Fetch {
         }
         let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
-            let request = as_origin_sees(self.worker.edge_info(), &self.request, fields);
+            let request =
+                as_origin_sees(self.worker.edge_info(&self.request), &self.request, fields);
             variants.write_key(fields, &request, &mut key);
         }
         let hash = cache.hash(&key);

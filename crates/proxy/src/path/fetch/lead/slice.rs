@@ -243,7 +243,7 @@ impl Fetch {
             let _open = OpenFill::new(&fetch.worker.counters);
             fetch.fill_slice(arriving, body).await;
         };
-        let orphans = self.worker.origin.orphans();
+        let orphans = self.worker.origin(&self.request).orphans();
         orphans.spawn(&self.worker.fetch_tasks, moves, move || fill.has_readers());
         SliceFetch {
             reader,
@@ -277,7 +277,7 @@ impl Fetch {
         let request_time = worker.now();
         let range = slicing.range_value(index);
         let outbound = Outbound {
-            edge: worker.edge_info(),
+            edge: worker.edge_info(&self.request),
             request: &self.request,
             method: &Method::GET,
             conditions: Conditions::Part {
@@ -288,7 +288,10 @@ impl Fetch {
         };
         let sent_at = Instant::now();
         let attempt = Attempt::without_body(true); // true: the GET may be repeated
-        let sent = worker.origin.send(&attempt, &outbound, Upload::Empty).await;
+        let sent = worker
+            .origin(&self.request)
+            .send(&attempt, &outbound, Upload::Empty)
+            .await;
         let exchange = Exchange {
             request_time,
             response_time: worker.now(),

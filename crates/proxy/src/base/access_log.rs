@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::base::background::Background;
 use crate::base::config::{AccessLogConfig, LogDestination, LogFormat};
 use crate::base::error_chain::ErrorChain;
-pub(crate) use line::{LogLine, PendingLine};
+pub(crate) use line::LogLine;
 
 /// The reason why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ impl AccessLog {
     pub(crate) fn start(
         config: &AccessLogConfig,
         workers: usize,
-    ) -> Result<(Self, Vec<rtrb::Producer<LogLine>>), AccessLogError> {
+    ) -> Result<(Self, Vec<rtrb::Producer<Box<LogLine>>>), AccessLogError> {
         let sink = open(&config.destination)?;
         let (producers, consumers) = (0..workers)
             .map(|_| rtrb::RingBuffer::new(config.queue_lines_max.get()))
@@ -103,7 +103,7 @@ fn open(destination: &LogDestination) -> Result<Sink, AccessLogError> {
 }
 
 struct Writer {
-    rings: Vec<rtrb::Consumer<LogLine>>,
+    rings: Vec<rtrb::Consumer<Box<LogLine>>>,
     sink: BufWriter<Sink>,
     destination: LogDestination,
     format: LogFormat,

@@ -423,7 +423,7 @@ struct WorkerStart {
     counters: Arc<Counters>,
     connector: Connector,
     listeners: WorkerListeners,
-    log: Option<rtrb::Producer<LogLine>>,
+    log: Option<rtrb::Producer<Box<LogLine>>>,
     stopping: watch::Receiver<Option<Duration>>,
 }
 

@@ -10,7 +10,7 @@ use http::{Method, Uri, Version};
 
 use super::conn::InterimSink;
 use super::heads::HeadCharge;
-use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::access_log::LogLine;
 
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
@@ -74,12 +74,12 @@ impl Request {
     }
 
     /// Returns the request's line of the access log. The request began at `now`.
-    pub(crate) fn log_line(&self, now: Timestamp) -> PendingLine {
+    pub(crate) fn log_line(&self, now: Timestamp) -> LogLine {
         let header = |name: &HeaderName| {
             let value = self.headers.get(name)?;
             Some(String::from_utf8_lossy(value.as_bytes()).into())
         };
-        PendingLine::new(LogLine {
+        LogLine {
             method: Some(self.method.clone()),
             host: self.authority().unwrap_or_default().into(),
             target: self.path_and_query().into(),
@@ -87,6 +87,6 @@ impl Request {
             referer: header(&REFERER),
             user_agent: header(&USER_AGENT),
             ..LogLine::without_request(self.peer.ip(), self.scheme, now)
-        })
+        }
     }
 }

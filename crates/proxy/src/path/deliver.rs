@@ -17,12 +17,13 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
+use super::open_observation::OpenObservation;
 use super::parts::RangeSource;
 use super::range_reply;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
-use crate::base::access_log::PendingLine;
 use crate::base::field_line::push_field;
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
@@ -32,9 +33,7 @@ use crate::exchange::{Client, InFlight, Request, RequestError};
 pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
-    pub(crate) log: Option<Box<PendingLine>>,
-    /// True if the outcome of the request was counted.
-    pub(super) is_counted: bool,
+    pub(super) observation: OpenObservation,
     /// The number of times that the request began again, because the representation changed before the response began.
     pub(super) restarts: u32,
 }
@@ -44,10 +43,7 @@ impl Reply {
         Self {
             worker: Rc::clone(worker),
             in_flight: client.conn.begin_request(),
-            log: worker
-                .has_log()
-                .then(|| Box::new(request.log_line(worker.now()))),
-            is_counted: false,
+            observation: OpenObservation::begin(worker, request),
             restarts: 0,
         }
     }
@@ -129,9 +125,7 @@ impl Reply {
         source: Source,
         cache_status: &CacheStatus,
     ) -> Response<EdgeBody> {
-        if let Some(log) = &mut self.log {
-            log.set_response(status, cache_status);
-        }
+        self.observation.set_response(status, Some(cache_status));
         let source = if request.method == Method::HEAD {
             Source::Empty
         } else {
@@ -174,25 +168,16 @@ impl Reply {
     }
 
     /// Responds with an error that the edge generates.
-    pub(super) fn refuse(self, error: &RequestError) -> Response<EdgeBody> {
+    pub(super) fn refuse(mut self, error: &RequestError) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
-        match error.status.as_u16() {
-            400 => counters.refused_400.increment(),
-            408 => counters.refused_408.increment(),
-            405 => counters.refused_405.increment(),
-            413 => counters.refused_413.increment(),
-            431 => counters.refused_431.increment(),
-            414 => counters.refused_414.increment(),
-            501 => counters.refused_501.increment(),
-            502 => counters.refused_502.increment(),
-            503 => counters.refused_503.increment(),
-            504 => counters.refused_504.increment(),
-            _ => {}
-        }
+        counters.count_refusal(error.status);
         // If the error has a `Cache-Status`, the request counts under the outcome that the field reports.
-        if error.cache_status.is_none() {
+        if self.observation.outcome.is_none() && error.cache_status.is_none() {
             counters.refused.increment();
         }
+        self.observation
+            .outcome
+            .get_or_insert(OutcomeClass::Refused);
         let text = format!("{}: {}\n", error.status, error.text);
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(
@@ -231,15 +216,14 @@ impl Reply {
         body: Bytes,
         cache_status: Option<&CacheStatus>,
     ) -> Response<EdgeBody> {
-        if let Some(log) = &mut self.log {
-            log.set_error(status, cache_status);
-        }
+        self.observation.set_response(status, cache_status);
         self.finish(status, headers, Source::Whole(body, PieceMemory::Uncounted))
     }
 
     fn finish(self, status: StatusCode, headers: HeaderMap, source: Source) -> Response<EdgeBody> {
         self.in_flight.conn().end_interims();
-        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let observation = self.observation.into_inner();
+        let body = EdgeBody::new(source, self.worker, self.in_flight, observation);
         let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = headers;

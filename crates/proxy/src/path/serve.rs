@@ -18,6 +18,7 @@ use super::deliver::Reply;
 use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
 use super::{fetch, pass, purge};
+use crate::base::site_counters::OutcomeClass;
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
 use crate::exchange::{Client, Request, RequestError};
 
@@ -55,7 +56,7 @@ pub(crate) fn serve(
 ) -> Serving {
     let (request, checked) =
         canonical::canonical(&worker.shared.canonicaliser, &client.facts(), head);
-    let reply = Reply::new(worker, client, &request);
+    let mut reply = Reply::new(worker, client, &request);
     match checked {
         Ok(()) => {}
         Err(NotForwarded::Refused(refusal)) => return ready(reply.refuse(&refusal)),
@@ -63,6 +64,7 @@ pub(crate) fn serve(
     }
     if purge::is_purge(worker.config(), &request) {
         worker.counters.method.increment();
+        reply.observation.outcome = Some(OutcomeClass::Pass);
         return later(purge::answer(reply, request));
     }
     let outcome = match request.route {
@@ -87,7 +89,7 @@ pub(crate) fn refuse(
 
 /// Answers the request according to the outcome of its lookup.
 fn carry_out(
-    reply: Reply,
+    mut reply: Reply,
     request: Rc<Request>,
     body: Option<Incoming>,
     outcome: Outcome,
@@ -99,7 +101,7 @@ fn carry_out(
                 let stored = Arc::clone(stored);
                 return later(fetch::answer_sliced(reply, request, hit, stored));
             }
-            hit.count(&worker);
+            reply.observation.outcome = Some(hit.count(&worker));
             let stored = hit.found.into_stored(&hit.key);
             if hit.revalidates {
                 fetch::revalidate_in_background(&worker, &request, hit.key, &stored);
@@ -128,6 +130,7 @@ fn carry_out(
                 Forward::Method => worker.counters.method.increment(),
                 _ => worker.counters.bypass.increment(),
             }
+            reply.observation.outcome = Some(OutcomeClass::Pass);
             later(pass::pass(reply, request, body, reason))
         }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),

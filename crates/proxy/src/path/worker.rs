@@ -16,6 +16,8 @@ use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
+use crate::base::observation::Observation;
+use crate::base::site_counters::OutcomeClass;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
@@ -59,7 +61,7 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
     pub(crate) origin: Rc<OriginPool>,
-    log: Option<RefCell<rtrb::Producer<LogLine>>>,
+    log: Option<RefCell<rtrb::Producer<Box<LogLine>>>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
     /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
@@ -82,7 +84,7 @@ impl Worker {
         shared: Arc<Shared>,
         counters: Arc<Counters>,
         origin: Rc<OriginPool>,
-        log: Option<rtrb::Producer<LogLine>>,
+        log: Option<rtrb::Producer<Box<LogLine>>>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
@@ -157,7 +159,23 @@ impl Worker {
         self.log.is_some()
     }
 
-    pub(crate) fn log(&self, line: LogLine) {
+    /// Returns the line of the access log for a request, or `None` if no access log is configured.
+    pub(crate) fn log_line(&self, line: impl FnOnce(Timestamp) -> LogLine) -> Option<Box<LogLine>> {
+        self.log.as_ref().map(|_| Box::new(line(self.now())))
+    }
+
+    /// Ends the record of a request: counts its response, and logs the request.
+    pub(crate) fn finish(&self, observation: Observation) {
+        let outcome = observation.outcome.unwrap_or_else(|| {
+            self.counters.no_outcome.increment();
+            OutcomeClass::None
+        });
+        if let Some(line) = observation.finish(outcome, &self.counters.site) {
+            self.log(line);
+        }
+    }
+
+    fn log(&self, line: Box<LogLine>) {
         if let Some(ring) = &self.log
             && ring.borrow_mut().push(line).is_err()
         {
@@ -174,14 +192,17 @@ impl Worker {
         spare.is_some()
     }
 
-    /// Logs a request whose head could not be read, if an access log is configured.
-    pub(crate) fn log_unread(&self, client: &Client, status: StatusCode) {
-        if self.has_log() {
-            self.log(LogLine {
-                target: "-".into(),
-                status,
-                ..LogLine::without_request(client.peer.ip(), client.scheme(), self.now())
-            });
+    /// Counts and logs a request whose head could not be read.
+    pub(crate) fn record_unread(&self, client: &Client, status: StatusCode) {
+        self.counters.refused.increment();
+        self.counters.count_refusal(status);
+        let mut observation = Observation::begin(self.log_line(|now| LogLine {
+            target: "-".into(),
+            ..LogLine::without_request(client.peer.ip(), client.scheme(), now)
+        }));
+        observation.set_response(status, None);
+        if let Some(line) = observation.finish_unread(&self.counters.site) {
+            self.log(line);
         }
     }
 }

@@ -2,19 +2,12 @@
 
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use edgeward_semantics::{CacheStatus, Outcome, format_http_date};
 use edgeward_types::Timestamp;
-use http::{HeaderValue, Method, StatusCode, Version};
+use http::{HeaderValue, Method, Version};
 use serde::{Serialize, Serializer};
-
-/// The line of a request whose response has not ended.
-#[derive(Debug)]
-pub(crate) struct PendingLine {
-    line: LogLine,
-    started_at: Instant,
-}
 
 /// The line of a request whose response has ended. `docs/reference/access-log.md` describes the fields.
 #[derive(Debug, Serialize)]
@@ -31,8 +24,7 @@ pub(crate) struct LogLine {
     pub(crate) target: Box<str>,
     #[serde(rename = "protocol", serialize_with = "serialize_version")]
     pub(crate) version: Version,
-    #[serde(serialize_with = "serialize_status")]
-    pub(crate) status: StatusCode,
+    pub(crate) status: u16,
     /// The number of body bytes that were handed to the connection.
     pub(crate) bytes: u64,
     #[serde(rename = "duration_us", serialize_with = "serialize_micros")]
@@ -51,57 +43,17 @@ pub(crate) struct LogLine {
     pub(crate) user_agent: Option<Box<str>>,
 }
 
-impl PendingLine {
-    pub(crate) fn new(line: LogLine) -> Self {
-        Self {
-            line,
-            started_at: Instant::now(),
-        }
-    }
-
-    pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: &CacheStatus) {
-        self.line.status = status;
-        self.line.cache = match cache_status.outcome {
+impl LogLine {
+    /// Records the outcome of the request, as the field `Cache-Status` of its response has it.
+    pub(crate) fn set_cache_status(&mut self, cache_status: &CacheStatus) {
+        self.cache = match cache_status.outcome {
             Outcome::Hit => "hit",
             Outcome::Forward(reason) => reason.as_str(),
         };
-        self.line.collapsed = cache_status.collapsed;
-        self.line.detail = cache_status.detail.as_deref().map(Into::into);
+        self.collapsed = cache_status.collapsed;
+        self.detail = cache_status.detail.as_deref().map(Into::into);
     }
 
-    pub(crate) fn set_error(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
-        match cache_status {
-            Some(cache_status) => self.set_response(status, cache_status),
-            None => self.line.status = status,
-        }
-    }
-
-    /// Records that the response cannot be sent completely.
-    pub(crate) fn set_aborted(&mut self) {
-        self.line.aborted = true;
-    }
-
-    /// Records that the body ended or was aborted after `bytes` body bytes were handed to the connection.
-    pub(crate) fn set_body(&mut self, bytes: u64, aborted: bool) {
-        self.line.bytes = bytes;
-        self.line.aborted |= aborted;
-    }
-
-    /// Records that the connection ended early. `written` maps the number of body bytes that were handed to the
-    /// connection to the number that the socket accepted.
-    pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
-        self.line.bytes = written(self.line.bytes).min(self.line.bytes);
-        self.line.aborted = true;
-    }
-
-    /// Returns the line, once the response has been sent.
-    pub(crate) fn finish(mut self) -> LogLine {
-        self.line.duration = self.started_at.elapsed();
-        self.line
-    }
-}
-
-impl LogLine {
     /// Returns a line with the time, the client's address and the scheme. All other fields have default values.
     pub(crate) fn without_request(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
         Self {
@@ -112,7 +64,7 @@ impl LogLine {
             host: Box::default(),
             target: Box::default(),
             version: Version::HTTP_11,
-            status: StatusCode::OK,
+            status: 0,
             bytes: 0,
             duration: Duration::ZERO,
             cache: "none",
@@ -141,7 +93,7 @@ impl LogLine {
             }
             None => out.write_all(b"-")?,
         }
-        write!(out, "\" {} {} \"", self.status.as_u16(), self.bytes)?;
+        write!(out, "\" {} {} \"", self.status, self.bytes)?;
         write_quoted(out, self.referer.as_deref().unwrap_or("-"))?;
         out.write_all(b"\" \"")?;
         write_quoted(out, self.user_agent.as_deref().unwrap_or("-"))?;
@@ -166,10 +118,6 @@ fn serialize_method<S: Serializer>(
 
 fn serialize_version<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(protocol(*version))
-}
-
-fn serialize_status<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(status.as_u16())
 }
 
 fn serialize_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -234,6 +182,7 @@ mod tests {
             method: Some(Method::GET),
             host: "example.com".into(),
             target: "/a?b=\"c\"".into(),
+            status: 200,
             bytes: 1234,
             duration: Duration::from_micros(56),
             cache: "hit",

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
@@ -16,6 +17,7 @@ use super::head::PlainHead;
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use super::response::ResponseWriter;
+use crate::base::observation::Observation;
 use crate::cache::CacheKey;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody};
@@ -28,8 +30,8 @@ use crate::path::worker::Worker;
 
 /// The result of [`try_hit`].
 pub(super) enum HitResult {
-    /// The whole response is in the outbox.
-    Complete,
+    /// The whole response is in the outbox. The record ends when the socket has accepted it.
+    Complete(Observation),
     /// The outbox has the head and perhaps the first bytes of the body. The writer sends the rest.
     Started(Box<ResponseWriter>),
     /// The request path has to answer. Contains the outcome, or `None` without a lookup or for an invalid head.
@@ -48,6 +50,7 @@ pub(super) fn try_hit(
         // The access log needs fields that are not parsed here.
         return HitResult::NotServed(None);
     }
+    let started_at = Instant::now();
     let host = match last_host {
         Some(host) if *host.text == *plain.host => host,
         other => {
@@ -74,20 +77,23 @@ pub(super) fn try_hit(
         outcome => return HitResult::NotServed(Some(outcome)),
     };
     let FoundResponse::Stored(stored) = &hit.found else {
-        return try_disk_hit(worker, client, plain, &query, hit, outbox);
+        return try_disk_hit(worker, client, plain, &query, hit, outbox, started_at);
     };
     let StoredBody::Memory(body) = &stored.response().body else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
-    hit.count(worker);
-    outbox.set_closes(plain.closes);
     let sent = (!plain.head_only).then_some(body);
+    let mut observation = Observation::begin_at(started_at, None);
+    observation.outcome = Some(hit.count(worker));
+    observation.set_response(stored.response().status, None);
+    observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
+    outbox.set_closes(plain.closes);
     outbox.push(worker, hit.key.hash, stored.response(), sent);
     if !client.tls && !plain.head_only {
         count_copy(worker, &hit.key, stored, body.len());
     }
     worker.cache.recycle_key(hit.key);
-    HitResult::Complete
+    HitResult::Complete(observation)
 }
 
 /// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
@@ -105,6 +111,7 @@ fn try_disk_hit(
     query: &PlainQuery<'_, '_, '_>,
     hit: Hit,
     outbox: &mut Outbox,
+    started_at: Instant,
 ) -> HitResult {
     let FoundResponse::Disk(on_disk) = &hit.found else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
@@ -126,22 +133,31 @@ fn try_disk_hit(
             }
         }
     };
-    hit.count(worker);
+    let mut observation = Observation::begin_at(started_at, None);
+    observation.outcome = Some(hit.count(worker));
+    observation.set_response(on_disk.status, None);
     outbox.set_closes(plain.closes);
     outbox.push_disk_head(worker, on_disk);
     worker.cache.recycle_key(hit.key);
     let Some((front, rest)) = body else {
-        return HitResult::Complete;
+        return HitResult::Complete(observation);
     };
+    let mut front_bytes = 0;
     if let Some(front) = front {
+        front_bytes = front.len();
         outbox.push_piece(front);
         outbox.set_memory(PieceMemory::Private);
     }
     match rest.remaining_bytes() {
-        0 => HitResult::Complete,
+        0 => {
+            observation.set_body(front_bytes, false);
+            HitResult::Complete(observation)
+        }
         left => {
             let source = Source::Disk(Box::new(rest));
-            let body = EdgeBody::new(source, Rc::clone(worker), client.conn.begin_request(), None);
+            let in_flight = client.conn.begin_request();
+            let mut body = EdgeBody::new(source, Rc::clone(worker), in_flight, observation);
+            body.record_front(front_bytes);
             HitResult::Started(Box::new(ResponseWriter::resume(body, left, plain.closes)))
         }
     }

@@ -1,12 +1,14 @@
 //! The record of one request, from its complete head to the last byte of its response. The metrics of durations and
 //! statuses, and the line of the access log, are made from this record at its end.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use super::access_log::LogLine;
-use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
-use edgeward_semantics::CacheStatus;
+use edgeward_semantics::{CacheStatus, Outcome};
 use http::StatusCode;
+
+use super::access_log::{LogLine, RequestText};
+use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
 
 /// The record of a request whose response has not ended.
 #[derive(Debug)]
@@ -20,33 +22,55 @@ pub(crate) struct Observation {
     body_bytes: u64,
     /// True if the response was not sent completely.
     is_aborted: bool,
-    /// The line of the access log, if one is configured.
-    line: Option<Box<LogLine>>,
+    /// The outcome that `Cache-Status` reports.
+    cache: Option<Outcome>,
+    is_collapsed: bool,
+    detail: Option<Cow<'static, str>>,
+    /// The first part of the line of the access log, if one is configured.
+    text: Option<RequestText>,
 }
 
 impl Observation {
     /// Begins the record of a request whose head is complete.
-    pub(crate) fn begin(line: Option<Box<LogLine>>) -> Self {
-        Self::begin_at(Instant::now(), line)
+    pub(crate) fn begin(text: Option<RequestText>) -> Self {
+        Self::begin_at(Instant::now(), text)
     }
 
-    pub(crate) fn begin_at(started_at: Instant, line: Option<Box<LogLine>>) -> Self {
+    pub(crate) fn begin_at(started_at: Instant, text: Option<RequestText>) -> Self {
         Self {
             started_at,
             outcome: None,
             status: CLIENT_LEFT,
             body_bytes: 0,
             is_aborted: false,
-            line,
+            cache: None,
+            is_collapsed: false,
+            detail: None,
+            text,
         }
     }
 
     /// Records the head of the response.
     pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
         self.status = status.as_u16();
-        if let (Some(line), Some(cache_status)) = (&mut self.line, cache_status) {
-            line.set_cache_status(cache_status);
+        if let Some(cache_status) = cache_status {
+            self.cache = Some(cache_status.outcome);
+            self.is_collapsed = cache_status.collapsed;
+            self.detail.clone_from(&cache_status.detail);
         }
+    }
+
+    /// Records the head of a hit that a codec answers itself.
+    pub(crate) fn set_hit(
+        &mut self,
+        outcome: OutcomeClass,
+        status: StatusCode,
+        detail: Option<&'static str>,
+    ) {
+        self.outcome = Some(outcome);
+        self.status = status.as_u16();
+        self.cache = Some(Outcome::Hit);
+        self.detail = detail.map(Cow::Borrowed);
     }
 
     /// Records that the response cannot be sent completely.
@@ -68,13 +92,13 @@ impl Observation {
     }
 
     /// Ends the record: counts the response, and returns the line of the access log. `outcome` has been counted.
-    pub(crate) fn finish(self, outcome: OutcomeClass, site: &SiteCounters) -> Option<Box<LogLine>> {
+    pub(crate) fn finish(self, outcome: OutcomeClass, site: &SiteCounters) -> Option<LogLine> {
         let duration = self.started_at.elapsed();
         self.finish_after(duration, outcome, site)
     }
 
     /// Like [`finish`](Self::finish), for a request of which only the status is known.
-    pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<Box<LogLine>> {
+    pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<LogLine> {
         self.finish_after(Duration::ZERO, OutcomeClass::Refused, site)
     }
 
@@ -83,13 +107,17 @@ impl Observation {
         duration: Duration,
         outcome: OutcomeClass,
         site: &SiteCounters,
-    ) -> Option<Box<LogLine>> {
+    ) -> Option<LogLine> {
         site.record_response(outcome, self.status, self.body_bytes, duration);
-        let mut line = self.line?;
-        line.status = self.status;
-        line.bytes = self.body_bytes;
-        line.aborted = self.is_aborted;
-        line.duration = duration;
-        Some(line)
+        Some(LogLine {
+            request: self.text?,
+            status: self.status,
+            bytes: self.body_bytes,
+            duration,
+            cache: self.cache,
+            collapsed: self.is_collapsed,
+            aborted: self.is_aborted,
+            detail: self.detail,
+        })
     }
 }

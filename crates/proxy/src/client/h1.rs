@@ -367,6 +367,11 @@ impl FastPath {
         self.read_ended && self.inbox.is_empty() && self.mode == Mode::Passthrough
     }
 
+    /// Counts bytes of bodies that hyper has written to the socket.
+    pub(crate) fn count_response_bytes(&self, bytes: u64) {
+        self.worker.counters.response_bytes.add(bytes);
+    }
+
     /// Returns true if unread bytes follow the last request that the edge answers on this connection.
     pub(crate) fn has_surplus(&self) -> bool {
         self.has_surplus

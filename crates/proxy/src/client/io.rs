@@ -133,9 +133,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             self.partly_written = *written < pieces.iter().map(|piece| piece.len()).sum();
         }
         self.state.record_write(&result);
-        if self.state.holds_observations() {
+        if let Some(fast_path) = &self.fast_path {
             let pieces = pieces.iter().map(|piece| &**piece);
-            self.state.record_hyper_write(&result, pieces);
+            let body_bytes = self.state.record_hyper_write(&result, pieces);
+            fast_path.count_response_bytes(body_bytes);
         }
         result
     }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::admin::{self, Admin};
 use super::restart::PersistentMemory;
-use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
+use crate::base::access_log::{AccessLog, AccessLogError, LogQueue, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::EdgeConfig;
@@ -127,7 +127,7 @@ impl Edge {
         })?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
-        let (log, log_rings) = match &config.access_log {
+        let (log, log_queues) = match &config.access_log {
             Some(log) => AccessLog::start(log, workers).map(|(log, rings)| (Some(log), rings))?,
             None => (None, Vec::new()),
         };
@@ -170,14 +170,14 @@ impl Edge {
             memory: None,
             ticker,
         };
-        let mut log_rings = log_rings.into_iter();
+        let mut log_queues = log_queues.into_iter();
         for (n, listeners) in listeners.into_iter().enumerate() {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
                 connector: connector.clone(),
                 listeners,
-                log: log_rings.next(),
+                log: log_queues.next(),
                 stopping: stopping.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -423,7 +423,7 @@ struct WorkerStart {
     counters: Arc<Counters>,
     connector: Connector,
     listeners: WorkerListeners,
-    log: Option<rtrb::Producer<Box<LogLine>>>,
+    log: Option<LogQueue>,
     stopping: watch::Receiver<Option<Duration>>,
 }
 

@@ -79,6 +79,9 @@ pub(crate) struct ConnState {
     fast_path_gone: Cell<bool>,
     /// The progress of hyper's current response, if records are held.
     hyper_writes: Cell<HyperWrites>,
+    /// The body bytes of this response that hyper got, and those of them that were counted as sent.
+    hyper_given_bytes: Cell<u64>,
+    hyper_counted_bytes: Cell<u64>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -135,6 +138,8 @@ impl ConnState {
             held_observations: RefCell::default(),
             fast_path_gone: Cell::new(false),
             hyper_writes: Cell::default(),
+            hyper_given_bytes: Cell::new(0),
+            hyper_counted_bytes: Cell::new(0),
             task: RefCell::new(None),
         })
     }
@@ -381,13 +386,11 @@ impl ConnState {
         self.holds_observations.set(true);
     }
 
-    pub(crate) fn holds_observations(&self) -> bool {
-        self.holds_observations.get()
-    }
-
     /// Resets the progress of hyper's writes, because the record of the next response counts its own bytes.
     pub(crate) fn begin_response(&self) {
         self.hyper_writes.set(HyperWrites::default());
+        self.hyper_given_bytes.set(0);
+        self.hyper_counted_bytes.set(0);
     }
 
     /// Keeps the record of a request whose response body has ended until the response is sent. Returns the record if it
@@ -429,14 +432,22 @@ impl ConnState {
         StatusCode::from_u16(self.hyper_writes.get().status).ok()
     }
 
-    /// Records how many bytes of hyper's `pieces` the socket accepted.
+    /// Records that hyper gets bytes of a body. Returns true if they are counted when the socket accepts them.
+    pub(crate) fn counts_written(&self, bytes: u64) -> bool {
+        let given = self.hyper_given_bytes.get() + bytes;
+        self.hyper_given_bytes.set(given);
+        self.holds_observations.get()
+    }
+
+    /// Records how many bytes of hyper's `pieces` the socket accepted. Returns how many body bytes these are. The bytes
+    /// after a head include the lines of chunks, so no more bytes are counted than hyper got.
     pub(crate) fn record_hyper_write<'a>(
         &self,
         written: &Poll<io::Result<usize>>,
         pieces: impl Iterator<Item = &'a [u8]>,
-    ) {
+    ) -> u64 {
         let Poll::Ready(Ok(written)) = written else {
-            return;
+            return 0;
         };
         let mut left = *written;
         let mut writes = self.hyper_writes.get();
@@ -446,6 +457,8 @@ impl ConnState {
             writes.record(part);
         }
         self.hyper_writes.set(writes);
+        let counted = writes.body_bytes.min(self.hyper_given_bytes.get());
+        counted - self.hyper_counted_bytes.replace(counted)
     }
 
     /// Records that a body has given a piece to the codec, and waits for the client to read the piece.

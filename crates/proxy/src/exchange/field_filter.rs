@@ -44,12 +44,19 @@ impl FieldFilter {
     /// Like [`apply`](Self::apply), for a plain request. Also removes the hop-by-hop fields. Their names are fixed,
     /// because `Connection` of a plain request lists no other field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
+        remove_where(headers, |name| {
+            self.removes_from_plain(name, client_is_trusted)
+        });
+    }
+
+    /// Returns true if [`apply_to_plain`](Self::apply_to_plain) removes a field.
+    pub(crate) fn removes_from_plain(&self, name: &HeaderName, client_is_trusted: bool) -> bool {
         let names = if client_is_trusted {
             &self.plain_trusted
         } else {
             &self.plain
         };
-        remove_where(headers, |name| names.contains(name));
+        names.contains(name)
     }
 }
 

@@ -46,7 +46,8 @@ pub(crate) struct EdgeBody {
     source: Source,
     /// The number of bytes that the connection got.
     bytes_given: u64,
-    /// True if the caller counts the bytes that the socket accepts. Otherwise this body counts the given bytes.
+    /// True if the caller counts the bytes that the socket accepts. Otherwise the connection (hyper's HTTP/1.1) counts
+    /// these bytes, or this body counts the given bytes (HTTP/2).
     writer_counts: bool,
     /// The owner of the last piece's memory: the cache, or this client alone.
     memory: PieceMemory,
@@ -116,7 +117,7 @@ impl EdgeBody {
 
     fn count_given(&mut self, bytes: u64) {
         self.bytes_given += bytes;
-        if !self.writer_counts {
+        if !self.writer_counts && !self.in_flight.conn().counts_written(bytes) {
             self.worker.counters.response_bytes.add(bytes);
         }
     }

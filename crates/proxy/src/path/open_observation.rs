@@ -18,7 +18,7 @@ impl OpenObservation {
     pub(super) fn begin(worker: &Rc<Worker>, request: &Request) -> Self {
         Self {
             observation: Some(Observation::begin(
-                worker.log_line(|now| request.log_line(now)),
+                worker.log_text(|queue, now| request.log_text(queue, now)),
             )),
             worker: Rc::clone(worker),
         }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_types::Timestamp;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Version};
 
 use super::connections::Connections;
 use super::delivery::Deliveries;
-use crate::base::access_log::LogLine;
+use crate::base::access_log::{LogLine, LogQueue, RequestFacts, RequestText};
 use crate::base::ahead::AheadRate;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
@@ -61,7 +61,7 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
     pub(crate) origin: Rc<OriginPool>,
-    log: Option<RefCell<rtrb::Producer<Box<LogLine>>>>,
+    log: Option<LogQueue>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
     /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
@@ -84,7 +84,7 @@ impl Worker {
         shared: Arc<Shared>,
         counters: Arc<Counters>,
         origin: Rc<OriginPool>,
-        log: Option<rtrb::Producer<Box<LogLine>>>,
+        log: Option<LogQueue>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
@@ -105,7 +105,7 @@ impl Worker {
             shared,
             counters,
             origin,
-            log: log.map(RefCell::new),
+            log,
             cache_status_text: RefCell::default(),
             last_cache_status: RefCell::default(),
             date: RefCell::new((0, HeaderValue::from_static(""))),
@@ -155,13 +155,12 @@ impl Worker {
         &self.shared.config
     }
 
-    pub(crate) fn has_log(&self) -> bool {
-        self.log.is_some()
-    }
-
-    /// Returns the line of the access log for a request, or `None` if no access log is configured.
-    pub(crate) fn log_line(&self, line: impl FnOnce(Timestamp) -> LogLine) -> Option<Box<LogLine>> {
-        self.log.as_ref().map(|_| Box::new(line(self.now())))
+    /// Returns the text of a request for the access log, or `None` if no access log is configured.
+    pub(crate) fn log_text(
+        &self,
+        text: impl FnOnce(&LogQueue, Timestamp) -> RequestText,
+    ) -> Option<RequestText> {
+        self.log.as_ref().map(|queue| text(queue, self.now()))
     }
 
     /// Ends the record of a request: counts its response, and logs the request.
@@ -175,9 +174,9 @@ impl Worker {
         }
     }
 
-    fn log(&self, line: Box<LogLine>) {
-        if let Some(ring) = &self.log
-            && ring.borrow_mut().push(line).is_err()
+    fn log(&self, line: LogLine) {
+        if let Some(queue) = &self.log
+            && !queue.push(line)
         {
             self.counters.access_log_dropped.increment();
         }
@@ -196,10 +195,19 @@ impl Worker {
     pub(crate) fn record_unread(&self, client: &Client, status: StatusCode) {
         self.counters.refused.increment();
         self.counters.count_refusal(status);
-        let mut observation = Observation::begin(self.log_line(|now| LogLine {
-            target: "-".into(),
-            ..LogLine::without_request(client.peer.ip(), client.scheme(), now)
-        }));
+        let text = self.log_text(|queue, now| {
+            let facts = RequestFacts {
+                time: now,
+                peer: client.peer.ip(),
+                is_tls: client.tls,
+                method: None,
+                host: b"",
+                target: b"-",
+                version: Version::HTTP_11,
+            };
+            queue.text(&facts, |_| None)
+        });
+        let mut observation = Observation::begin(text);
         observation.set_response(status, None);
         if let Some(line) = observation.finish_unread(&self.counters.site) {
             self.log(line);

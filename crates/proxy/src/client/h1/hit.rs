@@ -11,12 +11,13 @@ use bytes::Bytes;
 use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
-use http::HeaderMap;
+use http::{HeaderMap, Version};
 
 use super::head::PlainHead;
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use super::response::ResponseWriter;
+use crate::base::access_log::{RequestFacts, RequestText};
 use crate::base::observation::Observation;
 use crate::cache::CacheKey;
 use crate::cache::disk_body::DiskBody;
@@ -46,10 +47,6 @@ pub(super) fn try_hit(
     last_host: &mut Option<HostPrefix>,
     outbox: &mut Outbox,
 ) -> HitResult {
-    if worker.has_log() {
-        // The access log needs fields that are not parsed here.
-        return HitResult::NotServed(None);
-    }
     let started_at = Instant::now();
     let host = match last_host {
         Some(host) if *host.text == *plain.host => host,
@@ -76,16 +73,19 @@ pub(super) fn try_hit(
         Outcome::Hit(hit) if !hit.revalidates => hit,
         outcome => return HitResult::NotServed(Some(outcome)),
     };
+    let begin = || {
+        let text = log_text(worker, client, plain, host);
+        Observation::begin_at(started_at, text)
+    };
     let FoundResponse::Stored(stored) = &hit.found else {
-        return try_disk_hit(worker, client, plain, &query, hit, outbox, started_at);
+        return try_disk_hit(worker, client, plain, &query, hit, outbox, begin);
     };
     let StoredBody::Memory(body) = &stored.response().body else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
     let sent = (!plain.head_only).then_some(body);
-    let mut observation = Observation::begin_at(started_at, None);
-    observation.outcome = Some(hit.count(worker));
-    observation.set_response(stored.response().status, None);
+    let mut observation = begin();
+    observation.set_hit(hit.count(worker), stored.response().status, None);
     observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
     outbox.set_closes(plain.closes);
     outbox.push(worker, hit.key.hash, stored.response(), sent);
@@ -111,7 +111,7 @@ fn try_disk_hit(
     query: &PlainQuery<'_, '_, '_>,
     hit: Hit,
     outbox: &mut Outbox,
-    started_at: Instant,
+    begin: impl FnOnce() -> Observation,
 ) -> HitResult {
     let FoundResponse::Disk(on_disk) = &hit.found else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
@@ -133,9 +133,8 @@ fn try_disk_hit(
             }
         }
     };
-    let mut observation = Observation::begin_at(started_at, None);
-    observation.outcome = Some(hit.count(worker));
-    observation.set_response(on_disk.status, None);
+    let mut observation = begin();
+    observation.set_hit(hit.count(worker), on_disk.status, Some("disk"));
     outbox.set_closes(plain.closes);
     outbox.push_disk_head(worker, on_disk);
     worker.cache.recycle_key(hit.key);
@@ -161,6 +160,35 @@ fn try_disk_hit(
             HitResult::Started(Box::new(ResponseWriter::resume(body, left, plain.closes)))
         }
     }
+}
+
+/// Returns the text of a plain request for the access log: that of the [`Request`] which is not built for a hit.
+fn log_text(
+    worker: &Worker,
+    client: &Client,
+    plain: &PlainHead<'_, '_>,
+    host: &HostPrefix,
+) -> Option<RequestText> {
+    worker.log_text(|queue, now| {
+        let facts = RequestFacts {
+            time: now,
+            peer: client.peer.ip(),
+            is_tls: client.tls,
+            method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
+            host: host.canonical(client.scheme()),
+            target: plain.target.as_bytes(),
+            version: Version::HTTP_11,
+        };
+        let filter = &worker.shared.canonicaliser.field_filter;
+        queue.text(&facts, |name| {
+            if filter.removes_from_plain(name, client.is_trusted) {
+                return None;
+            }
+            let mut fields = plain.fields.iter();
+            let field = fields.find(|field| field.name.eq_ignore_ascii_case(name.as_str()))?;
+            Some(field.value)
+        })
+    })
 }
 
 /// The query of a plain request. Its [`Request`] is built only if the responses of the target vary.
@@ -220,6 +248,11 @@ impl HostPrefix {
             key_prefix: key.into(),
             is_canonical: matches!(authority.canonical(), Cow::Borrowed(_)),
         })
+    }
+
+    /// Returns the canonical form of this host. `scheme` is the scheme for which it was parsed.
+    fn canonical(&self, scheme: &str) -> &[u8] {
+        &self.key_prefix[scheme.len() + "://".len()..]
     }
 
     /// Returns true if `host` is the canonical form of this host.

@@ -18,6 +18,7 @@ pub(crate) mod lock;
 pub(crate) mod observation; // the record of one request
 pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
+pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod site_counters;
 pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;

@@ -18,12 +18,14 @@ use tokio::sync::watch;
 
 use super::admin::{self, Admin};
 use super::restart::PersistentMemory;
+use super::status;
 use crate::base::access_log::{AccessLog, AccessLogError, LogQueue, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::descriptors;
+use crate::base::recent::RecentRequests;
 use crate::base::tls::{self, TlsError};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
@@ -359,6 +361,7 @@ fn shared_state(
         canonicaliser: Canonicaliser::new(config, via_name),
         origin_health: Arc::clone(connector.health()),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
+        recent: RecentRequests::new(Instant::now()),
         config: config.clone(),
     }
 }
@@ -489,6 +492,9 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     loop {
         interval.tick().await;
         path::sweep::sweep(worker);
+        let shared = &worker.shared;
+        let totals = || status::totals(&shared.counters);
+        shared.recent.sample(Instant::now(), totals);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::observation::Observation;
+use crate::base::recent::RecentRequests;
 use crate::base::site_counters::OutcomeClass;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) origin_health: Arc<OriginHealth>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) recent: RecentRequests,
 }
 
 impl Shared {

@@ -8,9 +8,11 @@
 //! and the `process_*` metrics.
 #![forbid(unsafe_code)]
 
+mod histogram;
 mod process;
 mod table;
 
+pub use histogram::{Histogram, HistogramValues};
 pub use table::{Definition, Family, Kind, Metric, Rows, Series, Table};
 
 use prometheus::{Encoder as _, TextEncoder};
@@ -112,6 +114,35 @@ mod tests {
             [
                 ("door_open", vec!["door"]),
                 ("door_visits_total", vec!["door", "visitor"])
+            ]
+        );
+    }
+
+    const WAITS: Histogram = Histogram {
+        name: "door_wait_seconds",
+        help: "Time at the door.",
+        labels: &["door"],
+        bounds: &[0.5, 2.0],
+    };
+
+    #[test]
+    fn the_buckets_of_a_histogram_are_cumulative() {
+        let values = HistogramValues {
+            counts: vec![3, 0, 2],
+            sum: 61.5,
+        };
+        let text = encode(vec![WAITS.family(&[(vec!["a"], values)])]);
+        let own: Vec<_> = text.lines().take(7).collect();
+        assert_eq!(
+            own,
+            [
+                "# HELP door_wait_seconds Time at the door.",
+                "# TYPE door_wait_seconds histogram",
+                "door_wait_seconds_bucket{door=\"a\",le=\"0.5\"} 3",
+                "door_wait_seconds_bucket{door=\"a\",le=\"2\"} 3",
+                "door_wait_seconds_bucket{door=\"a\",le=\"+Inf\"} 5",
+                "door_wait_seconds_sum{door=\"a\"} 61.5",
+                "door_wait_seconds_count{door=\"a\"} 5",
             ]
         );
     }

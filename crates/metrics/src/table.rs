@@ -15,6 +15,8 @@ pub enum Kind {
     Counter,
     /// A number that rises and falls.
     Gauge,
+    /// The counts of observed values by bucket, and their sum. See [`Histogram`](crate::Histogram).
+    Histogram,
 }
 
 impl Kind {
@@ -23,6 +25,15 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+
+    pub(crate) const fn field_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::COUNTER,
+            Self::Gauge => MetricType::GAUGE,
+            Self::Histogram => MetricType::HISTOGRAM,
         }
     }
 }
@@ -98,15 +109,7 @@ impl<T: ?Sized> Table<T> {
                 series.push(sample(metric.kind, (one.value)(item), pairs.collect()));
             }
         }
-        let mut family = Family::default();
-        family.set_name(metric.name.to_owned());
-        family.set_help(metric.help.to_owned());
-        family.set_field_type(match metric.kind {
-            Kind::Counter => MetricType::COUNTER,
-            Kind::Gauge => MetricType::GAUGE,
-        });
-        family.set_metric(series);
-        family
+        new_family(metric.name, metric.help, metric.kind, series)
     }
 
     /// Returns the metric with this name.
@@ -128,7 +131,21 @@ impl<T: ?Sized> Table<T> {
     }
 }
 
-fn pair(name: &str, value: &str) -> LabelPair {
+pub(crate) fn new_family(
+    name: &str,
+    help: &str,
+    kind: Kind,
+    series: Vec<prometheus::proto::Metric>,
+) -> Family {
+    let mut family = Family::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind.field_type());
+    family.set_metric(series);
+    family
+}
+
+pub(crate) fn pair(name: &str, value: &str) -> LabelPair {
     let mut pair = LabelPair::default();
     pair.set_name(name.to_owned());
     pair.set_value(value.to_owned());
@@ -148,6 +165,7 @@ fn sample(kind: Kind, value: f64, labels: Vec<LabelPair>) -> prometheus::proto::
             gauge.set_value(value);
             sample.set_gauge(gauge);
         }
+        Kind::Histogram => unreachable!("a table has counters and gauges; see `Histogram`"),
     }
     sample.set_label(labels);
     sample

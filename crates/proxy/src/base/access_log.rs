@@ -1,21 +1,27 @@
 //! The access log, which a separate thread writes.
 //!
-//! Each worker pushes a small struct into its own ring. One thread drains the rings, formats the lines and writes
+//! Each worker pushes a small struct into its own ring ([`LogQueue`]). One thread drains the rings, formats the lines and writes
 //! them. If a ring is full, further lines are dropped and counted, because a slow disk must not slow requests.
 
 mod line;
+mod request_text;
 
+use std::cell::RefCell;
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http::header::HeaderName;
+
 use crate::base::background::Background;
-use crate::base::config::{AccessLogConfig, LogDestination, LogFormat};
+use crate::base::config::{AccessLogConfig, LogDestination};
 use crate::base::error_chain::ErrorChain;
-pub(crate) use line::{LogLine, PendingLine};
+use line::Formatter;
+pub(crate) use line::LogLine;
+pub(crate) use request_text::{RequestFacts, RequestText};
 
 /// The reason why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -56,27 +62,29 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Starts the writer with one ring for each worker, and returns the producers of the rings.
+    /// Starts the writer with one queue for each worker, and returns the queues.
     pub(crate) fn start(
         config: &AccessLogConfig,
         workers: usize,
-    ) -> Result<(Self, Vec<rtrb::Producer<LogLine>>), AccessLogError> {
+    ) -> Result<(Self, Vec<LogQueue>), AccessLogError> {
         let sink = open(&config.destination)?;
-        let (producers, consumers) = (0..workers)
-            .map(|_| rtrb::RingBuffer::new(config.queue_lines_max.get()))
+        let fields: Arc<[HeaderName]> = line::fields_of(config.format).into();
+        let (queues, consumers) = (0..workers)
+            .map(|_| LogQueue::new(config.queue_lines_max.get(), Arc::clone(&fields)))
             .unzip();
         let reopen = Arc::new(AtomicBool::new(false));
         let mut writer = Writer {
             rings: consumers,
-            sink: BufWriter::with_capacity(WRITE_BYTES, sink),
+            sink,
+            buffer: Vec::with_capacity(WRITE_BYTES),
             destination: config.destination.clone(),
-            format: config.format,
+            formatter: Formatter::new(config.format),
             reopen: Arc::clone(&reopen),
             is_failing: false,
         };
         let thread = Background::start("edgeward-log", WRITE_INTERVAL, move || writer.run())
             .map_err(AccessLogError::Thread)?;
-        Ok((Self { reopen, thread }, producers))
+        Ok((Self { reopen, thread }, queues))
     }
 
     pub(crate) fn reopener(&self) -> Option<LogReopener> {
@@ -84,6 +92,41 @@ impl AccessLog {
             requested: Arc::clone(&self.reopen),
             thread: self.thread.thread()?,
         })
+    }
+}
+
+/// A worker's end of the access log.
+pub(crate) struct LogQueue {
+    ring: RefCell<rtrb::Producer<LogLine>>,
+    /// The request fields that a line has.
+    fields: Arc<[HeaderName]>,
+    scratch: RefCell<Vec<u8>>,
+}
+
+impl LogQueue {
+    fn new(lines_max: usize, fields: Arc<[HeaderName]>) -> (Self, rtrb::Consumer<LogLine>) {
+        let (ring, consumer) = rtrb::RingBuffer::new(lines_max);
+        let queue = Self {
+            ring: RefCell::new(ring),
+            fields,
+            scratch: RefCell::default(),
+        };
+        (queue, consumer)
+    }
+
+    /// Returns the text of a request. `value` returns the value of a request field.
+    pub(crate) fn text<'f>(
+        &self,
+        facts: &RequestFacts<'_>,
+        value: impl Fn(&HeaderName) -> Option<&'f [u8]>,
+    ) -> RequestText {
+        let fields = self.fields.iter().map(value);
+        RequestText::new(&mut self.scratch.borrow_mut(), facts, fields)
+    }
+
+    /// Queues a line. Returns false if the queue is full.
+    pub(crate) fn push(&self, line: LogLine) -> bool {
+        self.ring.borrow_mut().push(line).is_ok()
     }
 }
 
@@ -104,9 +147,11 @@ fn open(destination: &LogDestination) -> Result<Sink, AccessLogError> {
 
 struct Writer {
     rings: Vec<rtrb::Consumer<LogLine>>,
-    sink: BufWriter<Sink>,
+    sink: Sink,
+    /// Lines that are not written to the sink yet.
+    buffer: Vec<u8>,
     destination: LogDestination,
-    format: LogFormat,
+    formatter: Formatter,
     reopen: Arc<AtomicBool>,
     is_failing: bool,
 }
@@ -133,7 +178,7 @@ impl Writer {
     fn reopen(&mut self) {
         match open(&self.destination) {
             // Bytes that could not be written to the old file are lost. This loss was logged before.
-            Ok(sink) => self.sink = BufWriter::with_capacity(WRITE_BYTES, sink),
+            Ok(sink) => self.sink = sink,
             Err(error) => {
                 let error = ErrorChain(&error);
                 tracing::error!(%error, "the access log continues in the open file");
@@ -145,14 +190,17 @@ impl Writer {
         let mut result = Ok(());
         for ring in &mut self.rings {
             while let Ok(line) = ring.pop() {
-                let written = match self.format {
-                    LogFormat::Json => line.write_json(&mut self.sink),
-                    LogFormat::Combined => line.write_combined(&mut self.sink, false),
-                    LogFormat::CombinedCache => line.write_combined(&mut self.sink, true),
-                };
-                result = result.and(written);
+                self.formatter.write(&line, &mut self.buffer);
+                if self.buffer.len() >= WRITE_BYTES {
+                    result = result.and(self.sink.write_all(&self.buffer));
+                    self.buffer.clear();
+                }
             }
         }
+        result = result.and(self.sink.write_all(&self.buffer));
+        self.buffer.clear();
+        // Lines with very long texts of a client do not keep their memory.
+        self.buffer.shrink_to(2 * WRITE_BYTES);
         result.and_then(|()| self.sink.flush())
     }
 }

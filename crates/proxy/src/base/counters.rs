@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_metrics::{Kind, Metric, Series, Table};
+use http::StatusCode;
+
+use super::site_counters::SiteCounters;
 
 /// A counter or gauge that one thread changes and any thread reads.
 #[derive(Debug, Default)]
@@ -44,6 +47,7 @@ macro_rules! counters {
         #[repr(align(128))]
         pub(crate) struct Counters {
             $( $( pub(crate) $field: Counter, )+ )+
+            pub(crate) site: SiteCounters,
         }
 
         /// All counters as metrics of an edge. A value is the sum over all workers.
@@ -89,6 +93,7 @@ counters! {
         id_filter = "outcome" "id-filter",
         refused = "outcome" "refused",
         rule = "outcome" "rule", // a rule of the site answered
+        no_outcome = "outcome" "none", // the client left before the lookup ended, or no lookup was needed
     }
     Counter "edgeward_requests_collapsed_total" "Requests that were answered by the fetch of another request." {
         collapsed,
@@ -356,6 +361,26 @@ counters! {
     }
     Counter "edgeward_access_log_dropped_total" "Lines missing from the access log because a worker's queue was full." {
         access_log_dropped,
+    }
+}
+
+impl Counters {
+    /// Counts a response with an error that the edge generated.
+    pub(crate) fn count_refusal(&self, status: StatusCode) {
+        match status.as_u16() {
+            400 => self.refused_400.increment(),
+            408 => self.refused_408.increment(),
+            405 => self.refused_405.increment(),
+            413 => self.refused_413.increment(),
+            421 => self.refused_421.increment(),
+            431 => self.refused_431.increment(),
+            414 => self.refused_414.increment(),
+            501 => self.refused_501.increment(),
+            502 => self.refused_502.increment(),
+            503 => self.refused_503.increment(),
+            504 => self.refused_504.increment(),
+            _ => {}
+        }
     }
 }
 

@@ -9,14 +9,18 @@ pub mod config;
 pub(crate) mod counters;
 pub(crate) mod descriptors;
 pub(crate) mod dial; // connections to the origin that other crates open
+pub(crate) mod duration_histogram;
 pub(crate) mod error_chain;
 pub(crate) mod field_line; // writes header fields as lines
 pub(crate) mod field_spans; // the positions of header fields in a head
 pub(crate) mod key_map; // hash maps with a fast hash function
 pub(crate) mod lock;
+pub(crate) mod observation; // the record of one request
 pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
+pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod request_settings; // the settings of a request, by site and rules
+pub(crate) mod site_counters;
 pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;
 pub(crate) mod tls;

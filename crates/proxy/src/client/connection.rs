@@ -265,7 +265,7 @@ where
                 last_bytes = Some(b"");
                 let status = client.conn.status_written();
                 if let Some(status) = status.filter(StatusCode::is_client_error) {
-                    worker.log_unread(&client, status);
+                    worker.record_unread(&client, status);
                 }
             }
             record_end(&worker, &client, result);
@@ -411,7 +411,7 @@ fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Optio
     count_closed(worker, reason);
     let is_head = reason == CloseReason::Head;
     is_head.then(|| {
-        worker.log_unread(client, StatusCode::REQUEST_TIMEOUT);
+        worker.record_unread(client, StatusCode::REQUEST_TIMEOUT);
         REQUEST_TIMEOUT_RESPONSE
     })
 }

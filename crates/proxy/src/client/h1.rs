@@ -31,6 +31,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::Method;
 use tokio::io::ReadBuf;
 
+use crate::base::observation::Observation;
 use crate::base::partial_head::PartialHead;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
@@ -65,6 +66,8 @@ pub(crate) struct FastPath {
     /// True if unread bytes follow the last request that the edge answers on this connection.
     has_surplus: bool,
     outbox: Outbox,
+    /// The record of a hit whose whole response is in the outbox.
+    sent_hit: Option<Observation>,
     /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
     /// memory that the client pins.
     pending_write: Option<(InFlight, Option<PinnedPiece>)>,
@@ -105,6 +108,7 @@ impl FastPath {
             read_ended: false,
             has_surplus: false,
             outbox: Outbox::default(),
+            sent_hit: None,
             pending_write: None,
         }
     }
@@ -119,6 +123,9 @@ impl FastPath {
         loop {
             if !self.outbox.is_empty() {
                 ready!(self.poll_outbox(stream, cx))?;
+            }
+            if let Some(observation) = self.sent_hit.take() {
+                self.worker.finish(observation);
             }
             if let Mode::HandedOver(scan) = self.mode
                 && scan.is_at_end()
@@ -163,10 +170,10 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// Logs sent responses after hyper has flushed its output, and wakes hyper if a further request has arrived.
+    /// Ends the records of sent responses after hyper has flushed its output, and wakes hyper if a further request has arrived.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.client.conn.record_hyper_flush();
-        self.log_sent();
+        self.finish_sent();
         // hyper got `Pending` for the next request, and reads the bytes in the inbox only after this wake-up.
         if matches!(self.mode, Mode::HandedOver(scan) if scan.is_at_end())
             && self.client.conn.hyper_is_done()
@@ -211,7 +218,8 @@ impl FastPath {
                     &mut self.last_host,
                     &mut self.outbox,
                 ) {
-                    HitResult::Complete => {
+                    HitResult::Complete(observation) => {
+                        self.sent_hit = Some(observation);
                         self.inbox.advance(head_bytes);
                         self.client.conn.record_fast_path_response();
                         if closes {
@@ -318,7 +326,7 @@ impl FastPath {
             Poll::Ready(Ok(FillProgress::Bytes)) => Poll::Ready(Ok(())),
             Poll::Ready(Ok(FillProgress::End { closes })) => {
                 self.end_response(cx);
-                self.log_sent();
+                self.finish_sent();
                 if closes {
                     self.stop_reading();
                 }
@@ -360,6 +368,11 @@ impl FastPath {
         self.read_ended && self.inbox.is_empty() && self.mode == Mode::Passthrough
     }
 
+    /// Counts bytes of bodies that hyper has written to the socket.
+    pub(crate) fn count_response_bytes(&self, bytes: u64) {
+        self.worker.counters.response_bytes.add(bytes);
+    }
+
     /// Returns true if unread bytes follow the last request that the edge answers on this connection.
     pub(crate) fn has_surplus(&self) -> bool {
         self.has_surplus
@@ -379,12 +392,10 @@ impl FastPath {
         }
     }
 
-    /// Logs responses that were sent completely.
-    fn log_sent(&self) {
-        if self.client.conn.has_logs() {
-            for log in self.client.conn.take_logs() {
-                self.worker.log(log.finish());
-            }
+    /// Ends the records of responses that were sent completely.
+    fn finish_sent(&self) {
+        while let Some(observation) = self.client.conn.take_held() {
+            self.worker.finish(observation);
         }
     }
 
@@ -461,24 +472,23 @@ impl FastPath {
 }
 
 impl Drop for FastPath {
-    /// Logs responses that were sent in part.
+    /// Ends the records of responses that were sent in part.
     fn drop(&mut self) {
-        // Dropping the response passes its log line to the connection's lines, which are logged below.
+        let unsent_bytes = self.outbox.unsent_body_bytes();
+        if let Some(mut observation) = self.sent_hit.take() {
+            observation.truncate(|given| given.saturating_sub(unsent_bytes));
+            self.worker.finish(observation);
+        }
+        // Dropping the response passes its record to the connection, which holds it.
         self.response = None;
         self.client.conn.set_fast_path_gone();
-        if !self.client.conn.has_logs() {
-            return;
-        }
         let hyper_writes = matches!(self.mode, Mode::HandedOver { .. } | Mode::Passthrough);
-        for mut log in self.client.conn.take_logs() {
-            log.truncate(|given| {
-                if hyper_writes {
-                    self.client.conn.body_bytes_written()
-                } else {
-                    given.saturating_sub(self.outbox.unsent_body_bytes())
-                }
+        while let Some(mut observation) = self.client.conn.take_held() {
+            observation.truncate(|given| match hyper_writes {
+                true => self.client.conn.body_bytes_written(),
+                false => given.saturating_sub(unsent_bytes),
             });
-            self.worker.log(log.finish());
+            self.worker.finish(observation);
         }
     }
 }

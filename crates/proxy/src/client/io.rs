@@ -42,7 +42,7 @@ impl<S> ClientIo<S> {
         if !read_ahead.is_empty() {
             self.state.record_received(); // The bytes begin a request's head.
         }
-        self.state.set_holds_logs(worker.has_log()); // A log line waits until its response is sent.
+        self.state.hold_observations();
         let fast_path = FastPath::new(worker, client, read_ahead);
         self.fast_path = Some(Box::new(fast_path));
         self
@@ -133,9 +133,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             self.partly_written = *written < pieces.iter().map(|piece| piece.len()).sum();
         }
         self.state.record_write(&result);
-        if self.state.holds_logs() {
+        if let Some(fast_path) = &self.fast_path {
             let pieces = pieces.iter().map(|piece| &**piece);
-            self.state.record_hyper_write(&result, pieces);
+            let body_bytes = self.state.record_hyper_write(&result, pieces);
+            fast_path.count_response_bytes(body_bytes);
         }
         result
     }

@@ -8,6 +8,7 @@ use edgeward_policy::adaptsize::{CurvePoint, Tuning};
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{HotStats, TuningStatus};
 
+use super::site_metrics;
 use crate::base::counters;
 use crate::cache::disk::report as disk;
 use crate::cache::negative;
@@ -159,6 +160,7 @@ metrics! {
 /// Returns the definitions of all metrics that an edge can have.
 pub fn metric_definitions() -> Vec<Definition> {
     let mut definitions = counters::METRICS.definitions();
+    definitions.extend(site_metrics::definitions());
     definitions.extend(HOT.definitions());
     definitions.extend(TUNER.definitions());
     definitions.extend(WINDOW.definitions());
@@ -175,6 +177,7 @@ pub fn metric_definitions() -> Vec<Definition> {
 /// Returns all metrics as text.
 pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters::METRICS.of(&shared.counters);
+    families.extend(site_metrics::families(shared));
     families.extend(hot(&shared.cache.hot.stats()));
     families.extend(EDGE.of(shared));
     families.extend(origins(shared));

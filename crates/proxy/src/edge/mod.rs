@@ -5,6 +5,7 @@ mod admin;
 pub mod hostile;
 mod metrics;
 mod restart;
+mod site_metrics;
 mod start;
 mod status;
 

@@ -19,12 +19,14 @@ use tokio::sync::watch;
 
 use super::admin::{self, Admin};
 use super::restart::PersistentMemory;
-use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
+use super::status;
+use crate::base::access_log::{AccessLog, AccessLogError, LogQueue, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::{EdgeConfig, ORIGINS_MAX};
 use crate::base::counters::Counters;
 use crate::base::descriptors;
+use crate::base::recent::RecentRequests;
 use crate::base::tls::{self, SiteKeys, TlsError};
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::{DiskError, DiskTier, default_file};
@@ -162,7 +164,7 @@ impl Edge {
         let connectors = connectors.collect::<Result<Vec<_>, _>>()?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
-        let (log, log_rings) = match &config.access_log {
+        let (log, log_queues) = match &config.access_log {
             Some(log) => AccessLog::start(log, workers).map(|(log, rings)| (Some(log), rings))?,
             None => (None, Vec::new()),
         };
@@ -205,14 +207,14 @@ impl Edge {
             memory: None,
             ticker,
         };
-        let mut log_rings = log_rings.into_iter();
+        let mut log_queues = log_queues.into_iter();
         for (n, listeners) in listeners.into_iter().enumerate() {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
                 connectors: connectors.clone(),
                 listeners,
-                log: log_rings.next(),
+                log: log_queues.next(),
                 stopping: stopping.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -404,6 +406,7 @@ fn shared_state(
             .collect(),
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
+        recent: RecentRequests::new(Instant::now()),
         config: config.clone(),
     }
 }
@@ -468,7 +471,7 @@ struct WorkerStart {
     counters: Arc<Counters>,
     connectors: Vec<Connector>,
     listeners: WorkerListeners,
-    log: Option<rtrb::Producer<LogLine>>,
+    log: Option<LogQueue>,
     stopping: watch::Receiver<Option<Duration>>,
 }
 
@@ -540,6 +543,9 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     loop {
         interval.tick().await;
         path::sweep::sweep(worker);
+        let shared = &worker.shared;
+        let totals = || status::totals(&shared.counters);
+        shared.recent.sample(Instant::now(), totals);
     }
 }
 

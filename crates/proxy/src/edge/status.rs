@@ -1,6 +1,7 @@
 //! The edge's state as JSON, for operators, dashboards and tests. Metrics with similar names explain most keys.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use edgeward_policy::adaptsize::CurvePoint;
 use edgeward_store::hot::TuningStatus;
@@ -8,6 +9,8 @@ use serde_json::{Value, json};
 
 use crate::base::config::OriginConfig;
 use crate::base::counters::{self, Counters, sum};
+use crate::base::recent::{LONGEST_WINDOW, Totals};
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::stored::Hot;
 use crate::edge::metrics::Memory;
 use crate::origin::OriginHealth;
@@ -19,8 +22,11 @@ pub(crate) fn render(shared: &Shared) -> Value {
     let stats = shared.cache.hot.stats();
     let memory = Memory::of(shared);
     let total = |of: fn(&Counters) -> u64| sum(&shared.counters, of);
+    let now = Instant::now();
     json!({
         "name": config.name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_seconds": shared.recent.uptime(now).as_secs(),
         "workers": config.workers.get(),
         // `edgeward replay --status` and other programs use the pid to measure this process from outside.
         "pid": std::process::id(),
@@ -63,6 +69,9 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "disk_lookups": by_label("edgeward_disk_lookups_total", shared),
         "disk_fills": by_label("edgeward_disk_fills_total", shared),
         "requests": by_label("edgeward_requests_total", shared),
+        // `null` without requests or bytes.
+        "hit_ratio": hit_ratios(shared, now, |within| (within.hits, within.requests)),
+        "byte_hit_ratio": hit_ratios(shared, now, |within| (within.hit_bytes, within.bytes)),
         "not_stored": by_label("edgeward_not_stored_total", shared),
         "negative": shared.cache.negative.status(),
         "origins": origins(shared),
@@ -78,6 +87,37 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "bytes": shared.cache.fill_budget.used_bytes(),
             "bytes_max": config.limits.fill_bytes_max.bytes(),
         },
+    })
+}
+
+/// Returns the sums of the counters of hits. A revalidation is no hit, because the request waited for the origin.
+pub(super) fn totals(workers: &[Arc<Counters>]) -> Totals {
+    let requests = counters::METRICS.metric("edgeward_requests_total");
+    let requests = requests.iter().flat_map(|metric| metric.series);
+    let bytes = |outcome: OutcomeClass| -> u64 {
+        let of = |counters: &Arc<Counters>| counters.site.body_bytes[outcome as usize].value();
+        workers.iter().map(of).sum()
+    };
+    Totals {
+        hits: sum(workers, |c| c.hit.value()) + sum(workers, |c| c.hit_stale.value()),
+        requests: requests.map(|series| (series.value)(workers) as u64).sum(),
+        hit_bytes: bytes(OutcomeClass::Hit) + bytes(OutcomeClass::HitStale),
+        bytes: OutcomeClass::ALL.into_iter().map(bytes).sum(),
+    }
+}
+
+/// Returns the ratio of two numbers over the windows of `/status`.
+fn hit_ratios(shared: &Shared, now: Instant, parts: fn(Totals) -> (u64, u64)) -> Value {
+    let totals = totals(&shared.counters);
+    let ratio = |within: Totals| {
+        let (part, whole) = parts(within);
+        (whole > 0).then(|| part as f64 / whole as f64)
+    };
+    let recent = |window| ratio(shared.recent.within(window, now, totals));
+    json!({
+        "minute": recent(Duration::from_secs(60)),
+        "five_minutes": recent(LONGEST_WINDOW),
+        "since_start": ratio(totals),
     })
 }
 

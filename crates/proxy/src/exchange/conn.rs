@@ -19,9 +19,9 @@ use edgeward_types::Timestamp;
 use http::StatusCode;
 
 use super::pieces::UnsentPieces;
-use crate::base::access_log::PendingLine;
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
+use crate::base::observation::Observation;
 use crate::base::pace::{MinRate, Pace};
 use hyper_writes::HyperWrites;
 pub(crate) use in_flight::{InFlight, Orphan};
@@ -73,12 +73,15 @@ pub(crate) struct ConnState {
     requests: Cell<u64>,
     /// The number of the HTTP/1.1 request that waits for its final response, and may get interim responses.
     interim_request: Cell<Option<u64>>,
-    /// True if lines of the access log wait until their response is flushed: for HTTP/1.1 with an access log.
-    holds_logs: Cell<bool>,
-    pending_logs: RefCell<Vec<PendingLine>>,
+    /// True if the record of a request waits until its response is flushed: for HTTP/1.1.
+    holds_observations: Cell<bool>,
+    held_observations: RefCell<Vec<Observation>>,
     fast_path_gone: Cell<bool>,
-    /// The progress of hyper's current response, if log lines are held.
+    /// The progress of hyper's current response, if records are held.
     hyper_writes: Cell<HyperWrites>,
+    /// The body bytes of this response that hyper got, and those of them that were counted as sent.
+    hyper_given_bytes: Cell<u64>,
+    hyper_counted_bytes: Cell<u64>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -131,10 +134,12 @@ impl ConnState {
             interims: RefCell::default(),
             requests: Cell::new(0),
             interim_request: Cell::new(None),
-            holds_logs: Cell::new(false),
-            pending_logs: RefCell::default(),
+            holds_observations: Cell::new(false),
+            held_observations: RefCell::default(),
             fast_path_gone: Cell::new(false),
             hyper_writes: Cell::default(),
+            hyper_given_bytes: Cell::new(0),
+            hyper_counted_bytes: Cell::new(0),
             task: RefCell::new(None),
         })
     }
@@ -376,46 +381,45 @@ impl ConnState {
         &self.pieces
     }
 
-    /// Sets whether lines of the access log wait until their response is sent.
-    pub(crate) fn set_holds_logs(&self, holds: bool) {
-        self.holds_logs.set(holds);
+    /// Makes the records of requests wait until their response is sent.
+    pub(crate) fn hold_observations(&self) {
+        self.holds_observations.set(true);
     }
 
-    pub(crate) fn holds_logs(&self) -> bool {
-        self.holds_logs.get()
-    }
-
-    /// Resets the progress of hyper's writes, because the log line of the next response counts its own bytes.
+    /// Resets the progress of hyper's writes, because the record of the next response counts its own bytes.
     pub(crate) fn begin_response(&self) {
         self.hyper_writes.set(HyperWrites::default());
+        self.hyper_given_bytes.set(0);
+        self.hyper_counted_bytes.set(0);
     }
 
-    /// Keeps the log line of an ended response body until the response is sent. Returns the line if it is not kept.
-    pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
+    /// Keeps the record of a request whose response body has ended until the response is sent. Returns the record if it
+    /// is not kept.
+    pub(crate) fn hold(&self, mut observation: Observation) -> Option<Observation> {
         if self.fast_path_gone.get() {
             // hyper drops the socket before the body, so the written bytes are final.
-            log.truncate(|_| self.body_bytes_written());
-            return Some(log);
+            observation.truncate(|_| self.body_bytes_written());
+            return Some(observation);
         }
-        if !self.holds_logs.get() {
-            return Some(log);
+        if !self.holds_observations.get() {
+            return Some(observation);
         }
-        self.pending_logs.borrow_mut().push(*log);
+        let mut held = self.held_observations.borrow_mut();
+        // Usually one record is held, and its memory is used again.
+        held.reserve_exact(1);
+        held.push(observation);
         None
     }
 
-    /// Takes the log lines that [`hold_log`](Self::hold_log) has kept.
-    pub(crate) fn take_logs(&self) -> Vec<PendingLine> {
-        self.pending_logs.take()
+    /// Takes the oldest record that [`hold`](Self::hold) has kept.
+    pub(crate) fn take_held(&self) -> Option<Observation> {
+        let mut held = self.held_observations.borrow_mut();
+        (!held.is_empty()).then(|| held.remove(0))
     }
 
-    /// Records that the fast path was dropped with the socket, if log lines are held. No more bytes can be written.
+    /// Records that the fast path was dropped with the socket, if records are held. No more bytes can be written.
     pub(crate) fn set_fast_path_gone(&self) {
-        self.fast_path_gone.set(self.holds_logs.get());
-    }
-
-    pub(crate) fn has_logs(&self) -> bool {
-        self.holds_logs.get() && !self.pending_logs.borrow().is_empty()
+        self.fast_path_gone.set(self.holds_observations.get());
     }
 
     /// Returns the number of body bytes that hyper has written after the last head.
@@ -423,19 +427,27 @@ impl ConnState {
         self.hyper_writes.get().body_bytes
     }
 
-    /// Returns the status of the last head that hyper wrote, if log lines are held.
+    /// Returns the status of the last head that hyper wrote, if records are held.
     pub(crate) fn status_written(&self) -> Option<StatusCode> {
         StatusCode::from_u16(self.hyper_writes.get().status).ok()
     }
 
-    /// Records how many bytes of hyper's `pieces` the socket accepted.
+    /// Records that hyper gets bytes of a body. Returns true if they are counted when the socket accepts them.
+    pub(crate) fn counts_written(&self, bytes: u64) -> bool {
+        let given = self.hyper_given_bytes.get() + bytes;
+        self.hyper_given_bytes.set(given);
+        self.holds_observations.get()
+    }
+
+    /// Records how many bytes of hyper's `pieces` the socket accepted. Returns how many body bytes these are. The bytes
+    /// after a head include the lines of chunks, so no more bytes are counted than hyper got.
     pub(crate) fn record_hyper_write<'a>(
         &self,
         written: &Poll<io::Result<usize>>,
         pieces: impl Iterator<Item = &'a [u8]>,
-    ) {
+    ) -> u64 {
         let Poll::Ready(Ok(written)) = written else {
-            return;
+            return 0;
         };
         let mut left = *written;
         let mut writes = self.hyper_writes.get();
@@ -445,6 +457,8 @@ impl ConnState {
             writes.record(part);
         }
         self.hyper_writes.set(writes);
+        let counted = writes.body_bytes.min(self.hyper_given_bytes.get());
+        counted - self.hyper_counted_bytes.replace(counted)
     }
 
     /// Records that a body has given a piece to the codec, and waits for the client to read the piece.

@@ -45,17 +45,18 @@ impl FieldFilter {
     /// because `Connection` of a plain request lists no other field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         remove_where(headers, |name| {
-            self.removes_of_plain(name, client_is_trusted)
+            self.removes_from_plain(name, client_is_trusted)
         });
     }
 
-    /// Returns true if a plain request loses the field.
-    pub(crate) fn removes_of_plain(&self, name: &HeaderName, client_is_trusted: bool) -> bool {
-        if client_is_trusted {
-            self.plain_trusted.contains(name)
+    /// Returns true if [`apply_to_plain`](Self::apply_to_plain) removes a field.
+    pub(crate) fn removes_from_plain(&self, name: &HeaderName, client_is_trusted: bool) -> bool {
+        let names = if client_is_trusted {
+            &self.plain_trusted
         } else {
-            self.plain.contains(name)
-        }
+            &self.plain
+        };
+        names.contains(name)
     }
 }
 

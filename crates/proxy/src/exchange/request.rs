@@ -6,13 +6,13 @@ use std::rc::Rc;
 use edgeward_semantics::hop_by_hop::ConnectionOptions;
 use edgeward_semantics::{Route, Target};
 use edgeward_types::Timestamp;
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, REFERER, USER_AGENT};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 
 use super::conn::InterimSink;
 use super::field_edit::FieldEdit;
 use super::heads::HeadCharge;
-use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::access_log::{LogQueue, RequestFacts, RequestText};
 use crate::base::config::OriginId;
 use crate::base::request_settings::RequestSettings;
 
@@ -103,20 +103,17 @@ impl Request {
         Target::new(self.scheme, self.authority()?, self.path_and_query()).ok()
     }
 
-    /// Returns the request's line of the access log. The request began at `now`.
-    pub(crate) fn log_line(&self, now: Timestamp) -> PendingLine {
-        let header = |name: &HeaderName| {
-            let value = self.headers.get(name)?;
-            Some(String::from_utf8_lossy(value.as_bytes()).into())
-        };
-        PendingLine::new(LogLine {
-            method: Some(self.method.clone()),
-            host: self.authority().unwrap_or_default().into(),
-            target: self.path_and_query().into(),
+    /// Returns the text of the request for the access log. The request began at `now`.
+    pub(crate) fn log_text(&self, queue: &LogQueue, now: Timestamp) -> RequestText {
+        let facts = RequestFacts {
+            time: now,
+            peer: self.peer.ip(),
+            is_tls: self.scheme == "https",
+            method: Some(self.method.as_str().as_bytes()),
+            host: self.authority().unwrap_or_default().as_bytes(),
+            target: self.path_and_query().as_bytes(),
             version: self.version,
-            referer: header(&REFERER),
-            user_agent: header(&USER_AGENT),
-            ..LogLine::without_request(self.peer.ip(), self.scheme, now)
-        })
+        };
+        queue.text(&facts, |name| Some(self.headers.get(name)?.as_bytes()))
     }
 }

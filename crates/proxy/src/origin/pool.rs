@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use edgeward_types::Timestamp;
 use http::response::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
@@ -25,7 +25,7 @@ use super::error::OriginError;
 use super::h1;
 use super::lease::{IdleConnection, Lease, PoolState, PooledConnection};
 use super::orphans::Orphans;
-use super::outbound::Outbound;
+use super::outbound::{Conditions, Outbound};
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress, Uploads};
 use super::wait;
@@ -33,6 +33,7 @@ use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
+use crate::base::site_counters::FetchClass;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
@@ -181,11 +182,13 @@ impl OriginPool {
             // The head is built after the wait for a connection, so that waiting requests take less memory.
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
+            let sent_at = Instant::now();
             let failed = match connection
                 .exchange(&head, outbound.method, limits, timeout, outbound.interims())
                 .await
             {
                 Ok((parts, body)) => {
+                    self.record_first_byte(outbound, parts.status, sent_at);
                     return Ok(self.response(parts, BodySource::Direct(body), Some(lease)));
                 }
                 Err(failed) => failed,
@@ -224,10 +227,12 @@ impl OriginPool {
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
+            let sent_at = Instant::now();
             let head = sender.try_send(request);
             let mut error = match self.head_in_time(attempt, outbound, head).await? {
                 Ok(response) => {
                     let (parts, incoming) = response.into_parts();
+                    self.record_first_byte(outbound, parts.status, sent_at);
                     let lease = sender.into_lease(attempt.upload.clone());
                     return Ok(self.response(parts.into(), BodySource::Hyper(incoming), lease));
                 }
@@ -244,6 +249,17 @@ impl OriginPool {
             tries_left -= 1;
             self.shared.counters.origin_retries.increment();
         }
+    }
+
+    /// Counts the time from sending a request to the head of its response.
+    fn record_first_byte(&self, outbound: &Outbound<'_>, status: StatusCode, sent_at: Instant) {
+        let fetch = match outbound.conditions {
+            Conditions::Keep => FetchClass::Pass,
+            _ if status == StatusCode::NOT_MODIFIED => FetchClass::Revalidated,
+            _ => FetchClass::Miss,
+        };
+        let site = &self.shared.counters.site;
+        site.record_first_byte(fetch, sent_at.elapsed());
     }
 
     fn response(

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use edgeward_store::disk::Piece;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::base::access_log::PendingLine;
+use crate::base::observation::Observation;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::fill::FillReader;
 use crate::cache::pinned::{ClientBytes, PinnedPiece};
@@ -40,12 +40,14 @@ pub(crate) enum Source {
     Delivery(Rc<Delivery>),
 }
 
-/// The body of a response to a client. It counts its bytes, and logs the request when it is dropped.
+/// The body of a response to a client. It counts its bytes, and ends the record of the request when
+/// it is dropped.
 pub(crate) struct EdgeBody {
     source: Source,
     /// The number of bytes that the connection got.
     bytes_given: u64,
-    /// True if the caller counts the bytes that the socket accepts. Otherwise this body counts the given bytes.
+    /// True if the caller counts the bytes that the socket accepts. Otherwise the connection (hyper's HTTP/1.1) counts
+    /// these bytes, or this body counts the given bytes (HTTP/2).
     writer_counts: bool,
     /// The owner of the last piece's memory: the cache, or this client alone.
     memory: PieceMemory,
@@ -56,7 +58,8 @@ pub(crate) struct EdgeBody {
     in_flight: InFlight,
     /// The delivery that the sweep watches, if the body may have to wait for its client.
     delivery: Option<Rc<Delivery>>,
-    log: Option<Box<PendingLine>>,
+    /// `Some` until this value is dropped.
+    observation: Option<Observation>,
 }
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -66,7 +69,7 @@ impl EdgeBody {
         source: Source,
         worker: Rc<Worker>,
         in_flight: InFlight,
-        log: Option<Box<PendingLine>>,
+        observation: Observation,
     ) -> Self {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
@@ -88,9 +91,7 @@ impl EdgeBody {
             }
             source => (source, None),
         };
-        if log.is_some() {
-            in_flight.conn().begin_response();
-        }
+        in_flight.conn().begin_response();
         Self {
             source,
             bytes_given: 0,
@@ -100,7 +101,7 @@ impl EdgeBody {
             worker,
             in_flight,
             delivery,
-            log,
+            observation: Some(observation),
         }
     }
 
@@ -109,9 +110,14 @@ impl EdgeBody {
         self.writer_counts = true;
     }
 
+    /// Records that the caller has taken the first bytes of the body itself.
+    pub(crate) fn record_front(&mut self, bytes: u64) {
+        self.bytes_given += bytes;
+    }
+
     fn count_given(&mut self, bytes: u64) {
         self.bytes_given += bytes;
-        if !self.writer_counts {
+        if !self.writer_counts && !self.in_flight.conn().counts_written(bytes) {
             self.worker.counters.response_bytes.add(bytes);
         }
     }
@@ -271,8 +277,8 @@ impl EdgeBody {
     }
 
     fn abort(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.set_aborted();
+        if let Some(observation) = &mut self.observation {
+            observation.set_aborted();
         }
         self.source = Source::Empty;
     }
@@ -388,11 +394,11 @@ impl Drop for EdgeBody {
         if let Some(delivery) = &self.delivery {
             delivery.abandon();
         }
-        if let Some(mut log) = self.log.take() {
-            log.set_body(self.bytes_given, is_abandoned);
-            // An HTTP/1.1 connection keeps the line until the socket has accepted the last byte.
-            if let Some(log) = self.in_flight.conn().hold_log(log) {
-                self.worker.log(log.finish());
+        if let Some(mut observation) = self.observation.take() {
+            observation.set_body(self.bytes_given, is_abandoned);
+            // An HTTP/1.1 connection keeps the record until the socket has accepted the last byte.
+            if let Some(observation) = self.in_flight.conn().hold(observation) {
+                self.worker.finish(observation);
             }
         }
     }

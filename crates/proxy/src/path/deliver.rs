@@ -19,14 +19,15 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
+use super::open_observation::OpenObservation;
 use super::parts::RangeSource;
 use super::range_reply;
 use super::rules::RuleAnswer;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
-use crate::base::access_log::PendingLine;
 use crate::base::field_line::push_field;
 use crate::base::request_settings::RequestSettings;
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
@@ -36,13 +37,11 @@ use crate::exchange::{Client, FieldEdit, InFlight, Request, RequestError};
 pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
-    pub(crate) log: Option<Box<PendingLine>>,
+    pub(super) observation: OpenObservation,
     /// The settings of the request's site, if it is known.
     settings: Option<Rc<RequestSettings>>,
     /// The changes of the response's fields that rules demand.
     response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
-    /// True if the outcome of the request was counted.
-    pub(super) is_counted: bool,
     /// The number of times that the request began again, because the representation changed before the response began.
     pub(super) restarts: u32,
 }
@@ -52,12 +51,9 @@ impl Reply {
         Self {
             worker: Rc::clone(worker),
             in_flight: client.conn.begin_request(),
-            log: worker
-                .has_log()
-                .then(|| Box::new(request.log_line(worker.now()))),
+            observation: OpenObservation::begin(worker, request),
             settings: request.settings.clone(),
             response_fields: request.response_fields.clone(),
-            is_counted: false,
             restarts: 0,
         }
     }
@@ -139,9 +135,7 @@ impl Reply {
         source: Source,
         cache_status: &CacheStatus,
     ) -> Response<EdgeBody> {
-        if let Some(log) = &mut self.log {
-            log.set_response(status, cache_status);
-        }
+        self.observation.set_response(status, Some(cache_status));
         let (headers, source) = match self.error_page(status) {
             Some(page) => page_response(page, headers),
             None => (headers, source),
@@ -170,8 +164,9 @@ impl Reply {
     }
 
     /// Responds by a rule of the site.
-    pub(super) fn answer(self, answer: RuleAnswer) -> Response<EdgeBody> {
+    pub(super) fn answer(mut self, answer: RuleAnswer) -> Response<EdgeBody> {
         self.worker.counters.rule.increment();
+        self.observation.outcome = Some(OutcomeClass::Refused);
         let mut headers = HeaderMap::with_capacity(8);
         let status = match answer {
             RuleAnswer::Denied(status) => status,
@@ -221,26 +216,16 @@ impl Reply {
     }
 
     /// Responds with an error that the edge generates.
-    pub(super) fn refuse(self, error: &RequestError) -> Response<EdgeBody> {
+    pub(super) fn refuse(mut self, error: &RequestError) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
-        match error.status.as_u16() {
-            400 => counters.refused_400.increment(),
-            408 => counters.refused_408.increment(),
-            405 => counters.refused_405.increment(),
-            413 => counters.refused_413.increment(),
-            421 => counters.refused_421.increment(),
-            431 => counters.refused_431.increment(),
-            414 => counters.refused_414.increment(),
-            501 => counters.refused_501.increment(),
-            502 => counters.refused_502.increment(),
-            503 => counters.refused_503.increment(),
-            504 => counters.refused_504.increment(),
-            _ => {}
-        }
+        counters.count_refusal(error.status);
         // If the error has a `Cache-Status`, the request counts under the outcome that the field reports.
-        if error.cache_status.is_none() {
+        if self.observation.outcome.is_none() && error.cache_status.is_none() {
             counters.refused.increment();
         }
+        self.observation
+            .outcome
+            .get_or_insert(OutcomeClass::Refused);
         let text = format!("{}: {}\n", error.status, error.text);
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(
@@ -281,9 +266,7 @@ impl Reply {
         body: Bytes,
         cache_status: Option<&CacheStatus>,
     ) -> Response<EdgeBody> {
-        if let Some(log) = &mut self.log {
-            log.set_error(status, cache_status);
-        }
+        self.observation.set_response(status, cache_status);
         let source = Source::Whole(body, PieceMemory::Uncounted);
         let (headers, source) = match self.error_page(status) {
             Some(page) => page_response(page, headers),
@@ -302,7 +285,8 @@ impl Reply {
             edit.apply(name, &mut headers);
         }
         self.in_flight.conn().end_interims();
-        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let observation = self.observation.into_inner();
+        let body = EdgeBody::new(source, self.worker, self.in_flight, observation);
         let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = headers;

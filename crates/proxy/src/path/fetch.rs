@@ -25,6 +25,7 @@ use hyper::body::Incoming;
 use super::deliver::{self, Reply};
 use super::lookup::{Query, lookup_again};
 use super::pass;
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{FillHead, FillReader, FollowResult};
@@ -112,6 +113,7 @@ pub(super) async fn fetch(
     {
         worker.counters.hit_stale.increment();
         worker.counters.stale_on_error.increment();
+        reply.observation.outcome = Some(OutcomeClass::HitStale);
         let ttl = stale.response().policy.ttl_secs(worker.now());
         let status = CacheStatus::hit(ttl).with_detail("backoff");
         let stale = Arc::clone(stale);
@@ -235,7 +237,12 @@ pub(super) async fn fetch(
                 worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(reason);
                 status.collapsed = true;
-                status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
+                let policy = &stored.response().policy;
+                status.ttl = Some(policy.ttl_secs(worker.now()));
+                reply.observation.outcome = Some(match policy.is_fresh(worker.now()) {
+                    true => OutcomeClass::Revalidated,
+                    false => OutcomeClass::HitStale,
+                });
                 return sliced::respond(reply, request, key, stored, Some(status), None).await;
             }
             FollowResult::Released => {
@@ -329,7 +336,7 @@ fn is_purged(worker: &Worker, key: &CacheKey, stored: &Stored) -> bool {
 /// Leads a fetch, and answers the leader's request with the result.
 #[expect(clippy::too_many_arguments, reason = "the state of one request")]
 async fn lead_fetch(
-    reply: Reply,
+    mut reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     reason: Forward,
@@ -393,8 +400,10 @@ async fn lead_fetch(
         } => {
             if fwd_status == Some(StatusCode::NOT_MODIFIED.as_u16()) {
                 worker.counters.revalidated.increment();
+                reply.observation.outcome = Some(OutcomeClass::Revalidated);
             } else {
                 worker.counters.stale_on_error.increment();
+                reply.observation.outcome = Some(OutcomeClass::HitStale);
             }
             status.fwd_status = fwd_status;
             status.detail = failure.map(Into::into);
@@ -464,9 +473,10 @@ fn find_new_fresh(
 
 /// Counts the outcome of a request. A request that begins again is counted once.
 fn count_once(reply: &mut Reply, reason: Forward) {
-    if std::mem::replace(&mut reply.is_counted, true) {
+    if reply.observation.outcome.is_some() {
         return;
     }
+    reply.observation.outcome = Some(OutcomeClass::Miss);
     let counters = &reply.worker.counters;
     match reason {
         Forward::VaryMiss => counters.vary_miss.increment(),

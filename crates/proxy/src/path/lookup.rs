@@ -18,6 +18,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::worker::Worker;
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
@@ -156,13 +157,16 @@ impl Hit {
         }
     }
 
-    pub(crate) fn count(&self, worker: &Worker) {
+    /// Counts the hit, and returns its outcome.
+    pub(crate) fn count(&self, worker: &Worker) -> OutcomeClass {
         let counters = &worker.counters;
-        if self.is_stale {
+        let outcome = if self.is_stale {
             counters.hit_stale.increment();
+            OutcomeClass::HitStale
         } else {
             counters.hit.increment();
-        }
+            OutcomeClass::Hit
+        };
         match &self.found {
             FoundResponse::Stored(stored) => {
                 let charge_bytes = stored.charge_bytes();
@@ -170,6 +174,7 @@ impl Hit {
             }
             FoundResponse::Disk(_) => counters.disk_hit.increment(),
         }
+        outcome
     }
 }
 

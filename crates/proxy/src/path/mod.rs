@@ -11,6 +11,7 @@ pub(crate) mod inspect; // shows stored responses
 mod invalidate; // requests with unsafe methods, which invalidate stored responses
 mod judge; // the decisions of a lookup
 pub(crate) mod lookup;
+mod open_observation;
 mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN

@@ -19,6 +19,7 @@ use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
 use super::worker::Worker;
 use super::{fetch, pass, purge};
+use crate::base::site_counters::OutcomeClass;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{Client, Request, RequestError};
 
@@ -55,7 +56,7 @@ pub(crate) fn serve(
     outcome: Option<Outcome>,
 ) -> Serving {
     let (request, checked) = rules::prepare(worker, client, head);
-    let reply = Reply::new(worker, client, &request);
+    let mut reply = Reply::new(worker, client, &request);
     match checked {
         Ok(()) => {}
         Err(NotServed::Refused(refusal)) => return ready(reply.refuse(&refusal)),
@@ -64,6 +65,7 @@ pub(crate) fn serve(
     }
     if purge::is_purge(worker.config(), &request) {
         worker.counters.method.increment();
+        reply.observation.outcome = Some(OutcomeClass::Pass);
         return later(purge::answer(reply, request));
     }
     let outcome = match request.route {
@@ -88,7 +90,7 @@ pub(crate) fn refuse(
 
 /// Answers the request according to the outcome of its lookup.
 fn carry_out(
-    reply: Reply,
+    mut reply: Reply,
     request: Rc<Request>,
     body: Option<Incoming>,
     outcome: Outcome,
@@ -100,7 +102,7 @@ fn carry_out(
                 let stored = Arc::clone(stored);
                 return later(fetch::answer_sliced(reply, request, hit, stored));
             }
-            hit.count(&worker);
+            reply.observation.outcome = Some(hit.count(&worker));
             let stored = hit.found.into_stored(&hit.key);
             if hit.revalidates {
                 fetch::revalidate_in_background(&worker, &request, hit.key, &stored);
@@ -129,6 +131,7 @@ fn carry_out(
                 Forward::Method => worker.counters.method.increment(),
                 _ => worker.counters.bypass.increment(),
             }
+            reply.observation.outcome = Some(OutcomeClass::Pass);
             later(pass::pass(reply, request, body, reason))
         }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),

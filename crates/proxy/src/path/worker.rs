@@ -7,17 +7,20 @@ use std::sync::{Arc, Mutex};
 use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_sites::RateLimiter;
 use edgeward_types::Timestamp;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Version};
 
 use super::connections::Connections;
 use super::delivery::Deliveries;
-use crate::base::access_log::LogLine;
+use crate::base::access_log::{LogLine, LogQueue, RequestFacts, RequestText};
 use crate::base::ahead::AheadRate;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
+use crate::base::observation::Observation;
+use crate::base::recent::RecentRequests;
 use crate::base::request_settings::SettingsCache;
+use crate::base::site_counters::OutcomeClass;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
@@ -44,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) rate_limiter: Mutex<RateLimiter>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) recent: RecentRequests,
 }
 
 impl Shared {
@@ -63,11 +67,11 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
+    log: Option<LogQueue>,
     /// The pool of each origin, in the order of the configuration.
     pub(crate) origins: Vec<Rc<OriginPool>>,
     /// The settings of sites and rules.
     pub(crate) settings: SettingsCache,
-    log: Option<RefCell<rtrb::Producer<LogLine>>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
     /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
@@ -90,7 +94,7 @@ impl Worker {
         shared: Arc<Shared>,
         counters: Arc<Counters>,
         origins: Vec<Rc<OriginPool>>,
-        log: Option<rtrb::Producer<LogLine>>,
+        log: Option<LogQueue>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
@@ -112,7 +116,7 @@ impl Worker {
             shared,
             counters,
             origins,
-            log: log.map(RefCell::new),
+            log,
             cache_status_text: RefCell::default(),
             last_cache_status: RefCell::default(),
             date: RefCell::new((0, HeaderValue::from_static(""))),
@@ -167,13 +171,28 @@ impl Worker {
         &self.shared.config
     }
 
-    pub(crate) fn has_log(&self) -> bool {
-        self.log.is_some()
+    /// Returns the text of a request for the access log, or `None` if no access log is configured.
+    pub(crate) fn log_text(
+        &self,
+        text: impl FnOnce(&LogQueue, Timestamp) -> RequestText,
+    ) -> Option<RequestText> {
+        self.log.as_ref().map(|queue| text(queue, self.now()))
     }
 
-    pub(crate) fn log(&self, line: LogLine) {
-        if let Some(ring) = &self.log
-            && ring.borrow_mut().push(line).is_err()
+    /// Ends the record of a request: counts its response, and logs the request.
+    pub(crate) fn finish(&self, observation: Observation) {
+        let outcome = observation.outcome.unwrap_or_else(|| {
+            self.counters.no_outcome.increment();
+            OutcomeClass::None
+        });
+        if let Some(line) = observation.finish(outcome, &self.counters.site) {
+            self.log(line);
+        }
+    }
+
+    fn log(&self, line: LogLine) {
+        if let Some(queue) = &self.log
+            && !queue.push(line)
         {
             self.counters.access_log_dropped.increment();
         }
@@ -188,14 +207,26 @@ impl Worker {
         spare.is_some()
     }
 
-    /// Logs a request whose head could not be read, if an access log is configured.
-    pub(crate) fn log_unread(&self, client: &Client, status: StatusCode) {
-        if self.has_log() {
-            self.log(LogLine {
-                target: "-".into(),
-                status,
-                ..LogLine::without_request(client.peer.ip(), client.scheme(), self.now())
-            });
+    /// Counts and logs a request whose head could not be read.
+    pub(crate) fn record_unread(&self, client: &Client, status: StatusCode) {
+        self.counters.refused.increment();
+        self.counters.count_refusal(status);
+        let text = self.log_text(|queue, now| {
+            let facts = RequestFacts {
+                time: now,
+                peer: client.peer.ip(),
+                is_tls: client.tls,
+                method: None,
+                host: b"",
+                target: b"-",
+                version: Version::HTTP_11,
+            };
+            queue.text(&facts, |_| None)
+        });
+        let mut observation = Observation::begin(text);
+        observation.set_response(status, None);
+        if let Some(line) = observation.finish_unread(&self.counters.site) {
+            self.log(line);
         }
     }
 }

@@ -21,6 +21,8 @@ macro_rules! counters {
             pub state: DeviceState,
             /// The bytes of all segments of the device.
             pub capacity_bytes: u64,
+            /// The bytes of the segments in use: those with objects, also with objects that are no longer current.
+            pub used_bytes: u64,
             /// The number of objects in the index.
             pub objects: u64,
             /// The bytes of RAM that the index takes.

@@ -51,6 +51,8 @@ pub(crate) struct Volume {
     pub(crate) health: Health,
     /// A hash of all decisions of the writer since the start: which objects it wrote, reinserted and evicted.
     pub(crate) digest: AtomicU64,
+    /// The number of segments that are not free. The writer sets it.
+    pub(crate) used_segments: AtomicU64,
     /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or
     /// purges a key holds this lock while it changes the index. Therefore a write that was in progress when a
     /// purge began is not published after the purge has returned.
@@ -102,6 +104,7 @@ impl Volume {
             counters: Counters::default(),
             health: Health::default(),
             digest: AtomicU64::new(0),
+            used_segments: AtomicU64::new(0),
             in_progress: Mutex::default(),
             purges_pending: AtomicU64::new(0),
             has_unreadable_segments: parts.has_unreadable_segments,
@@ -271,6 +274,7 @@ impl Volume {
             device: self.device.name(),
             state: self.health.state(),
             capacity_bytes: u64::from(self.segments.count()) * self.shape.segment_bytes,
+            used_bytes: self.used_segments.load(Ordering::Relaxed) * self.shape.segment_bytes,
             objects: self.index.len(),
             index_bytes: self.index.bytes(),
             verified_bytes: self.verified.bytes()

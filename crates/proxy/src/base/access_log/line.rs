@@ -1,218 +1,304 @@
 //! One request as a line of the access log.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use edgeward_semantics::{CacheStatus, Outcome, format_http_date};
+use edgeward_semantics::{Outcome, format_http_date};
 use edgeward_types::Timestamp;
-use http::{HeaderValue, Method, StatusCode, Version};
-use serde::{Serialize, Serializer};
+use http::header::{HeaderName, REFERER, USER_AGENT};
+use http::{HeaderValue, Version};
 
-/// The line of a request whose response has not ended.
+use super::request_text::{RequestFacts, RequestText};
+use crate::base::config::LogFormat;
+
+/// A request whose response has ended. `docs/reference/access-log.md` describes the fields.
 #[derive(Debug)]
-pub(crate) struct PendingLine {
-    line: LogLine,
-    started_at: Instant,
-}
-
-/// The line of a request whose response has ended. `docs/reference/access-log.md` describes the fields.
-#[derive(Debug, Serialize)]
 pub(crate) struct LogLine {
-    #[serde(serialize_with = "serialize_time")]
-    pub(crate) time: Timestamp,
-    #[serde(rename = "client")]
-    pub(crate) peer: IpAddr,
-    /// `None` if the request's head could not be parsed.
-    #[serde(serialize_with = "serialize_method")]
-    pub(crate) method: Option<Method>,
-    pub(crate) scheme: &'static str,
-    pub(crate) host: Box<str>,
-    pub(crate) target: Box<str>,
-    #[serde(rename = "protocol", serialize_with = "serialize_version")]
-    pub(crate) version: Version,
-    #[serde(serialize_with = "serialize_status")]
-    pub(crate) status: StatusCode,
+    pub(crate) request: RequestText,
+    pub(crate) status: u16,
     /// The number of body bytes that were handed to the connection.
     pub(crate) bytes: u64,
-    #[serde(rename = "duration_us", serialize_with = "serialize_micros")]
     pub(crate) duration: Duration,
-    pub(crate) cache: &'static str,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// `None` if the response came neither from the cache nor from the origin.
+    pub(crate) cache: Option<Outcome>,
     pub(crate) collapsed: bool,
     /// True if the response was not sent completely.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) aborted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) detail: Option<Box<str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) referer: Option<Box<str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) user_agent: Option<Box<str>>,
+    pub(crate) detail: Option<Cow<'static, str>>,
 }
 
-impl PendingLine {
-    pub(crate) fn new(line: LogLine) -> Self {
+/// Returns the request fields whose values a line of this format has, in the order of [`RequestText`].
+pub(crate) fn fields_of(format: LogFormat) -> Vec<HeaderName> {
+    match format {
+        LogFormat::Json | LogFormat::Combined | LogFormat::CombinedCache => {
+            vec![REFERER, USER_AGENT]
+        }
+    }
+}
+
+/// Writes lines in one format.
+#[derive(Debug)]
+pub(super) struct Formatter {
+    format: LogFormat,
+    /// The texts of the last line's second, because consecutive lines usually have the same second.
+    second: Option<SecondTexts>,
+}
+
+#[derive(Debug)]
+struct SecondTexts {
+    seconds: u64,
+    /// `1994-11-06T08:49:37.`
+    rfc3339: String,
+    /// `06/Nov/1994:08:49:37 +0000`
+    clf: String,
+}
+
+impl Formatter {
+    pub(super) const fn new(format: LogFormat) -> Self {
         Self {
-            line,
-            started_at: Instant::now(),
+            format,
+            second: None,
         }
     }
 
-    pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: &CacheStatus) {
-        self.line.status = status;
-        self.line.cache = match cache_status.outcome {
-            Outcome::Hit => "hit",
-            Outcome::Forward(reason) => reason.as_str(),
+    /// Appends a line with its line feed.
+    pub(super) fn write(&mut self, line: &LogLine, out: &mut Vec<u8>) {
+        match self.format {
+            LogFormat::Json => self.write_json(line, out),
+            LogFormat::Combined => self.write_combined(line, out, false),
+            LogFormat::CombinedCache => self.write_combined(line, out, true),
+        }
+        out.push(b'\n');
+    }
+
+    fn write_json(&mut self, line: &LogLine, out: &mut Vec<u8>) {
+        let (request, mut fields) = line.request.read();
+        out.extend_from_slice(b"{\"time\":\"");
+        self.push_rfc3339(request.time, out);
+        out.extend_from_slice(b"\",\"client\":\"");
+        push_address(request.peer, out);
+        out.extend_from_slice(b"\",\"method\":");
+        push_json(request.method.unwrap_or(b"-"), out);
+        out.extend_from_slice(b",\"scheme\":\"");
+        out.extend_from_slice(scheme(&request));
+        out.extend_from_slice(b"\",\"host\":");
+        push_json(request.host, out);
+        out.extend_from_slice(b",\"target\":");
+        push_json(request.target, out);
+        out.extend_from_slice(b",\"protocol\":\"");
+        out.extend_from_slice(protocol(request.version));
+        out.extend_from_slice(b"\",\"status\":");
+        push_number(line.status.into(), out);
+        out.extend_from_slice(b",\"bytes\":");
+        push_number(line.bytes, out);
+        out.extend_from_slice(b",\"duration_us\":");
+        push_number(micros(line.duration), out);
+        out.extend_from_slice(b",\"cache\":\"");
+        out.extend_from_slice(line.cache_word());
+        out.push(b'"');
+        if line.collapsed {
+            out.extend_from_slice(b",\"collapsed\":true");
+        }
+        if line.aborted {
+            out.extend_from_slice(b",\"aborted\":true");
+        }
+        let mut push_optional = |name: &[u8], value: Option<&[u8]>| {
+            if let Some(value) = value {
+                out.extend_from_slice(name);
+                push_json(value, out);
+            }
         };
-        self.line.collapsed = cache_status.collapsed;
-        self.line.detail = cache_status.detail.as_deref().map(Into::into);
-    }
-
-    pub(crate) fn set_error(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
-        match cache_status {
-            Some(cache_status) => self.set_response(status, cache_status),
-            None => self.line.status = status,
-        }
-    }
-
-    /// Records that the response cannot be sent completely.
-    pub(crate) fn set_aborted(&mut self) {
-        self.line.aborted = true;
-    }
-
-    /// Records that the body ended or was aborted after `bytes` body bytes were handed to the connection.
-    pub(crate) fn set_body(&mut self, bytes: u64, aborted: bool) {
-        self.line.bytes = bytes;
-        self.line.aborted |= aborted;
-    }
-
-    /// Records that the connection ended early. `written` maps the number of body bytes that were handed to the
-    /// connection to the number that the socket accepted.
-    pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
-        self.line.bytes = written(self.line.bytes).min(self.line.bytes);
-        self.line.aborted = true;
-    }
-
-    /// Returns the line, once the response has been sent.
-    pub(crate) fn finish(mut self) -> LogLine {
-        self.line.duration = self.started_at.elapsed();
-        self.line
-    }
-}
-
-impl LogLine {
-    /// Returns a line with the time, the client's address and the scheme. All other fields have default values.
-    pub(crate) fn without_request(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
-        Self {
-            time: now,
-            peer: peer.to_canonical(),
-            method: None,
-            scheme,
-            host: Box::default(),
-            target: Box::default(),
-            version: Version::HTTP_11,
-            status: StatusCode::OK,
-            bytes: 0,
-            duration: Duration::ZERO,
-            cache: "none",
-            detail: None,
-            collapsed: false,
-            aborted: false,
-            referer: None,
-            user_agent: None,
-        }
-    }
-
-    pub(super) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        out.write_all(b"\n")
+        push_optional(b",\"detail\":", line.detail.as_deref().map(str::as_bytes));
+        push_optional(b",\"referer\":", fields.next().flatten());
+        push_optional(b",\"user_agent\":", fields.next().flatten());
+        out.push(b'}');
     }
 
     /// Writes `host ident user [time] "request" status bytes "referer" "agent"`, and the cache's outcome if
     /// `with_cache`.
-    pub(super) fn write_combined(&self, out: &mut impl Write, with_cache: bool) -> io::Result<()> {
-        write!(out, "{} - - [{}] \"", self.peer, clf_time(self.time))?;
-        match &self.method {
-            Some(method) => {
-                write!(out, "{method} ")?;
-                write_quoted(out, &self.target)?;
-                write!(out, " {}", protocol(self.version))?;
-            }
-            None => out.write_all(b"-")?,
+    fn write_combined(&mut self, line: &LogLine, out: &mut Vec<u8>, with_cache: bool) {
+        let (request, mut fields) = line.request.read();
+        push_address(request.peer, out);
+        out.extend_from_slice(b" - - [");
+        self.push_clf(request.time, out);
+        out.extend_from_slice(b"] \"");
+        push_request_line(&request, out);
+        out.extend_from_slice(b"\" ");
+        push_number(line.status.into(), out);
+        out.push(b' ');
+        push_number(line.bytes, out);
+        for _ in [REFERER, USER_AGENT] {
+            out.extend_from_slice(b" \"");
+            push_quoted(fields.next().flatten().unwrap_or(b"-"), out);
+            out.push(b'"');
         }
-        write!(out, "\" {} {} \"", self.status.as_u16(), self.bytes)?;
-        write_quoted(out, self.referer.as_deref().unwrap_or("-"))?;
-        out.write_all(b"\" \"")?;
-        write_quoted(out, self.user_agent.as_deref().unwrap_or("-"))?;
-        out.write_all(b"\"")?;
         if with_cache {
-            write!(out, " {}", self.cache)?;
+            out.push(b' ');
+            out.extend_from_slice(line.cache_word());
         }
-        out.write_all(b"\n")
+    }
+
+    /// Appends a time with milliseconds, such as `1994-11-06T08:49:37.123Z`.
+    fn push_rfc3339(&mut self, time: Timestamp, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.second(time).rfc3339.as_bytes());
+        let millis = (time.as_millis() % 1000) as u16;
+        let digits = [millis / 100, millis / 10 % 10, millis % 10];
+        out.extend(digits.map(|digit| b'0' + digit as u8));
+        out.push(b'Z');
+    }
+
+    /// Appends a time as the common log format has it: `06/Nov/1994:08:49:37 +0000`.
+    fn push_clf(&mut self, time: Timestamp, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.second(time).clf.as_bytes());
+    }
+
+    fn second(&mut self, time: Timestamp) -> &SecondTexts {
+        let seconds = time.as_secs();
+        if self
+            .second
+            .as_ref()
+            .is_none_or(|last| last.seconds != seconds)
+        {
+            self.second = Some(SecondTexts::new(time));
+        }
+        self.second.as_ref().expect("just written")
     }
 }
 
-fn serialize_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&rfc3339(*time))
-}
-
-fn serialize_method<S: Serializer>(
-    method: &Option<Method>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(method.as_ref().map_or("-", Method::as_str))
-}
-
-fn serialize_version<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(protocol(*version))
-}
-
-fn serialize_status<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(status.as_u16())
-}
-
-fn serialize_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// Escapes `"`, `\` and control characters as Apache httpd does, so that a client cannot end the quotes or the line.
-fn write_quoted(out: &mut impl Write, text: &str) -> io::Result<()> {
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.write_all(&[b'\\', byte])?,
-            0..0x20 | 0x7f => write!(out, "\\x{byte:02x}")?,
-            _ => out.write_all(&[byte])?,
+impl LogLine {
+    fn cache_word(&self) -> &'static [u8] {
+        match self.cache {
+            None => b"none",
+            Some(Outcome::Hit) => b"hit",
+            Some(Outcome::Forward(reason)) => reason.as_str().as_bytes(),
         }
     }
-    Ok(())
 }
 
-const fn protocol(version: Version) -> &'static str {
+impl SecondTexts {
+    fn new(time: Timestamp) -> Self {
+        let date = format_http_date(time);
+        let [day, month, year, clock] = date_parts(&date);
+        let number = MONTHS.iter().position(|name| *name == month);
+        let number = number.map_or(0, |index| index + 1);
+        Self {
+            seconds: time.as_secs(),
+            rfc3339: format!("{year}-{number:02}-{day}T{clock}."),
+            clf: format!("{day}/{month}/{year}:{clock} +0000"),
+        }
+    }
+}
+
+/// Appends `GET /path HTTP/1.1`, or `-` if the head could not be parsed.
+fn push_request_line(request: &RequestFacts<'_>, out: &mut Vec<u8>) {
+    let Some(method) = request.method else {
+        out.push(b'-');
+        return;
+    };
+    push_quoted(method, out);
+    out.push(b' ');
+    push_quoted(request.target, out);
+    out.push(b' ');
+    out.extend_from_slice(protocol(request.version));
+}
+
+fn push_number(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn push_address(address: IpAddr, out: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            push_number(a.into(), out);
+            for part in [b, c, d] {
+                out.push(b'.');
+                push_number(part.into(), out);
+            }
+        }
+        IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
+    }
+}
+
+/// Appends a text as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+fn push_json(text: &[u8], out: &mut Vec<u8>) {
+    let text = String::from_utf8_lossy(text);
+    out.push(b'"');
+    push_escaped(
+        text.as_bytes(),
+        out,
+        is_plain_in_json,
+        |byte, out| match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            _ => {
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&hex_digits(byte));
+            }
+        },
+    );
+    out.push(b'"');
+}
+
+/// Appends a text in which `"`, `\` and control characters are escaped as Apache httpd does, so that a client can
+/// neither end the quotes nor the line.
+fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
+    push_escaped(text, out, is_plain_in_quotes, |byte, out| match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        _ => {
+            out.extend_from_slice(b"\\x");
+            out.extend_from_slice(&hex_digits(byte));
+        }
+    });
+}
+
+const fn is_plain_in_json(byte: u8) -> bool {
+    byte >= b' ' && byte != b'"' && byte != b'\\'
+}
+
+const fn is_plain_in_quotes(byte: u8) -> bool {
+    is_plain_in_json(byte) && byte != 0x7f
+}
+
+/// Appends the runs of bytes for which `is_plain` holds as they are, and the other bytes by `escape`.
+fn push_escaped(
+    text: &[u8],
+    out: &mut Vec<u8>,
+    is_plain: impl Fn(u8) -> bool,
+    escape: impl Fn(u8, &mut Vec<u8>),
+) {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| !is_plain(*byte)) {
+        out.extend_from_slice(&rest[..at]);
+        escape(rest[at], out);
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+fn hex_digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)])
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+const fn scheme(request: &RequestFacts<'_>) -> &'static [u8] {
+    if request.is_tls { b"https" } else { b"http" }
+}
+
+const fn protocol(version: Version) -> &'static [u8] {
     match version {
-        Version::HTTP_09 => "HTTP/0.9",
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        Version::HTTP_3 => "HTTP/3.0",
-        _ => "HTTP/1.1",
+        Version::HTTP_09 => b"HTTP/0.9",
+        Version::HTTP_10 => b"HTTP/1.0",
+        Version::HTTP_2 => b"HTTP/2.0",
+        Version::HTTP_3 => b"HTTP/3.0",
+        _ => b"HTTP/1.1",
     }
-}
-
-/// Formats a time with milliseconds, such as `1994-11-06T08:49:37.123Z`.
-fn rfc3339(time: Timestamp) -> String {
-    let date = format_http_date(time);
-    let [day, month, year, clock] = date_parts(&date);
-    let month = MONTHS.iter().position(|name| *name == month);
-    let month = month.map_or(0, |index| index + 1);
-    let millis = time.as_millis() % 1000;
-    format!("{year}-{month:02}-{day}T{clock}.{millis:03}Z")
-}
-
-/// Formats a time as the common log format does: `06/Nov/1994:08:49:37 +0000`.
-fn clf_time(time: Timestamp) -> String {
-    let date = format_http_date(time);
-    let [day, month, year, clock] = date_parts(&date);
-    format!("{day}/{month}/{year}:{clock} +0000")
 }
 
 /// Returns day, month, year and time of day of a date such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
@@ -227,33 +313,47 @@ const MONTHS: [&str; 12] = [
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn sample() -> LogLine {
+    /// Returns a line whose texts a client chose.
+    fn line_with(target: &[u8], fields: [Option<&[u8]>; 2]) -> LogLine {
+        let facts = RequestFacts {
+            time: Timestamp::from_millis(951_827_696_089),
+            peer: [192, 0, 2, 7].into(),
+            is_tls: false,
+            method: Some(b"GET"),
+            host: b"example.com",
+            target,
+            version: Version::HTTP_11,
+        };
         LogLine {
-            method: Some(Method::GET),
-            host: "example.com".into(),
-            target: "/a?b=\"c\"".into(),
+            request: RequestText::new(&mut Vec::new(), &facts, fields.into_iter()),
+            status: 200,
             bytes: 1234,
             duration: Duration::from_micros(56),
-            cache: "hit",
-            user_agent: Some("curl \\ \n\u{7f}".into()),
-            ..LogLine::without_request(
-                [192, 0, 2, 7].into(),
-                "http",
-                Timestamp::from_millis(951_827_696_789),
-            )
+            cache: Some(Outcome::Hit),
+            collapsed: false,
+            aborted: false,
+            detail: None,
         }
+    }
+
+    fn sample() -> LogLine {
+        line_with(b"/a?b=\"c\"", [None, Some(b"curl \\ \n\x7f")])
+    }
+
+    fn written(format: LogFormat, line: &LogLine) -> Vec<u8> {
+        let mut out = Vec::new();
+        Formatter::new(format).write(line, &mut out);
+        out
     }
 
     #[test]
     fn a_combined_line_has_the_format_of_apache_and_escapes_quotes() {
-        let mut out = Vec::new();
-        sample()
-            .write_combined(&mut out, true)
-            .expect("memory is writable");
         assert_eq!(
-            String::from_utf8(out).expect("text"),
+            String::from_utf8(written(LogFormat::CombinedCache, &sample())).expect("text"),
             "192.0.2.7 - - [29/Feb/2000:12:34:56 +0000] \"GET /a?b=\\\"c\\\" HTTP/1.1\" 200 1234 \
              \"-\" \"curl \\\\ \\x0a\\x7f\" hit\n"
         );
@@ -261,19 +361,22 @@ mod tests {
 
     #[test]
     fn a_json_line_has_every_field_that_is_known() {
-        let mut out = Vec::new();
-        sample().write_json(&mut out).expect("memory is writable");
+        let out = written(LogFormat::Json, &sample());
         let parsed: serde_json::Value = serde_json::from_slice(&out).expect("one JSON object");
-        assert_eq!(parsed["time"], "2000-02-29T12:34:56.789Z");
+        assert_eq!(parsed["time"], "2000-02-29T12:34:56.089Z");
+        assert_eq!(parsed["client"], "192.0.2.7");
         assert_eq!(parsed["cache"], "hit");
         assert_eq!(parsed["bytes"], 1234);
+        assert_eq!(parsed["duration_us"], 56);
         assert_eq!(parsed["target"], "/a?b=\"c\"");
+        assert_eq!(parsed["user_agent"], "curl \\ \n\u{7f}");
         assert!(parsed.get("referer").is_none());
-        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
     }
 
+    /// The second line of a formatter has the texts of another second.
     #[test]
     fn days_around_leap_years_and_centuries_are_right() {
+        let mut formatter = Formatter::new(LogFormat::Json);
         for (secs, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399, "2000-02-28T23:59:59.000Z"),
@@ -281,7 +384,52 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00.000Z"),
             (1_735_689_599, "2024-12-31T23:59:59.000Z"),
         ] {
-            assert_eq!(rfc3339(Timestamp::from_secs(secs)), expected);
+            let mut out = Vec::new();
+            formatter.push_rfc3339(Timestamp::from_secs(secs), &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
+    }
+
+    proptest! {
+        /// A client chooses any bytes for target, referer and agent. The line has exactly one line feed, and a parser
+        /// gets back what the client sent.
+        #[test]
+        fn no_text_of_a_client_forges_a_json_line(
+            target in prop::collection::vec(any::<u8>(), 0..60),
+            referer in prop::option::of(prop::collection::vec(any::<u8>(), 0..60)),
+            agent in "[\u{0}-\u{ff}\"\\\\\r\n]{0,30}",
+        ) {
+            let line = line_with(&target, [referer.as_deref(), Some(agent.as_bytes())]);
+            let out = written(LogFormat::Json, &line);
+            prop_assert_eq!(out.iter().position(|byte| *byte == b'\n'), Some(out.len() - 1));
+            let parsed: serde_json::Value = serde_json::from_slice(&out).expect("one JSON object");
+            prop_assert_eq!(&parsed["target"], &*String::from_utf8_lossy(&target));
+            let parsed_referer = parsed.get("referer").and_then(|referer| referer.as_str());
+            let referer = referer.as_ref().map(|referer| String::from_utf8_lossy(referer));
+            prop_assert_eq!(parsed_referer, referer.as_deref());
+            prop_assert_eq!(&parsed["user_agent"], &agent);
+        }
+
+        /// Only the quotes that the format writes are left, and no control character.
+        #[test]
+        fn no_text_of_a_client_forges_a_combined_line(
+            target in prop::collection::vec(any::<u8>(), 0..60),
+            agent in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let out = written(LogFormat::Combined, &line_with(&target, [None, Some(&agent)]));
+            let (end, line) = out.split_last().expect("a line");
+            prop_assert_eq!(*end, b'\n');
+            prop_assert!(line.iter().all(|byte| *byte >= b' ' && *byte != 0x7f), "{:?}", line);
+            let mut quotes = 0;
+            let mut rest = line.iter();
+            while let Some(byte) = rest.next() {
+                match byte {
+                    b'\\' => _ = rest.next(),
+                    b'"' => quotes += 1,
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(quotes, 6);
         }
     }
 }

@@ -11,6 +11,9 @@ use super::admission::Rule;
 metrics! {
     const DEVICE: DeviceCounters ["device"] = |device| {
         Gauge "edgeward_disk_capacity_bytes" "Bytes of the device's segments." { device.capacity_bytes }
+        Gauge "edgeward_disk_used_bytes"
+            "Bytes of the segments in use: those with objects, also with objects that are no longer current."
+            { device.used_bytes }
         Gauge "edgeward_disk_objects" "Objects in the device's index." { device.objects }
         Gauge "edgeward_disk_index_bytes"
             "Bytes of the device's index in memory, in addition to the budget of the memory tier." { device.index_bytes }
@@ -188,6 +191,7 @@ fn device(device: &DeviceCounters) -> Value {
         "device": device.device,
         "state": device.state.name(),
         "capacity_bytes": device.capacity_bytes,
+        "used_bytes": device.used_bytes,
         "objects": device.objects,
         "index_bytes": device.index_bytes,
         "queue_bytes": device.queue_bytes,

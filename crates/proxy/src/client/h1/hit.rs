@@ -5,19 +5,22 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
 use edgeward_sites::SiteId;
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
-use http::HeaderMap;
+use http::{HeaderMap, Version};
 
 use super::head::PlainHead;
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use super::plain_settings::{PlainFields, settings_of};
 use super::response::ResponseWriter;
+use crate::base::access_log::{RequestFacts, RequestText};
+use crate::base::observation::Observation;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody};
 use crate::cache::{CacheKey, push_class};
@@ -30,8 +33,8 @@ use crate::path::worker::Worker;
 
 /// The result of [`try_hit`].
 pub(super) enum HitResult {
-    /// The whole response is in the outbox.
-    Complete,
+    /// The whole response is in the outbox. The record ends when the socket has accepted it.
+    Complete(Observation),
     /// The outbox has the head and perhaps the first bytes of the body. The writer sends the rest.
     Started(Box<ResponseWriter>),
     /// The request path has to answer. Contains the outcome, or `None` without a lookup or for an invalid head.
@@ -46,10 +49,7 @@ pub(super) fn try_hit(
     last_host: &mut Option<HostPrefix>,
     outbox: &mut Outbox,
 ) -> HitResult {
-    if worker.has_log() {
-        // The access log needs fields that are not parsed here.
-        return HitResult::NotServed(None);
-    }
+    let started_at = Instant::now();
     let host = match last_host {
         Some(host) if *host.text == *plain.host => host,
         other => {
@@ -99,21 +99,27 @@ pub(super) fn try_hit(
         Outcome::Hit(hit) if !hit.revalidates => hit,
         outcome => return HitResult::NotServed(Some(outcome)),
     };
+    let begin = || {
+        let text = log_text(worker, client, plain, host);
+        Observation::begin_at(started_at, text)
+    };
     let FoundResponse::Stored(stored) = &hit.found else {
-        return try_disk_hit(worker, client, plain, &query, hit, outbox);
+        return try_disk_hit(worker, client, plain, &query, hit, outbox, begin);
     };
     let StoredBody::Memory(body) = &stored.response().body else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
-    hit.count(worker);
-    outbox.set_closes(plain.closes);
     let sent = (!plain.head_only).then_some(body);
+    let mut observation = begin();
+    observation.set_hit(hit.count(worker), stored.response().status, None);
+    observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
+    outbox.set_closes(plain.closes);
     outbox.push(worker, hit.key.hash, stored.response(), sent);
     if !client.tls && !plain.head_only {
         count_copy(worker, &hit.key, stored, body.len());
     }
     worker.cache.recycle_key(hit.key);
-    HitResult::Complete
+    HitResult::Complete(observation)
 }
 
 /// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
@@ -131,6 +137,7 @@ fn try_disk_hit(
     query: &PlainQuery<'_, '_, '_>,
     hit: Hit,
     outbox: &mut Outbox,
+    begin: impl FnOnce() -> Observation,
 ) -> HitResult {
     let FoundResponse::Disk(on_disk) = &hit.found else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
@@ -152,25 +159,62 @@ fn try_disk_hit(
             }
         }
     };
-    hit.count(worker);
+    let mut observation = begin();
+    observation.set_hit(hit.count(worker), on_disk.status, Some("disk"));
     outbox.set_closes(plain.closes);
     outbox.push_disk_head(worker, on_disk);
     worker.cache.recycle_key(hit.key);
     let Some((front, rest)) = body else {
-        return HitResult::Complete;
+        return HitResult::Complete(observation);
     };
+    let mut front_bytes = 0;
     if let Some(front) = front {
+        front_bytes = front.len();
         outbox.push_piece(front);
         outbox.set_memory(PieceMemory::Private);
     }
     match rest.remaining_bytes() {
-        0 => HitResult::Complete,
+        0 => {
+            observation.set_body(front_bytes, false);
+            HitResult::Complete(observation)
+        }
         left => {
             let source = Source::Disk(Box::new(rest));
-            let body = EdgeBody::new(source, Rc::clone(worker), client.conn.begin_request(), None);
+            let in_flight = client.conn.begin_request();
+            let mut body = EdgeBody::new(source, Rc::clone(worker), in_flight, observation);
+            body.record_front(front_bytes);
             HitResult::Started(Box::new(ResponseWriter::resume(body, left, plain.closes)))
         }
     }
+}
+
+/// Returns the text of a plain request for the access log: that of the [`Request`] which is not built for a hit.
+fn log_text(
+    worker: &Worker,
+    client: &Client,
+    plain: &PlainHead<'_, '_>,
+    host: &HostPrefix,
+) -> Option<RequestText> {
+    worker.log_text(|queue, now| {
+        let facts = RequestFacts {
+            time: now,
+            peer: client.peer.ip(),
+            is_tls: client.tls,
+            method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
+            host: host.canonical(client.scheme()),
+            target: plain.target.as_bytes(),
+            version: Version::HTTP_11,
+        };
+        let filter = &worker.shared.canonicaliser.field_filter;
+        queue.text(&facts, |name| {
+            if filter.removes_from_plain(name, client.is_trusted) {
+                return None;
+            }
+            let mut fields = plain.fields.iter();
+            let field = fields.find(|field| field.name.eq_ignore_ascii_case(name.as_str()))?;
+            Some(field.value)
+        })
+    })
 }
 
 /// The query of a plain request. Its [`Request`] is built only if the responses of the target vary.
@@ -238,6 +282,11 @@ impl HostPrefix {
             site: worker.settings.site(&canonical),
             authority: canonical.into(),
         })
+    }
+
+    /// Returns the canonical form of this host. `scheme` is the scheme for which it was parsed.
+    fn canonical(&self, scheme: &str) -> &[u8] {
+        &self.key_prefix[scheme.len() + "://".len()..]
     }
 
     /// Returns true if `host` is the canonical form of this host.

@@ -54,7 +54,7 @@ pub(super) struct PlainFields<'q, 'a, 'f> {
 impl Fields for PlainFields<'_, '_, '_> {
     fn any_line(&self, name: &HeaderName, test: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let filter = &self.worker.shared.canonicaliser.field_filter;
-        !filter.removes_of_plain(name, self.client.is_trusted)
+        !filter.removes_from_plain(name, self.client.is_trusted)
             && self
                 .plain
                 .fields

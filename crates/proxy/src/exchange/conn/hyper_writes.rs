@@ -23,6 +23,13 @@ impl HyperWrites {
                 .fold(0, |n, digit| n * 10 + u16::from(digit.wrapping_sub(b'0')));
             self.status = number;
         }
+        // Nearly always the whole head is in one piece.
+        if self.end_matched == 0
+            && let Some(at) = memchr::memmem::find(bytes, b"\r\n\r\n")
+        {
+            self.end_matched = 4;
+            bytes = &bytes[at + 4..];
+        }
         while self.end_matched < 4 {
             let Some((&byte, rest)) = bytes.split_first() else {
                 return;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use edgeward_semantics::{CacheStatus, Exchange, Forward, hop_by_hop};
 use http::{Method, Response, StatusCode};
 
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::CacheKey;
 use crate::cache::stored::Stored;
 use crate::exchange::Request;
@@ -20,7 +21,7 @@ use crate::path::rules::change_origin_response;
 
 /// Answers a HEAD without conditions. `stale` is the stale response that is stored under `key`.
 pub(super) async fn validate(
-    reply: Reply,
+    mut reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     reason: Forward,
@@ -51,6 +52,7 @@ pub(super) async fn validate(
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
             worker.counters.stale_on_error.increment();
+            reply.observation.outcome = Some(OutcomeClass::HitStale);
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
             return reply.stored(&request, &stale, Some(status));
@@ -78,6 +80,7 @@ pub(super) async fn validate(
         && super::lead::may_serve_error(&worker, &request, policy)
     {
         worker.counters.stale_on_error.increment();
+        reply.observation.outcome = Some(OutcomeClass::HitStale);
         status.fwd_status = Some(parts.status.as_u16());
         status.ttl = Some(policy.ttl_secs(worker.now()));
         return reply.stored(&request, &stale, Some(status));

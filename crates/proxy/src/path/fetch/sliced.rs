@@ -54,8 +54,7 @@ pub(in crate::path) async fn answer_sliced(
         !opener.has_all(&needed)
     });
     if !is_partial {
-        reply.is_counted = true;
-        hit.count(&worker);
+        reply.observation.outcome = Some(hit.count(&worker));
         return respond(reply, request, key, stored, None, None).await;
     }
     if request.directives().only_if_cached {

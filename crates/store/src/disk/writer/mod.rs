@@ -215,6 +215,10 @@ impl Writer {
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         }
         loop {
+            let used = self.log.segments() - self.log.free_segments();
+            self.volume
+                .used_segments
+                .store(used as u64, Ordering::Relaxed);
             let message = self.volume.queue.pop(self.timeout());
             if let Some(message) = message {
                 if self.handle_message(message) {

@@ -1,0 +1,123 @@
+//! The record of one request, from its complete head to the last byte of its response. The metrics of durations and
+//! statuses, and the line of the access log, are made from this record at its end.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use edgeward_semantics::{CacheStatus, Outcome};
+use http::StatusCode;
+
+use super::access_log::{LogLine, RequestText};
+use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
+
+/// The record of a request whose response has not ended.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    started_at: Instant,
+    /// `None` until the outcome of the request is counted.
+    pub(crate) outcome: Option<OutcomeClass>,
+    /// [`CLIENT_LEFT`] until the response begins.
+    status: u16,
+    /// The number of body bytes that were passed to the connection.
+    body_bytes: u64,
+    /// True if the response was not sent completely.
+    is_aborted: bool,
+    /// The outcome that `Cache-Status` reports.
+    cache: Option<Outcome>,
+    is_collapsed: bool,
+    detail: Option<Cow<'static, str>>,
+    /// The first part of the line of the access log, if one is configured.
+    text: Option<RequestText>,
+}
+
+impl Observation {
+    /// Begins the record of a request whose head is complete.
+    pub(crate) fn begin(text: Option<RequestText>) -> Self {
+        Self::begin_at(Instant::now(), text)
+    }
+
+    pub(crate) fn begin_at(started_at: Instant, text: Option<RequestText>) -> Self {
+        Self {
+            started_at,
+            outcome: None,
+            status: CLIENT_LEFT,
+            body_bytes: 0,
+            is_aborted: false,
+            cache: None,
+            is_collapsed: false,
+            detail: None,
+            text,
+        }
+    }
+
+    /// Records the head of the response.
+    pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
+        self.status = status.as_u16();
+        if let Some(cache_status) = cache_status {
+            self.cache = Some(cache_status.outcome);
+            self.is_collapsed = cache_status.collapsed;
+            self.detail.clone_from(&cache_status.detail);
+        }
+    }
+
+    /// Records the head of a hit that a codec answers itself.
+    pub(crate) fn set_hit(
+        &mut self,
+        outcome: OutcomeClass,
+        status: StatusCode,
+        detail: Option<&'static str>,
+    ) {
+        self.outcome = Some(outcome);
+        self.status = status.as_u16();
+        self.cache = Some(Outcome::Hit);
+        self.detail = detail.map(Cow::Borrowed);
+    }
+
+    /// Records that the response cannot be sent completely.
+    pub(crate) fn set_aborted(&mut self) {
+        self.is_aborted = true;
+    }
+
+    /// Records that the body ended or was aborted after `bytes` body bytes were passed to the connection.
+    pub(crate) fn set_body(&mut self, bytes: u64, is_aborted: bool) {
+        self.body_bytes = bytes;
+        self.is_aborted |= is_aborted;
+    }
+
+    /// Records that the connection ended early. `written` maps the number of body bytes that were passed to the
+    /// connection to the number that the socket accepted.
+    pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
+        self.body_bytes = written(self.body_bytes).min(self.body_bytes);
+        self.is_aborted = true;
+    }
+
+    /// Ends the record: counts the response, and returns the line of the access log. `outcome` has been counted.
+    pub(crate) fn finish(self, outcome: OutcomeClass, site: &SiteCounters) -> Option<LogLine> {
+        let duration = self.started_at.elapsed();
+        self.finish_after(duration, outcome, site)
+    }
+
+    /// Like [`finish`](Self::finish), for a request of which only the status is known.
+    pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<LogLine> {
+        self.finish_after(Duration::ZERO, OutcomeClass::Refused, site)
+    }
+
+    fn finish_after(
+        self,
+        duration: Duration,
+        outcome: OutcomeClass,
+        site: &SiteCounters,
+    ) -> Option<LogLine> {
+        site.record_response(outcome, self.status, self.body_bytes, duration);
+        Some(LogLine {
+            request: self.text?,
+            status: self.status,
+            bytes: self.body_bytes,
+            duration,
+            cache: self.cache,
+            collapsed: self.is_collapsed,
+            aborted: self.is_aborted,
+            detail: self.detail,
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! The counters that a worker has for each site. They count a response when it has ended.
+
+use std::array;
+use std::time::Duration;
+
+use super::counters::Counter;
+use super::duration_histogram::DurationHistogram;
+
+/// How a request was answered: the label `outcome` of durations and bytes. Each class contains one or more of the
+/// outcomes of `edgeward_requests_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutcomeClass {
+    Hit,
+    /// A stored response that was not fresh, also because the origin failed.
+    HitStale,
+    /// A fetch, or the fetch of another request.
+    Miss,
+    /// A stored response that the origin confirmed.
+    Revalidated,
+    Pass,
+    /// The edge generated the response, without the origin.
+    Refused,
+    /// The client left before the lookup ended, or the request needed no lookup.
+    None,
+}
+
+impl OutcomeClass {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Hit,
+        Self::HitStale,
+        Self::Miss,
+        Self::Revalidated,
+        Self::Pass,
+        Self::Refused,
+        Self::None,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::HitStale => "hit-stale",
+            Self::Miss => "miss",
+            Self::Revalidated => "revalidated",
+            Self::Pass => "pass",
+            Self::Refused => "refused",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The purpose of a request to the origin: the label `outcome` of the times until the first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FetchClass {
+    /// The response is new to the cache.
+    Miss,
+    /// The origin confirmed a stored response with 304.
+    Revalidated,
+    /// The request passes by the cache.
+    Pass,
+}
+
+impl FetchClass {
+    pub(crate) const ALL: [Self; 3] = [Self::Miss, Self::Revalidated, Self::Pass];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Miss => "miss",
+            Self::Revalidated => "revalidated",
+            Self::Pass => "pass",
+        }
+    }
+}
+
+/// The counters of one worker for one site, on cache lines of their own. They take about 2 KiB.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct SiteCounters {
+    /// Indexed by [`OutcomeClass`].
+    pub(crate) durations: [DurationHistogram; OutcomeClass::ALL.len()],
+    /// Indexed by [`OutcomeClass`]: bytes of bodies that the access log has as `bytes`.
+    pub(crate) body_bytes: [Counter; OutcomeClass::ALL.len()],
+    /// Indexed as [`STATUS_LABELS`].
+    pub(crate) statuses: [Counter; STATUS_LABELS.len()],
+    /// Indexed by [`FetchClass`]: from sending a request to the origin to the head of its response.
+    pub(crate) first_bytes: [DurationHistogram; FetchClass::ALL.len()],
+}
+
+impl Default for SiteCounters {
+    fn default() -> Self {
+        Self {
+            durations: Default::default(),
+            body_bytes: Default::default(),
+            statuses: array::from_fn(|_| Counter::default()),
+            first_bytes: Default::default(),
+        }
+    }
+}
+
+impl SiteCounters {
+    /// Counts a response that has ended.
+    pub(crate) fn record_response(
+        &self,
+        outcome: OutcomeClass,
+        status: u16,
+        body_bytes: u64,
+        duration: Duration,
+    ) {
+        self.durations[outcome as usize].observe(duration);
+        self.body_bytes[outcome as usize].add(body_bytes);
+        self.statuses[status_series(status)].increment();
+    }
+
+    pub(crate) fn record_first_byte(&self, fetch: FetchClass, duration: Duration) {
+        self.first_bytes[fetch as usize].observe(duration);
+    }
+}
+
+/// The values of the label `status`: the statuses that occur often or that an operator looks for, then a value for all
+/// others of each class. `2..` as a regular expression matches the whole class.
+pub(crate) const STATUS_LABELS: [&str; 36] = [
+    "200", "204", "206", "301", "302", "303", "304", "307", "308", "400", "401", "403", "404",
+    "405", "408", "410", "412", "413", "414", "416", "421", "429", "431", "499", "500", "501",
+    "502", "503", "504", "508", "1xx", "2xx", "3xx", "4xx", "5xx", "xxx",
+];
+
+/// The status of a request whose client left before the response began, as in the logs of nginx. No response has it.
+pub(crate) const CLIENT_LEFT: u16 = 499;
+
+fn status_series(status: u16) -> usize {
+    match STATUS_SERIES.get(usize::from(status)) {
+        Some(series) => usize::from(*series),
+        None => STATUS_LABELS.len() - 1,
+    }
+}
+
+/// The index in [`STATUS_LABELS`] of each status.
+const STATUS_SERIES: [u8; 600] = {
+    let mut table = [STATUS_LABELS.len() as u8 - 1; 600];
+    let mut status = 100;
+    while status < table.len() {
+        table[status] = (CLASSES_START - 1 + status / 100) as u8;
+        status += 1;
+    }
+    let mut series = 0;
+    while series < CLASSES_START {
+        let digits = STATUS_LABELS[series].as_bytes();
+        let status = (digits[0] - b'0') as usize * 100
+            + (digits[1] - b'0') as usize * 10
+            + (digits[2] - b'0') as usize;
+        table[status] = series as u8;
+        series += 1;
+    }
+    table
+};
+
+/// The index of the first class, `1xx`.
+const CLASSES_START: usize = STATUS_LABELS.len() - 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_counted_under_itself_or_under_its_class() {
+        for status in 0..=u16::MAX {
+            let label = STATUS_LABELS[status_series(status)];
+            let own = format!("{status:03}");
+            let expected = match status / 100 {
+                1..=5 if STATUS_LABELS.contains(&own.as_str()) => own,
+                class @ 1..=5 => format!("{class}xx"),
+                _ => "xxx".to_owned(),
+            };
+            assert_eq!(label, expected);
+        }
+    }
+
+    #[test]
+    fn the_index_of_a_class_is_its_position() {
+        for (position, class) in OutcomeClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, position, "{}", class.as_str());
+        }
+        for (position, class) in FetchClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, position, "{}", class.as_str());
+        }
+    }
+}

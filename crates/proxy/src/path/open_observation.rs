@@ -1,0 +1,56 @@
+//! [`OpenObservation`], the record of a request that has no response yet.
+
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use super::worker::Worker;
+use crate::base::observation::Observation;
+use crate::exchange::Request;
+
+/// The record of a request without a response. If this value is dropped, the client has left, and the record ends.
+pub(crate) struct OpenObservation {
+    worker: Rc<Worker>,
+    /// `Some` until the response begins.
+    observation: Option<Observation>,
+}
+
+impl OpenObservation {
+    pub(super) fn begin(worker: &Rc<Worker>, request: &Request) -> Self {
+        Self {
+            observation: Some(Observation::begin(
+                worker.log_text(|queue, now| request.log_text(queue, now)),
+            )),
+            worker: Rc::clone(worker),
+        }
+    }
+
+    /// Returns the record for the body of the response, which ends it.
+    pub(super) fn into_inner(mut self) -> Observation {
+        self.observation.take().expect(PRESENT)
+    }
+}
+
+impl Deref for OpenObservation {
+    type Target = Observation;
+
+    fn deref(&self) -> &Observation {
+        self.observation.as_ref().expect(PRESENT)
+    }
+}
+
+impl DerefMut for OpenObservation {
+    fn deref_mut(&mut self) -> &mut Observation {
+        self.observation.as_mut().expect(PRESENT)
+    }
+}
+
+impl Drop for OpenObservation {
+    fn drop(&mut self) {
+        if let Some(mut observation) = self.observation.take() {
+            observation.set_aborted();
+            self.worker.finish(observation);
+        }
+    }
+}
+
+const PRESENT: &str = "only `into_inner`, which consumes the value, takes the record";

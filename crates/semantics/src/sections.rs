@@ -22,7 +22,7 @@ impl PassReason {
             Self::Method => "RFC 9111 §3",
             Self::Content => "RFC 9110 §9.3.1",
             Self::Precondition => "RFC 9111 §4.3.2",
-            Self::Rule => "the configuration",
+            Self::Rule => "docs/how-to/sites.md",
         }
     }
 }

@@ -23,6 +23,9 @@ use crate::cache::stored::{StoredBody, StoredResponse};
 use crate::cache::{Tier, url_of};
 use crate::exchange::Request;
 
+/// The page that describes sites and rules.
+const RULES_PAGE: &str = "docs/how-to/sites.md";
+
 /// The answer needs slices that are not stored.
 struct MissingSlices;
 
@@ -110,19 +113,19 @@ impl Explanation {
     fn explain_rules(&mut self, shared: &Shared, request: &Request) {
         let settings = request.settings();
         let site = shared.config.sites.site(settings.site);
-        self.step("site", &*site.name, "[[site]]");
+        self.step("site", &*site.name, RULES_PAGE);
         for (n, rule) in site.rules().iter().enumerate() {
             if settings.rules.contains(n) {
                 let text = format!("the rule in line {} applies", rule.line);
-                self.step("rule", text, "[[site.rule]]");
+                self.step("rule", text, RULES_PAGE);
             }
         }
         if !request.class.is_empty() {
             let class = String::from_utf8_lossy(&request.class).into_owned();
-            self.step("class", class, "[[site.rule]] key");
+            self.step("class", class, RULES_PAGE);
         }
         if let Some(target) = &request.forwarded_target {
-            self.step("rewrite", &**target, "[[site.rule]] rewrite");
+            self.step("rewrite", &**target, RULES_PAGE);
         }
     }
 

@@ -139,11 +139,8 @@ impl Explanation {
             RuleAnswer::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate limit".to_owned()),
         };
         self.status = Some(status);
-        self.step(
-            "answer",
-            format!("{text}: {}", status.as_u16()),
-            "[[site.rule]]",
-        );
+        let text = format!("{text}: {}", status.as_u16());
+        self.step("answer", text, RULES_PAGE);
     }
 
     fn look_up(&mut self, shared: &Shared, request: &Request, found: &FoundEntries) {

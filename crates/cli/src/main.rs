@@ -19,6 +19,7 @@ mod logging;
 mod memory;
 mod negative;
 mod output;
+mod reload;
 mod signals;
 
 use std::process::ExitCode;

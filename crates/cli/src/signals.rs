@@ -39,6 +39,11 @@ impl Signals {
         self.signals.reopen = Some(Box::new(reopen));
     }
 
+    /// Sets the function that is called on each SIGHUP, before the log files are reopened.
+    pub(crate) fn on_reload(&mut self, reload: impl Fn() + Send + 'static) {
+        self.signals.reload = Some(Box::new(reload));
+    }
+
     /// Waits for SIGTERM or SIGINT and returns its name.
     pub(crate) fn next(&mut self) -> &'static str {
         self.runtime.block_on(self.signals.wait_for_stop())
@@ -62,6 +67,8 @@ pub(crate) struct AsyncSignals {
     interrupt: Signal,
     /// `None` in a tool, which keeps the default actions of these signals.
     server_signals: Option<ServerSignals>,
+    /// Reloads the configuration.
+    reload: Option<Box<dyn Fn() + Send>>,
     /// Reopens the log files.
     reopen: Option<Box<dyn Fn() + Send>>,
 }
@@ -80,12 +87,13 @@ impl AsyncSignals {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
             server_signals: None,
+            reload: None,
             reopen: None,
         })
     }
 
-    /// Handles the signals of a server: SIGTERM and SIGINT stop it, SIGHUP and SIGUSR1 reopen its log files, and
-    /// SIGUSR2 is logged and ignored.
+    /// Handles the signals of a server: SIGTERM and SIGINT stop it, SIGHUP reloads its configuration if it has one,
+    /// SIGHUP and SIGUSR1 reopen its log files, and SIGUSR2 is logged and ignored.
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Ok(Self {
             server_signals: Some(ServerSignals {
@@ -101,6 +109,12 @@ impl AsyncSignals {
     pub(crate) async fn wait_for_stop(&mut self) -> &'static str {
         loop {
             let name = self.next().await;
+            if let ("SIGHUP", Some(reload)) = (name, &self.reload) {
+                reload();
+                if self.reopen.is_none() {
+                    continue;
+                }
+            }
             match (name, &self.reopen) {
                 ("SIGTERM" | "SIGINT", _) => return name,
                 ("SIGUSR2", _) => tracing::warn!(signal = name, "the signal is ignored"),

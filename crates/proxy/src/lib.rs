@@ -34,5 +34,5 @@ pub use cache::disk::{DiskError, head as disk_head};
 pub use client::h2_frames;
 #[doc(hidden)]
 pub use edge::hostile;
-pub use edge::{Edge, RunningEdge, StartError, metric_definitions};
+pub use edge::{Edge, ReloadError, Reloader, RunningEdge, StartError, metric_definitions};
 pub use origin::ConnectorError;

@@ -20,6 +20,7 @@ mod lab;
 pub(crate) mod link;
 mod origin;
 mod purge;
+mod reload;
 mod replay;
 mod serve;
 mod simulate;
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Store(store::StoreArgs),
     Link(link::LinkArgs),
     Purge(purge::PurgeArgs),
+    Reload(reload::ReloadArgs),
     Cache(cache::CacheArgs),
     Explain(explain::ExplainArgs),
     CheckConfig(check_config::CheckConfigArgs),
@@ -73,6 +75,7 @@ impl Command {
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
             Self::Purge(args) => purge::run(&args),
+            Self::Reload(args) => reload::run(&args),
             Self::Cache(args) => cache::run(&args),
             Self::Explain(args) => explain::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
@@ -96,6 +99,7 @@ impl Command {
             | Self::BenchFilter(_)
             | Self::Store(_)
             | Self::Purge(_)
+            | Self::Reload(_)
             | Self::Cache(_)
             | Self::Explain(_)
             | Self::CheckConfig(_)

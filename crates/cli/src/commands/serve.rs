@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde_json::json;
@@ -19,13 +20,14 @@ use crate::link_edge::EdgeLink;
 use crate::memory;
 use crate::negative;
 use crate::output;
+use crate::reload::ReloadableConfig;
 use crate::signals::Signals;
 
 /// Run the edge: a caching reverse proxy, in memory and on disk
 ///
 /// Caches responses of an origin as RFC 9111 says, by a size-aware policy. SIGTERM and SIGINT stop it: it
-/// accepts no more connections and finishes requests in progress. A second signal stops it at once. SIGHUP and
-/// SIGUSR1 reopen the access log; SIGUSR2 is ignored.
+/// accepts no more connections and finishes requests in progress. A second signal stops it at once. SIGHUP reloads the
+/// configuration file and reopens the access log; SIGUSR1 only reopens the log; SIGUSR2 is ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -204,7 +206,8 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
 /// Runs the edge until a signal stops it. Exit codes: 0 the requests in progress were finished or the drain timeout
 /// ended, 1 a second signal ended the wait for them.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let checked = config::load(args.config.as_deref(), &args.settings()?)?;
+    let flags = args.settings()?;
+    let checked = config::load(args.config.as_deref(), &flags)?;
     descriptors::raise_limit();
     memory::warn_if_hot_exceeds_memory(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
@@ -221,6 +224,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let edge = Edge::start(edge_config.clone()).map_err(with_hint)?;
     if let Some(reopener) = edge.log_reopener() {
         signals.on_reopen(move || reopener.reopen());
+    }
+    if let Some(file) = &args.config {
+        let reloader = edge.reloader();
+        let settings = checked.settings;
+        let config = ReloadableConfig::new(file.clone(), flags, settings, reloader.clone());
+        let config = Arc::new(config);
+        let by_request = Arc::clone(&config);
+        reloader.on_request(move || by_request.reload());
+        signals.on_reload(move || _ = config.reload());
     }
     announce(&edge, &edge_config, link.as_ref(), args.json)?;
     let name = signals.next();

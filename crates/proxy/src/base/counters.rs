@@ -151,6 +151,10 @@ counters! {
         redirected = "answer" "redirect",
         rate_limited = "answer" "rate-limit",
     }
+    Counter "edgeward_reloads_total" "Reloads of the configuration, by result." {
+        reloads = "result" "applied",
+        reloads_refused = "result" "refused", // the configuration is invalid, so nothing has changed
+    }
     Gauge "edgeward_client_connections" "Client connections open." {
         connections,
     }

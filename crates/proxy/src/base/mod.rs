@@ -14,6 +14,7 @@ pub(crate) mod error_chain;
 pub(crate) mod field_line; // writes header fields as lines
 pub(crate) mod field_spans; // the positions of header fields in a head
 pub(crate) mod key_map; // hash maps with a fast hash function
+pub(crate) mod live; // the configuration that a reload changes
 pub(crate) mod lock;
 pub(crate) mod observation; // the record of one request
 pub(crate) mod pace; // the minimum rate of a client
@@ -21,6 +22,7 @@ pub(crate) mod partial_head; // when to parse a head that arrives in pieces
 pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod request_settings; // the settings of a request, by site and rules
 pub(crate) mod site_counters;
+pub(crate) mod site_urls; // keys of URLs without a request
 pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -15,11 +15,13 @@ use edgeward_sites::{
     StatusSet,
 };
 
-use crate::base::config::{CachingConfig, EdgeConfig, OriginId};
+use crate::base::config::{CachingConfig, OriginId};
+use crate::base::live::Live;
 
 /// The settings of all requests of a site to which the same rules apply.
 #[derive(Debug)]
 pub(crate) struct RequestSettings {
+    sites: Arc<Sites>,
     pub(crate) site: SiteId,
     /// The rules that apply.
     pub(crate) rules: RuleSet,
@@ -38,7 +40,13 @@ pub(crate) struct RequestSettings {
 }
 
 impl RequestSettings {
-    fn new(site: SiteId, rules: RuleSet, stated: Settings, caching: &CachingConfig) -> Self {
+    fn new(
+        sites: &Arc<Sites>,
+        site: SiteId,
+        rules: RuleSet,
+        stated: Settings,
+        caching: &CachingConfig,
+    ) -> Self {
         let mut caching_rules = caching.rules.clone();
         let lifetimes = Lifetimes {
             replacing: status_lifetimes(&stated.ttl),
@@ -58,6 +66,7 @@ impl RequestSettings {
             && stated.error_pages.is_empty();
         let query = stated.query_shape();
         Self {
+            sites: Arc::clone(sites),
             site,
             rules,
             origin: OriginId::new(stated.origin.unwrap_or(0)),
@@ -75,6 +84,11 @@ impl RequestSettings {
         }
     }
 
+    /// Returns the sites of which [`site`](Self::site) is one.
+    pub(crate) fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
     /// Returns the class of a request, which is a part of its cache key. Empty if no rule demands a class.
     pub(crate) fn class(&self, fields: &dyn Fields) -> Result<Box<[u8]>, ClassTooLong> {
         let mut class = Vec::new();
@@ -88,6 +102,8 @@ impl RequestSettings {
 /// The merged settings that a worker has used.
 #[derive(Debug)]
 pub(crate) struct SettingsCache {
+    /// The version of the live configuration.
+    pub(crate) version: u64,
     sites: Arc<Sites>,
     caching: CachingConfig,
     /// The settings of each site if none of its rules applies.
@@ -96,10 +112,13 @@ pub(crate) struct SettingsCache {
 }
 
 impl SettingsCache {
-    pub(crate) fn new(config: &EdgeConfig) -> Self {
+    pub(crate) fn new(live: &Live) -> Self {
+        let version = live.version(); // read first: a later change makes this value outdated
+        let config = live.config();
         let sites = &config.sites;
         let without_rules = sites.iter().map(|(id, site)| {
             let settings = RequestSettings::new(
+                sites,
                 id,
                 RuleSet::default(),
                 site.settings.clone(),
@@ -109,6 +128,7 @@ impl SettingsCache {
         });
         Self {
             without_rules: without_rules.collect(),
+            version,
             sites: Arc::clone(sites),
             caching: config.caching.clone(),
             merged: RefCell::default(),
@@ -140,7 +160,13 @@ impl SettingsCache {
             return Rc::clone(settings);
         }
         let stated = self.sites.site(site).settings_of(&rules);
-        let settings = Rc::new(RequestSettings::new(site, rules, stated, &self.caching));
+        let settings = Rc::new(RequestSettings::new(
+            &self.sites,
+            site,
+            rules,
+            stated,
+            &self.caching,
+        ));
         let mut merged = self.merged.borrow_mut();
         if merged.len() >= MERGED_MAX {
             merged.clear();

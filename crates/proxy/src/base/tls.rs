@@ -1,7 +1,7 @@
 //! TLS configurations made from files of certificates and keys.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use edgeward_sites::HostTable;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -63,21 +63,13 @@ pub enum TlsError {
     Setup(#[source] rustls::Error),
 }
 
-/// Returns the configuration of a listener, which offers HTTP/2 and HTTP/1.1. Clients that name the host of a site by SNI
-/// get the certificate of the site, and other clients the certificate of the listener.
-pub(crate) fn server_config(
-    files: &ListenerTls,
-    sites: &Arc<SiteKeys>,
-) -> Result<ServerConfig, TlsError> {
-    let resolver = CertificateResolver {
-        own: certified_key(files)?,
-        sites: Arc::clone(sites),
-    };
+/// Returns the configuration of a listener, which offers HTTP/2 and HTTP/1.1.
+pub(crate) fn server_config(keys: &Arc<ListenerKeys>) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(resolver));
+        .with_cert_resolver(Arc::clone(keys) as Arc<dyn ResolvesServerCert>);
     config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()];
     Ok(config)
 }
@@ -100,19 +92,40 @@ impl SiteKeys {
     }
 }
 
+/// The certificates of a listener. Clients that name the host of a site by SNI get the certificate of the site, and other
+/// clients the certificate of the listener.
 #[derive(Debug)]
-struct CertificateResolver {
+pub(crate) struct ListenerKeys(RwLock<CurrentKeys>);
+
+#[derive(Clone, Debug)]
+struct CurrentKeys {
     own: Arc<CertifiedKey>,
     sites: Arc<SiteKeys>,
 }
 
-impl ResolvesServerCert for CertificateResolver {
+impl ListenerKeys {
+    pub(crate) fn read(files: &ListenerTls, sites: &Arc<SiteKeys>) -> Result<Self, TlsError> {
+        Ok(Self(RwLock::new(CurrentKeys {
+            own: certified_key(files)?,
+            sites: Arc::clone(sites),
+        })))
+    }
+
+    /// Replaces the certificates. Connections under way keep theirs.
+    pub(crate) fn replace(&self, new: Self) {
+        let new = new.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+}
+
+impl ResolvesServerCert for ListenerKeys {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         // rustls has checked the name and converted it to lower case.
         let of_site = hello
             .server_name()
-            .and_then(|name| self.sites.0.get(name.as_bytes()));
-        Some(Arc::clone(of_site.unwrap_or(&self.own)))
+            .and_then(|name| keys.sites.0.get(name.as_bytes()));
+        Some(Arc::clone(of_site.unwrap_or(&keys.own)))
     }
 }
 

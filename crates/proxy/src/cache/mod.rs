@@ -15,7 +15,6 @@ pub(crate) mod pinned;
 pub(crate) mod purge_counts;
 pub(crate) mod purging;
 pub(crate) mod restart;
-mod site_urls; // keys of URLs without a request
 pub(crate) mod slices;
 pub(crate) mod stored;
 mod tiers;
@@ -25,5 +24,4 @@ pub(crate) mod warm_start;
 pub(crate) use disk::DiskHit;
 pub(crate) use key::{CacheKey, PathRule};
 pub(crate) use key_parts::{path_key, push_class, url_of};
-pub(crate) use site_urls::SiteUrls;
 pub(crate) use tiers::{Cache, Tier, WorkerCache};

@@ -23,12 +23,12 @@ use super::key::{CacheKey, hash_key};
 use super::key_parts::primary_of;
 use super::negative::Negative;
 use super::purge_counts::AcceptedPurges;
-use super::site_urls::SiteUrls;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use super::warm_progress::WarmProgress;
 use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
+use crate::base::live::Live;
 
 /// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {
@@ -57,7 +57,7 @@ pub(crate) struct Cache {
     pub(crate) may_have_path_rules: AtomicBool,
     /// The query parameters that are not a part of keys.
     pub(crate) ignored_parameters: IgnoredParameters,
-    pub(crate) site_urls: SiteUrls,
+    pub(crate) live: Arc<Live>,
 }
 
 impl Cache {
@@ -87,7 +87,8 @@ impl Cache {
         let Ok(key) = String::from_utf8(key) else {
             unreachable!("the key of a target is text");
         };
-        let shaped = self.site_urls.shape(&key);
+        let live = self.live.config();
+        let shaped = live.site_urls.shape(&key);
         self.ignored_parameters.strip(&shaped).into_owned().into()
     }
 

@@ -85,6 +85,9 @@ const CACHE: &str = "/cache";
 /// The path that explains the decisions for a request.
 const EXPLAIN: &str = "/explain";
 
+/// The path that reloads the configuration.
+const RELOAD: &str = "/reload";
+
 /// Parses a policy. The error lists the rules.
 fn parse_policy(text: &str) -> Result<PolicySpec, String> {
     text.parse().map_err(|error: ParsePolicyError| {
@@ -108,12 +111,18 @@ impl AdminPages for Pages {
             let token = self.0.config.purge.token.as_ref()?;
             Some(token.matches_authorization(authorization?.as_bytes()))
         };
-        matches!(path, "/purge" | CACHE | EXPLAIN).then(|| has_token().unwrap_or(false))
+        let is_page = match path {
+            "/purge" | CACHE | EXPLAIN => true,
+            RELOAD => self.0.on_reload.get().is_some(),
+            _ => false,
+        };
+        is_page.then(|| has_token().unwrap_or(false))
     }
 
     async fn post(&self, path: &str, body: Bytes) -> (StatusCode, String) {
         let (code, answer) = match path {
             CACHE | EXPLAIN => self.inspect(path == EXPLAIN, &body).await,
+            RELOAD => self.reload().await,
             _ => self.purge(&body).await,
         };
         (code, format!("{answer}\n"))
@@ -180,6 +189,24 @@ impl Pages {
             Err(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 json!({ "error": "the inspection failed" }),
+            ),
+        }
+    }
+
+    /// Reloads the configuration.
+    async fn reload(&self) -> (StatusCode, serde_json::Value) {
+        let shared = Arc::clone(&self.0);
+        // The files are read on a thread for blocking work.
+        let reloaded = tokio::task::spawn_blocking(move || match shared.on_reload.get() {
+            Some(reload) => reload(),
+            None => Err("this edge cannot reload its configuration".to_owned()),
+        });
+        match reloaded.await {
+            Ok(Ok(changes)) => (StatusCode::OK, json!({ "changes": changes })),
+            Ok(Err(error)) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
+            Err(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                json!({ "error": "the reload failed" }),
             ),
         }
     }

@@ -4,11 +4,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use edgeward_sites::{RateLimiter, Settings};
+use edgeward_sites::{RateLimiter, Settings, Sites};
 use edgeward_store::arena::Arena;
 use edgeward_store::purges::{self, PurgeLog, PurgeSettings, Purges};
 use edgeward_types::ByteSize;
@@ -18,6 +18,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use super::admin::{self, Admin};
+use super::reload::Reloader;
 use super::restart::PersistentMemory;
 use super::status;
 use crate::base::access_log::{AccessLog, AccessLogError, LogQueue, LogReopener};
@@ -26,15 +27,16 @@ use crate::base::clock::Ticker;
 use crate::base::config::{EdgeConfig, ORIGINS_MAX};
 use crate::base::counters::Counters;
 use crate::base::descriptors;
+use crate::base::live::Live;
 use crate::base::recent::RecentRequests;
-use crate::base::tls::{self, SiteKeys, TlsError};
+use crate::base::tls::{self, ListenerKeys, SiteKeys, TlsError};
+use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::{DiskError, DiskTier, default_file};
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::warm_progress::WarmProgress;
-use crate::cache::{Cache, SiteUrls};
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::{Connector, ConnectorError, OriginPool};
@@ -136,25 +138,18 @@ impl Edge {
         if !(1..=ORIGINS_MAX).contains(&config.origins.len()) {
             return Err(StartError::OriginCount);
         }
-        let has_origins = |settings: &Settings| {
-            settings
-                .origin
-                .is_none_or(|origin| origin < config.origins.len())
-        };
-        for (_, site) in config.sites.iter() {
-            let rules = site.rules().iter().map(|rule| &rule.settings);
-            if !rules.chain([&site.settings]).all(has_origins) {
-                return Err(StartError::SiteOrigin {
-                    site: site.name.clone(),
-                });
-            }
-        }
+        check_sites(&config.sites, config.origins.len())
+            .map_err(|site| StartError::SiteOrigin { site })?;
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
             limit: too_few.limit,
             needed: too_few.needed,
         })?;
         let workers = config.workers.get();
-        let (listeners, addrs) = bind_all(&config)?;
+        let Bound {
+            listeners,
+            addrs,
+            keys,
+        } = bind_all(&config)?;
         let connectors = config.origins.iter().map(|origin| {
             Connector::new(origin).map_err(|source| StartError::Origin {
                 origin: origin.url.to_string(),
@@ -198,6 +193,7 @@ impl Edge {
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
+            reloader: Reloader::new(Arc::clone(&shared), keys),
             addrs,
             admin: None,
             workers: Vec::with_capacity(workers),
@@ -239,6 +235,7 @@ impl Edge {
 
 /// A running edge. Dropping this value stops the edge without waiting for requests under way.
 pub struct RunningEdge {
+    reloader: Reloader,
     addrs: Vec<SocketAddr>,
     admin: Option<Admin>,
     workers: Vec<JoinHandle<()>>,
@@ -266,6 +263,11 @@ impl RunningEdge {
     /// Returns a handle that reopens the access log, if one is configured.
     pub fn log_reopener(&self) -> Option<LogReopener> {
         self.log.as_ref()?.reopener()
+    }
+
+    /// Returns a handle that changes the configuration.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Stops accepting connections, waits for requests under way for at most `drain`, and joins all threads. Then
@@ -314,42 +316,72 @@ impl std::fmt::Debug for RunningEdge {
     }
 }
 
+/// Checks that sites and rules use only the first `origins` origins. Otherwise returns the name of a site.
+pub(super) fn check_sites(sites: &Sites, origins: usize) -> Result<(), Box<str>> {
+    let has_origin = |settings: &Settings| settings.origin.is_none_or(|origin| origin < origins);
+    for (_, site) in sites.iter() {
+        let rules = site.rules().iter().map(|rule| &rule.settings);
+        if !rules.chain([&site.settings]).all(has_origin) {
+            return Err(site.name.clone());
+        }
+    }
+    Ok(())
+}
+
 type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
 
-/// Binds one socket for each worker and listener. Returns the sockets by worker, and the addresses by listener.
-fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr>), StartError> {
+/// The bound listeners.
+struct Bound {
+    listeners: Vec<WorkerListeners>,
+    /// The addresses by listener.
+    addrs: Vec<SocketAddr>,
+    /// The certificates by listener.
+    keys: Vec<Option<Arc<ListenerKeys>>>,
+}
+
+/// Binds one socket for each worker and listener.
+fn bind_all(config: &EdgeConfig) -> Result<Bound, StartError> {
     let workers = config.workers.get();
     let site_keys = SiteKeys::read(&config.site_certificates);
     let site_keys = Arc::new(site_keys.map_err(|source| StartError::SiteTls {
         source: Box::new(source),
     })?);
-    let mut sockets_by_worker: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
+    let mut listeners: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
     let mut addrs: Vec<SocketAddr> = Vec::new();
+    let mut keys = Vec::new();
     for listener in &config.listeners {
         let addr = listener.addr;
         let listen_error = |source| StartError::Listen { addr, source };
-        let tls = match &listener.tls {
-            Some(files) => {
-                let config =
-                    tls::server_config(files, &site_keys).map_err(|error| StartError::Tls {
-                        addr,
-                        source: Box::new(error),
-                    })?;
-                Some(Arc::new(config))
-            }
+        let tls_error = |error| StartError::Tls {
+            addr,
+            source: Box::new(error),
+        };
+        let listener_keys = match &listener.tls {
+            Some(files) => Some(Arc::new(
+                ListenerKeys::read(files, &site_keys).map_err(tls_error)?,
+            )),
             None => None,
         };
+        let tls = match &listener_keys {
+            Some(keys) => Some(Arc::new(tls::server_config(keys).map_err(tls_error)?)),
+            None => None,
+        };
+        keys.push(listener_keys);
         // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
         // the first listener of a port refuses to share the port; later ones share it with the first.
         let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
         addrs.push(sockets[0].local_addr().map_err(listen_error)?);
-        for (worker_sockets, socket) in sockets_by_worker.iter_mut().zip(sockets) {
+        for (worker_sockets, socket) in listeners.iter_mut().zip(sockets) {
             worker_sockets.push((socket, tls.clone()));
         }
     }
-    Ok((sockets_by_worker, addrs))
+    Ok(Bound {
+        listeners,
+        addrs,
+        keys,
+    })
 }
 
 fn shared_state(
@@ -367,6 +399,7 @@ fn shared_state(
         .map(|disk| disk.cache.key_seed())
         .or(config.caching.hash_seed)
         .unwrap_or_else(random);
+    let live = Live::new(config);
     let via_name = format!("{}-{:08x}", config.name, random() as u32);
     let cache = Cache {
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), hot.freed_pages()),
@@ -390,7 +423,7 @@ fn shared_state(
         // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
         ignored_parameters: config.caching.ignored_parameters.clone(),
-        site_urls: SiteUrls::new(&config.sites),
+        live: Arc::clone(&live),
     };
     Shared {
         cache: Arc::new(cache),
@@ -404,6 +437,8 @@ fn shared_state(
             .iter()
             .map(|connector| Arc::clone(connector.health()))
             .collect(),
+        live,
+        on_reload: OnceLock::new(),
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         recent: RecentRequests::new(Instant::now()),

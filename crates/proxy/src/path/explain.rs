@@ -79,7 +79,7 @@ impl Explanation {
             }
             Err(NotServed::Answered(_)) | Ok(()) => {}
         }
-        self.explain_rules(shared, &request);
+        self.explain_rules(&request);
         if let Err(NotServed::Answered(answer)) = checked {
             return self.answered(&answer);
         }
@@ -110,9 +110,10 @@ impl Explanation {
     }
 
     /// Names the site and the rules that apply.
-    fn explain_rules(&mut self, shared: &Shared, request: &Request) {
+    fn explain_rules(&mut self, request: &Request) {
         let settings = request.settings();
-        let site = shared.config.sites.site(settings.site);
+        let sites = settings.sites();
+        let site = sites.site(settings.site);
         self.step("site", &*site.name, RULES_PAGE);
         for (n, rule) in site.rules().iter().enumerate() {
             if settings.rules.contains(n) {

@@ -115,7 +115,7 @@ impl InspectedRequest {
         };
         let (method, uri, headers) = self.head.clone();
         let head = RawHead::new(method, uri, Version::HTTP_11, headers);
-        let settings = SettingsCache::new(&shared.config);
+        let settings = SettingsCache::new(&shared.live);
         canonical_and_settled(&shared.canonicaliser, &settings, &client, head)
     }
 }

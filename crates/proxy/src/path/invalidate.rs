@@ -113,7 +113,7 @@ fn invalidate(
             worker.counters.invalidations.increment();
         }
         pending.removals.extend(durable);
-        if worker.cache.site_urls.has_classes
+        if worker.cache.live.config().site_urls.has_classes
             && let Ok(url) = String::from_utf8(key)
         {
             scopes.push(Scope::Url(url.into())); // the responses of all classes

@@ -44,7 +44,7 @@ pub(crate) fn prepare(
 ) -> (Rc<Request>, Result<(), NotServed>) {
     let canonicaliser = &worker.shared.canonicaliser;
     let (request, settled) =
-        canonical_and_settled(canonicaliser, &worker.settings, &client.facts(), head);
+        canonical_and_settled(canonicaliser, &worker.settings(), &client.facts(), head);
     let limit = request
         .settings
         .as_ref()

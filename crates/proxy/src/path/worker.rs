@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_sites::RateLimiter;
@@ -17,6 +17,7 @@ use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
+use crate::base::live::Live;
 use crate::base::observation::Observation;
 use crate::base::recent::RecentRequests;
 use crate::base::request_settings::SettingsCache;
@@ -27,6 +28,9 @@ use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
 use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
+
+/// See [`Shared::on_reload`].
+pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
 
 /// The state that all workers share.
 pub(crate) struct Shared {
@@ -43,6 +47,10 @@ pub(crate) struct Shared {
     pub(crate) via_http11: HeaderValue,
     /// The health of each origin, in the order of the configuration.
     pub(crate) origin_healths: Vec<Arc<OriginHealth>>,
+    /// The configuration that a reload changes.
+    pub(crate) live: Arc<Live>,
+    /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
+    pub(crate) on_reload: OnceLock<ReloadFn>,
     /// The requests of clients that have a rate limit.
     pub(crate) rate_limiter: Mutex<RateLimiter>,
     /// The counters of each worker.
@@ -71,7 +79,7 @@ pub(crate) struct Worker {
     /// The pool of each origin, in the order of the configuration.
     pub(crate) origins: Vec<Rc<OriginPool>>,
     /// The settings of sites and rules.
-    pub(crate) settings: SettingsCache,
+    settings: RefCell<Rc<SettingsCache>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
     /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
@@ -112,7 +120,7 @@ impl Worker {
         };
         Rc::new(Self {
             cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
-            settings: SettingsCache::new(&shared.config),
+            settings: RefCell::new(Rc::new(SettingsCache::new(&shared.live))),
             shared,
             counters,
             origins,
@@ -132,6 +140,16 @@ impl Worker {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
+    }
+
+    /// Returns the settings of sites and rules, of the newest configuration.
+    #[inline]
+    pub(crate) fn settings(&self) -> Rc<SettingsCache> {
+        let mut settings = self.settings.borrow_mut();
+        if settings.version != self.shared.live.version() {
+            *settings = Rc::new(SettingsCache::new(&self.shared.live));
+        }
+        Rc::clone(&settings)
     }
 
     /// Returns the time as the value of `Date` (RFC 9110 §5.6.7). The value is formatted at most once a second.

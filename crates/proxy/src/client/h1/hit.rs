@@ -21,6 +21,7 @@ use super::plain_settings::{PlainFields, settings_of};
 use super::response::ResponseWriter;
 use crate::base::access_log::{RequestFacts, RequestText};
 use crate::base::observation::Observation;
+use crate::base::request_settings::SettingsCache;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody};
 use crate::cache::{CacheKey, push_class};
@@ -50,10 +51,12 @@ pub(super) fn try_hit(
     outbox: &mut Outbox,
 ) -> HitResult {
     let started_at = Instant::now();
+    let settings_cache = worker.settings();
     let host = match last_host {
-        Some(host) if *host.text == *plain.host => host,
+        Some(host) if *host.text == *plain.host && host.version == settings_cache.version => host,
         other => {
-            let Some(new_host) = HostPrefix::parse(worker, client.scheme(), plain.host) else {
+            let Some(new_host) = HostPrefix::parse(&settings_cache, client.scheme(), plain.host)
+            else {
                 return HitResult::NotServed(None);
             };
             other.insert(new_host)
@@ -63,10 +66,17 @@ pub(super) fn try_hit(
         return HitResult::NotServed(None);
     };
     let by_rules;
-    let settings = match worker.settings.of_site_without_rules(site) {
+    let settings = match settings_cache.of_site_without_rules(site) {
         Some(settings) => settings,
         None => {
-            by_rules = settings_of(worker, client, plain, site, &host.authority);
+            by_rules = settings_of(
+                &settings_cache,
+                worker,
+                client,
+                plain,
+                site,
+                &host.authority,
+            );
             &by_rules
         }
     };
@@ -89,6 +99,7 @@ pub(super) fn try_hit(
         push_class(&class, bytes);
     });
     let query = PlainQuery {
+        settings: &settings_cache,
         client,
         plain,
         host_is_canonical: host.is_canonical,
@@ -219,6 +230,7 @@ fn log_text(
 
 /// The query of a plain request. Its [`Request`] is built only if the responses of the target vary.
 struct PlainQuery<'q, 'a, 'f> {
+    settings: &'q SettingsCache,
     client: &'q Client,
     plain: &'q PlainHead<'a, 'f>,
     host_is_canonical: bool,
@@ -247,7 +259,7 @@ impl Query for PlainQuery<'_, '_, '_> {
             let parts = HeadParts::of(self.plain, self.host_is_canonical);
             let head = parts.read(&Bytes::copy_from_slice(self.plain.bytes))?;
             let (canonicaliser, client) = (&worker.shared.canonicaliser, self.client.facts());
-            Some(canonical_and_settled(canonicaliser, &worker.settings, &client, head).0)
+            Some(canonical_and_settled(canonicaliser, self.settings, &client, head).0)
         });
         match request {
             Some(request) => request.selecting_fields(worker, fields),
@@ -265,11 +277,13 @@ pub(super) struct HostPrefix {
     is_canonical: bool,
     /// The site of the host. `None` if it belongs to no site.
     site: Option<SiteId>,
+    /// The version of the configuration that has the site.
+    version: u64,
 }
 
 impl HostPrefix {
     /// Returns `None` if the text is not a valid host.
-    fn parse(worker: &Worker, scheme: &'static str, host: &str) -> Option<Self> {
+    fn parse(settings: &SettingsCache, scheme: &'static str, host: &str) -> Option<Self> {
         let authority = Authority::parse(scheme, host).ok()?;
         let canonical = authority.canonical();
         let mut key = Target::new(scheme, host, "/").ok()?.key();
@@ -279,7 +293,8 @@ impl HostPrefix {
             text: host.into(),
             key_prefix: key.into(),
             is_canonical: matches!(canonical, Cow::Borrowed(_)),
-            site: worker.settings.site(&canonical),
+            site: settings.site(&canonical),
+            version: settings.version,
             authority: canonical.into(),
         })
     }

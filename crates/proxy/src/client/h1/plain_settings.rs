@@ -7,13 +7,14 @@ use http::Method;
 use http::header::HeaderName;
 
 use super::head::PlainHead;
-use crate::base::request_settings::RequestSettings;
+use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::Client;
 use crate::exchange::client_address;
 use crate::path::worker::Worker;
 
 /// Returns the settings of a plain request of a site that has rules. `host` is the canonical authority.
 pub(super) fn settings_of(
+    settings: &SettingsCache,
     worker: &Worker,
     client: &Client,
     plain: &PlainHead<'_, '_>,
@@ -40,7 +41,7 @@ pub(super) fn settings_of(
         client: client_address(client.peer.ip(), client.is_trusted, &fields),
         fields: &fields,
     };
-    worker.settings.of_request(site, &view)
+    settings.of_request(site, &view)
 }
 
 /// The fields of a plain request without those that the canonical request lacks, so that rules see the same fields on

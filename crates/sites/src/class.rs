@@ -277,7 +277,7 @@ fn weighted(line: &[u8]) -> impl Iterator<Item = (&[u8], u16)> {
                 let parameter = parameter.trim_ascii();
                 let value = parameter
                     .strip_prefix(b"q=")
-                    .or(parameter.strip_prefix(b"Q="))?;
+                    .or_else(|| parameter.strip_prefix(b"Q="))?;
                 Some(
                     std::str::from_utf8(value)
                         .ok()

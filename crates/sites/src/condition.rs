@@ -37,8 +37,12 @@ pub struct RequestView<'a> {
 /// holds, so the default condition holds for all requests.
 #[derive(Clone, Debug, Default)]
 pub struct Condition {
-    /// Patterns of the path.
+    /// Globs of the path.
     pub paths: Vec<PathPattern>,
+    /// Regular expressions of the path. A condition with globs and expressions needs a match of both lists.
+    pub path_regexes: Vec<PathPattern>,
+    /// Schemes by which the client sent the request, `http` or `https`.
+    pub schemes: Vec<Box<str>>,
     /// Methods.
     pub methods: Vec<Method>,
     /// Fields of the request. Each of them must match.
@@ -66,7 +70,9 @@ impl Condition {
     pub fn holds(&self, request: &RequestView<'_>) -> bool {
         let path = request.path;
         (self.methods.is_empty() || self.methods.contains(request.method))
+            && is_any(&self.schemes, |scheme| **scheme == *request.scheme)
             && is_any(&self.paths, |pattern| pattern.matches(path))
+            && is_any(&self.path_regexes, |pattern| pattern.matches(path))
             && is_any(&self.clients, |network| network.contains(request.client))
             && self.fields.iter().all(|field| field.holds(request.fields))
             && (self.cookies.is_empty()
@@ -143,7 +149,7 @@ mod tests {
         let condition = Condition {
             paths: vec![
                 PathPattern::glob("/a/*").expect("a glob"),
-                PathPattern::regex(r"\.png$").expect("an expression"),
+                PathPattern::glob("*.png").expect("a glob"),
             ],
             methods: vec![Method::HEAD, Method::GET],
             clients: vec!["192.0.2.0/24".parse().expect("a network")],
@@ -152,6 +158,12 @@ mod tests {
         assert!(holds(&condition, "/a/x", &[]));
         assert!(holds(&condition, "/b/x.png", &[]));
         assert!(!holds(&condition, "/b/x", &[]));
+        let images = Condition {
+            path_regexes: vec![PathPattern::regex(r"\.png$").expect("an expression")],
+            ..condition.clone()
+        };
+        assert!(holds(&images, "/a/x.png", &[]));
+        assert!(!holds(&images, "/a/x", &[]));
         let elsewhere = Condition {
             clients: vec!["10.0.0.0/8".parse().expect("a network")],
             ..condition.clone()
@@ -159,9 +171,16 @@ mod tests {
         assert!(!holds(&elsewhere, "/a/x", &[]));
         let posts = Condition {
             methods: vec![Method::POST],
-            ..condition
+            ..condition.clone()
         };
         assert!(!holds(&posts, "/a/x", &[]));
+        for (scheme, holds_for_http) in [("http", true), ("https", false)] {
+            let condition = Condition {
+                schemes: vec![scheme.into()],
+                ..condition.clone()
+            };
+            assert_eq!(holds(&condition, "/a/x", &[]), holds_for_http);
+        }
     }
 
     #[test]

@@ -32,6 +32,6 @@ pub use path_pattern::{PathPattern, PathPatternError};
 pub use query::QueryShape;
 pub use rate::{Admission, RateKey, RateLimit, RateLimiter};
 pub use settings::{ErrorPage, FieldChange, FieldChanges, Redirect, Settings};
-pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, Site, SiteId, Sites, TooManyRules};
+pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, SITES_MAX, Site, SiteId, Sites, TooManyRules};
 pub use status_map::{ParseStatusSetError, StatusMap, StatusSet};
 pub use template::{Template, TemplateError};

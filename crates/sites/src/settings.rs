@@ -17,7 +17,8 @@ use crate::template::Template;
 ///
 /// [`merge`](Self::merge) combines the settings of all rules that apply, in their order: the later rule counts, key by
 /// key. In maps (`ttl`, `response.set`), each status and each field is a key of its own. A setting that can be switched
-/// off, such as `deny`, has `Some(None)` for "off", so that a later rule can undo an earlier one.
+/// off, such as `deny`, has `Some(None)` for "off", so that a later rule can undo an earlier one. Maps have
+/// [`StatusMap::clear`] and [`FieldChanges::keep`] for this purpose.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The index of the origin in the configuration.
@@ -84,9 +85,9 @@ pub struct ErrorPage {
     pub body: Box<[u8]>,
 }
 
-/// Changes of header fields, at most one for each name.
+/// Changes of header fields, at most one for each name. A name without a change undoes the changes of earlier rules.
 #[derive(Clone, Debug, Default)]
-pub struct FieldChanges(Vec<(HeaderName, FieldChange)>);
+pub struct FieldChanges(Vec<(HeaderName, Option<FieldChange>)>);
 
 /// A change of the lines of one header field.
 #[derive(Clone, Debug)]
@@ -102,6 +103,15 @@ pub enum FieldChange {
 impl FieldChanges {
     /// Adds a change. It replaces an earlier change of the same field.
     pub fn insert(&mut self, name: HeaderName, change: FieldChange) {
+        self.replace(name, Some(change));
+    }
+
+    /// Undoes the change of a field by an earlier rule.
+    pub fn keep(&mut self, name: HeaderName) {
+        self.replace(name, None);
+    }
+
+    fn replace(&mut self, name: HeaderName, change: Option<FieldChange>) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = change,
             None => self.0.push((name, change)),
@@ -110,23 +120,29 @@ impl FieldChanges {
 
     /// Returns the change of a field.
     pub fn get(&self, name: &HeaderName) -> Option<&FieldChange> {
-        let mut changes = self.0.iter();
+        let mut changes = self.iter();
         changes.find_map(|(known, change)| (known == name).then_some(change))
+    }
+
+    /// Returns true if a field is changed, or if its earlier changes are undone.
+    pub fn names(&self, name: &HeaderName) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
     }
 
     /// Returns all changes. Their order has no effect.
     pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &FieldChange)> {
-        self.0.iter().map(|(name, change)| (name, change))
+        let changes = self.0.iter();
+        changes.filter_map(|(name, change)| Some((name, change.as_ref()?)))
     }
 
     /// Returns true if no field is changed.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.iter().next().is_none()
     }
 
     fn merge(&mut self, later: &Self) {
         for (name, change) in &later.0 {
-            self.insert(name.clone(), change.clone());
+            self.replace(name.clone(), change.clone());
         }
     }
 }
@@ -200,5 +216,39 @@ impl Settings {
 fn replace<T: Clone>(setting: &mut Option<T>, later: &Option<T>) {
     if later.is_some() {
         setting.clone_from(later);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{SERVER, SET_COOKIE};
+
+    use super::*;
+
+    #[test]
+    fn a_later_rule_can_undo_the_changes_of_maps() {
+        let mut settings = Settings::default();
+        let mut first = Settings::default();
+        first.response.insert(SET_COOKIE, FieldChange::Remove);
+        first.response.insert(SERVER, FieldChange::Remove);
+        first
+            .ttl
+            .insert(crate::StatusSet::One(200), Duration::from_secs(1));
+        first
+            .default_ttl
+            .insert(crate::StatusSet::One(200), Duration::from_secs(1));
+        let mut second = Settings::default();
+        second.response.keep(SET_COOKIE);
+        second.ttl.clear();
+        settings.merge(&first);
+        settings.merge(&second);
+        assert!(settings.response.get(&SET_COOKIE).is_none());
+        assert!(settings.response.get(&SERVER).is_some());
+        assert_eq!(settings.response.iter().count(), 1);
+        assert!(settings.ttl.is_empty());
+        assert!(!settings.default_ttl.is_empty());
+        settings.merge(&first);
+        assert!(settings.response.get(&SET_COOKIE).is_some());
+        assert!(!settings.ttl.is_empty());
     }
 }

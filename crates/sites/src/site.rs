@@ -35,6 +35,9 @@ pub const RULES_MAX: usize = 256;
 #[error("a site has at most {RULES_MAX} rules")]
 pub struct TooManyRules;
 
+/// The most sites of an edge. A site without rules takes about a kilobyte, and each start reads all sites.
+pub const SITES_MAX: usize = 10_000;
+
 impl RuleSet {
     fn insert(&mut self, rule: usize) {
         self.0[rule / 64] |= 1 << (rule % 64);

@@ -48,27 +48,40 @@ impl fmt::Display for StatusSet {
 
 /// A map from statuses to values. The value of a status itself precedes the value of its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusMap<T>(Vec<(StatusSet, T)>);
+pub struct StatusMap<T> {
+    entries: Vec<(StatusSet, T)>,
+    /// True if the map undoes the values of earlier rules.
+    clears: bool,
+}
 
 impl<T> Default for StatusMap<T> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self {
+            entries: Vec::new(),
+            clears: false,
+        }
     }
 }
 
 impl<T> StatusMap<T> {
+    /// Removes all values, also those of earlier rules.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.clears = true;
+    }
+
     /// Sets the value of a status or class.
     pub fn insert(&mut self, set: StatusSet, value: T) {
-        match self.0.iter_mut().find(|(known, _)| *known == set) {
+        match self.entries.iter_mut().find(|(known, _)| *known == set) {
             Some((_, old)) => *old = value,
-            None => self.0.push((set, value)),
+            None => self.entries.push((set, value)),
         }
     }
 
     /// Returns the value for a status.
     pub fn get(&self, status: StatusCode) -> Option<&T> {
         let value_of = |wanted| {
-            let mut entries = self.0.iter();
+            let mut entries = self.entries.iter();
             entries.find_map(|(set, value)| (*set == wanted).then_some(value))
         };
         let number = status.as_u16();
@@ -77,19 +90,22 @@ impl<T> StatusMap<T> {
 
     /// Returns true if no status has a value.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 
     /// Returns all entries, in the order of their first insertion.
     pub fn iter(&self) -> impl Iterator<Item = (StatusSet, &T)> {
-        self.0.iter().map(|(set, value)| (*set, value))
+        self.entries.iter().map(|(set, value)| (*set, value))
     }
 }
 
 impl<T: Clone> StatusMap<T> {
     /// Sets all values of `later`.
     pub(crate) fn merge(&mut self, later: &Self) {
-        for (set, value) in &later.0 {
+        if later.clears {
+            self.clear();
+        }
+        for (set, value) in &later.entries {
             self.insert(*set, value.clone());
         }
     }

@@ -24,6 +24,7 @@ use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
+pub use crate::base::access_log::{LogTemplate, LogTemplateError};
 use crate::base::pace::MinRate;
 pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
@@ -277,9 +278,9 @@ impl Default for RangesConfig {
 /// The access log.
 #[derive(Clone, Debug)]
 pub struct AccessLogConfig {
-    /// A file that is appended to, or standard output.
+    /// A file that is appended to, standard output, or a daemon.
     pub destination: LogDestination,
-    /// One JSON object per line, or NCSA combined.
+    /// One JSON object per line, NCSA combined, or a format string.
     pub format: LogFormat,
     /// Lines per worker that may wait to be written. Default 8192: the lines of a third of a second at full speed.
     /// Further lines are dropped and counted, because a slow disk must not slow requests.
@@ -304,10 +305,52 @@ pub enum LogDestination {
     Stdout,
     /// A file, created if it does not exist.
     File(PathBuf),
+    /// A syslog server, which gets messages of RFC 5424.
+    Syslog(SyslogServer),
+    /// The socket of systemd's journal, usually [`JOURNALD_SOCKET`].
+    Journald(PathBuf),
 }
 
+/// The socket of systemd's journal (systemd.io/JOURNAL_NATIVE_PROTOCOL).
+pub const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
+
+/// The address of a syslog server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyslogServer {
+    /// A unix datagram socket, usually `/dev/log`.
+    Unix(PathBuf),
+    /// An address that receives UDP datagrams (RFC 5426), usually with port 514.
+    Udp(SocketAddr),
+}
+
+impl std::str::FromStr for SyslogServer {
+    type Err = InvalidSyslogServer;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSyslogServer> {
+        match text.split_once(':') {
+            Some(("unix", path)) if path.starts_with('/') => Ok(Self::Unix(path.into())),
+            Some(("udp", addr)) => addr.parse().map(Self::Udp).map_err(|_| InvalidSyslogServer),
+            _ => Err(InvalidSyslogServer),
+        }
+    }
+}
+
+impl std::fmt::Display for SyslogServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Udp(addr) => write!(f, "udp:{addr}"),
+        }
+    }
+}
+
+/// The error for a text that is not the address of a syslog server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not the address of a syslog server; write \"unix:/dev/log\" or \"udp:192.0.2.1:514\"")]
+pub struct InvalidSyslogServer;
+
 /// The format of a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// A JSON object with a member for each field.
     #[default]
@@ -316,6 +359,8 @@ pub enum LogFormat {
     Combined,
     /// NCSA combined, followed by the outcome of the cache: the value of the member `cache` in the JSON format.
     CombinedCache,
+    /// A format string with the variables of nginx.
+    Template(LogTemplate),
 }
 
 /// Limits of the memory, connections and time that clients and origins can use.

@@ -114,6 +114,7 @@ impl Observation {
             status: self.status,
             bytes: self.body_bytes,
             duration,
+            outcome,
             cache: self.cache,
             collapsed: self.is_collapsed,
             aborted: self.is_aborted,

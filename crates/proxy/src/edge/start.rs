@@ -160,6 +160,7 @@ impl Edge {
             purges,
             &ticker,
             &connector,
+            log.as_ref(),
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
@@ -320,6 +321,7 @@ fn shared_state(
     purges: Purges,
     ticker: &Ticker,
     connector: &Connector,
+    log: Option<&AccessLog>,
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
@@ -362,6 +364,7 @@ fn shared_state(
         origin_health: Arc::clone(connector.health()),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         recent: RecentRequests::new(Instant::now()),
+        lost_log_lines: log.map(AccessLog::lost_lines),
         config: config.clone(),
     }
 }

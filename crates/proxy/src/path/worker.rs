@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_types::Timestamp;
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) recent: RecentRequests,
+    /// The number of lines that the destination of the access log did not accept.
+    pub(crate) lost_log_lines: Option<Arc<AtomicU64>>,
 }
 
 impl Shared {

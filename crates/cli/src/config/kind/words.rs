@@ -18,6 +18,10 @@ impl ValueKind {
             Self::Seed => "number".to_owned(),
             Self::SeedOrNone => "number or `\"none\"`".to_owned(),
             Self::Switch => "boolean".to_owned(),
+            Self::LogFormat => {
+                "`\"json\"` or `\"combined\"` or `\"combined-cache\"` or a format string".to_owned()
+            }
+            Self::SyslogServer => "address of a syslog server".to_owned(),
             Self::Choice(words) => words
                 .iter()
                 .map(|word| format!("`\"{word}\"`"))
@@ -83,6 +87,8 @@ impl ValueKind {
                 "a whole number"
             }
             Self::Switch => "a boolean",
+            Self::LogFormat => "a format of the access log",
+            Self::SyslogServer => "the address of a syslog server",
             Self::Choice(_) => "one of the allowed words",
             Self::Address | Self::AddressOrNone => "an address",
             Self::Url => "a URL",
@@ -114,6 +120,11 @@ impl ValueKind {
             }
             Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
             Self::Switch => "true or false".to_owned(),
+            Self::LogFormat => {
+                "\"json\", \"combined\", \"combined-cache\", or variables such as '$status $request_uri'"
+                    .to_owned()
+            }
+            Self::SyslogServer => "\"unix:/dev/log\" or \"udp:192.0.2.1:514\"".to_owned(),
             Self::Choice(words) => alternatives(words),
             Self::Address | Self::AddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
             Self::Url => "\"http://HOST:PORT\"".to_owned(),

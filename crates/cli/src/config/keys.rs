@@ -17,6 +17,7 @@ mod ranges;
 mod restart;
 mod server;
 mod slow;
+mod tracing;
 mod values;
 
 use std::time::Duration;
@@ -65,7 +66,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 16] = [
+pub(super) const TABLES: [(&str, &str); 17] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -115,6 +116,10 @@ pub(super) const TABLES: [(&str, &str); 16] = [
         "Purges: who may purge, and how many purges are remembered. See docs/how-to/purge.md.",
     ),
     ("access_log", "The log of requests."),
+    (
+        "tracing",
+        "Traces of sampled requests, which are exported by OTLP. See docs/how-to/logs-and-metrics.md.",
+    ),
     (
         "limits",
         "Limits of the memory, connections and time that clients and origins can use.",
@@ -675,6 +680,10 @@ pub(super) static KEYS: &[Key] = &[
     access_log::JOURNALD,
     access_log::FORMAT,
     access_log::QUEUE_LINES_MAX,
+    tracing::ENDPOINT,
+    tracing::SAMPLE,
+    tracing::SAMPLED_FLAG,
+    tracing::QUEUE_REQUESTS_MAX,
     limits::CONNECTIONS_MAX,
     limits::HEAD_BYTES_MAX,
     limits::TARGET_BYTES_MAX,

@@ -42,6 +42,8 @@ pub(super) enum ValueKind {
     SeedOrNone,
     /// A whole number of 64 bits.
     Seed,
+    /// A number from 0 to 1.
+    Share,
     /// `true` or `false`.
     Switch,
     /// `"json"`, `"combined"`, `"combined-cache"`, or a format string of the access log.
@@ -128,6 +130,7 @@ pub(super) enum Value {
     Duration(Duration),
     Number(u64),
     Switch(bool),
+    Share(f64),
     Text(String),
     LogFormat(LogFormat),
     SyslogServer(SyslogServer),
@@ -189,6 +192,15 @@ impl ValueKind {
                 check_bounds(number, min, max, |n| n.to_string()).map(Value::Number)
             }
             Self::Seed | Self::SeedOrNone => self.number(raw).map(Value::Number),
+            Self::Share => {
+                let text = match raw {
+                    Raw::Flag(text) | Raw::Number(text) | Raw::Other { source: text, .. } => text,
+                    _ => return Err(self.wrong_type_error(raw)),
+                };
+                let share = text.parse().ok().filter(|share: &f64| share.is_finite());
+                let share = share.ok_or_else(|| self.wrong_type_error(raw))?;
+                check_bounds(share, 0.0, 1.0, |n| n.to_string()).map(Value::Share)
+            }
             Self::Switch => match raw {
                 Raw::Switch(on) => Ok(Value::Switch(*on)),
                 Raw::Flag(text) if text == "true" => Ok(Value::Switch(true)),

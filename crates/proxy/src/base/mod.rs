@@ -20,6 +20,7 @@ pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
 pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod site_counters;
+pub(crate) mod spans; // spans of sampled requests
 pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;
 pub(crate) mod tls;

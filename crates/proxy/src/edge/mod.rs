@@ -6,6 +6,7 @@ pub mod hostile;
 mod metrics;
 mod restart;
 mod site_metrics;
+mod span_export;
 mod start;
 mod status;
 

@@ -15,7 +15,7 @@ impl ValueKind {
             Self::Duration { .. } => "duration".to_owned(),
             Self::Count { .. } => "number".to_owned(),
             Self::CountOrNone { .. } => "number or `\"none\"`".to_owned(),
-            Self::Seed => "number".to_owned(),
+            Self::Seed | Self::Share => "number".to_owned(),
             Self::SeedOrNone => "number or `\"none\"`".to_owned(),
             Self::Switch => "boolean".to_owned(),
             Self::LogFormat => {
@@ -74,6 +74,7 @@ impl ValueKind {
                 | Self::CountOrNone { .. }
                 | Self::Seed
                 | Self::SeedOrNone
+                | Self::Share
                 | Self::Switch
         )
     }
@@ -86,6 +87,7 @@ impl ValueKind {
             Self::Count { .. } | Self::CountOrNone { .. } | Self::Seed | Self::SeedOrNone => {
                 "a whole number"
             }
+            Self::Share => "a number from 0 to 1",
             Self::Switch => "a boolean",
             Self::LogFormat => "a format of the access log",
             Self::SyslogServer => "the address of a syslog server",
@@ -119,6 +121,7 @@ impl ValueKind {
                 format!("a number such as {}", min.max(8))
             }
             Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
+            Self::Share => "a number such as 0.01".to_owned(),
             Self::Switch => "true or false".to_owned(),
             Self::LogFormat => {
                 "\"json\", \"combined\", \"combined-cache\", or variables such as '$status $request_uri'"

@@ -58,6 +58,7 @@ mod storability;
 mod stored_policy;
 #[cfg(test)]
 mod testing;
+mod trace_context;
 mod validators;
 mod vary;
 
@@ -79,5 +80,6 @@ pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Lifetimes, Rules, SetCookie, StatusLifetimes};
 pub use storability::{NotStoredReason, Storable, Verdict, answers_the_request, on_response};
 pub use stored_policy::{Cause, Reuse, StoredPolicy};
+pub use trace_context::{TRACEPARENT, TRACESTATE, TraceParent};
 pub use validators::{EntityTag, Validators};
 pub use vary::{Vary, VaryFields};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
     AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenerConfig, ListenerTls,
-    LogDestination, LogFormat, OriginConfig, OriginUrl,
+    LogDestination, LogFormat, OriginConfig, OriginUrl, TracingConfig,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_sites::HostPattern;
@@ -36,6 +36,9 @@ pub(super) struct ConfigDraft {
     pub(super) access_log: AccessLogConfig,
     /// True if the user has set the path of the access log.
     pub(super) access_log_given: bool,
+    /// The settings of `[tracing]`. Their endpoint is a placeholder.
+    pub(super) tracing: TracingConfig,
+    pub(super) tracing_endpoint: Option<OriginUrl>,
     /// How the lifetime of a response without an explicit lifetime is computed, if `heuristic_on` is true.
     pub(super) heuristic: Heuristic,
     pub(super) heuristic_on: bool,
@@ -75,6 +78,8 @@ impl ConfigDraft {
             purge_token_file: None,
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
+            tracing: TracingConfig::new(placeholder()),
+            tracing_endpoint: None,
             heuristic: Heuristic::default(),
             heuristic_on: true,
         }
@@ -200,6 +205,8 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         purge_token_file: _,
         access_log,
         access_log_given,
+        tracing,
+        tracing_endpoint,
         heuristic,
         heuristic_on,
     } = draft;
@@ -223,6 +230,10 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         .collect();
     edge.disk = (!disk.settings.devices.is_empty()).then_some(disk);
     edge.access_log = access_log_given.then_some(access_log);
+    edge.tracing = tracing_endpoint.map(|endpoint| TracingConfig {
+        endpoint,
+        ..tracing
+    });
     edge
 }
 

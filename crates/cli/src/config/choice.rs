@@ -1,7 +1,7 @@
 //! Settings whose value is one of several words. Each setting has an enum; this file maps the words to its variants.
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{LogFormat, OriginProtocol};
+use edgeward_proxy::config::{OriginProtocol, SampledFlag};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerMode;
@@ -51,7 +51,7 @@ choices! {
     DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
     SetCookie { "refuse" => Refuse, "strip" => Strip, "share" => Share }
     ClientDirectives { "ignore" => Ignore, "honour" => Honour }
-    LogFormat { "json" => Json, "combined" => Combined, "combined-cache" => CombinedCache }
+    SampledFlag { "trusted" => Trusted, "always" => Always, "never" => Never }
     Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
     IdScheme { "blake3" => Blake3, "gmac" => Gmac }
     IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }

@@ -6,6 +6,7 @@
 //! [`KEYS`] is one array, because the reference lists the settings in the order of this array. Submodules define the
 //! entries of longer groups.
 
+mod access_log;
 mod disk;
 mod forwarding;
 mod limits;
@@ -16,13 +17,13 @@ mod ranges;
 mod restart;
 mod server;
 mod slow;
+mod tracing;
 mod values;
 
-use std::path::Path;
 use std::time::Duration;
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{HostPolicy, LogDestination, LogFormat, OriginProtocol};
+use edgeward_proxy::config::{HostPolicy, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::hot::TunerMode;
 use edgeward_types::{ByteSize, Seed};
@@ -68,7 +69,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 16] = [
+pub(super) const TABLES: [(&str, &str); 17] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -119,6 +120,10 @@ pub(super) const TABLES: [(&str, &str); 16] = [
         "Purges: who may purge, and how many purges are remembered. See docs/how-to/purge.md.",
     ),
     ("access_log", "The log of requests."),
+    (
+        "tracing",
+        "Traces of sampled requests, which are exported by OTLP. See docs/how-to/logs-and-metrics.md.",
+    ),
     (
         "limits",
         "Limits of the memory, connections and time that clients and origins can use.",
@@ -726,52 +731,15 @@ pub(super) static KEYS: &[Key] = &[
     purge::LOG,
     purge::ENTRIES_MAX,
     purge::PATTERNS_MAX,
-    Key {
-        path: "access_log.path",
-        flag: Some("--access-log"),
-        kind: ValueKind::OutputFile,
-        doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. If it is not \
-              set, requests are not logged.",
-        set: |draft, _, value| {
-            let path = value.file();
-            draft.access_log_given = true;
-            draft.access_log.destination = if path == Path::new("-") {
-                LogDestination::Stdout
-            } else {
-                LogDestination::File(path)
-            };
-        },
-        show: |draft, _| {
-            draft
-                .access_log_given
-                .then(|| match &draft.access_log.destination {
-                    LogDestination::Stdout => "-".to_owned(),
-                    LogDestination::File(path) => path_text(path),
-                })
-        },
-    },
-    Key {
-        path: "access_log.format",
-        flag: Some("--access-log-format"),
-        kind: ValueKind::Choice(LogFormat::WORDS),
-        doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: \
-              the combined format with the cache status appended. [access-log.md](access-log.md) explains the \
-              fields.",
-        set: |draft, _, value| draft.access_log.format = value.choice(),
-        show: |draft, _| Some(draft.access_log.format.word().to_owned()),
-    },
-    Key {
-        path: "access_log.queue_lines_max",
-        flag: None,
-        kind: ValueKind::Count {
-            min: 1,
-            max: 1 << 20,
-        },
-        doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so \
-              a slow disk does not delay requests.",
-        set: |draft, _, value| draft.access_log.queue_lines_max = value.nonzero(),
-        show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
-    },
+    access_log::PATH,
+    access_log::SYSLOG,
+    access_log::JOURNALD,
+    access_log::FORMAT,
+    access_log::QUEUE_LINES_MAX,
+    tracing::ENDPOINT,
+    tracing::SAMPLE,
+    tracing::SAMPLED_FLAG,
+    tracing::QUEUE_REQUESTS_MAX,
     limits::CONNECTIONS_MAX,
     limits::HEAD_BYTES_MAX,
     limits::TARGET_BYTES_MAX,

@@ -12,7 +12,9 @@ use std::time::Duration;
 use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
-use edgeward_proxy::config::{FieldNames, Networks, OriginUrl, ParseListError};
+use edgeward_proxy::config::{
+    FieldNames, LogFormat, LogTemplateError, Networks, OriginUrl, ParseListError, SyslogServer,
+};
 use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
 use edgeward_sites::HostPattern;
@@ -40,8 +42,14 @@ pub(super) enum ValueKind {
     SeedOrNone,
     /// A whole number of 64 bits.
     Seed,
+    /// A number from 0 to 1.
+    Share,
     /// `true` or `false`.
     Switch,
+    /// `"json"`, `"combined"`, `"combined-cache"`, or a format string of the access log.
+    LogFormat,
+    /// `"unix:/dev/log"` or `"udp:192.0.2.1:514"`.
+    SyslogServer,
     /// One of the given words.
     Choice(&'static [&'static str]),
     /// `"127.0.0.1:8080"`.
@@ -122,7 +130,10 @@ pub(super) enum Value {
     Duration(Duration),
     Number(u64),
     Switch(bool),
+    Share(f64),
     Text(String),
+    LogFormat(LogFormat),
+    SyslogServer(SyslogServer),
     Address(SocketAddr),
     Url(OriginUrl),
     File(PathBuf),
@@ -181,6 +192,15 @@ impl ValueKind {
                 check_bounds(number, min, max, |n| n.to_string()).map(Value::Number)
             }
             Self::Seed | Self::SeedOrNone => self.number(raw).map(Value::Number),
+            Self::Share => {
+                let text = match raw {
+                    Raw::Flag(text) | Raw::Number(text) | Raw::Other { source: text, .. } => text,
+                    _ => return Err(self.wrong_type_error(raw)),
+                };
+                let share = text.parse().ok().filter(|share: &f64| share.is_finite());
+                let share = share.ok_or_else(|| self.wrong_type_error(raw))?;
+                check_bounds(share, 0.0, 1.0, |n| n.to_string()).map(Value::Share)
+            }
             Self::Switch => match raw {
                 Raw::Switch(on) => Ok(Value::Switch(*on)),
                 Raw::Flag(text) if text == "true" => Ok(Value::Switch(true)),
@@ -195,6 +215,29 @@ impl ValueKind {
                     Err(ValueError::new("is not known")
                         .hint(format!("use {}", alternatives(words))))
                 }
+            }
+            Self::LogFormat => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let format =
+                    match text {
+                        "json" => Ok(LogFormat::Json),
+                        "combined" => Ok(LogFormat::Combined),
+                        "combined-cache" => Ok(LogFormat::CombinedCache),
+                        _ if text.contains('$') => text
+                            .parse()
+                            .map(LogFormat::Template)
+                            .map_err(|error: LogTemplateError| error_of_sentence(&error)),
+                        _ => Err(ValueError::new("is not known")
+                            .hint(format!("write {}", self.example()))),
+                    };
+                format.map(Value::LogFormat)
+            }
+            Self::SyslogServer => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let server: Result<SyslogServer, _> = text.parse();
+                server
+                    .map(Value::SyslogServer)
+                    .map_err(|error| error_of_sentence(&error))
             }
             Self::Address | Self::AddressOrNone => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
@@ -476,6 +519,15 @@ fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
         None => format!("is invalid: {reason}"),
     };
     ValueError { reason, hint }
+}
+
+/// Converts an error of another crate whose message completes "VALUE …", with the hint after a semicolon.
+fn error_of_sentence(error: &dyn fmt::Display) -> ValueError {
+    let message = error.to_string();
+    match message.split_once("; ") {
+        Some((reason, hint)) => ValueError::new(reason).hint(hint),
+        None => ValueError::new(message),
+    }
 }
 
 /// Returns `value` if it is between `min` and `max`. `text` formats a bound for the hint of the error.

@@ -3,15 +3,19 @@
 //! Each worker pushes a small struct into its own ring ([`LogQueue`]). One thread drains the rings, formats the lines and writes
 //! them. If a ring is full, further lines are dropped and counted, because a slow disk must not slow requests.
 
+mod datagrams;
+mod destination;
+mod journald;
 mod line;
 mod request_text;
+mod syslog;
+mod template;
 
 use std::cell::RefCell;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::HeaderName;
@@ -19,9 +23,11 @@ use http::header::HeaderName;
 use crate::base::background::Background;
 use crate::base::config::{AccessLogConfig, LogDestination};
 use crate::base::error_chain::ErrorChain;
+use destination::{Destination, Written};
 use line::Formatter;
 pub(crate) use line::LogLine;
 pub(crate) use request_text::{RequestFacts, RequestText};
+pub use template::{LogTemplate, LogTemplateError};
 
 /// The reason why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +64,8 @@ impl LogReopener {
 /// The thread that writes the log. Dropping this value writes the lines that are still in the rings.
 pub(crate) struct AccessLog {
     reopen: Arc<AtomicBool>,
+    /// The number of lines that the destination did not accept.
+    lost: Arc<AtomicU64>,
     thread: Background,
 }
 
@@ -67,24 +75,35 @@ impl AccessLog {
         config: &AccessLogConfig,
         workers: usize,
     ) -> Result<(Self, Vec<LogQueue>), AccessLogError> {
-        let sink = open(&config.destination)?;
-        let fields: Arc<[HeaderName]> = line::fields_of(config.format).into();
+        let destination = Destination::open(&config.destination)?;
+        let fields: Arc<[HeaderName]> = line::fields_of(&config.format).into();
         let (queues, consumers) = (0..workers)
             .map(|_| LogQueue::new(config.queue_lines_max.get(), Arc::clone(&fields)))
             .unzip();
         let reopen = Arc::new(AtomicBool::new(false));
+        let lost = Arc::new(AtomicU64::new(0));
         let mut writer = Writer {
             rings: consumers,
-            sink,
-            buffer: Vec::with_capacity(WRITE_BYTES),
-            destination: config.destination.clone(),
-            formatter: Formatter::new(config.format),
+            destination,
+            config: config.destination.clone(),
+            formatter: Formatter::new(config.format.clone()),
+            lost: Arc::clone(&lost),
             reopen: Arc::clone(&reopen),
             is_failing: false,
         };
         let thread = Background::start("edgeward-log", WRITE_INTERVAL, move || writer.run())
             .map_err(AccessLogError::Thread)?;
-        Ok((Self { reopen, thread }, queues))
+        let log = Self {
+            reopen,
+            lost,
+            thread,
+        };
+        Ok((log, queues))
+    }
+
+    /// Returns the number of lines that the destination did not accept, which grows while the log is open.
+    pub(crate) fn lost_lines(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.lost)
     }
 
     pub(crate) fn reopener(&self) -> Option<LogReopener> {
@@ -130,29 +149,13 @@ impl LogQueue {
     }
 }
 
-type Sink = Box<dyn Write + Send>;
-
-fn open(destination: &LogDestination) -> Result<Sink, AccessLogError> {
-    let path = match destination {
-        LogDestination::Stdout => return Ok(Box::new(io::stdout())),
-        LogDestination::File(path) => path,
-    };
-    let open_error = |source| AccessLogError::Open {
-        path: path.clone(),
-        source,
-    };
-    let opened = OpenOptions::new().create(true).append(true).open(path);
-    Ok(Box::new(opened.map_err(open_error)?))
-}
-
 struct Writer {
     rings: Vec<rtrb::Consumer<LogLine>>,
-    sink: Sink,
-    /// Lines that are not written to the sink yet.
-    buffer: Vec<u8>,
-    destination: LogDestination,
+    destination: Destination,
+    config: LogDestination,
     formatter: Formatter,
     reopen: Arc<AtomicBool>,
+    lost: Arc<AtomicU64>,
     is_failing: bool,
 }
 
@@ -161,14 +164,20 @@ impl Writer {
     fn run(&mut self) {
         // The flag is read first, so that lines pushed before the request to reopen go to the old file.
         let reopen = self.reopen.swap(false, Ordering::AcqRel);
-        match self.drain_rings() {
-            Err(error) if !self.is_failing => {
-                self.is_failing = true;
-                tracing::error!(%error, "the access log cannot be written; lines are lost");
+        let mut error = None;
+        for ring in &mut self.rings {
+            while let Ok(line) = ring.pop() {
+                let written = self.destination.write(&line, &mut self.formatter);
+                record(&self.lost, written, &mut error);
             }
-            Err(_) => {}
-            Ok(()) => self.is_failing = false,
         }
+        record(&self.lost, self.destination.flush(), &mut error);
+        if let Some(error) = &error
+            && !self.is_failing
+        {
+            tracing::error!(%error, "the access log cannot be written; lines are lost");
+        }
+        self.is_failing = error.is_some();
         if reopen {
             self.reopen();
         }
@@ -176,37 +185,23 @@ impl Writer {
 
     /// Opens the configured path and continues there. If it cannot be opened, the old file stays in use.
     fn reopen(&mut self) {
-        match open(&self.destination) {
-            // Bytes that could not be written to the old file are lost. This loss was logged before.
-            Ok(sink) => self.sink = sink,
+        match Destination::open(&self.config) {
+            Ok(destination) => self.destination = destination,
             Err(error) => {
                 let error = ErrorChain(&error);
                 tracing::error!(%error, "the access log continues in the open file");
             }
         }
     }
-
-    fn drain_rings(&mut self) -> io::Result<()> {
-        let mut result = Ok(());
-        for ring in &mut self.rings {
-            while let Ok(line) = ring.pop() {
-                self.formatter.write(&line, &mut self.buffer);
-                if self.buffer.len() >= WRITE_BYTES {
-                    result = result.and(self.sink.write_all(&self.buffer));
-                    self.buffer.clear();
-                }
-            }
-        }
-        result = result.and(self.sink.write_all(&self.buffer));
-        self.buffer.clear();
-        // Lines with very long texts of a client do not keep their memory.
-        self.buffer.shrink_to(2 * WRITE_BYTES);
-        result.and_then(|()| self.sink.flush())
-    }
 }
 
-/// The size of one write: a few hundred lines per system call.
-const WRITE_BYTES: usize = 64 << 10;
+/// Counts the lines that a write has lost, and keeps the first error.
+fn record(lost_lines: &AtomicU64, written: Written, first_error: &mut Option<io::Error>) {
+    if let Err(lost) = written {
+        lost_lines.fetch_add(lost.lines, Ordering::Relaxed);
+        first_error.get_or_insert(lost.error);
+    }
+}
 
 /// The longest time that a line waits in its ring. The default ring of 8192 lines overflows above 160 000 lines/s.
 const WRITE_INTERVAL: Duration = Duration::from_millis(50);

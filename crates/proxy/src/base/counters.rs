@@ -363,6 +363,10 @@ counters! {
         disk_body_resumed = "end" "resumed",
         disk_body_cut = "end" "cut",
     }
+    Counter "edgeward_traces_dropped_total"
+        "Sampled requests whose spans were not exported because a worker's queue was full." {
+        traces_dropped,
+    }
     Counter "edgeward_access_log_dropped_total" "Lines missing from the access log because a worker's queue was full." {
         access_log_dropped,
     }

@@ -23,6 +23,7 @@ pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod request_settings; // the settings of a request, by site and rules
 pub(crate) mod site_counters;
 pub(crate) mod site_urls; // keys of URLs without a request
+pub(crate) mod spans; // spans of sampled requests
 pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -9,6 +9,7 @@ use http::StatusCode;
 
 use super::access_log::{LogLine, RequestText};
 use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
+use super::spans::{RequestEnd, SampledRequest};
 
 /// The record of a request whose response has not ended.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Observation {
     cache: Option<Outcome>,
     is_collapsed: bool,
     detail: Option<Cow<'static, str>>,
+    /// `Some` if the request is sampled for tracing.
+    pub(crate) sampled: Option<Box<SampledRequest>>,
     /// The first part of the line of the access log, if one is configured.
     text: Option<RequestText>,
 }
@@ -46,6 +49,7 @@ impl Observation {
             cache: None,
             is_collapsed: false,
             detail: None,
+            sampled: None,
             text,
         }
     }
@@ -91,10 +95,26 @@ impl Observation {
         self.is_aborted = true;
     }
 
-    /// Ends the record: counts the response, and returns the line of the access log. `outcome` has been counted.
-    pub(crate) fn finish(self, outcome: OutcomeClass, site: &SiteCounters) -> Option<LogLine> {
+    /// Ends the record: counts the response, and returns the line of the access log and the sampled request. `outcome`
+    /// has been counted.
+    pub(crate) fn finish(
+        mut self,
+        outcome: OutcomeClass,
+        site: &SiteCounters,
+    ) -> (Option<LogLine>, Option<Box<SampledRequest>>) {
         let duration = self.started_at.elapsed();
-        self.finish_after(duration, outcome, site)
+        let mut sampled = self.sampled.take();
+        if let Some(sampled) = &mut sampled {
+            sampled.end = RequestEnd {
+                status: self.status,
+                body_bytes: self.body_bytes,
+                is_aborted: self.is_aborted,
+                is_collapsed: self.is_collapsed,
+                cache: self.cache,
+                duration,
+            };
+        }
+        (self.finish_after(duration, outcome, site), sampled)
     }
 
     /// Like [`finish`](Self::finish), for a request of which only the status is known.
@@ -114,6 +134,7 @@ impl Observation {
             status: self.status,
             bytes: self.body_bytes,
             duration,
+            outcome,
             cache: self.cache,
             collapsed: self.is_collapsed,
             aborted: self.is_aborted,

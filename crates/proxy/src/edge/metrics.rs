@@ -72,6 +72,14 @@ metrics! {
         Counter "edgeward_warm_start_bytes_total"
             "Bytes of bodies that were read from disk into memory after the start."
             { shared.cache.warm_progress.loaded_bytes.load(Relaxed) }
+        Counter "edgeward_traces_total"
+            "Sampled requests whose spans were exported, by result." ["result":
+            "sent" = shared.trace_exports.sent.load(Relaxed),
+            "failed" = shared.trace_exports.failed.load(Relaxed),
+        ]
+        Counter "edgeward_access_log_lost_total"
+            "Lines that the destination of the access log did not accept: a full disk, or a daemon that does not listen."
+            { shared.lost_log_lines.as_ref().map_or(0, |lost| lost.load(Relaxed)) }
         Gauge "edgeward_client_connections_max"
             "Bound of the client connections." { shared.config.limits.connections_max.get() }
     }

@@ -7,6 +7,7 @@ mod metrics;
 mod reload; // changes the configuration while the edge serves
 mod restart;
 mod site_metrics;
+mod span_export;
 mod start;
 mod status;
 

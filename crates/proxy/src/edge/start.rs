@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::admin::{self, Admin};
 use super::reload::Reloader;
 use super::restart::PersistentMemory;
+use super::span_export::{ExportError, SpanExport};
 use super::status;
 use crate::base::access_log::{AccessLog, AccessLogError, LogQueue, LogReopener};
 use crate::base::budget::MemoryBudget;
@@ -29,6 +30,7 @@ use crate::base::counters::Counters;
 use crate::base::descriptors;
 use crate::base::live::Live;
 use crate::base::recent::RecentRequests;
+use crate::base::spans::Sampler;
 use crate::base::tls::{self, ListenerKeys, SiteKeys, TlsError};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
@@ -41,7 +43,7 @@ use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::{Connector, ConnectorError, OriginPool};
 use crate::path;
-use crate::path::worker::{Shared, Worker};
+use crate::path::worker::{Shared, TraceExports, Worker};
 
 /// The reason why an edge did not start.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +88,14 @@ pub enum StartError {
     Origin {
         /// The URL of the origin.
         origin: String,
+        /// The cause.
+        source: ConnectorError,
+    },
+    /// The configuration of the collector of traces is unusable.
+    #[error("the collector {collector} cannot be set up")]
+    Collector {
+        /// The URL of the collector.
+        collector: String,
         /// The cause.
         source: ConnectorError,
     },
@@ -190,6 +200,7 @@ impl Edge {
             purges,
             &ticker,
             &connectors,
+            log.as_ref(),
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
@@ -199,18 +210,26 @@ impl Edge {
             workers: Vec::with_capacity(workers),
             stop,
             log,
+            spans: None,
             disk,
             memory: None,
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
+        let mut sampled_queues = Vec::new();
         for (n, listeners) in listeners.into_iter().enumerate() {
+            let sampler = config.tracing.as_ref().map(|tracing| {
+                let (sampler, sampled) = Sampler::new(tracing, random());
+                sampled_queues.push(sampled);
+                sampler
+            });
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
                 connectors: connectors.clone(),
                 listeners,
                 log: log_queues.next(),
+                sampler,
                 stopping: stopping.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -218,6 +237,16 @@ impl Edge {
                 .spawn(move || start.run())
                 .map_err(thread_error("a worker"))?;
             edge.workers.push(thread);
+        }
+        if let Some(tracing) = &config.tracing {
+            let export = SpanExport::start(tracing, sampled_queues, Arc::clone(&shared));
+            edge.spans = Some(export.map_err(|error| match error {
+                ExportError::Connector(source) => StartError::Collector {
+                    collector: tracing.endpoint.to_string(),
+                    source,
+                },
+                ExportError::Thread(source) => thread_error("the export of spans")(source),
+            })?);
         }
         if let Some(disk) = config.disk.filter(|_| edge.disk.is_some()) {
             let (cache, counters) = (Arc::clone(&shared.cache), Arc::clone(&shared.counters[0]));
@@ -242,6 +271,7 @@ pub struct RunningEdge {
     /// Tells the workers to stop: set to the drain timeout.
     stop: watch::Sender<Option<Duration>>,
     log: Option<AccessLog>,
+    spans: Option<SpanExport>,
     disk: Option<Arc<DiskTier>>,
     /// `None` without a disk.
     memory: Option<PersistentMemory>,
@@ -291,6 +321,7 @@ impl RunningEdge {
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
+        self.spans = None;
         if let Some(memory) = self.memory.take().filter(|_| persists_memory) {
             memory.persist();
         }
@@ -392,6 +423,7 @@ fn shared_state(
     purges: Purges,
     ticker: &Ticker,
     connectors: &[Connector],
+    log: Option<&AccessLog>,
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
@@ -442,6 +474,8 @@ fn shared_state(
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         recent: RecentRequests::new(Instant::now()),
+        trace_exports: TraceExports::default(),
+        lost_log_lines: log.map(AccessLog::lost_lines),
         config: config.clone(),
     }
 }
@@ -507,6 +541,7 @@ struct WorkerStart {
     connectors: Vec<Connector>,
     listeners: WorkerListeners,
     log: Option<LogQueue>,
+    sampler: Option<Sampler>,
     stopping: watch::Receiver<Option<Duration>>,
 }
 
@@ -535,7 +570,7 @@ impl WorkerStart {
             ))
         });
         let origins = origins.collect();
-        let worker = Worker::new(self.shared, self.counters, origins, self.log);
+        let worker = Worker::new(self.shared, self.counters, origins, self.log, self.sampler);
         let accepting: Vec<_> = self
             .listeners
             .into_iter()

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use edgeward_semantics::hop_by_hop::ConnectionOptions;
 use edgeward_semantics::{Route, Target};
 use edgeward_types::Timestamp;
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, Uri, Version};
 
 use super::conn::InterimSink;
@@ -105,7 +105,21 @@ impl Request {
 
     /// Returns the text of the request for the access log. The request began at `now`.
     pub(crate) fn log_text(&self, queue: &LogQueue, now: Timestamp) -> RequestText {
-        let facts = RequestFacts {
+        queue.text(&self.facts(now), |name| self.value(name))
+    }
+
+    /// Returns the text of the request for its spans.
+    pub(crate) fn trace_text(&self, now: Timestamp) -> RequestText {
+        let agent = [self.value(&USER_AGENT)].into_iter();
+        RequestText::new(&mut Vec::new(), &self.facts(now), agent)
+    }
+
+    fn value(&self, name: &HeaderName) -> Option<&[u8]> {
+        Some(self.headers.get(name)?.as_bytes())
+    }
+
+    fn facts(&self, now: Timestamp) -> RequestFacts<'_> {
+        RequestFacts {
             time: now,
             peer: self.peer.ip(),
             is_tls: self.scheme == "https",
@@ -113,7 +127,6 @@ impl Request {
             host: self.authority().unwrap_or_default().as_bytes(),
             target: self.path_and_query().as_bytes(),
             version: self.version,
-        };
-        queue.text(&facts, |name| Some(self.headers.get(name)?.as_bytes()))
+        }
     }
 }

@@ -26,6 +26,7 @@ use super::deliver::{self, Reply};
 use super::lookup::{Query, lookup_again};
 use super::pass;
 use crate::base::site_counters::OutcomeClass;
+use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{FillHead, FillReader, FollowResult};
@@ -346,6 +347,7 @@ async fn lead_fetch(
     reader: FillReader,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
+    reply.observation.trace(SampledRequest::begin_fetch);
     let result = Rc::new(Cell::new(None));
     let fill = Arc::clone(&leader.fill);
     let fetch = Fetch {
@@ -378,6 +380,7 @@ async fn lead_fetch(
         }
     });
     let outcome = outcome.await;
+    reply.observation.trace(SampledRequest::end_fetch);
     is_reported.set(true);
     // If the fetch has not ended, dropping it spawns a task that reads the rest of the body.
     drop(fetch);

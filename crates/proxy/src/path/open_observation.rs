@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::worker::Worker;
 use crate::base::observation::Observation;
+use crate::base::spans::SampledRequest;
 use crate::exchange::Request;
 
 /// The record of a request without a response. If this value is dropped, the client has left, and the record ends.
@@ -16,11 +17,17 @@ pub(crate) struct OpenObservation {
 
 impl OpenObservation {
     pub(super) fn begin(worker: &Rc<Worker>, request: &Request) -> Self {
+        let text = worker.log_text(|queue, now| request.log_text(queue, now));
         Self {
-            observation: Some(Observation::begin(
-                worker.log_text(|queue, now| request.log_text(queue, now)),
-            )),
+            observation: Some(Observation::begin(text)),
             worker: Rc::clone(worker),
+        }
+    }
+
+    /// Calls `record` if the request is sampled.
+    pub(super) fn trace(&mut self, record: impl FnOnce(&mut SampledRequest)) {
+        if let Some(sampled) = &mut self.sampled {
+            record(sampled);
         }
     }
 

@@ -12,13 +12,14 @@ use super::deliver::Reply;
 use super::invalidate;
 use super::rules::change_origin_response;
 use crate::base::error_chain::ErrorChain;
+use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestError};
 use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
 use crate::path::body::{EdgeBody, Source};
 
 /// Forwards the request to the origin, and responds with the origin's response.
 pub(super) async fn pass(
-    reply: Reply,
+    mut reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
     reason: Forward,
@@ -29,6 +30,7 @@ pub(super) async fn pass(
         Err(error) => return refuse(reply, &error, CacheStatus::forward(reason)),
     };
     let progress = attempt.upload.clone();
+    reply.observation.trace(SampledRequest::begin_fetch);
     let sent = if invalidate::is_unsafe(&request.method) {
         let conn = Rc::clone(reply.in_flight.conn());
         let (worker, request) = (Rc::clone(&worker), Rc::clone(&request));
@@ -45,6 +47,7 @@ pub(super) async fn pass(
             .send(&attempt, &outbound, upload)
             .await
     };
+    reply.observation.trace(SampledRequest::end_fetch);
     match sent {
         Ok((mut parts, body)) => {
             hop_by_hop::strip_response(&mut parts.headers);

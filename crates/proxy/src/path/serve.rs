@@ -8,8 +8,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-use edgeward_semantics::{Forward, Route};
+use edgeward_semantics::{Forward, Route, TraceParent};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -20,6 +21,7 @@ use super::rules::{self, NotServed};
 use super::worker::Worker;
 use super::{fetch, pass, purge};
 use crate::base::site_counters::OutcomeClass;
+use crate::base::spans::SampledRequest;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{Client, Request, RequestError};
 
@@ -55,8 +57,10 @@ pub(crate) fn serve(
     body: Option<Incoming>,
     outcome: Option<Outcome>,
 ) -> Serving {
-    let (request, checked) = rules::prepare(worker, client, head);
+    let (mut request, checked) = rules::prepare(worker, client, head);
+    let sampled = sample(worker, &mut request);
     let mut reply = Reply::new(worker, client, &request);
+    reply.observation.sampled = sampled;
     match checked {
         Ok(()) => {}
         Err(NotServed::Refused(refusal)) => return ready(reply.refuse(&refusal)),
@@ -75,6 +79,17 @@ pub(crate) fn serve(
         }
     };
     carry_out(reply, request, body, outcome)
+}
+
+/// Decides whether the request is sampled. The origin then gets the `traceparent` of the span of the fetch.
+fn sample(worker: &Worker, request: &mut Rc<Request>) -> Option<Box<SampledRequest>> {
+    let sampler = worker.sampler()?;
+    let parent = || TraceParent::of(&request.headers);
+    let text = || request.trace_text(worker.now());
+    let sampled = sampler.sample(request.peer_is_trusted, Instant::now(), parent, text)?;
+    let request = Rc::get_mut(request).expect("no other code has the request yet");
+    sampled.write_to(&mut request.headers);
+    Some(sampled)
 }
 
 /// Refuses a request with an error that a codec has found.
@@ -96,6 +111,7 @@ fn carry_out(
     outcome: Outcome,
 ) -> Serving {
     let worker = Rc::clone(&reply.worker);
+    reply.observation.trace(SampledRequest::end_lookup);
     match outcome {
         Outcome::Hit(hit) => {
             if let Some(stored) = hit.sliced() {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use edgeward_semantics::{CacheStatus, format_http_date};
@@ -22,6 +23,7 @@ use crate::base::observation::Observation;
 use crate::base::recent::RecentRequests;
 use crate::base::request_settings::SettingsCache;
 use crate::base::site_counters::OutcomeClass;
+use crate::base::spans::Sampler;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
@@ -56,6 +58,9 @@ pub(crate) struct Shared {
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) recent: RecentRequests,
+    pub(crate) trace_exports: TraceExports,
+    /// The number of lines that the destination of the access log did not accept.
+    pub(crate) lost_log_lines: Option<Arc<AtomicU64>>,
 }
 
 impl Shared {
@@ -70,6 +75,13 @@ impl Shared {
     }
 }
 
+/// Sampled requests that a collector accepted, and those that could not be sent to it.
+#[derive(Debug, Default)]
+pub(crate) struct TraceExports {
+    pub(crate) sent: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
 /// The state that the requests of one worker share. It never leaves the worker's thread.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -80,6 +92,7 @@ pub(crate) struct Worker {
     pub(crate) origins: Vec<Rc<OriginPool>>,
     /// The settings of sites and rules.
     settings: RefCell<Rc<SettingsCache>>,
+    sampler: Option<Sampler>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
     /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
@@ -103,6 +116,7 @@ impl Worker {
         counters: Arc<Counters>,
         origins: Vec<Rc<OriginPool>>,
         log: Option<LogQueue>,
+        sampler: Option<Sampler>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
@@ -125,6 +139,7 @@ impl Worker {
             counters,
             origins,
             log,
+            sampler,
             cache_status_text: RefCell::default(),
             last_cache_status: RefCell::default(),
             date: RefCell::new((0, HeaderValue::from_static(""))),
@@ -197,14 +212,25 @@ impl Worker {
         self.log.as_ref().map(|queue| text(queue, self.now()))
     }
 
+    /// Returns the sampler, if traces are exported.
+    pub(crate) fn sampler(&self) -> Option<&Sampler> {
+        self.sampler.as_ref()
+    }
+
     /// Ends the record of a request: counts its response, and logs the request.
     pub(crate) fn finish(&self, observation: Observation) {
         let outcome = observation.outcome.unwrap_or_else(|| {
             self.counters.no_outcome.increment();
             OutcomeClass::None
         });
-        if let Some(line) = observation.finish(outcome, &self.counters.site) {
+        let (line, sampled) = observation.finish(outcome, &self.counters.site);
+        if let Some(line) = line {
             self.log(line);
+        }
+        if let (Some(sampler), Some(sampled)) = (&self.sampler, sampled)
+            && !sampler.push(sampled)
+        {
+            self.counters.traces_dropped.increment();
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use edgeward_policy::Objective;
 use edgeward_proxy::config::{ORIGINS_MAX, OriginProtocol, Token};
 
+use super::super::kind::Raw;
 use super::super::{RawSetting, SettingSource, SettingsFile};
 use super::ConfigDraft;
 use crate::diagnostic::Diagnostic;
@@ -39,8 +40,23 @@ pub(super) fn check_combinations(
             "[[listener]] with address = \"127.0.0.1:8080\"",
         );
     }
+    let is_on = |setting: &&RawSetting| {
+        setting.raw == Raw::Switch(true) || setting.raw == Raw::Flag("true".to_owned())
+    };
+    let destinations: Vec<_> = ["access_log.path", "access_log.syslog"]
+        .into_iter()
+        .filter_map(given)
+        .chain(given("access_log.journald").filter(is_on))
+        .collect();
+    if let [first, second, ..] = destinations[..] {
+        diagnostics.push((
+            second.source.clone(),
+            Diagnostic::new(format!("{} and {} are both set", name(first), name(second)))
+                .hint("the access log has one destination: remove one of the two"),
+        ));
+    }
     if let (None, Some(other)) = (
-        given("access_log.path"),
+        destinations.first(),
         given("access_log.format").or_else(|| given("access_log.queue_lines_max")),
     ) {
         diagnostics.push((

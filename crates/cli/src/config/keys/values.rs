@@ -35,6 +35,13 @@ impl Value {
         }
     }
 
+    pub(super) fn share(self) -> f64 {
+        match self {
+            Self::Share(share) => share,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn number(self) -> u64 {
         match self {
             Self::Number(number) => number,

@@ -15,9 +15,13 @@ impl ValueKind {
             Self::Duration { .. } => "duration".to_owned(),
             Self::Count { .. } => "number".to_owned(),
             Self::CountOrNone { .. } => "number or `\"none\"`".to_owned(),
-            Self::Seed => "number".to_owned(),
+            Self::Seed | Self::Share => "number".to_owned(),
             Self::SeedOrNone => "number or `\"none\"`".to_owned(),
             Self::Switch => "boolean".to_owned(),
+            Self::LogFormat => {
+                "`\"json\"` or `\"combined\"` or `\"combined-cache\"` or a format string".to_owned()
+            }
+            Self::SyslogServer => "address of a syslog server".to_owned(),
             Self::Choice(words) => words
                 .iter()
                 .map(|word| format!("`\"{word}\"`"))
@@ -70,6 +74,7 @@ impl ValueKind {
                 | Self::CountOrNone { .. }
                 | Self::Seed
                 | Self::SeedOrNone
+                | Self::Share
                 | Self::Switch
         )
     }
@@ -82,7 +87,10 @@ impl ValueKind {
             Self::Count { .. } | Self::CountOrNone { .. } | Self::Seed | Self::SeedOrNone => {
                 "a whole number"
             }
+            Self::Share => "a number from 0 to 1",
             Self::Switch => "a boolean",
+            Self::LogFormat => "a format of the access log",
+            Self::SyslogServer => "the address of a syslog server",
             Self::Choice(_) => "one of the allowed words",
             Self::Address | Self::AddressOrNone => "an address",
             Self::Url => "a URL",
@@ -113,7 +121,13 @@ impl ValueKind {
                 format!("a number such as {}", min.max(8))
             }
             Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
+            Self::Share => "a number such as 0.01".to_owned(),
             Self::Switch => "true or false".to_owned(),
+            Self::LogFormat => {
+                "\"json\", \"combined\", \"combined-cache\", or variables such as '$status $request_uri'"
+                    .to_owned()
+            }
+            Self::SyslogServer => "\"unix:/dev/log\" or \"udp:192.0.2.1:514\"".to_owned(),
             Self::Choice(words) => alternatives(words),
             Self::Address | Self::AddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
             Self::Url => "\"http://HOST:PORT\"".to_owned(),

@@ -9,8 +9,10 @@ use edgeward_types::Timestamp;
 use http::header::{HeaderName, REFERER, USER_AGENT};
 use http::{HeaderValue, Version};
 
-use super::request_text::{RequestFacts, RequestText};
+use super::request_text::{Fields, RequestFacts, RequestText};
+use super::template::{LogTemplate, Piece, Variable};
 use crate::base::config::LogFormat;
+use crate::base::site_counters::OutcomeClass;
 
 /// A request whose response has ended. `docs/reference/access-log.md` describes the fields.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct LogLine {
     /// The number of body bytes that were handed to the connection.
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
+    pub(crate) outcome: OutcomeClass,
     /// `None` if the response came neither from the cache nor from the origin.
     pub(crate) cache: Option<Outcome>,
     pub(crate) collapsed: bool,
@@ -29,8 +32,9 @@ pub(crate) struct LogLine {
 }
 
 /// Returns the request fields whose values a line of this format has, in the order of [`RequestText`].
-pub(crate) fn fields_of(format: LogFormat) -> Vec<HeaderName> {
+pub(crate) fn fields_of(format: &LogFormat) -> Vec<HeaderName> {
     match format {
+        LogFormat::Template(template) => template.fields.clone(),
         LogFormat::Json | LogFormat::Combined | LogFormat::CombinedCache => {
             vec![REFERER, USER_AGENT]
         }
@@ -62,14 +66,94 @@ impl Formatter {
         }
     }
 
-    /// Appends a line with its line feed.
+    /// Appends a line, without a line feed.
     pub(super) fn write(&mut self, line: &LogLine, out: &mut Vec<u8>) {
-        match self.format {
+        // The format is taken out, because the methods below change the formatter.
+        let format = std::mem::take(&mut self.format);
+        match &format {
             LogFormat::Json => self.write_json(line, out),
             LogFormat::Combined => self.write_combined(line, out, false),
             LogFormat::CombinedCache => self.write_combined(line, out, true),
+            LogFormat::Template(template) => self.write_template(template, line, out),
         }
-        out.push(b'\n');
+        self.format = format;
+    }
+
+    fn write_template(&mut self, template: &LogTemplate, line: &LogLine, out: &mut Vec<u8>) {
+        let (request, fields) = line.request.read();
+        for piece in &template.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Value {
+                    variable,
+                    is_quoted,
+                } => {
+                    let start = out.len();
+                    let escape = |text: &[u8], out: &mut Vec<u8>| {
+                        push_nginx(text, *is_quoted, out);
+                    };
+                    self.write_variable(*variable, line, &request, &fields, escape, out);
+                    if out.len() == start {
+                        out.push(b'-');
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the value of a variable, or nothing if the value is absent. `escape` appends a text that a client chose.
+    fn write_variable(
+        &mut self,
+        variable: Variable,
+        line: &LogLine,
+        request: &RequestFacts<'_>,
+        fields: &Fields<'_>,
+        escape: impl Fn(&[u8], &mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
+        match variable {
+            Variable::RemoteAddr => push_address(request.peer, out),
+            Variable::RemoteUser => {} // the edge authenticates no client
+            Variable::TimeLocal => self.push_clf(request.time, out),
+            Variable::TimeIso8601 => {
+                let second = self.second(request.time).rfc3339.as_bytes();
+                out.extend_from_slice(&second[..second.len() - 1]);
+                out.extend_from_slice(b"+00:00");
+            }
+            Variable::Msec => push_seconds(request.time.as_millis(), out),
+            Variable::Request => {
+                let Some(method) = request.method else {
+                    return;
+                };
+                escape(method, out);
+                out.push(b' ');
+                escape(request.target, out);
+                out.push(b' ');
+                out.extend_from_slice(protocol(request.version));
+            }
+            Variable::RequestMethod => escape(request.method.unwrap_or_default(), out),
+            Variable::RequestUri => escape(request.target, out),
+            Variable::Scheme => out.extend_from_slice(scheme(request)),
+            Variable::Host => escape(request.host, out),
+            Variable::ServerProtocol => out.extend_from_slice(protocol(request.version)),
+            Variable::Status => push_number(line.status.into(), out),
+            Variable::BodyBytesSent => push_number(line.bytes, out),
+            Variable::RequestTime => push_seconds(micros(line.duration) / 1000, out),
+            Variable::RequestTimeUs => push_number(micros(line.duration), out),
+            Variable::UpstreamCacheStatus => {
+                out.extend_from_slice(nginx_cache_status(line.outcome).as_bytes());
+            }
+            Variable::Cache => out.extend_from_slice(line.cache_word()),
+            Variable::CacheDetail => {
+                escape(line.detail.as_deref().unwrap_or_default().as_bytes(), out);
+            }
+            Variable::Collapsed => out.extend_from_slice(flag(line.collapsed)),
+            Variable::Aborted => out.extend_from_slice(flag(line.aborted)),
+            Variable::RequestField(index) => {
+                let value = fields.clone().nth(index).flatten();
+                escape(value.unwrap_or_default(), out);
+            }
+        }
     }
 
     fn write_json(&mut self, line: &LogLine, out: &mut Vec<u8>) {
@@ -140,11 +224,9 @@ impl Formatter {
     }
 
     /// Appends a time with milliseconds, such as `1994-11-06T08:49:37.123Z`.
-    fn push_rfc3339(&mut self, time: Timestamp, out: &mut Vec<u8>) {
+    pub(super) fn push_rfc3339(&mut self, time: Timestamp, out: &mut Vec<u8>) {
         out.extend_from_slice(self.second(time).rfc3339.as_bytes());
-        let millis = (time.as_millis() % 1000) as u16;
-        let digits = [millis / 100, millis / 10 % 10, millis % 10];
-        out.extend(digits.map(|digit| b'0' + digit as u8));
+        push_millis(time.as_millis(), out);
         out.push(b'Z');
     }
 
@@ -188,6 +270,74 @@ impl SecondTexts {
             clf: format!("{day}/{month}/{year}:{clock} +0000"),
         }
     }
+}
+
+/// Calls `visit` with the values of a line that have a field of their own in the journal, and their names.
+pub(super) fn for_each_value(line: &LogLine, visit: &mut dyn FnMut(&'static str, &[u8])) {
+    let (request, _) = line.request.read();
+    let mut text = Vec::new();
+    push_address(request.peer, &mut text);
+    visit("EDGEWARD_CLIENT", &text);
+    visit("EDGEWARD_METHOD", request.method.unwrap_or(b"-"));
+    visit("EDGEWARD_SCHEME", scheme(&request));
+    visit("EDGEWARD_HOST", request.host);
+    visit("EDGEWARD_TARGET", request.target);
+    visit("EDGEWARD_CACHE", line.cache_word());
+    for (name, number) in [
+        ("EDGEWARD_STATUS", line.status.into()),
+        ("EDGEWARD_BYTES", line.bytes),
+        ("EDGEWARD_DURATION_US", micros(line.duration)),
+    ] {
+        visit(name, itoa::Buffer::new().format(number).as_bytes());
+    }
+    if line.aborted {
+        visit("EDGEWARD_ABORTED", b"true");
+    }
+    if let Some(detail) = &line.detail {
+        visit("EDGEWARD_DETAIL", detail.as_bytes());
+    }
+}
+
+/// The words of nginx for the outcomes of a cache.
+const fn nginx_cache_status(outcome: OutcomeClass) -> &'static str {
+    match outcome {
+        OutcomeClass::Hit => "HIT",
+        OutcomeClass::HitStale => "STALE",
+        OutcomeClass::Miss => "MISS",
+        OutcomeClass::Revalidated => "REVALIDATED",
+        OutcomeClass::Pass => "BYPASS",
+        OutcomeClass::Refused | OutcomeClass::None => "",
+    }
+}
+
+const fn flag(is_set: bool) -> &'static [u8] {
+    if is_set { b"true" } else { b"" }
+}
+
+/// Appends milliseconds as seconds with three decimals.
+fn push_seconds(millis: u64, out: &mut Vec<u8>) {
+    push_number(millis / 1000, out);
+    out.push(b'.');
+    push_millis(millis, out);
+}
+
+/// Appends the last three digits of a number of milliseconds.
+fn push_millis(millis: u64, out: &mut Vec<u8>) {
+    let millis = (millis % 1000) as u16;
+    let digits = [millis / 100, millis / 10 % 10, millis % 10];
+    out.extend(digits.map(|digit| b'0' + digit as u8));
+}
+
+/// Appends a text with the escapes of nginx's `log_format`: `"`, `\` and all bytes but printable ASCII become `\xXX`.
+/// Outside of quotes, a space does too, because a client could forge further values of the line.
+fn push_nginx(text: &[u8], is_quoted: bool, out: &mut Vec<u8>) {
+    let is_plain = |byte| {
+        matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\' && (is_quoted || byte != b' ')
+    };
+    push_escaped(text, out, is_plain, |byte, out| {
+        out.extend_from_slice(b"\\x");
+        out.extend_from_slice(&hex_digits(byte).map(|digit| digit.to_ascii_uppercase()));
+    });
 }
 
 /// Appends `GET /path HTTP/1.1`, or `-` if the head could not be parsed.
@@ -333,6 +483,7 @@ mod tests {
             status: 200,
             bytes: 1234,
             duration: Duration::from_micros(56),
+            outcome: OutcomeClass::Hit,
             cache: Some(Outcome::Hit),
             collapsed: false,
             aborted: false,
@@ -350,12 +501,16 @@ mod tests {
         out
     }
 
+    fn template(text: &str) -> LogFormat {
+        LogFormat::Template(text.parse().expect("a valid template"))
+    }
+
     #[test]
     fn a_combined_line_has_the_format_of_apache_and_escapes_quotes() {
         assert_eq!(
             String::from_utf8(written(LogFormat::CombinedCache, &sample())).expect("text"),
             "192.0.2.7 - - [29/Feb/2000:12:34:56 +0000] \"GET /a?b=\\\"c\\\" HTTP/1.1\" 200 1234 \
-             \"-\" \"curl \\\\ \\x0a\\x7f\" hit\n"
+             \"-\" \"curl \\\\ \\x0a\\x7f\" hit"
         );
     }
 
@@ -371,6 +526,52 @@ mod tests {
         assert_eq!(parsed["target"], "/a?b=\"c\"");
         assert_eq!(parsed["user_agent"], "curl \\ \n\u{7f}");
         assert!(parsed.get("referer").is_none());
+    }
+
+    #[test]
+    fn a_template_writes_each_variable() {
+        let mut line = line_with(b"/a b?c", [Some(b"x \"y\" z"), None]);
+        line.duration = Duration::from_micros(1_234_567);
+        line.aborted = true;
+        line.detail = Some("disk".into());
+        for (text, expected) in [
+            ("$remote_addr", "192.0.2.7"),
+            ("$remote_user", "-"),
+            ("$time_local", "29/Feb/2000:12:34:56 +0000"),
+            ("$time_iso8601", "2000-02-29T12:34:56+00:00"),
+            ("$msec", "951827696.089"),
+            ("\"$request\"", "\"GET /a b?c HTTP/1.1\""),
+            ("$request", "GET /a\\x20b?c HTTP/1.1"),
+            ("$request_method", "GET"),
+            ("$request_uri", "/a\\x20b?c"),
+            ("$scheme", "http"),
+            ("$host", "example.com"),
+            ("$server_protocol", "HTTP/1.1"),
+            ("$status", "200"),
+            ("$body_bytes_sent", "1234"),
+            ("$request_time", "1.234"),
+            ("$request_time_us", "1234567"),
+            ("$upstream_cache_status", "HIT"),
+            ("$cache", "hit"),
+            ("$cache_detail", "disk"),
+            ("$collapsed", "-"),
+            ("$aborted", "true"),
+        ] {
+            let out = written(template(text), &line);
+            assert_eq!(String::from_utf8_lossy(&out), expected, "{text}");
+            assert!(
+                Variable::ALL
+                    .iter()
+                    .any(|(name, _)| text.trim_matches('"')[1..] == **name)
+            );
+        }
+        assert_eq!(Variable::ALL.len(), 20, "each variable is tested above");
+        let out = written(
+            template("[$http_referer] \"$http_referer\" $http_absent"),
+            &line,
+        );
+        let expected = r#"[x\x20\x22y\x22\x20z] "x \x22y\x22 z" -"#;
+        assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 
     /// The second line of a formatter has the texts of another second.
@@ -401,7 +602,7 @@ mod tests {
         ) {
             let line = line_with(&target, [referer.as_deref(), Some(agent.as_bytes())]);
             let out = written(LogFormat::Json, &line);
-            prop_assert_eq!(out.iter().position(|byte| *byte == b'\n'), Some(out.len() - 1));
+            prop_assert!(!out.contains(&b'\n'));
             let parsed: serde_json::Value = serde_json::from_slice(&out).expect("one JSON object");
             prop_assert_eq!(&parsed["target"], &*String::from_utf8_lossy(&target));
             let parsed_referer = parsed.get("referer").and_then(|referer| referer.as_str());
@@ -410,15 +611,27 @@ mod tests {
             prop_assert_eq!(&parsed["user_agent"], &agent);
         }
 
+        /// The texts of a client are long and have any bytes. The line has the quotes and the spaces of the template.
+        #[test]
+        fn no_text_of_a_client_forges_a_line_of_a_template(
+            target in prop::collection::vec(any::<u8>(), 0..60),
+            agent in prop::collection::vec(prop::sample::select(&b" \"\\x22\r\n\0\x7f\xffa"[..]), 0..3000),
+        ) {
+            let format = template("$request_uri $http_a $status \"$http_b\"");
+            let out = written(format, &line_with(&target, [Some(&agent), Some(&agent)]));
+            prop_assert!(out.iter().all(|byte| matches!(byte, b' '..=b'~')));
+            prop_assert_eq!(out.iter().filter(|byte| **byte == b'"').count(), 2);
+            let quote = out.iter().position(|byte| *byte == b'"').expect("quotes");
+            prop_assert_eq!(out[..quote].iter().filter(|byte| **byte == b' ').count(), 3);
+        }
+
         /// Only the quotes that the format writes are left, and no control character.
         #[test]
         fn no_text_of_a_client_forges_a_combined_line(
             target in prop::collection::vec(any::<u8>(), 0..60),
             agent in prop::collection::vec(any::<u8>(), 0..60),
         ) {
-            let out = written(LogFormat::Combined, &line_with(&target, [None, Some(&agent)]));
-            let (end, line) = out.split_last().expect("a line");
-            prop_assert_eq!(*end, b'\n');
+            let line = written(LogFormat::Combined, &line_with(&target, [None, Some(&agent)]));
             prop_assert!(line.iter().all(|byte| *byte >= b' ' && *byte != 0x7f), "{:?}", line);
             let mut quotes = 0;
             let mut rest = line.iter();

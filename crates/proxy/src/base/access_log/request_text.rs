@@ -59,7 +59,7 @@ impl RequestText {
     }
 
     /// Returns the facts, and the values of the fields in the order in which they were given.
-    pub(super) fn read(&self) -> (RequestFacts<'_>, Fields<'_>) {
+    pub(in crate::base) fn read(&self) -> (RequestFacts<'_>, Fields<'_>) {
         let mut rest = Fields(&self.0);
         let time = u64::from_le_bytes(rest.array());
         let address = std::net::Ipv6Addr::from(rest.array::<16>());
@@ -84,7 +84,7 @@ impl RequestText {
 
 /// The values of request fields that are not read yet. An item is `None` if the request has no such field.
 #[derive(Clone, Debug)]
-pub(super) struct Fields<'a>(&'a [u8]);
+pub(in crate::base) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn array<const N: usize>(&mut self) -> [u8; N] {

@@ -6,6 +6,7 @@
 use std::mem::MaybeUninit;
 
 use http::Method;
+use http::header::HeaderName;
 
 use super::request_end::RequestEndScan;
 use crate::base::field_spans::decimal;
@@ -41,6 +42,20 @@ pub(super) struct PlainHead<'a, 'f> {
     /// Path and query.
     pub(super) target: &'a str,
     pub(super) fields: &'f [httparse::Header<'a>],
+}
+
+impl<'a> PlainHead<'a, '_> {
+    /// Returns the values of a field.
+    pub(super) fn values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        let is_named =
+            |field: &&httparse::Header<'a>| field.name.eq_ignore_ascii_case(name.as_str());
+        self.fields.iter().filter(is_named).map(|field| field.value)
+    }
+
+    /// Returns the first value of a field.
+    pub(super) fn value(&self, name: &HeaderName) -> Option<&'a [u8]> {
+        self.values(name).next()
+    }
 }
 
 /// A buffer for the parsed fields of a head.

@@ -8,10 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
+use edgeward_semantics::{
+    Authority, RequestDirectives, TRACEPARENT, Target, TraceParent, VaryFields,
+};
 use edgeward_sites::SiteId;
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
+use edgeward_types::Timestamp;
+use http::header::USER_AGENT;
 use http::{HeaderMap, Version};
 
 use super::head::PlainHead;
@@ -22,6 +26,7 @@ use super::response::ResponseWriter;
 use crate::base::access_log::{RequestFacts, RequestText};
 use crate::base::observation::Observation;
 use crate::base::request_settings::SettingsCache;
+use crate::base::spans::SampledRequest;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody};
 use crate::cache::{CacheKey, push_class};
@@ -112,7 +117,9 @@ pub(super) fn try_hit(
     };
     let begin = || {
         let text = log_text(worker, client, plain, host);
-        Observation::begin_at(started_at, text)
+        let mut observation = Observation::begin_at(started_at, text);
+        observation.sampled = sample(worker, client, plain, host, started_at);
+        observation
     };
     let FoundResponse::Stored(stored) = &hit.found else {
         return try_disk_hit(worker, client, plain, &query, hit, outbox, begin);
@@ -207,25 +214,55 @@ fn log_text(
     host: &HostPrefix,
 ) -> Option<RequestText> {
     worker.log_text(|queue, now| {
-        let facts = RequestFacts {
-            time: now,
-            peer: client.peer.ip(),
-            is_tls: client.tls,
-            method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
-            host: host.canonical(client.scheme()),
-            target: plain.target.as_bytes(),
-            version: Version::HTTP_11,
-        };
         let filter = &worker.shared.canonicaliser.field_filter;
-        queue.text(&facts, |name| {
+        queue.text(&facts(client, plain, host, now), |name| {
             if filter.removes_from_plain(name, client.is_trusted) {
                 return None;
             }
-            let mut fields = plain.fields.iter();
-            let field = fields.find(|field| field.name.eq_ignore_ascii_case(name.as_str()))?;
-            Some(field.value)
+            plain.value(name)
         })
     })
+}
+
+/// Decides whether a hit is sampled.
+fn sample(
+    worker: &Worker,
+    client: &Client,
+    plain: &PlainHead<'_, '_>,
+    host: &HostPrefix,
+    started_at: Instant,
+) -> Option<Box<SampledRequest>> {
+    let parent = || {
+        let mut values = plain.values(&TRACEPARENT);
+        let value = values.next()?;
+        values.next().is_none().then(|| TraceParent::parse(value))?
+    };
+    let text = || {
+        let agent = [plain.value(&USER_AGENT)].into_iter();
+        let facts = facts(client, plain, host, worker.now());
+        RequestText::new(&mut Vec::new(), &facts, agent)
+    };
+    let sampler = worker.sampler()?;
+    let mut sampled = sampler.sample(client.is_trusted, started_at, parent, text)?;
+    sampled.end_lookup();
+    Some(sampled)
+}
+
+fn facts<'a>(
+    client: &Client,
+    plain: &PlainHead<'a, '_>,
+    host: &'a HostPrefix,
+    now: Timestamp,
+) -> RequestFacts<'a> {
+    RequestFacts {
+        time: now,
+        peer: client.peer.ip(),
+        is_tls: client.tls,
+        method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
+        host: host.canonical(client.scheme()),
+        target: plain.target.as_bytes(),
+        version: Version::HTTP_11,
+    }
 }
 
 /// The query of a plain request. Its [`Request`] is built only if the responses of the target vary.

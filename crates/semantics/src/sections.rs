@@ -132,9 +132,11 @@ impl NotStoredReason {
     /// Returns the section of the rule.
     pub const fn section(self) -> &'static str {
         match self {
-            Self::Method | Self::Interim | Self::NoExplicitFreshness | Self::NeverReusable => {
-                "RFC 9111 §3"
-            }
+            Self::Method
+            | Self::Interim
+            | Self::EventStream
+            | Self::NoExplicitFreshness
+            | Self::NeverReusable => "RFC 9111 §3",
             Self::Partial => "RFC 9111 §3.3",
             Self::NotModified => "RFC 9111 §4.3.4",
             Self::Status | Self::RequestError => "RFC 9110 §15",

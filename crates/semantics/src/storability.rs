@@ -1,7 +1,9 @@
 //! The decision to store a response (RFC 9111 §3), and the values that a later hit needs.
 
 use edgeward_types::Timestamp;
-use http::header::{AGE, AUTHORIZATION, DATE, HeaderMap, HeaderName, SET_COOKIE, TRAILER};
+use http::header::{
+    AGE, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, SET_COOKIE, TRAILER,
+};
 use http::{Method, StatusCode};
 
 use crate::age::{self, Exchange};
@@ -72,6 +74,8 @@ pub enum NotStoredReason {
     SetCookie,
     /// The response has `Vary: *`.
     VaryAny,
+    /// The response is a stream of events, which has no end and whose next reader needs other events.
+    EventStream,
     /// The status requires an explicit lifetime, but the response has no such lifetime.
     NoExplicitFreshness,
     /// The response was stale on arrival, has no validator, and must not be served stale: the cache could never use it.
@@ -80,7 +84,7 @@ pub enum NotStoredReason {
 
 impl NotStoredReason {
     /// All reasons, in the order of the checks.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Method,
         Self::Interim,
         Self::Partial,
@@ -94,6 +98,7 @@ impl NotStoredReason {
         Self::Authorization,
         Self::SetCookie,
         Self::VaryAny,
+        Self::EventStream,
         Self::NoExplicitFreshness,
         Self::NeverReusable,
     ];
@@ -114,6 +119,7 @@ impl NotStoredReason {
             Self::Authorization => "authorization",
             Self::SetCookie => "set-cookie",
             Self::VaryAny => "vary-any",
+            Self::EventStream => "event-stream",
             Self::NoExplicitFreshness => "no-explicit-freshness",
             Self::NeverReusable => "never-reusable",
         }
@@ -202,6 +208,9 @@ pub(crate) fn decide(
     if vary == Vary::Any {
         return Err(NotStoredReason::VaryAny);
     }
+    if is_event_stream(response) {
+        return Err(NotStoredReason::EventStream);
+    }
     let lifetime = Lifetime::compute(rules, status, directives, response, exchange.response_time);
     // `store_request_errors` applies only to errors that the origin intends to be stored. An explicit lifetime
     // shows this intention.
@@ -231,6 +240,17 @@ pub(crate) fn decide(
         head,
         source: lifetime.source,
     })
+}
+
+/// Returns true for server-sent events (HTML Standard, section 9.2). Most of these streams never end. A stored one would
+/// repeat old events, and requests that share one would wait for each other.
+fn is_event_stream(response: &HeaderMap) -> bool {
+    let media_type = response.get(CONTENT_TYPE).map(|value| {
+        let value = value.as_bytes();
+        let end = value.iter().position(|&byte| byte == b';');
+        value[..end.unwrap_or(value.len())].trim_ascii()
+    });
+    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
 /// Computes the freshness values of a response.

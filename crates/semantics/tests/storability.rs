@@ -3,7 +3,7 @@
 
 use edgeward_semantics::{Exchange, NotStoredReason, Rules, SetCookie, Verdict, on_response};
 use edgeward_types::Timestamp;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, SET_COOKIE, VARY};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, SET_COOKIE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
@@ -112,6 +112,22 @@ fn the_golden_table_of_storability_holds() {
             "vary: *",
             &[],
             vec![(CACHE_CONTROL, "max-age=60"), (VARY, "*")],
+        ),
+        (
+            "text/event-stream",
+            &[],
+            vec![
+                (CACHE_CONTROL, "max-age=60"),
+                (CONTENT_TYPE, "Text/Event-Stream; charset=utf-8"),
+            ],
+        ),
+        (
+            "text/event-streams",
+            &[],
+            vec![
+                (CACHE_CONTROL, "max-age=60"),
+                (CONTENT_TYPE, "text/event-streams"),
+            ],
         ),
         (
             "vary: accept",

@@ -12,6 +12,7 @@ mod orphans; // fetches that can outlive their clients
 mod outbound; // builds the request to the origin
 mod pool;
 mod queue; // the order of waiting requests, and each client's share of the connections
+mod share_limit; // limits by each client's share
 mod unfinished; // limits the number of unfinished uploads
 mod upload; // the body of a request
 mod wait; // the wait of one request for a slot, with a timeout

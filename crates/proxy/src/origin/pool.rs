@@ -128,9 +128,8 @@ impl OriginPool {
         }
     }
 
-    /// Returns true if hyper's client reports interim responses to requests with a body. It does so only for HTTP/1.1.
-    pub(crate) fn reports_interims(&self) -> bool {
-        self.config.protocol == OriginProtocol::Http1
+    pub(crate) fn is_h2(&self) -> bool {
+        self.config.protocol == OriginProtocol::Http2
     }
 
     pub(crate) fn uploads(&self) -> &Rc<Uploads> {

@@ -46,7 +46,6 @@ pub(crate) enum Upload {
 pub(crate) struct UploadStream {
     incoming: Incoming,
     uploads: Rc<Uploads>,
-    conn: Rc<ConnState>,
     /// The number of bytes that may still arrive before the body exceeds its limit.
     bytes_left: u64,
     progress: Rc<UploadProgress>,
@@ -67,12 +66,14 @@ pub(crate) struct UploadStream {
 /// The progress of an upload. The response's timeout, the connection's lease and [`Uploads::sweep`] read it.
 #[derive(Debug)]
 pub(crate) struct UploadProgress {
+    conn: Rc<ConnState>,
     peer: SocketAddr,
     last_progress: Cell<Instant>,
     ended: Cell<bool>,
     pace: Pace,
-    /// True if the origin has answered. The rest of the upload may be slower than the minimum rate.
-    answered: Cell<bool>,
+    /// True if the client need not send bytes at the moment: the origin has answered, or the body has the messages of a
+    /// gRPC call. No limit of slow uploads applies. The origin's timeouts apply as to any response.
+    may_pause: Cell<bool>,
     /// True if the client sends slower than the minimum rate. The next read of the body then fails.
     too_slow: Cell<bool>,
     /// The task that waits for the client's next bytes.
@@ -96,9 +97,14 @@ impl UploadProgress {
         &self.interims
     }
 
+    fn allow_pauses(&self) {
+        self.may_pause.set(true);
+        self.conn.end_upload_wait();
+    }
+
     /// Records that the final response has begun.
     pub(crate) fn record_answer(&self) {
-        self.answered.set(true);
+        self.allow_pauses();
         if let Some(expectation) = self.expectation.get() {
             expectation.refuse();
         }
@@ -119,7 +125,7 @@ impl UploadProgress {
 
     /// Counts the time of waiting for the client. Returns true once, when the client becomes too slow for `rate`.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
-        if self.answered.get() || self.too_slow.get() {
+        if self.may_pause.get() || self.too_slow.get() {
             return false;
         }
         let exhausted = self.pace.charge(now, rate);
@@ -199,11 +205,12 @@ impl Upload {
         peer: SocketAddr,
     ) -> (Box<UploadStream>, Rc<UploadProgress>) {
         let progress = Rc::new(UploadProgress {
+            conn,
             peer,
             last_progress: Cell::new(Instant::now()),
             ended: Cell::new(false),
             pace: Pace::default(),
-            answered: Cell::new(false),
+            may_pause: Cell::new(false),
             too_slow: Cell::new(false),
             task: RefCell::new(None),
             expectation: OnceCell::new(),
@@ -217,7 +224,6 @@ impl Upload {
         let stream = Box::new(UploadStream {
             incoming,
             uploads: Rc::clone(uploads),
-            conn,
             bytes_left: bytes_max.map_or(u64::MAX, edgeward_types::ByteSize::bytes),
             progress: Rc::clone(&progress),
             prefix: BytesMut::new(),
@@ -232,6 +238,11 @@ impl Upload {
 }
 
 impl UploadStream {
+    /// Records that the body has the messages of a gRPC call, between which the client may pause.
+    pub(crate) fn set_paced_by_calls(&mut self) {
+        self.progress.allow_pauses();
+    }
+
     /// Delays the read of the body until the origin requests the body or `origin.expect_timeout` has passed.
     pub(crate) fn expect_continue(&mut self, unfinished: UnfinishedUpload) {
         self.unfinished = Some(unfinished);
@@ -319,12 +330,14 @@ impl UploadStream {
             return Poll::Ready(Some(Err(Box::new(UploadLimit::Rate))));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            self.conn.begin_upload_wait();
+            if !progress.may_pause.get() {
+                progress.conn.begin_upload_wait();
+            }
             progress.pace.begin_wait(self.uploads.clock.now());
             progress.task.replace(Some(cx.waker().clone()));
             return Poll::Pending;
         };
-        self.conn.end_upload_wait();
+        progress.conn.end_upload_wait();
         progress.pace.end_wait(self.uploads.clock.now());
         progress.last_progress.set(Instant::now());
         if frame.is_none() || self.incoming.is_end_stream() {

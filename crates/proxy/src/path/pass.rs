@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
-use http::header::{CACHE_STATUS, CONNECTION, EXPECT, HeaderValue};
+use http::header::{CACHE_STATUS, CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue};
 use http::response::Parts;
 use http::{Response, Version};
 use hyper::body::{Body as _, Incoming};
@@ -99,8 +99,12 @@ pub(super) fn refuse(
     })
 }
 
-/// Returns the body to send to the origin. Its start is not buffered if the client waits for `100 Continue`, the origin
-/// uses HTTP/1.1, and the number of unfinished uploads is below its limits. Otherwise its start is buffered.
+/// Returns the body to send to the origin. Its start is buffered, with two exceptions:
+///
+/// - The client waits for `100 Continue`, the origin uses HTTP/1.1, and the number of unfinished uploads is below its
+///   limits.
+/// - The body has the messages of a gRPC call, and the origin uses HTTP/2. Either peer may wait for a message of the
+///   other one, and the call occupies no connection of its own.
 async fn upload(
     reply: &Reply,
     request: &Request,
@@ -113,14 +117,19 @@ async fn upload(
     let conn = Rc::clone(reply.in_flight.conn());
     let origin = reply.worker.origin(request);
     let (mut stream, progress) = Upload::stream(incoming, origin.uploads(), conn, request.peer);
-    let expects = expects_continue(request) && origin.reports_interims();
-    match expects.then(|| origin.uploads().unfinished().begin(request.peer.ip())) {
-        Some(Some(unfinished)) => stream.expect_continue(unfinished),
-        expectation => {
-            if expectation.is_some() {
-                origin.uploads().unfinished().record_kept_upload(); // the limits are reached
+    // hyper's client reports interim responses only over HTTP/1.1.
+    let expects = expects_continue(request) && !origin.is_h2();
+    if is_grpc(request) && origin.is_h2() {
+        stream.set_paced_by_calls();
+    } else {
+        match expects.then(|| origin.uploads().unfinished().begin(request.peer.ip())) {
+            Some(Some(unfinished)) => stream.expect_continue(unfinished),
+            expectation => {
+                if expectation.is_some() {
+                    origin.uploads().unfinished().record_kept_upload(); // the limits are reached
+                }
+                stream.buffer().await?;
             }
-            stream.buffer().await?;
         }
     }
     let attempt = Attempt {
@@ -129,6 +138,15 @@ async fn upload(
         was_sent: None,
     };
     Ok((Upload::Stream(stream), attempt))
+}
+
+/// Returns true for a gRPC call: its media type begins with `application/grpc`, for example `application/grpc+proto`.
+fn is_grpc(request: &Request) -> bool {
+    const PREFIX: &[u8] = b"application/grpc";
+    let media_type = request.headers.get(CONTENT_TYPE);
+    media_type
+        .and_then(|value| value.as_bytes().get(..PREFIX.len()))
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case(PREFIX))
 }
 
 /// Returns true if the client waits for `100 Continue` (RFC 9110 §10.1.1). HTTP/1.0 has no expectations.

@@ -124,7 +124,11 @@ pub fn restore_if_match(request: &mut HeaderMap) {
     let mut tags: Vec<Vec<u8>> = Vec::new();
     for line in request.get_all(IF_MATCH) {
         for tag in conditional::listed_tags(line.as_bytes()) {
-            let original = if tag.weak { None } else { origin_tag(tag.opaque) };
+            let original = if tag.weak {
+                None
+            } else {
+                origin_tag(tag.opaque)
+            };
             has_changed |= original.is_some();
             let prefix: &[u8] = if tag.weak { b"W/" } else { b"" };
             tags.push(original.unwrap_or_else(|| [prefix, tag.opaque].concat()));
@@ -199,7 +203,11 @@ mod tests {
 
     #[test]
     fn a_vary_that_lists_the_field_or_a_star_stays() {
-        for line in ["vary: Accept-Encoding, cookie", "vary: *", "vary: accept, accept-encoding"] {
+        for line in [
+            "vary: Accept-Encoding, cookie",
+            "vary: *",
+            "vary: accept, accept-encoding",
+        ] {
             let mut head = headers(line);
             add_vary(&mut head);
             assert_eq!(head, headers(line));
@@ -226,9 +234,18 @@ mod tests {
     fn the_origin_gets_its_own_tags_in_if_match() {
         for (client, origin) in [
             ("if-match: \"a~br\"", "if-match: \"a\""),
-            ("if-match: \"b\", \"a~gzip\" , W/\"a~br\"", "if-match: \"b\", \"a\", W/\"a~br\""),
-            ("if-match: \"b\"\nif-match: \"a,~zstd\"", "if-match: \"b\", \"a,\""),
-            ("if-match: \"a-br\",\"~other\"", "if-match: \"a-br\",\"~other\""),
+            (
+                "if-match: \"b\", \"a~gzip\" , W/\"a~br\"",
+                "if-match: \"b\", \"a\", W/\"a~br\"",
+            ),
+            (
+                "if-match: \"b\"\nif-match: \"a,~zstd\"",
+                "if-match: \"b\", \"a,\"",
+            ),
+            (
+                "if-match: \"a-br\",\"~other\"",
+                "if-match: \"a-br\",\"~other\"",
+            ),
             ("if-match: *", "if-match: *"),
             ("if-none-match: \"a~br\"", "if-none-match: \"a~br\""),
         ] {
@@ -246,12 +263,32 @@ mod tests {
         };
         let all = "accept-encoding: gzip, br, zstd";
         for (etag, accept, condition, expected) in [
-            ("\"a\"", all, "if-none-match: \"a~br\"", Some(Coding::Brotli)),
-            ("\"a\"", all, "if-none-match: \"b\", W/\"a~gzip\"", Some(Coding::Gzip)),
-            ("\"a\"", "accept-encoding: gzip", "if-none-match: \"a~br\"", None),
+            (
+                "\"a\"",
+                all,
+                "if-none-match: \"a~br\"",
+                Some(Coding::Brotli),
+            ),
+            (
+                "\"a\"",
+                all,
+                "if-none-match: \"b\", W/\"a~gzip\"",
+                Some(Coding::Gzip),
+            ),
+            (
+                "\"a\"",
+                "accept-encoding: gzip",
+                "if-none-match: \"a~br\"",
+                None,
+            ),
             ("\"a\"", all, "if-none-match: \"a\"", None),
             ("\"b\"", all, "if-none-match: \"a~br\"", None),
-            ("\"a\"", all, "if-modified-since: Sun, 06 Nov 1994 08:49:37 GMT", None),
+            (
+                "\"a\"",
+                all,
+                "if-modified-since: Sun, 06 Nov 1994 08:49:37 GMT",
+                None,
+            ),
             ("W/\"a\"", all, "if-none-match: W/\"a\"", None), // the representation without a coding matches
         ] {
             let stored = Validators::from_headers(&headers(&format!("etag: {etag}")));
@@ -272,14 +309,21 @@ mod tests {
             ("range: bytes=0-1\nif-range: \"a\"", true),
             ("range: bytes=0-1\nif-range: \"a~br\"", false),
             ("range: bytes=0-1\nif-range: W/\"a\"", false),
-            ("range: bytes=0-1\nif-range: Sun, 06 Nov 1994 08:49:37 GMT", false),
+            (
+                "range: bytes=0-1\nif-range: Sun, 06 Nov 1994 08:49:37 GMT",
+                false,
+            ),
         ] {
             assert_eq!(
                 wants_plain_range(&Method::GET, &headers(request), &stored),
                 expected,
                 "{request}"
             );
-            assert!(!wants_plain_range(&Method::HEAD, &headers(request), &stored));
+            assert!(!wants_plain_range(
+                &Method::HEAD,
+                &headers(request),
+                &stored
+            ));
         }
     }
 

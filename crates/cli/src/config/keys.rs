@@ -6,6 +6,7 @@
 //! [`KEYS`] is one array, because the reference lists the settings in the order of this array. Submodules define the
 //! entries of longer groups.
 
+mod compression;
 mod disk;
 mod forwarding;
 mod limits;
@@ -65,7 +66,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 16] = [
+pub(super) const TABLES: [(&str, &str); 17] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -98,6 +99,10 @@ pub(super) const TABLES: [(&str, &str); 16] = [
     (
         "ranges",
         "Requests for a range of a large response. See docs/how-to/ranges.md.",
+    ),
+    (
+        "compression",
+        "Compression of stored responses that the origin sends without a coding. See docs/how-to/compression.md.",
     ),
     (
         "negative",
@@ -615,6 +620,19 @@ pub(super) static KEYS: &[Key] = &[
     },
     ranges::SLICE_BYTES,
     ranges::READ_AHEAD_SLICES,
+    compression::ENABLED,
+    compression::CODINGS,
+    compression::TYPES,
+    compression::LENGTH_MIN,
+    compression::LENGTH_MAX,
+    compression::BROTLI_LEVEL,
+    compression::ZSTD_LEVEL,
+    compression::GZIP_LEVEL,
+    compression::PERSONAL,
+    compression::ORIGIN_ACCEPTS,
+    compression::WAIT_BYTES_MAX,
+    compression::THREADS,
+    compression::PENDING_BYTES_MAX,
     negative::PATH,
     negative::FILTER,
     negative::PUBLIC_KEY,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use edgeward_semantics::content_coding::AcceptedCodings;
 use edgeward_semantics::hop_by_hop::ConnectionOptions;
 use edgeward_semantics::{Route, Target};
 use edgeward_types::Timestamp;
@@ -38,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) options: ConnectionOptions,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
+    /// The codings that the client accepts, if `headers` has another `Accept-Encoding` for the origin.
+    pub(crate) client_codings: Option<AcceptedCodings>,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.
     pub(crate) interims: Option<InterimSink>,
 }

@@ -405,6 +405,7 @@ mod tests {
                 canonical_target: None,
                 options,
                 route: Route::Lookup,
+                client_codings: None,
                 interims: None,
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));

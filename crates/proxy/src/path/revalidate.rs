@@ -12,6 +12,7 @@ use http::response::Parts;
 use crate::cache::CacheKey;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::exchange::Request;
+use crate::path::encoded;
 use crate::path::worker::Worker;
 
 /// The result of a validation.
@@ -87,17 +88,30 @@ fn apply(
         &response.headers,
         exchange,
     );
-    let renewed = |head, policy| {
-        let response = StoredResponse::new(old.status, head, policy, old.body.clone());
+    let renewed = |head, policy, generation| {
+        let response = StoredResponse {
+            generation,
+            ..StoredResponse::new(old.status, head, policy, old.body.clone())
+        };
         Stored::new(stored.key(), StoredKind::Response(response), stamp)
     };
     match freshened {
-        Freshened::Keep(storable) => Validation::Keep(renewed(&storable.head, storable.policy)),
+        Freshened::Keep(mut storable) => {
+            let generation = match old.body {
+                StoredBody::Slices(_) => None,
+                StoredBody::Memory(_) | StoredBody::Disk(_) => {
+                    let length = Some(old.body.len());
+                    let (status, old) = (old.status, old.generation);
+                    encoded::mark_encodable(worker, request, status, &mut storable, length, old)
+                }
+            };
+            Validation::Keep(renewed(&storable.head, storable.policy, generation))
+        }
         Freshened::UseOnce { head, .. } => {
             let mut policy = old.policy;
             policy.response_time = exchange.response_time;
             policy.initial_age_ms = 0;
-            Validation::UseOnce(renewed(&head, policy))
+            Validation::UseOnce(renewed(&head, policy, None))
         }
         Freshened::Mismatch => Validation::Mismatch,
     }

@@ -18,6 +18,7 @@ use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
+use crate::cache::encoders::Encoders;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason};
@@ -27,6 +28,8 @@ use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) cache: Arc<Cache>,
+    /// The threads that compress bodies.
+    pub(crate) encoders: Arc<Encoders>,
     /// The memory budget of request bodies that are buffered before a request is sent to the origin.
     pub(crate) upload_budget: Arc<MemoryBudget>,
     /// The memory budget of the decoded heads of HTTP/2 requests.

@@ -71,7 +71,9 @@ impl AcceptedCodings {
             if order.iter().any(|other| other == coding) {
                 continue;
             }
-            let at = (0..length).find(|&at| weights[at] < weight).unwrap_or(length);
+            let at = (0..length)
+                .find(|&at| weights[at] < weight)
+                .unwrap_or(length);
             weights.copy_within(at..length, at + 1);
             order.codings.copy_within(at..length, at + 1);
             (weights[at], order.codings[at]) = (weight, coding);
@@ -209,7 +211,9 @@ mod tests {
         let identity = weight_of("identity");
         let mut accepted: Vec<(u16, Coding)> = Vec::new();
         for &coding in preferred {
-            let weight = weight_of(coding.name()).or_else(|| weight_of("*")).unwrap_or(0);
+            let weight = weight_of(coding.name())
+                .or_else(|| weight_of("*"))
+                .unwrap_or(0);
             let is_new = accepted.iter().all(|(_, other)| *other != coding);
             if weight > 0 && identity.unwrap_or(0) <= weight && is_new {
                 accepted.push((weight, coding));

@@ -85,9 +85,8 @@ pub fn may_encode(
 ) -> Result<(), NotEncodedReason> {
     let selects_by_user = matches!(vary, Vary::Fields(fields)
         if fields.names().iter().any(|name| *name == COOKIE || *name == AUTHORIZATION));
-    let is_personal = selects_by_user
-        || response.contains_key(SET_COOKIE)
-        || request.contains_key(AUTHORIZATION);
+    let is_personal =
+        selects_by_user || response.contains_key(SET_COOKIE) || request.contains_key(AUTHORIZATION);
     let has_type = response
         .get(CONTENT_TYPE)
         .is_some_and(|value| rules.types.contain(value.as_bytes()));
@@ -97,7 +96,10 @@ pub fn may_encode(
             response.contains_key(CONTENT_ENCODING),
             NotEncodedReason::Encoded,
         ),
-        (response.contains_key(CONTENT_RANGE), NotEncodedReason::Range),
+        (
+            response.contains_key(CONTENT_RANGE),
+            NotEncodedReason::Range,
+        ),
         (
             list::has_token(response, &CACHE_CONTROL, "no-transform"),
             NotEncodedReason::NoTransform,
@@ -157,7 +159,9 @@ impl CompressibleTypes {
     /// # Errors
     ///
     /// Returns the first text that is not a pattern.
-    pub fn parse<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Result<Self, InvalidTypePattern> {
+    pub fn parse<S: AsRef<str>>(
+        patterns: impl IntoIterator<Item = S>,
+    ) -> Result<Self, InvalidTypePattern> {
         let parse = |text: S| {
             let lower = text.as_ref().to_ascii_lowercase();
             TypePattern::parse(&lower).ok_or_else(|| InvalidTypePattern(text.as_ref().to_owned()))
@@ -259,9 +263,7 @@ mod tests {
     /// Each row: the status, the request, the response, its length, and the reason against a coding.
     #[test]
     fn a_response_is_encoded_unless_a_reason_is_against_it() {
-        use NotEncodedReason::{
-            Encoded, Long, NoTransform, Personal, Range, Short, Status, Type,
-        };
+        use NotEncodedReason::{Encoded, Long, NoTransform, Personal, Range, Short, Status, Type};
         let html = "content-type: text/html; charset=utf-8";
         let with = |line: &str| format!("{html}\n{line}");
         for (status, request, response, length, expected) in [
@@ -270,18 +272,54 @@ mod tests {
             (200, "", html.to_owned(), None, Ok(())),
             (200, "cookie: a=1", html.to_owned(), None, Ok(())),
             (200, "", with("vary: accept-encoding"), None, Ok(())),
-            (200, "", with("cache-control: max-age=5, public"), None, Ok(())),
+            (
+                200,
+                "",
+                with("cache-control: max-age=5, public"),
+                None,
+                Ok(()),
+            ),
             (404, "", html.to_owned(), Some(500), Err(Status)),
             (206, "", html.to_owned(), Some(500), Err(Status)),
             (200, "", with("content-encoding: gzip"), None, Err(Encoded)),
-            (200, "", with("content-range: bytes 0-1/2"), None, Err(Range)),
-            (200, "", with("cache-control: a, No-Transform"), None, Err(NoTransform)),
+            (
+                200,
+                "",
+                with("content-range: bytes 0-1/2"),
+                None,
+                Err(Range),
+            ),
+            (
+                200,
+                "",
+                with("cache-control: a, No-Transform"),
+                None,
+                Err(NoTransform),
+            ),
             (200, "", String::new(), None, Err(Type)),
-            (200, "", "content-type: image/png".to_owned(), None, Err(Type)),
+            (
+                200,
+                "",
+                "content-type: image/png".to_owned(),
+                None,
+                Err(Type),
+            ),
             (200, "", with("set-cookie: a=1"), None, Err(Personal)),
             (200, "", with("vary: cookie"), None, Err(Personal)),
-            (200, "", with("vary: accept, authorization"), None, Err(Personal)),
-            (200, "authorization: x", html.to_owned(), None, Err(Personal)),
+            (
+                200,
+                "",
+                with("vary: accept, authorization"),
+                None,
+                Err(Personal),
+            ),
+            (
+                200,
+                "authorization: x",
+                html.to_owned(),
+                None,
+                Err(Personal),
+            ),
             (200, "", html.to_owned(), Some(255), Err(Short)),
             (200, "", html.to_owned(), Some(1001), Err(Long)),
         ] {
@@ -296,14 +334,19 @@ mod tests {
                 personal: true,
                 ..rules()
             };
-            let expected = if expected == Err(Personal) { Ok(()) } else { expected };
+            let expected = if expected == Err(Personal) {
+                Ok(())
+            } else {
+                expected
+            };
             assert_eq!(decide(&personal), expected, "{status} {request} {response}");
         }
     }
 
     #[test]
     fn types_match_by_name_kind_or_syntax() {
-        let types = CompressibleTypes::parse(["TEXT/*", "application/json", "*+xml"]).expect("patterns");
+        let types =
+            CompressibleTypes::parse(["TEXT/*", "application/json", "*+xml"]).expect("patterns");
         for (content_type, expected) in [
             ("text/html", true),
             ("Text/CSS ; charset=x", true),
@@ -317,13 +360,19 @@ mod tests {
             ("text/event-stream; charset=utf-8", false),
             ("", false),
         ] {
-            assert_eq!(types.contain(content_type.as_bytes()), expected, "{content_type}");
+            assert_eq!(
+                types.contain(content_type.as_bytes()),
+                expected,
+                "{content_type}"
+            );
         }
     }
 
     #[test]
     fn other_texts_are_not_patterns() {
-        for text in ["", "text", "*", "*/*", "text/", "/html", "te xt/a", "text/h*", "*+", "*/json"] {
+        for text in [
+            "", "text", "*", "*/*", "text/", "/html", "te xt/a", "text/h*", "*+", "*/json",
+        ] {
             assert!(CompressibleTypes::parse([text]).is_err(), "{text}");
         }
     }
@@ -331,10 +380,23 @@ mod tests {
     #[test]
     fn the_default_has_text_and_no_type_with_a_compression_of_its_own() {
         let types = CompressibleTypes::default();
-        for name in ["text/plain", "image/svg+xml", "application/ld+json", "application/wasm", "font/ttf"] {
+        for name in [
+            "text/plain",
+            "image/svg+xml",
+            "application/ld+json",
+            "application/wasm",
+            "font/ttf",
+        ] {
             assert!(types.contain(name.as_bytes()), "{name}");
         }
-        for name in ["font/woff2", "font/woff", "image/png", "image/webp", "video/mp4", "application/zip"] {
+        for name in [
+            "font/woff2",
+            "font/woff",
+            "image/png",
+            "image/webp",
+            "video/mp4",
+            "application/zip",
+        ] {
             assert!(!types.contain(name.as_bytes()), "{name}");
         }
     }

@@ -7,22 +7,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use edgeward_semantics::content_coding::AcceptedCodings;
 use edgeward_semantics::{Authority, RequestDirectives, Target, VaryFields};
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
+use edgeward_types::KeyHash;
 use http::HeaderMap;
 
 use super::head::PlainHead;
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use super::response::ResponseWriter;
-use crate::cache::CacheKey;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody};
 use crate::exchange::canonical::canonical;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, Request};
 use crate::path::body::{EdgeBody, Source};
+use crate::path::encoded::{compression, count};
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::worker::Worker;
 
@@ -36,12 +38,14 @@ pub(super) enum HitResult {
     NotServed(Option<Outcome>),
 }
 
-/// Looks a plain request up, and writes a hit to `outbox`. `last_host` has the host of the connection's last request.
+/// Looks a plain request up, and writes a hit to `outbox`. `last_host` and `last_codings` have the host and the accepted
+/// codings of the connection's last request.
 pub(super) fn try_hit(
     worker: &Rc<Worker>,
     client: &Client,
     plain: &PlainHead<'_, '_>,
     last_host: &mut Option<HostPrefix>,
+    last_codings: &mut LastCodings,
     outbox: &mut Outbox,
 ) -> HitResult {
     if worker.has_log() {
@@ -68,33 +72,83 @@ pub(super) fn try_hit(
         host_is_canonical: host.is_canonical,
         request: OnceCell::new(),
     };
-    let hit = match lookup(worker, key, &query) {
+    let mut hit = match lookup(worker, key, &query) {
         _ if query.is_rejected() => return HitResult::NotServed(None),
         Outcome::Hit(hit) if !hit.revalidates => hit,
         outcome => return HitResult::NotServed(Some(outcome)),
     };
-    let FoundResponse::Stored(stored) = &hit.found else {
-        return try_disk_hit(worker, client, plain, &query, hit, outbox);
+    let encodable = match &hit.found {
+        FoundResponse::Stored(stored) => stored.response().generation,
+        FoundResponse::Disk(hit) => hit.generation,
     };
+    let coding = encodable.and_then(|_| {
+        let config = compression(worker, &query);
+        let accepted = last_codings.accepted(plain.accept_encoding?);
+        accepted
+            .order(&config.codings)
+            .first()
+            .filter(|_| config.enabled)
+    });
+    let FoundResponse::Stored(stored) = &hit.found else {
+        return match coding {
+            Some(_) => HitResult::NotServed(Some(Outcome::Hit(hit))), // the encoding may be on disk, too
+            None => try_disk_hit(worker, client, plain, &query, hit, outbox),
+        };
+    };
+    if let (Some(coding), Some(generation)) = (coding, encodable) {
+        let seed = worker.cache.hash_seed;
+        let find = |hash, key: &[u8]| {
+            let encoding = worker.cache.encoding_in_memory(hash, key, coding, stored);
+            encoding.map(|encoding| (hash, encoding))
+        };
+        let found = hit.key.with_encoding(generation, coding, seed, find);
+        let Some((hash, encoding)) = found else {
+            return HitResult::NotServed(Some(Outcome::Hit(hit))); // the request path makes the encoding
+        };
+        let StoredBody::Memory(body) = &encoding.response().body else {
+            return HitResult::NotServed(Some(Outcome::Hit(hit)));
+        };
+        // An encoding without a body states that the coding saves too little.
+        if !body.is_empty() {
+            hit.count(worker);
+            count(&worker.counters, coding);
+            push_hit(worker, client, plain, hash, &encoding, body, outbox);
+            worker.cache.recycle_key(hit.key);
+            return HitResult::Complete;
+        }
+    }
     let StoredBody::Memory(body) = &stored.response().body else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
     hit.count(worker);
-    outbox.set_closes(plain.closes);
-    let sent = (!plain.head_only).then_some(body);
-    outbox.push(worker, hit.key.hash, stored.response(), sent);
-    if !client.tls && !plain.head_only {
-        count_copy(worker, &hit.key, stored, body.len());
-    }
+    push_hit(worker, client, plain, hit.key.hash, stored, body, outbox);
     worker.cache.recycle_key(hit.key);
     HitResult::Complete
 }
 
+/// Writes a response that memory has to the outbox. `body` is its body.
+fn push_hit(
+    worker: &Worker,
+    client: &Client,
+    plain: &PlainHead<'_, '_>,
+    hash: KeyHash,
+    stored: &Arc<Stored>,
+    body: &Bytes,
+    outbox: &mut Outbox,
+) {
+    outbox.set_closes(plain.closes);
+    let sent = (!plain.head_only).then_some(body);
+    outbox.push(worker, hash, stored.response(), sent);
+    if !client.tls && !plain.head_only {
+        count_copy(worker, hash, stored, body.len());
+    }
+}
+
 /// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
 /// where the kernel sends it without a copy.
-fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
+fn count_copy(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, body_len: usize) {
     if (Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX).contains(&(body_len as u64)) {
-        worker.cache.record_copied_hit(key.hash, stored);
+        worker.cache.record_copied_hit(hash, stored);
     }
 }
 
@@ -182,6 +236,23 @@ impl Query for PlainQuery<'_, '_, '_> {
             Some(request) => request.selecting_fields(worker, fields),
             None => Cow::Owned(HeaderMap::new()),
         }
+    }
+}
+
+/// The last `Accept-Encoding` of a connection, because consecutive values are usually equal.
+#[derive(Default)]
+pub(super) struct LastCodings {
+    text: Box<[u8]>,
+    accepted: AcceptedCodings,
+}
+
+impl LastCodings {
+    fn accepted(&mut self, text: &[u8]) -> AcceptedCodings {
+        if *self.text != *text {
+            self.accepted = AcceptedCodings::from_line(text);
+            self.text = text.into();
+        }
+        self.accepted
     }
 }
 

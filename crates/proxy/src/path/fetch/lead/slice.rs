@@ -390,6 +390,7 @@ impl Fetch {
             is_findable: true,
             reservation: None,
             fetch_time: arriving.fetch_time,
+            generation: None,
         };
         let mut disk = None;
         if arriving.is_storable {
@@ -424,6 +425,7 @@ impl Fetch {
             shareable: arriving.is_storable,
             stored: destination.reservation.is_some() || disk.is_some(),
             stamp: versions.stamp,
+            encodable: None,
         });
         self.leader.fill.publish(Arc::clone(&head), buffer, memory);
         self.leader.fill.announce();
@@ -461,7 +463,7 @@ impl Fetch {
         cache.write_entry_of_slice(key);
         let stamp = destination.versions.stamp;
         let status = StatusCode::PARTIAL_CONTENT;
-        let head = head::write_response(status, &storable.policy, stamp, &storable.head);
+        let head = head::write_response(status, &storable.policy, stamp, &storable.head, None);
         DiskFill::begin(tier, counters, hash, key, head, Some(length))
     }
 }

@@ -17,6 +17,7 @@
 //! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects
 //!    the bytes. The first is called only for requests with a condition (`If-…`), the second only for
 //!    requests with `Range`.
+//!    [`content_coding`] selects the representation if the cache compresses the response itself.
 //! 5. No hit: the request is forwarded to the origin. If a stored response must be revalidated,
 //!    [`conditional::revalidation_request`] makes the forwarded request conditional. [`hop_by_hop`] removes the
 //!    fields of the connection from the origin's response.
@@ -38,6 +39,7 @@ mod cache_control;
 mod cache_key;
 mod cache_status;
 pub mod conditional;
+pub mod content_coding;
 mod content_range;
 mod date;
 mod early_hints;

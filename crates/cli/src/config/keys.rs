@@ -7,6 +7,7 @@
 //! entries of longer groups.
 
 mod access_log;
+mod compression;
 mod disk;
 mod forwarding;
 mod limits;
@@ -103,6 +104,10 @@ pub(super) const TABLES: [(&str, &str); 17] = [
     (
         "ranges",
         "Requests for a range of a large response. See docs/how-to/ranges.md.",
+    ),
+    (
+        "compression",
+        "Compression of stored responses that the origin sends without a coding. See docs/how-to/compression.md.",
     ),
     (
         "negative",
@@ -676,6 +681,19 @@ pub(super) static KEYS: &[Key] = &[
     },
     ranges::SLICE_BYTES,
     ranges::READ_AHEAD_SLICES,
+    compression::ENABLED,
+    compression::CODINGS,
+    compression::TYPES,
+    compression::LENGTH_MIN,
+    compression::LENGTH_MAX,
+    compression::BROTLI_LEVEL,
+    compression::ZSTD_LEVEL,
+    compression::GZIP_LEVEL,
+    compression::PERSONAL,
+    compression::ORIGIN_ACCEPTS,
+    compression::WAIT_BYTES_MAX,
+    compression::THREADS,
+    compression::PENDING_BYTES_MAX,
     negative::PATH,
     negative::FILTER,
     negative::PUBLIC_KEY,

@@ -16,6 +16,7 @@ use edgeward_proxy::config::{
     FieldNames, LogFormat, LogTemplateError, Networks, OriginUrl, ParseListError, SyslogServer,
 };
 use edgeward_proxy::negative::PathPattern;
+use edgeward_semantics::content_coding::{Coding, CompressibleTypes};
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
 use edgeward_sites::HostPattern;
 use edgeward_types::ByteSize;
@@ -84,6 +85,10 @@ pub(super) enum ValueKind {
     FieldNames,
     /// Names of query parameters, separated by commas, or `"none"`.
     Parameters,
+    /// Media types or patterns for them, separated by commas.
+    MediaTypes,
+    /// Content codings, separated by commas.
+    Codings,
     /// Host names, separated by commas.
     Hosts,
     /// The name of a policy.
@@ -143,6 +148,8 @@ pub(super) enum Value {
     Networks(Networks),
     FieldNames(FieldNames),
     Parameters(IgnoredParameters),
+    MediaTypes(CompressibleTypes),
+    Codings(Vec<Coding>),
     Hosts(Vec<String>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
@@ -414,6 +421,23 @@ impl ValueKind {
                 text.parse()
                     .map(Value::Parameters)
                     .map_err(|error: InvalidParameterName| to_value_error(text, &error))
+            }
+            Self::MediaTypes => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                CompressibleTypes::parse(text.split(',').map(str::trim))
+                    .map(Value::MediaTypes)
+                    .map_err(|error| to_value_error(text, &error))
+            }
+            Self::Codings => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let codings = text
+                    .split(',')
+                    .map(|name| Coding::from_name(name.trim().as_bytes()));
+                let codings: Option<Vec<Coding>> = codings.collect();
+                codings.map(Value::Codings).ok_or_else(|| {
+                    ValueError::new("is not a list of codings that the edge can apply")
+                        .hint(format!("write {}", self.example()))
+                })
             }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;

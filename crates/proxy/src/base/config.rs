@@ -3,6 +3,7 @@
 //! The crate `cli` parses flags and the TOML file into types of its own, and converts them into the types of this
 //! module. The comment of each field states its default and the reason. Address and origin URL have no default.
 
+mod compression;
 mod forwarding;
 pub mod id_filter;
 mod origin;
@@ -26,6 +27,7 @@ use edgeward_types::ByteSize;
 
 pub use crate::base::access_log::{LogTemplate, LogTemplateError};
 use crate::base::pace::MinRate;
+pub use compression::{CompressionConfig, OriginAccepts};
 pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
 pub(crate) use origin::OriginId;
@@ -56,6 +58,8 @@ pub struct EdgeConfig {
     pub caching: CachingConfig,
     /// Requests for ranges without a stored response.
     pub ranges: RangesConfig,
+    /// Compression of responses that the origin sends without a coding.
+    pub compression: CompressionConfig,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
     /// Purges: the API, the methods PURGE and BAN, and the log.
@@ -98,6 +102,7 @@ impl EdgeConfig {
             disk: None,
             caching: CachingConfig::default(),
             ranges: RangesConfig::default(),
+            compression: CompressionConfig::default(),
             negative: Vec::new(),
             purge: PurgeConfig::default(),
             forwarding: ForwardingConfig::default(),

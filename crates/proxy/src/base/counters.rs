@@ -252,6 +252,22 @@ counters! {
         origin_head_too_large = "cause" "head-too-large",
         origin_incomplete = "cause" "incomplete",
     }
+    Counter "edgeward_encoded_responses_total" "Responses in a coding that the edge applied, by coding." {
+        encoded_br = "coding" "br",
+        encoded_zstd = "coding" "zstd",
+        encoded_gzip = "coding" "gzip",
+    }
+    Counter "edgeward_encodings_total" "Bodies to compress, by result." {
+        encodings_made = "result" "made",
+        encodings_no_gain = "result" "no-gain", // the coding saves too little
+        encodings_busy = "result" "busy", // `compression.pending_bytes_max` was reached
+        encodings_failed = "result" "failed", // the body could not be read from disk
+    }
+    Counter "edgeward_encoding_bytes_total"
+        "Bytes of compressed bodies, before and after the compression. A body counts once for each coding." {
+        encoding_input_bytes = "side" "input",
+        encoding_output_bytes = "side" "output",
+    }
     Counter "edgeward_slices_read_total" "Slices that clients began to read, by source." {
         slices_from_memory = "source" "memory",
         slices_from_disk = "source" "disk",

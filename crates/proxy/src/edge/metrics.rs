@@ -57,6 +57,15 @@ metrics! {
         Counter "edgeward_purge_floor_raises_total"
             "Times that a bound of remembered purges was reached, so that older objects count as purged."
             { shared.cache.purges.size().floor_raises }
+        Counter "edgeward_encoding_seconds_total" "Processor time of the threads that compress bodies."
+            { shared.encoders.busy_seconds() }
+        Gauge "edgeward_encoding_pending_bytes"
+            "Memory of compressed bodies that are being made, or sent without being stored."
+            { shared.encoders.pending_bytes() }
+        Gauge "edgeward_encoding_pending_bytes_max"
+            "Bound of the memory of these bodies." { shared.config.compression.pending_bytes_max.bytes() }
+        Gauge "edgeward_encodings_waiting" "Bodies that wait for a thread that compresses."
+            { shared.encoders.waiting() }
         Gauge "edgeward_disk_devices_damaged"
             "Configured devices of the disk cache that are unused because their stores are damaged."
             { shared.cache.disk_damaged.len() }

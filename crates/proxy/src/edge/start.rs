@@ -35,6 +35,7 @@ use crate::base::tls::{self, ListenerKeys, SiteKeys, TlsError};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::{DiskError, DiskTier, default_file};
+use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
@@ -192,12 +193,15 @@ impl Edge {
             None => (None, Vec::new()),
         };
         let purges = open_purges(&config, disk.is_some())?;
+        let encoders = Encoders::start(&config.compression);
+        let encoders = encoders.map_err(thread_error("the compression"))?;
         let shared = Arc::new(shared_state(
             &mut config,
             hot,
             disk.clone(),
             disk_damaged,
             purges,
+            Arc::clone(&encoders),
             &ticker,
             &connectors,
             log.as_ref(),
@@ -213,6 +217,7 @@ impl Edge {
             spans: None,
             disk,
             memory: None,
+            encoders,
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
@@ -275,6 +280,7 @@ pub struct RunningEdge {
     disk: Option<Arc<DiskTier>>,
     /// `None` without a disk.
     memory: Option<PersistentMemory>,
+    encoders: Arc<Encoders>,
     ticker: Ticker,
 }
 
@@ -318,6 +324,7 @@ impl RunningEdge {
                 tracing::error!("a worker's thread panicked");
             }
         }
+        self.encoders.close();
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
@@ -421,6 +428,7 @@ fn shared_state(
     disk: Option<Arc<DiskTier>>,
     disk_damaged: Vec<String>,
     purges: Purges,
+    encoders: Arc<Encoders>,
     ticker: &Ticker,
     connectors: &[Connector],
     log: Option<&AccessLog>,
@@ -459,6 +467,7 @@ fn shared_state(
     };
     Shared {
         cache: Arc::new(cache),
+        encoders,
         upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
         head_budget: MemoryBudget::new(config.limits.heads_bytes_max.bytes(), None),
         clock: ticker.clock(),

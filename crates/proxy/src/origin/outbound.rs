@@ -416,6 +416,7 @@ mod tests {
                 forwarded_target: None,
                 forwarded_host: None,
                 response_fields: None,
+                client_codings: None,
                 interims: None,
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));

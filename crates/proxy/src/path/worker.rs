@@ -26,6 +26,7 @@ use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::Sampler;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
+use crate::cache::encoders::Encoders;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
@@ -38,6 +39,8 @@ pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + 
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) cache: Arc<Cache>,
+    /// The threads that compress bodies.
+    pub(crate) encoders: Arc<Encoders>,
     /// The memory budget of request bodies that are buffered before a request is sent to the origin.
     pub(crate) upload_budget: Arc<MemoryBudget>,
     /// The memory budget of the decoded heads of HTTP/2 requests.

@@ -165,6 +165,20 @@ impl Value {
         }
     }
 
+    pub(super) fn media_types(self) -> edgeward_semantics::content_coding::CompressibleTypes {
+        match self {
+            Self::MediaTypes(types) => types,
+            other => other.wrong_variant(),
+        }
+    }
+
+    pub(super) fn codings(self) -> Vec<edgeward_semantics::content_coding::Coding> {
+        match self {
+            Self::Codings(codings) => codings,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn field_names(self) -> edgeward_proxy::config::FieldNames {
         match self {
             Self::FieldNames(names) => names,

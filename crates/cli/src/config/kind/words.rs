@@ -47,6 +47,8 @@ impl ValueKind {
             Self::Networks => "networks, separated by commas, or `\"none\"`".to_owned(),
             Self::FieldNames => "field names, separated by commas, or `\"none\"`".to_owned(),
             Self::Parameters => "parameter names, separated by commas, or `\"none\"`".to_owned(),
+            Self::MediaTypes => "media types, separated by commas".to_owned(),
+            Self::Codings => "codings, separated by commas".to_owned(),
             Self::Hosts => "host names, separated by commas".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
@@ -107,6 +109,8 @@ impl ValueKind {
             Self::Networks => "a list of networks",
             Self::FieldNames => "a list of field names",
             Self::Parameters => "a list of parameter names",
+            Self::MediaTypes => "a list of media types",
+            Self::Codings => "a list of codings",
             Self::Hosts => "a list of host names",
             Self::Policy => "a policy",
         }
@@ -141,6 +145,8 @@ impl ValueKind {
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
+            Self::MediaTypes => "\"text/*, application/json, *+xml\"".to_owned(),
+            Self::Codings => "\"br, zstd, gzip\"".to_owned(),
             Self::Hosts => "\"edge-1.example,edge-1\"".to_owned(),
             Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),

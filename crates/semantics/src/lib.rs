@@ -47,6 +47,7 @@ mod freshness;
 pub mod hop_by_hop;
 pub mod invalidation;
 mod list;
+pub mod negotiation;
 mod no_vary_search;
 mod post;
 pub mod range;

@@ -26,7 +26,8 @@
 //!    goes to [`freshen::by_not_modified`]. [`StoredPolicy::may_answer_followers`] decides if followers may
 //!    share the response. After a refusal, [`answers_the_request`] states if the status concerns only this
 //!    request, not its target. Such a response does not show that a stored response is outdated.
-//! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
+//! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove. [`on_post_response`] decides if
+//!    the response to a POST answers later GETs.
 //! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!
 //! `docs/reference/http-caching.md` lists the rules of the RFCs that are followed, and each MUST that is not
@@ -48,7 +49,9 @@ mod freshness;
 pub mod hop_by_hop;
 pub mod invalidation;
 mod list;
+pub mod negotiation;
 mod no_vary_search;
+mod post;
 pub mod range;
 pub mod request_fields;
 mod request_target;
@@ -77,6 +80,7 @@ pub use date::{format_http_date, parse_http_date};
 pub use early_hints::keep_links;
 pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use no_vary_search::{IgnoredParameters, InvalidParameterName, NO_VARY_SEARCH, NoVarySearch};
+pub use post::on_post_response;
 pub use request_target::{InvalidRequestTarget, RequestTarget};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Lifetimes, Rules, SetCookie, StatusLifetimes};

@@ -257,6 +257,10 @@ bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varn
 bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-herd $(BENCH_ARGS)
 
+.PHONY: bench-origins
+bench-origins: rust compiler ## what clients see while servers of an origin are killed, hang, flap or move
+	$(CARGO) run $(LOCKED) --quiet --package edgeward-proxy --example bench_origins
+
 .PHONY: bench-ram
 bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")
 	CARGO_TARGET_DIR="$(abspath $(or $(CARGO_TARGET_DIR),target))/bench-ram" \

@@ -16,6 +16,7 @@ pub(crate) mod key_map; // hash maps with a fast hash function
 pub(crate) mod lock;
 pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
+pub(crate) mod resolve; // the addresses of host names
 pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -21,7 +21,7 @@ use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
-use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
+use crate::origin::{EdgeInfo, OriginGroup, Servers};
 
 /// The state that all workers share.
 pub(crate) struct Shared {
@@ -36,8 +36,10 @@ pub(crate) struct Shared {
     pub(crate) canonicaliser: Canonicaliser,
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
-    /// The health of each origin, in the order of the configuration.
-    pub(crate) origin_healths: Vec<Arc<OriginHealth>>,
+    /// The name of this edge as a member of `CDN-Loop`.
+    pub(crate) cdn_loop: HeaderValue,
+    /// The servers of each origin, in the order of the configuration.
+    pub(crate) origins: Vec<Arc<Servers>>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
@@ -50,6 +52,7 @@ impl Shared {
             forwarding: &self.config.forwarding,
             via_name: &self.canonicaliser.via_name,
             via_http11: &self.via_http11,
+            cdn_loop: &self.cdn_loop,
         }
     }
 }
@@ -59,8 +62,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
-    /// The pool of each origin, in the order of the configuration.
-    pub(crate) origins: Vec<Rc<OriginPool>>,
+    /// The connections to each origin, in the order of the configuration.
+    pub(crate) origins: Vec<Rc<OriginGroup>>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
@@ -83,7 +86,7 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,
-        origins: Vec<Rc<OriginPool>>,
+        origins: Vec<Rc<OriginGroup>>,
         log: Option<rtrb::Producer<LogLine>>,
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
@@ -152,7 +155,7 @@ impl Worker {
     }
 
     /// Returns the connections to the origin of the request.
-    pub(crate) fn origin(&self, request: &Request) -> &Rc<OriginPool> {
+    pub(crate) fn origin(&self, request: &Request) -> &Rc<OriginGroup> {
         &self.origins[request.origin.index()]
     }
 

@@ -20,7 +20,7 @@ EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # Crates without I/O. They must compile for wasm32, which has no operating system.
-PURE := types policy semantics filter trace analysis sim report dedup capture
+PURE := types policy semantics balance filter trace analysis sim report dedup capture
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
@@ -256,6 +256,10 @@ bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varn
 .PHONY: bench-herd
 bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-herd $(BENCH_ARGS)
+
+.PHONY: bench-origins
+bench-origins: rust compiler ## what clients see while servers of an origin are killed, hang, flap or move
+	$(CARGO) run $(LOCKED) --quiet --package edgeward-proxy --example bench_origins
 
 .PHONY: bench-ram
 bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")

@@ -32,8 +32,8 @@ pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
 pub(crate) use origin::OriginId;
 pub use origin::{
-    HostPolicy, ORIGINS_MAX, OriginConfig, OriginProtocol, OriginTls, OriginUrl,
-    ParseOriginUrlError,
+    AllDown, Balance, CertificateFiles, ChecksConfig, HostPolicy, ORIGINS_MAX, OriginConfig,
+    OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };
 pub use purge::PurgeConfig;
 pub use restart::RestartConfig;

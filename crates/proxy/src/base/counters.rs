@@ -219,6 +219,13 @@ counters! {
     Counter "edgeward_origin_retries_total" "Requests sent again because the origin had closed the pooled connection." {
         origin_retries,
     }
+    Counter "edgeward_origin_failovers_total" "Requests sent again to another server of the origin." {
+        origin_failovers,
+    }
+    Counter "edgeward_origin_retries_denied_total"
+        "Requests not sent to another server because the retry budget was used up." {
+        origin_retries_denied,
+    }
     Counter "edgeward_origin_connects_total" "Connections opened to the origin." {
         origin_connects,
     }
@@ -246,6 +253,7 @@ counters! {
         origin_connect_failed = "cause" "connect",
         origin_connect_timeout = "cause" "connect-timeout",
         origin_busy = "cause" "connection-limit",
+        origin_no_server = "cause" "no-server",
         origin_first_byte_timeout = "cause" "first-byte-timeout",
         origin_read_timeout = "cause" "read-timeout",
         origin_head_invalid = "cause" "head-invalid",

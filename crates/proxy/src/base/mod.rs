@@ -21,6 +21,7 @@ pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
 pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod request_settings; // the settings of a request, by site and rules
+pub(crate) mod resolve; // the addresses of host names
 pub(crate) mod site_counters;
 pub(crate) mod site_urls; // keys of URLs without a request
 pub(crate) mod spans; // spans of sampled requests

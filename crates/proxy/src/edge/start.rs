@@ -16,6 +16,7 @@ use http::HeaderValue;
 use rustls::ServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::admin::{self, Admin};
 use super::reload::Reloader;
@@ -42,7 +43,7 @@ use crate::cache::stored::Hot;
 use crate::cache::warm_progress::WarmProgress;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
-use crate::origin::{Connector, ConnectorError, OriginPool};
+use crate::origin::{ConnectorError, OriginGroup, Servers, watch_servers};
 use crate::path;
 use crate::path::worker::{Shared, TraceExports, Worker};
 
@@ -161,15 +162,16 @@ impl Edge {
             addrs,
             keys,
         } = bind_all(&config)?;
-        let connectors = config.origins.iter().map(|origin| {
-            Connector::new(origin).map_err(|source| StartError::Origin {
-                origin: origin.url.to_string(),
+        let thread_error = |what| move |source| StartError::Thread { what, source };
+        let ticker = Ticker::start().map_err(thread_error("the clock"))?;
+        let origins = config.origins.iter().map(|origin| {
+            let servers = Servers::new(origin, random());
+            servers.map(Arc::new).map_err(|source| StartError::Origin {
+                origin: origin.url().to_string(),
                 source,
             })
         });
-        let connectors = connectors.collect::<Result<Vec<_>, _>>()?;
-        let thread_error = |what| move |source| StartError::Thread { what, source };
-        let ticker = Ticker::start().map_err(thread_error("the clock"))?;
+        let origins = origins.collect::<Result<Vec<_>, _>>()?;
         let (log, log_queues) = match &config.access_log {
             Some(log) => AccessLog::start(log, workers).map(|(log, rings)| (Some(log), rings))?,
             None => (None, Vec::new()),
@@ -203,8 +205,8 @@ impl Edge {
             purges,
             Arc::clone(&encoders),
             &ticker,
-            &connectors,
             log.as_ref(),
+            origins,
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
@@ -231,7 +233,7 @@ impl Edge {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
-                connectors: connectors.clone(),
+                watches_origins: n == 0,
                 listeners,
                 log: log_queues.next(),
                 sampler,
@@ -430,8 +432,8 @@ fn shared_state(
     purges: Purges,
     encoders: Arc<Encoders>,
     ticker: &Ticker,
-    connectors: &[Connector],
     log: Option<&AccessLog>,
+    origins: Vec<Arc<Servers>>,
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
@@ -471,13 +473,12 @@ fn shared_state(
         upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
         head_budget: MemoryBudget::new(config.limits.heads_bytes_max.bytes(), None),
         clock: ticker.clock(),
+        cdn_loop: HeaderValue::try_from(via_name.as_str())
+            .expect("the name was checked to be a token"),
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
         canonicaliser: Canonicaliser::new(config, via_name),
-        origin_healths: connectors
-            .iter()
-            .map(|connector| Arc::clone(connector.health()))
-            .collect(),
+        origins,
         live,
         on_reload: OnceLock::new(),
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
@@ -547,7 +548,8 @@ fn check_name(name: &str) -> Result<(), StartError> {
 struct WorkerStart {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    connectors: Vec<Connector>,
+    /// True for the worker that watches the servers of the origins.
+    watches_origins: bool,
     listeners: WorkerListeners,
     log: Option<LogQueue>,
     sampler: Option<Sampler>,
@@ -567,12 +569,12 @@ impl WorkerStart {
 
     async fn serve(mut self) {
         let config = &self.shared.config;
-        let origins = config.origins.iter().zip(self.connectors);
-        let origins = origins.map(|(origin, connector)| {
-            Rc::new(OriginPool::new(
+        let origins = config.origins.iter().zip(&self.shared.origins);
+        let origins = origins.map(|(origin, servers)| {
+            Rc::new(OriginGroup::new(
+                Arc::clone(servers),
                 origin.clone(),
                 config.limits.clone(),
-                connector,
                 Arc::clone(&self.counters),
                 Arc::clone(&self.shared.clock),
                 Arc::clone(&self.shared.upload_budget),
@@ -580,6 +582,15 @@ impl WorkerStart {
         });
         let origins = origins.collect();
         let worker = Worker::new(self.shared, self.counters, origins, self.log, self.sampler);
+        let mut watching = JoinSet::new();
+        if self.watches_origins {
+            let limits = Rc::new(worker.config().limits.clone());
+            let origins = worker.config().origins.iter().zip(&worker.shared.origins);
+            for (origin, servers) in origins {
+                let (servers, limits) = (Arc::clone(servers), Rc::clone(&limits));
+                watching.spawn_local(watch_servers(servers, Rc::new(origin.clone()), limits));
+            }
+        }
         let accepting: Vec<_> = self
             .listeners
             .into_iter()
@@ -593,6 +604,7 @@ impl WorkerStart {
             }
             never = sweep(&worker) => match never {},
         };
+        drop(watching);
         for task in accepting {
             task.abort();
             _ = task.await;

@@ -62,7 +62,7 @@ impl Canonicaliser {
 fn default_authority(config: &EdgeConfig) -> Box<str> {
     let text = match &config.forwarding.default_authority {
         Some(authority) => authority.clone(),
-        None => config.origins[0].url.authority(),
+        None => config.origins[0].url().authority(),
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),

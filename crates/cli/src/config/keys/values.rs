@@ -151,6 +151,13 @@ impl Value {
         }
     }
 
+    pub(super) fn urls(self) -> Vec<edgeward_proxy::config::OriginUrl> {
+        match self {
+            Self::Urls(urls) => urls,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn networks(self) -> edgeward_proxy::config::Networks {
         match self {
             Self::Networks(networks) => networks,

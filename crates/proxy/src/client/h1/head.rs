@@ -177,7 +177,7 @@ fn effect_of(name: &str) -> Effect {
         6 if is("pragma") || is("expect") => Effect::Special,
         // The edge never switches protocols, so the end of a request with `Upgrade` is found as for other requests.
         7 if is("upgrade") || is("trailer") => Effect::Special,
-        8 if is("if-match") || is("if-range") => Effect::Special,
+        8 if is("if-match") || is("if-range") || is("cdn-loop") => Effect::Special,
         10 if is("connection") => Effect::Connection,
         12 if is("max-forwards") => Effect::Special,
         13 if is("if-none-match") || is("cache-control") || is("authorization") => Effect::Special,
@@ -405,6 +405,7 @@ mod tests {
         "expect",
         "forwarded",
         "host",
+        "cdn-loop",
         "if-match",
         "if-modified-since",
         "if-none-match",

@@ -5,6 +5,7 @@
 
 mod forwarding;
 pub mod id_filter;
+pub(in crate::base) mod log_template;
 mod origin;
 mod purge;
 mod restart;
@@ -24,10 +25,10 @@ use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
-pub use crate::base::access_log::{LogTemplate, LogTemplateError};
 use crate::base::pace::MinRate;
 pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
+pub use log_template::{LogTemplate, LogTemplateError};
 pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };

@@ -9,7 +9,6 @@ mod journald;
 mod line;
 mod request_text;
 mod syslog;
-mod template;
 
 use std::cell::RefCell;
 use std::io;
@@ -27,7 +26,6 @@ use destination::{Destination, Written};
 use line::Formatter;
 pub(crate) use line::LogLine;
 pub(crate) use request_text::{RequestFacts, RequestText};
-pub use template::{LogTemplate, LogTemplateError};
 
 /// The reason why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@
 mod compression;
 mod forwarding;
 pub mod id_filter;
+pub(in crate::base) mod log_template;
 mod origin;
 mod purge;
 mod restart;
@@ -25,11 +26,11 @@ use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
-pub use crate::base::access_log::{LogTemplate, LogTemplateError};
 use crate::base::pace::MinRate;
 pub use compression::{CompressionConfig, OriginAccepts};
 pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
+pub use log_template::{LogTemplate, LogTemplateError};
 pub(crate) use origin::OriginId;
 pub use origin::{
     AllDown, Balance, CertificateFiles, ChecksConfig, HostPolicy, ORIGINS_MAX, OriginConfig,

@@ -6,6 +6,7 @@ pub(crate) mod background; // threads that run a function at intervals
 pub(crate) mod budget;
 pub(crate) mod clock;
 pub mod config;
+pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod descriptors;
 pub(crate) mod dial; // connections to the origin that other crates open

@@ -10,8 +10,8 @@ use http::header::{HeaderName, REFERER, USER_AGENT};
 use http::{HeaderValue, Version};
 
 use super::request_text::{Fields, RequestFacts, RequestText};
-use super::template::{LogTemplate, Piece, Variable};
-use crate::base::config::LogFormat;
+use crate::base::config::log_template::{Piece, Variable};
+use crate::base::config::{LogFormat, LogTemplate};
 use crate::base::site_counters::OutcomeClass;
 
 /// A request whose response has ended. `docs/reference/access-log.md` describes the fields.

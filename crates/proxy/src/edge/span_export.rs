@@ -1,7 +1,7 @@
 //! The thread that sends the spans of sampled requests to a collector, by OTLP over HTTP/1.1 in JSON.
 //!
-//! OpenTelemetry's SDK is not used: it would add its own clock, queues and runtime, and about twenty crates, for a
-//! request that `base/spans/otlp.rs` writes in a page.
+//! OpenTelemetry's SDK is not used: it would add timers, queues and crates of its own, and `base/spans/otlp.rs` writes
+//! the message in a page.
 
 use std::io;
 use std::sync::Arc;

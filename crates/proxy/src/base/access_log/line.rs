@@ -19,7 +19,7 @@ use crate::base::site_counters::OutcomeClass;
 pub(crate) struct LogLine {
     pub(crate) request: RequestText,
     pub(crate) status: u16,
-    /// The number of body bytes that were handed to the connection.
+    /// The number of body bytes that the connection got.
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
     pub(crate) outcome: OutcomeClass,

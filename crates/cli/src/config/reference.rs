@@ -28,6 +28,7 @@ pub(crate) fn markdown() -> String {
             let default = match (key.path, (key.show)(&draft, 0)) {
                 // The default depends on the machine.
                 ("server.workers", _) => "one per core".to_owned(),
+                ("compression.threads", _) => "half of the cores".to_owned(),
                 (_, Some(value)) if key.kind.is_quoted() => format!("`\"{value}\"`"),
                 (_, Some(value)) if value == super::kind::NONE => format!("`\"{value}\"`"),
                 (_, Some(value)) => format!("`{value}`"),

@@ -43,8 +43,8 @@ pub(crate) fn coding_of_key(key: &[u8]) -> Option<Coding> {
     (key.get(at.checked_sub(1 + 8)?) == Some(&b'\n')).then_some(coding)
 }
 
-/// Returns the response of `plain` in a coding, with the up-to-date fields and freshness of `plain`. `key` is the key of
-/// the encoding, and `body` has the encoded bytes.
+/// Returns the response of `plain` in a coding, with the current fields and freshness of `plain`. `key` is the key of the
+/// encoding, and `body` has the encoded bytes.
 pub(crate) fn encoded(
     plain: &Arc<Stored>,
     key: &[u8],
@@ -244,9 +244,10 @@ mod tests {
             let mut lines = Vec::new();
             push_fields(&head, &mut lines);
             encode_head(&mut head, coding, length);
+            let empty = StoredBody::Memory(Bytes::new());
             let response = StoredResponse {
                 head: encoded_lines(&lines, coding, length),
-                ..StoredResponse::new(http::StatusCode::OK, &HeaderMap::new(), policy(), StoredBody::Memory(Bytes::new()))
+                ..StoredResponse::new(http::StatusCode::OK, &HeaderMap::new(), policy(), empty)
             };
             prop_assert_eq!(response.headers(), head);
         }

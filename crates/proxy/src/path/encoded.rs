@@ -355,8 +355,9 @@ impl Making {
     }
 }
 
-/// Waits for the end of a body that is arriving, if the request is to get it in a coding. Returns the response, or `None`
-/// if the body is sent while it arrives. `headers` are the fields for this request: the leader may get more than others.
+/// Waits for the end of a body that is arriving, if the request is to get it in a coding. Returns the response, or
+/// `None` if the body is sent while it arrives. `headers` are the fields for this request: the leader may get more
+/// than others.
 pub(super) async fn complete_fill(
     worker: &Rc<Worker>,
     request: &Request,

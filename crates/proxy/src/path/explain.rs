@@ -340,7 +340,8 @@ impl Explanation {
         self.step("range", text, "RFC 9110 §14.2");
     }
 
-    /// Explains in which coding a response is sent. Returns the coding, and the tier that has or will have the encoding.
+    /// Explains in which coding a response is sent. Returns the coding, and the tier that has or will have the
+    /// encoding.
     fn select_coding(
         &mut self,
         shared: &Shared,

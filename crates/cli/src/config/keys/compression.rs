@@ -3,7 +3,7 @@
 use edgeward_proxy::config::OriginAccepts;
 use edgeward_types::ByteSize;
 
-use super::super::kind::{Value, ValueKind, size_text};
+use super::super::kind::{ValueKind, size_text};
 use super::Key;
 
 pub(super) const ENABLED: Key = Key {
@@ -104,8 +104,8 @@ pub(super) const PERSONAL: Key = Key {
     path: "compression.personal",
     flag: None,
     kind: ValueKind::Switch,
-    doc: "True if the edge also compresses stored responses that may be for one user: those that set a cookie, vary by \
-          `Cookie` or `Authorization`, or answer a request with `Authorization`. An attacker who can add text to such a \
+    doc: "True if the edge also compresses stored responses that may be for one user: those that set a cookie, vary \
+          by `Cookie` or `Authorization`, or answer a request with `Authorization`. An attacker who can add text to such a \
           response and sees its length can guess secrets in it (BREACH).",
     set: |draft, _, value| draft.edge.compression.rules.personal = value.switch(),
     show: |draft, _| Some(draft.edge.compression.rules.personal.to_string()),

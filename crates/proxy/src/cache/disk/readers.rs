@@ -1,4 +1,5 @@
-//! Threads that read from disks, so that workers do not wait for a disk. Other [threads](crate::cache::encoders) compress.
+//! Threads that read from disks, so that workers do not wait for a disk. Other threads
+//! [compress](crate::cache::encoders).
 //!
 //! A read is optional if the origin can answer instead. It is refused if too many reads wait. A read for a body whose
 //! head was sent is required and is refused only after `close`. Each connection has at most one required read.

@@ -49,8 +49,8 @@ pub(super) enum HitResult {
     NotServed(Option<Outcome>),
 }
 
-/// Looks a plain request up, and writes a hit to `outbox`. `last_host` and `last_codings` have the host and the accepted
-/// codings of the connection's last request.
+/// Looks a plain request up, and writes a hit to `outbox`. `last_host` and `last_codings` have the host and the codings
+/// of the connection's last request.
 pub(super) fn try_hit(
     worker: &Rc<Worker>,
     client: &Client,

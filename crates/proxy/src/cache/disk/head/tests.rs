@@ -46,7 +46,8 @@ proptest! {
         let [stamp, other] = stamps.map(Stamp);
         let generation = NonZeroU64::new(generation);
         let bytes = write_response(status, &policy, stamp, &head, generation);
-        let Ok(DiskHead::Response { status: s, policy: p, stamp: parsed, fields, slices, generation: g }) = parse(&bytes)
+        let parsed = parse(&bytes);
+        let Ok(DiskHead::Response { status: s, policy: p, stamp: parsed, fields, slices, generation: g }) = parsed
         else {
             panic!("it parses");
         };

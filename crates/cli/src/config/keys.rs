@@ -71,7 +71,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 17] = [
+pub(super) const TABLES: [(&str, &str); 18] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",

@@ -144,6 +144,13 @@ impl Group {
     /// The order of preference: a server that is to be probed; a usable server; a usable backup; a server in its slow
     /// start beyond its share; and if no server is usable, as [`AllDown`] says.
     pub fn choose(&mut self, query: &Query<'_>) -> Option<Selection> {
+        if let [only] = &self.servers[..]
+            && self.settings.all_down == AllDown::Try
+        {
+            // All rules below lead to the only server. Most origins have one.
+            let is_tried = query.tried.contains(&only.id);
+            return (!is_tried).then(|| self.select(0, query.now));
+        }
         let primaries = self.usable(query, false);
         if query.may_probe
             && let Some(index) = self.half_open(query, primaries.is_empty())

@@ -147,7 +147,9 @@ fn run(
                 recorded.swap_remove(which);
             }
             Step::Record { .. } | Step::Finish { .. } => {}
-            Step::Check { server, is_ok } => group.record_check(ServerId(server), is_ok, now),
+            Step::Check { server, is_ok } => {
+                group.record_check(ServerId(server), is_ok, now);
+            }
             Step::Wait { millis } => now = now.after(Duration::from_millis(millis)),
             Step::Members { bits } => {
                 group.set_members(&members(bits), now);

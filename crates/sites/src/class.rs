@@ -100,7 +100,7 @@ impl fmt::Display for Class {
 /// The text is not a [`Class`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a class: write device, image-format, language:en,de, cookie:NAME, has-cookie:PATTERN or header:NAME"
+    "`{0}` is not a class; write device, image-format, language:en,de, cookie:NAME, has-cookie:PATTERN or header:NAME"
 )]
 pub struct ParseClassError(Box<str>);
 

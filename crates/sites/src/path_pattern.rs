@@ -20,11 +20,11 @@ pub enum PathPattern {
 #[non_exhaustive]
 pub enum PathPatternError {
     /// The glob can match no path.
-    #[error("`{0}` matches no path: write a path that begins with `/`, such as /static/*")]
+    #[error("`{0}` matches no path; write a path that begins with `/`, such as /static/*")]
     NoPath(Box<str>),
     /// The glob is not in the form in which paths are compared, so it would match no path.
     #[error(
-        "`{text}` matches no path: write `{form}`, because paths are compared without percent-encoding, dot \
+        "`{text}` matches no path; write `{form}`, because paths are compared without percent-encoding, dot \
              segments and repeated slashes"
     )]
     NotInForm {

@@ -61,10 +61,6 @@ pub struct Settings {
     pub error_pages: StatusMap<Arc<ErrorPage>>,
     /// Compresses responses that the origin sends plain.
     pub compression: Option<bool>,
-    /// Stores responses in memory.
-    pub memory: Option<bool>,
-    /// Stores responses on disk.
-    pub disk: Option<bool>,
 }
 
 /// A redirect.
@@ -172,8 +168,6 @@ impl Settings {
             rate_limit,
             error_pages,
             compression,
-            memory,
-            disk,
         } = later;
         replace(&mut self.origin, origin);
         replace(&mut self.pass, pass);
@@ -195,8 +189,6 @@ impl Settings {
         replace(&mut self.rate_limit, rate_limit);
         self.error_pages.merge(error_pages);
         replace(&mut self.compression, compression);
-        replace(&mut self.memory, memory);
-        replace(&mut self.disk, disk);
     }
 
     /// Returns the shape of queries.

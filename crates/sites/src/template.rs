@@ -59,7 +59,7 @@ pub enum TemplateError {
     Unclosed(Box<str>),
     /// The name of the variable is unknown.
     #[error(
-        "${{{0}}} is not a variable: use scheme, host, path, query, uri, client, device, image_format, header.NAME, \
+        "${{{0}}} is not a variable; use scheme, host, path, query, uri, client, device, image_format, header.NAME, \
          or 1 to 9 for a group of path_regex"
     )]
     Unknown(Box<str>),

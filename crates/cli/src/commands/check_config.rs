@@ -1,4 +1,4 @@
-//! `edgeward check-config`: checks a configuration file and prints its settings.
+//! `edgeward check-config`: checks a configuration file and prints its settings and sites.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config::{self, CheckedConfig, LoadError, Setting};
+use crate::config::{self, CheckedConfig, LoadError, Setting, SiteSummary};
 use crate::diagnostic::{self, Diagnostic, Diagnostics};
 use crate::output::{self, Column, Table};
 
-/// Check a configuration file and list its settings
+/// Check a configuration file and list its settings and sites
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct CheckConfigArgs {
@@ -28,7 +28,7 @@ pub(crate) struct CheckConfigArgs {
     reference: bool,
 }
 
-/// Checks the file and prints its settings or its errors. Exit codes: 0 the file is valid, 1 it is invalid, 2
+/// Checks the file and prints its settings and sites, or its errors. Exit codes: 0 the file is valid, 1 it is invalid, 2
 /// it could not be read. With `--reference`, prints the reference of all settings instead.
 pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let Some(file) = &args.file else {
@@ -43,10 +43,13 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
                 "ok": true,
                 "file": file,
                 "settings": checked.settings.iter().map(SettingJson::from).collect::<Vec<_>>(),
+                "sites": checked.sites,
             }))?;
             Ok(ExitCode::SUCCESS)
         }
-        Ok(CheckedConfig { settings, .. }) => {
+        Ok(CheckedConfig {
+            settings, sites, ..
+        }) => {
             let mut table = Table::new([
                 Column::words("setting"),
                 Column::words("value"),
@@ -57,6 +60,9 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
             }
             let mut out = output::stdout();
             writeln!(out, "ok: {} is valid\n\n{table}", file.display())?;
+            if !sites.is_empty() {
+                writeln!(out, "\n{}", sites_table(&sites))?;
+            }
             out.flush()?;
             Ok(ExitCode::SUCCESS)
         }
@@ -75,6 +81,18 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
         }
         Err(error @ LoadError::Unreadable(_)) => Err(error.into()),
     }
+}
+
+fn sites_table(sites: &[SiteSummary]) -> Table {
+    let mut table = Table::new([
+        Column::words("site"),
+        Column::figures("rules"),
+        Column::words("from"),
+    ]);
+    for SiteSummary { hosts, rules, line } in sites {
+        table.row([hosts.join(", "), rules.to_string(), format!("line {line}")]);
+    }
+    table
 }
 
 #[derive(Serialize)]

@@ -15,7 +15,9 @@ use edgeward_sites::HostPattern;
 use edgeward_store::disk::{DeviceSettings, DiskSettings};
 use edgeward_types::ByteSize;
 
+use super::file::FileSettings;
 use super::keys::{KEYS, Key, is_repeated};
+use super::sites::{self, SiteDraft};
 use super::{CheckedConfig, RawSetting, Setting, SettingSource, SettingsFile};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
@@ -135,19 +137,16 @@ impl ConfigDraft {
 
 /// Checks each setting, then the settings together. Returns the configuration or all errors.
 pub(super) fn check(
-    raw_settings: Vec<RawSetting>,
-    mut diagnostics: Vec<(SettingSource, Diagnostic)>,
+    settings: FileSettings,
     settings_file: &SettingsFile<'_>,
 ) -> Result<CheckedConfig, Diagnostics> {
+    let FileSettings {
+        raw_settings,
+        sites,
+        mut diagnostics,
+        lines_with_errors,
+    } = settings;
     let mut draft = ConfigDraft::new();
-    // After a syntax error, the parser guesses the value of the line. Errors of guessed values are not reported.
-    let lines_with_errors: HashSet<usize> = diagnostics
-        .iter()
-        .filter_map(|(source, _)| match source {
-            SettingSource::File { line } => Some(*line),
-            _ => None,
-        })
-        .collect();
     for setting in &raw_settings {
         let RawSetting {
             key,
@@ -173,9 +172,12 @@ pub(super) fn check(
         }
     }
     check_combinations(&raw_settings, &mut draft, &mut diagnostics, settings_file);
+    let summaries = sites.iter().map(SiteDraft::summary).collect();
+    sites::build(sites, &mut draft, &lines_with_errors, &mut diagnostics);
     if diagnostics.is_empty() {
         return Ok(CheckedConfig {
-            settings: settings(&raw_settings, &draft),
+            settings: final_settings(&raw_settings, &draft),
+            sites: summaries,
             negative: draft.negative.clone(),
             link: draft.link.gateway.is_some().then(|| draft.link.clone()),
             edge: edge_config(draft),
@@ -238,7 +240,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
 }
 
 /// All settings with their final values, in the order of `docs/reference/configuration.md`.
-fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
+fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let mut settings = Vec::new();
     // If a setting is given several times, the last one has set the value.
     let given = raw_settings.iter();

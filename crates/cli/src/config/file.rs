@@ -2,6 +2,7 @@
 //!
 //! The parser recovers after an error, so that one error does not hide the others.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -10,7 +11,9 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kind::{Raw, read_error_text};
+use super::kind::read_error_text;
+use super::sites::{self, SiteDraft};
+use super::source::SourceText;
 use super::{RawSetting, SettingSource, keys, nearest};
 use crate::diagnostic::Diagnostic;
 
@@ -27,7 +30,7 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
             )
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Diagnostic::new("the configuration exceeds 1 MiB").in_file(path));
+        return Err(Diagnostic::new("the configuration exceeds 16 MiB").in_file(path));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid_bytes = error.utf8_error().valid_up_to();
@@ -41,43 +44,68 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
     })
 }
 
-/// Adds the settings in `text` to `raw_settings`, and errors to `diagnostics`.
-pub(super) fn parse(
-    text: &str,
-    raw_settings: &mut Vec<RawSetting>,
-    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
-) {
+/// The settings of a file, not yet checked together.
+#[derive(Debug, Default)]
+pub(super) struct FileSettings {
+    pub(super) raw_settings: Vec<RawSetting>,
+    pub(super) sites: Vec<SiteDraft>,
+    pub(super) diagnostics: Vec<(SettingSource, Diagnostic)>,
+    /// The lines with syntax errors. The parser guesses the values of these lines, so further errors of them are not
+    /// reported.
+    pub(super) lines_with_errors: HashSet<usize>,
+}
+
+/// Returns the settings in `text`. Relative paths of sites start at `folder`.
+pub(super) fn parse(text: &str, folder: &Path) -> FileSettings {
     let (document, errors) = DeTable::parse_recoverable(text);
+    let source = SourceText::new(text);
     let mut walker = FileWalker {
-        text,
-        raw_settings,
-        diagnostics,
+        source: &source,
+        folder,
+        settings: FileSettings::default(),
     };
-    let mut last_line = 0;
     for error in errors {
         let span = error.span().unwrap_or(0..0);
-        let line = walker.line(&span);
         // One error often causes further ones in the same line.
-        if line != last_line {
+        let lines = &mut walker.settings.lines_with_errors;
+        if !lines.insert(source.line(&span)) {
+            continue;
+        }
+        let reported = walker.settings.diagnostics.len();
+        if reported < SYNTAX_ERRORS_MAX {
             let diagnostic = walker.syntax(error.message(), &span);
             walker.report(&span, diagnostic);
+        } else if reported == SYNTAX_ERRORS_MAX {
+            let diagnostic = Diagnostic::new("this and further errors of TOML are not listed")
+                .hint("correct the first one: a missing quote or bracket causes errors in the lines after it");
+            walker.report(&span, diagnostic);
         }
-        last_line = line;
     }
     walker.document(document.get_ref());
+    walker.settings
 }
 
 /// Visits the tables and keys of a parsed file and collects the settings and the errors.
 struct FileWalker<'a> {
-    text: &'a str,
-    raw_settings: &'a mut Vec<RawSetting>,
-    diagnostics: &'a mut Vec<(SettingSource, Diagnostic)>,
+    source: &'a SourceText<'a>,
+    folder: &'a Path,
+    settings: FileSettings,
 }
 
 impl FileWalker<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
         for (name, value) in document {
             let table: &str = name.get_ref();
+            if table == sites::TABLE {
+                self.settings.sites = sites::read(
+                    value,
+                    self.source,
+                    self.folder,
+                    &self.settings.lines_with_errors,
+                    &mut self.settings.diagnostics,
+                );
+                continue;
+            }
             if !nearest::tables().any(|known_table| known_table == table) {
                 let diagnostic = if value.get_ref().is_table() || value.get_ref().is_array() {
                     Diagnostic::new(format!("unknown table [{table}]"))
@@ -128,11 +156,11 @@ impl FileWalker<'_> {
                 self.report(&name.span(), diagnostic);
                 continue;
             };
-            let raw = self.raw(value);
+            let raw = self.source.raw(value);
             let source = SettingSource::File {
-                line: self.line(&name.span()),
+                line: self.source.line(&name.span()),
             };
-            self.raw_settings.push(RawSetting {
+            self.settings.raw_settings.push(RawSetting {
                 key,
                 item,
                 raw,
@@ -141,36 +169,8 @@ impl FileWalker<'_> {
         }
     }
 
-    fn raw(&self, value: &Spanned<DeValue<'_>>) -> Raw {
-        let other = |kind| Raw::Other {
-            kind,
-            source: self.excerpt(&value.span()),
-        };
-        match value.get_ref() {
-            DeValue::String(text) => Raw::Text(text.to_string()),
-            DeValue::Integer(number) => Raw::Number(number.to_string()),
-            DeValue::Boolean(on) => Raw::Switch(*on),
-            DeValue::Float(_) => other("a fraction"),
-            DeValue::Datetime(_) => other("a date"),
-            DeValue::Array(items) => {
-                let texts = items.iter().map(|item| match item.get_ref() {
-                    DeValue::String(text) => Some(text.to_string()),
-                    _ => None,
-                });
-                match texts.collect::<Option<Vec<_>>>() {
-                    Some(items) if !items.is_empty() => Raw::List {
-                        items,
-                        source: self.excerpt(&value.span()),
-                    },
-                    _ => other("a list"),
-                }
-            }
-            DeValue::Table(_) => other("a table"),
-        }
-    }
-
     fn not_a_table(&mut self, table: &str, value: &Spanned<DeValue<'_>>) {
-        let excerpt = self.excerpt(&value.span());
+        let excerpt = self.source.excerpt(&value.span());
         let diagnostic = Diagnostic::new(format!("{table} = {excerpt} is not a table"))
             .hint(format!("write [{table}] on a line, and its keys below"));
         self.report(&value.span(), diagnostic);
@@ -178,10 +178,10 @@ impl FileWalker<'_> {
 
     fn syntax(&self, message: &str, span: &Range<usize>) -> Diagnostic {
         if message == "duplicate key" {
-            let key = self.excerpt(span);
+            let key = self.source.excerpt(span);
             return Diagnostic::new(format!("{key} is given twice")).hint("remove one of the two");
         }
-        let excerpt = self.excerpt(span);
+        let excerpt = self.source.excerpt(span);
         let location = if excerpt.is_empty() {
             String::new()
         } else {
@@ -191,33 +191,16 @@ impl FileWalker<'_> {
     }
 
     fn report(&mut self, span: &Range<usize>, diagnostic: Diagnostic) {
-        let line = self.line(span);
-        self.diagnostics
+        let line = self.source.line(span);
+        self.settings
+            .diagnostics
             .push((SettingSource::File { line }, diagnostic));
-    }
-
-    /// The line in which a span starts, counted from 1.
-    fn line(&self, span: &Range<usize>) -> usize {
-        let before = self.text.get(..span.start).unwrap_or(self.text);
-        1 + before.bytes().filter(|byte| *byte == b'\n').count()
-    }
-
-    /// The text of a span of the file, shortened for a message.
-    fn excerpt(&self, span: &Range<usize>) -> String {
-        let source = self.text.get(span.clone()).unwrap_or_default();
-        let line = source.lines().next().unwrap_or_default();
-        let short: String = line.chars().take(EXCERPT_CHARS_MAX).collect();
-        if short.len() < source.trim_end().len() {
-            format!("{short}…")
-        } else {
-            short
-        }
     }
 }
 
-/// The maximum size of a configuration file, far above the size of any real one. The limit bounds the memory if the
-/// user gives the path of another file by mistake.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Errors of syntax that are listed. One missing bracket can cause an error in each line after it.
+const SYNTAX_ERRORS_MAX: usize = 10;
 
-/// The maximum length of an excerpt in a message, in characters.
-const EXCERPT_CHARS_MAX: usize = 40;
+/// The maximum size of a configuration file: eight times the size of a file with a thousand sites and twenty rules each
+/// (`bench/sites`). The limit bounds the memory if the user gives the path of another file by mistake.
+const FILE_BYTES_MAX: u64 = 16 << 20;

@@ -583,7 +583,7 @@ impl ValueError {
 
 /// Converts an error of another crate to a reason and a hint. The error's message has the form "`text` is wrong; do
 /// this".
-fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
+pub(super) fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
     let message = error.to_string();
     let (reason, hint) = match message.split_once("; ") {
         Some((reason, hint)) => (reason, Some(hint.to_owned())),

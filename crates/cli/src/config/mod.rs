@@ -11,6 +11,8 @@ mod keys;
 mod kind;
 mod nearest;
 mod reference;
+mod sites;
+mod source;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,6 +23,7 @@ use edgeward_proxy::config::EdgeConfig;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
+use file::FileSettings;
 use keys::Key;
 use kind::Raw;
 
@@ -33,6 +36,8 @@ pub(crate) struct CheckedConfig {
     /// The settings of the link, or `None` if the edge has no link. The link is started together with the edge.
     pub(crate) link: Option<LinkSettings>,
     pub(crate) settings: Vec<Setting>,
+    /// The `[[site]]`s of the file.
+    pub(crate) sites: Vec<SiteSummary>,
 }
 
 /// One setting with its final value.
@@ -94,13 +99,20 @@ impl From<LoadError> for anyhow::Error {
 
 /// Reads `file`, adds `flags`, and checks the result.
 pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<CheckedConfig, LoadError> {
-    let mut raw_settings = Vec::new();
-    let mut diagnostics = Vec::new();
-    if let Some(path) = file {
-        let text = file::read(path).map_err(LoadError::Unreadable)?;
-        file::parse(&text, &mut raw_settings, &mut diagnostics);
-    }
     let settings_file = SettingsFile { file };
+    let mut settings = match file {
+        Some(path) => {
+            let text = file::read(path).map_err(LoadError::Unreadable)?;
+            let folder = path.parent().unwrap_or_else(|| Path::new(""));
+            file::parse(&text, folder)
+        }
+        None => FileSettings::default(),
+    };
+    let FileSettings {
+        raw_settings,
+        diagnostics,
+        ..
+    } = &mut settings;
     if flags.iter().any(|flag| flag.key == "listener.address") {
         // Listeners given by flags replace the listeners of the file.
         raw_settings.retain(|setting| !setting.key.path.starts_with("listener."));
@@ -134,7 +146,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
             )),
         }
     }
-    check::check(raw_settings, diagnostics, &settings_file).map_err(LoadError::Invalid)
+    check::check(settings, &settings_file).map_err(LoadError::Invalid)
 }
 
 /// The keys of flags that may be given several times. The nth value belongs to the nth item of the array of tables.
@@ -143,6 +155,9 @@ const REPEATED: [&str; 3] = [
     "disk_device.path",
     "disk_device.capacity",
 ];
+
+/// A site for the list of `check-config`.
+pub(crate) use sites::SiteSummary;
 
 /// Returns the reference of all settings as Markdown: `docs/reference/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;

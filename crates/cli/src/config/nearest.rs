@@ -3,6 +3,7 @@
 use strsim::osa_distance;
 
 use super::keys::KEYS;
+use super::sites;
 
 /// A hint for a key that does not exist.
 pub(super) fn hint(unknown: &str) -> String {
@@ -14,17 +15,21 @@ pub(super) fn hint(unknown: &str) -> String {
 
 /// A hint for a table that does not exist.
 pub(super) fn table_hint(unknown: &str) -> String {
-    let closest = tables()
+    if matches!(unknown, "rule" | "rules") {
+        return "did you mean [[site.rule]]?".to_owned();
+    }
+    let all = || tables().chain([sites::TABLE]);
+    let closest = all()
         .map(|table| (osa_distance(unknown, table), table))
         .min()
         .filter(|(distance, _)| *distance <= tolerance(unknown));
     match closest {
         Some((_, table)) => format!("did you mean [{table}]?"),
-        None => format!("the tables are {}", tables().collect::<Vec<_>>().join(", ")),
+        None => format!("the tables are {}", all().collect::<Vec<_>>().join(", ")),
     }
 }
 
-/// The names of the tables, in the order of the reference.
+/// The names of the tables with keys of the list, in the order of the reference.
 pub(super) fn tables() -> impl Iterator<Item = &'static str> {
     let mut last = "";
     KEYS.iter().filter_map(move |key| {
@@ -53,7 +58,7 @@ fn nearest(unknown: &str) -> Option<&'static str> {
 }
 
 /// The number of letters in which a name may differ from `text` and still be suggested.
-fn tolerance(text: &str) -> usize {
+pub(super) fn tolerance(text: &str) -> usize {
     (text.chars().count() / 3).clamp(1, 4)
 }
 
@@ -73,5 +78,7 @@ mod tests {
         assert_eq!(nearest("hot.zzzzzzzz"), None);
         assert!(table_hint("zzz").starts_with("the tables are "));
         assert_eq!(table_hint("hott"), "did you mean [hot]?");
+        assert_eq!(table_hint("sites"), "did you mean [site]?");
+        assert_eq!(table_hint("rule"), "did you mean [[site.rule]]?");
     }
 }

@@ -10,6 +10,10 @@ pub(crate) fn markdown() -> String {
     let draft = ConfigDraft::new();
     let mut text = String::from(INTRODUCTION);
     for (table, about) in TABLES {
+        // Sites follow the origins that they name.
+        if table == "hot" {
+            text.push_str(&super::sites::reference_markdown());
+        }
         let brackets = if super::keys::is_repeated(table) {
             format!("[[{table}]]")
         } else {
@@ -51,7 +55,7 @@ pub(crate) fn markdown() -> String {
 }
 
 /// Breaks a paragraph into lines of at most [`LINE_CHARS_MAX`] characters.
-fn wrap(paragraph: &str) -> String {
+pub(super) fn wrap(paragraph: &str) -> String {
     let mut text = String::new();
     let mut line_chars = 0;
     for word in paragraph.split(' ') {

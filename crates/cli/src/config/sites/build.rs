@@ -1,0 +1,254 @@
+//! The keys of a whole site (hosts, certificate), and the checks of all sites together.
+
+use std::collections::{HashMap, HashSet};
+
+use edgeward_proxy::config::{ListenerTls, SiteCertificate};
+use edgeward_sites::{HostPattern, RULES_MAX, Rule, SITES_MAX, Site, Sites};
+
+use super::super::SettingSource;
+use super::super::check::ConfigDraft;
+use super::keys::{Read, SiteKey};
+use super::reader::{Entry, Reader};
+use super::{OTHER_HOSTS, RuleDraft, SiteDraft};
+use crate::diagnostic::Diagnostic;
+
+pub(super) const KEYS: &[SiteKey] = &[
+    SiteKey {
+        path: "hosts",
+        kind: "host, or list of hosts",
+        default: "required",
+        example: r#"hosts = ["example.org", "*.example.org"]"#,
+        doc: "The hosts of the site, without ports. `*.example.org` stands for all hosts below a domain, but not for \
+              the domain itself. `*` stands for all hosts that belong to no other site. The most specific match \
+              counts: the host itself, then the longest domain, then `*`. If no site has `*`, requests for other \
+              hosts get 421, so that strangers cannot fill the cache.",
+        read: Read::Site(hosts),
+    },
+    SiteKey {
+        path: "tls_certificates",
+        kind: "file",
+        default: "the certificate of the listener",
+        example: r#"tls_certificates = "tls/example.org.pem""#,
+        doc: "PEM file with the certificate first and then the chain. Listeners with TLS send it to clients that \
+              request one of the site's hosts by SNI. Not possible for the host `*`.",
+        read: Read::Site(|reader, entry, site| {
+            site.certificates = reader.file(entry).map(|path| (path, entry.line));
+        }),
+    },
+    SiteKey {
+        path: "tls_key",
+        kind: "file",
+        default: "not set",
+        example: r#"tls_key = "tls/example.org.key""#,
+        doc: "PEM file with the private key of `tls_certificates`: PKCS#8, PKCS#1 or SEC1.",
+        read: Read::Site(|reader, entry, site| {
+            site.key = reader.file(entry).map(|path| (path, entry.line));
+        }),
+    },
+];
+
+fn hosts(reader: &mut Reader<'_>, entry: &Entry<'_>, site: &mut SiteDraft) {
+    let members = reader.members(entry);
+    if members.is_empty() {
+        reader.reject(entry, "is an empty list", "write at least one host");
+    }
+    for member in members {
+        if member.as_text() == Some(OTHER_HOSTS) {
+            site.serves_others = Some(member.line);
+            continue;
+        }
+        let Some(text) = reader.text(&member, "a host", r#""www.example.org""#) else {
+            continue;
+        };
+        match text.parse::<HostPattern>() {
+            Ok(host) => site.hosts.push((host, member.line)),
+            Err(error) => {
+                let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+                    host.parse::<HostPattern>().is_ok() && port.parse::<u16>().is_ok()
+                });
+                let hint = if has_port {
+                    "leave out the port: a site answers on all ports"
+                } else if !text.is_ascii() {
+                    "write the host in ASCII, as browsers send it: xn--…"
+                } else {
+                    "write www.example.org, *.example.org for all hosts below a domain, or * for all other hosts"
+                };
+                reader.reject(&member, error, hint);
+            }
+        }
+    }
+}
+
+/// Returns the names of the origins. A site without `origin` uses the first one.
+fn origin_names(draft: &ConfigDraft) -> Vec<String> {
+    let origins = draft.edge.origins.iter();
+    origins.map(|origin| origin.name.clone()).collect()
+}
+
+/// Checks all sites together and writes them into the draft. Without `[[site]]` the draft keeps its default site.
+pub(in crate::config) fn build(
+    sites: Vec<SiteDraft>,
+    draft: &mut ConfigDraft,
+    lines_with_errors: &HashSet<usize>,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    if sites.is_empty() {
+        return;
+    }
+    let mut builder = Builder {
+        origins: origin_names(draft),
+        listens_by_tls: draft
+            .listeners
+            .iter()
+            .any(|listener| listener.certificates.is_some()),
+        owners: HashMap::new(),
+        lines_with_errors,
+        diagnostics,
+    };
+    if let Some(first_excess) = sites.get(SITES_MAX) {
+        let message = format!(
+            "{} sites are given, but at most {SITES_MAX} are possible",
+            sites.len()
+        );
+        let hint = "combine sites that differ only in their hosts";
+        builder.report(first_excess.line, &message, hint);
+    }
+    let mut built = Sites::default();
+    let mut certificates = Vec::new();
+    for site in sites {
+        let hosts: Vec<HostPattern> = site.hosts.iter().map(|(host, _)| host.clone()).collect();
+        builder.check_hosts(&site);
+        certificates.extend(builder.certificate(&site, &hosts));
+        let name = site.name();
+        let own = builder.rule(site.own).settings;
+        if let Some(first_excess) = site.rules.get(RULES_MAX) {
+            let message = format!("the site {name} has more than {RULES_MAX} rules");
+            let hint = "combine rules: `path` and the other conditions accept lists";
+            builder.report(first_excess.line, &message, hint);
+            continue;
+        }
+        let rules = site
+            .rules
+            .into_iter()
+            .map(|rule| builder.rule(rule))
+            .collect();
+        let ready = Site::new(&name, own)
+            .with_rules(rules)
+            .expect("the number of rules was checked");
+        // A host that is given twice was reported by `check_hosts`.
+        _ = built.add(ready, &hosts, site.serves_others.is_some());
+    }
+    draft.edge.sites = built.into();
+    draft.edge.site_certificates = certificates;
+}
+
+struct Builder<'a> {
+    origins: Vec<String>,
+    /// True if a listener accepts TLS.
+    listens_by_tls: bool,
+    /// The name and the line of the site of each host.
+    owners: HashMap<String, (String, usize)>,
+    lines_with_errors: &'a HashSet<usize>,
+    diagnostics: &'a mut Vec<(SettingSource, Diagnostic)>,
+}
+
+impl Builder<'_> {
+    fn report(&mut self, line: usize, message: &str, hint: impl Into<String>) {
+        if !self.lines_with_errors.contains(&line) {
+            let diagnostic = Diagnostic::new(message).hint(hint);
+            self.diagnostics
+                .push((SettingSource::File { line }, diagnostic));
+        }
+    }
+
+    /// Checks that the site has hosts, and that no other site has the same one.
+    fn check_hosts(&mut self, site: &SiteDraft) {
+        if !site.own.is_given("hosts") {
+            let hint = r#"add hosts = ["www.example.org"], or hosts = "*" for all other hosts"#;
+            self.report(site.line, "this [[site]] has no hosts", hint);
+        }
+        let hosts = site
+            .hosts
+            .iter()
+            .map(|(host, line)| (host.to_string(), *line));
+        let others = site
+            .serves_others
+            .map(|line| (OTHER_HOSTS.to_owned(), line));
+        for (host, line) in hosts.chain(others) {
+            let owner = (site.name(), site.line);
+            match self.owners.get(&host).cloned() {
+                None => _ = self.owners.insert(host, owner),
+                Some(other) if other == owner => {
+                    let message = format!("the site {} has the host {host} twice", owner.0);
+                    self.report(line, &message, "remove one of the two");
+                }
+                Some((other, other_line)) => {
+                    let message = format!(
+                        "the site {} has the host {host}, which belongs to the site {other} in line {other_line}",
+                        owner.0
+                    );
+                    self.report(line, &message, "remove it from one of the two sites");
+                }
+            }
+        }
+    }
+
+    /// Returns the certificate of a site. Reports an incomplete or a useless one.
+    fn certificate(&mut self, site: &SiteDraft, hosts: &[HostPattern]) -> Option<SiteCertificate> {
+        let other_key = match (
+            site.own.is_given("tls_certificates"),
+            site.own.is_given("tls_key"),
+        ) {
+            (true, false) => Some(("tls_certificates", "tls_key")),
+            (false, true) => Some(("tls_key", "tls_certificates")),
+            _ => None,
+        };
+        let (_, line) = site.certificates.as_ref().or(site.key.as_ref())?;
+        let message = if let Some((given, missing)) = other_key {
+            Some((
+                format!("{given} is set without {missing}"),
+                "give both: TLS needs a certificate and its key",
+            ))
+        } else if hosts.is_empty() && site.serves_others.is_some() {
+            Some((
+                "tls_certificates of a site for all other hosts: no host has this certificate"
+                    .to_owned(),
+                "set tls_certificates of the [[listener]] instead",
+            ))
+        } else if !self.listens_by_tls {
+            Some((
+                "tls_certificates is set, but no listener accepts TLS".to_owned(),
+                "set tls_certificates and tls_key of a [[listener]], for clients without SNI",
+            ))
+        } else {
+            None
+        };
+        if let Some((message, hint)) = message {
+            self.report(*line, &message, hint);
+            return None;
+        }
+        let ((certificates, _), (key, _)) = site.certificates.clone().zip(site.key.clone())?;
+        Some(SiteCertificate {
+            hosts: hosts.to_vec(),
+            tls: ListenerTls { certificates, key },
+        })
+    }
+
+    /// Finds the origin of a rule.
+    fn rule(&mut self, rule: RuleDraft) -> Rule {
+        let mut settings = rule.settings;
+        if let Some((name, line)) = &rule.origin {
+            settings.origin = self.origins.iter().position(|known| known == name);
+            if settings.origin.is_none() {
+                let message = format!("origin = {name:?} is not the name of an origin");
+                let hint = format!("the origins are {}", self.origins.join(", "));
+                self.report(*line, &message, hint);
+            }
+        }
+        Rule {
+            condition: rule.condition,
+            settings,
+            line: rule.line,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Keys that state how long responses are stored and used, and where.
+
+use std::time::Duration;
+
+use edgeward_sites::{StatusMap, StatusSet};
+
+use super::keys::{Read, SiteKey};
+use super::reader::{Entry, Reader};
+
+pub(super) const KEYS: &[SiteKey] = &[
+    SiteKey {
+        path: "pass",
+        kind: "boolean",
+        default: "`false`",
+        example: "pass = true",
+        doc: "Requests bypass the cache: each one goes to the origin, and its response is not stored.",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(on) = reader.switch(entry) {
+                rule.settings.pass = Some(on);
+            }
+        }),
+    },
+    SiteKey {
+        path: "ttl",
+        kind: "duration, table of durations by status, or `false`",
+        default: "what the origin states",
+        example: "ttl = { 200 = \"7d\", 404 = \"1min\", 5xx = \"5s\" }",
+        doc: "Lifetimes that replace what the origin states: `Cache-Control`, `Expires` and heuristic lifetimes. One \
+              duration stands for the statuses 200, 203, 206, 301 and 308. In the table, a status such as `404` \
+              precedes its class such as `4xx`. Each status is a key of its own, so a later rule with \
+              `ttl = { 404 = \"1min\" }` keeps the lifetime of 200. `false` undoes all lifetimes of earlier rules. In whole \
+              seconds, at most 3650d.",
+        read: Read::Setting(|reader, entry, rule| durations(reader, entry, &mut rule.settings.ttl)),
+    },
+    SiteKey {
+        path: "default_ttl",
+        kind: "duration, table of durations by status, or `false`",
+        default: "the heuristic of `[caching]`",
+        example: "default_ttl = \"10min\"",
+        doc: "Lifetimes of responses whose origin states none, written as for `ttl`.",
+        read: Read::Setting(|reader, entry, rule| {
+            durations(reader, entry, &mut rule.settings.default_ttl);
+        }),
+    },
+    SiteKey {
+        path: "stale_while_revalidate",
+        kind: "duration",
+        default: "what the origin states",
+        example: "stale_while_revalidate = \"1min\"",
+        doc: "How long after its lifetime a response is still used while it is revalidated in the background (RFC \
+              5861 §3). Applies to responses with a lifetime from `ttl` or `default_ttl`. At most 3650d.",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(duration) = reader.duration(entry) {
+                rule.settings.stale_while_revalidate = Some(duration);
+            }
+        }),
+    },
+    SiteKey {
+        path: "stale_if_error",
+        kind: "duration",
+        default: "what the origin states",
+        example: "stale_if_error = \"1d\"",
+        doc: "How long after its lifetime a response is still used if the origin answers 500, 502, 503 or 504 (RFC \
+              5861 §4). Applies to responses with a lifetime from `ttl` or `default_ttl`. At most 3650d.",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(duration) = reader.duration(entry) {
+                rule.settings.stale_if_error = Some(duration);
+            }
+        }),
+    },
+    SiteKey {
+        path: "stale_if_disconnected",
+        kind: "duration",
+        default: "`caching.stale_if_disconnected`",
+        example: "stale_if_disconnected = \"7d\"",
+        doc: "How long after its lifetime a response is still used while the origin cannot be reached. At most 3650d.",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(duration) = reader.duration(entry) {
+                rule.settings.stale_if_disconnected = Some(duration);
+            }
+        }),
+    },
+    SiteKey {
+        path: "compression",
+        kind: "boolean",
+        default: "`true`",
+        example: "compression = false",
+        doc: "Compresses responses that the origin sends without a coding, if their type and size make it \
+              worthwhile. Switch it off for pages that contain both a secret and a text that a stranger can choose, \
+              because their size could reveal the secret (BREACH).",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(on) = reader.switch(entry) {
+                rule.settings.compression = Some(on);
+            }
+        }),
+    },
+];
+
+/// The statuses that one duration stands for: those whose responses are the content of a URL for longer. An error of an
+/// origin must not stay as long as a page only because it was not mentioned.
+pub(super) const DURATION_STATUSES: [u16; 5] = [200, 203, 206, 301, 308];
+
+fn durations(reader: &mut Reader<'_>, entry: &Entry<'_>, map: &mut StatusMap<Duration>) {
+    if entry.as_switch() == Some(false) {
+        map.clear();
+        return;
+    }
+    if !entry.is_table() {
+        if let Some(duration) = reader.duration(entry) {
+            for status in DURATION_STATUSES {
+                map.insert(StatusSet::One(status), duration);
+            }
+        }
+        return;
+    }
+    for (status, member) in reader.table(entry, "a table of statuses", "{ 200 = \"1h\" }") {
+        let status = status_set(reader, &member, status);
+        let duration = reader.duration(&member);
+        if let (Some(status), Some(duration)) = (status, duration) {
+            map.insert(status, duration);
+        }
+    }
+}
+
+/// Parses the key of a table by status.
+pub(super) fn status_set(
+    reader: &mut Reader<'_>,
+    entry: &Entry<'_>,
+    text: &str,
+) -> Option<StatusSet> {
+    let parsed = text.parse();
+    if parsed.is_err() {
+        let hint = "write a number from 100 to 599, or a class such as 5xx";
+        reader.reject(
+            entry,
+            format_args!("has the key `{text}`, which is not a status"),
+            hint,
+        );
+    }
+    parsed.ok()
+}

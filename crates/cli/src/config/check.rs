@@ -2,7 +2,7 @@
 
 mod combinations;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use edgeward_policy::DiskAdmissionSpec;

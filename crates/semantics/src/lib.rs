@@ -58,6 +58,7 @@ mod storability;
 mod stored_policy;
 #[cfg(test)]
 mod testing;
+pub mod upgrade;
 mod validators;
 mod vary;
 

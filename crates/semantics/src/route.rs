@@ -27,6 +27,8 @@ pub enum PassReason {
     /// The request has `If-Match` or `If-Unmodified-Since`. A cache does not evaluate these fields (RFC 9111
     /// §4.3.2), because only the origin knows the current representation.
     Precondition,
+    /// The request asks for another protocol on its connection (RFC 9110 §7.8), or is an extended CONNECT (RFC 8441).
+    Upgrade,
 }
 
 impl PassReason {
@@ -34,7 +36,7 @@ impl PassReason {
     pub const fn forward(self) -> Forward {
         match self {
             Self::Method => Forward::Method,
-            Self::Content | Self::Precondition => Forward::Bypass,
+            Self::Content | Self::Precondition | Self::Upgrade => Forward::Bypass,
         }
     }
 }
@@ -112,5 +114,6 @@ mod tests {
         assert_eq!(PassReason::Method.forward(), Forward::Method);
         assert_eq!(PassReason::Content.forward(), Forward::Bypass);
         assert_eq!(PassReason::Precondition.forward(), Forward::Bypass);
+        assert_eq!(PassReason::Upgrade.forward(), Forward::Bypass);
     }
 }

@@ -12,6 +12,7 @@ impl PassReason {
             Self::Method => "the method is neither GET nor HEAD",
             Self::Content => "the request has content",
             Self::Precondition => "the request has If-Match or If-Unmodified-Since",
+            Self::Upgrade => "the request asks for another protocol",
         }
     }
 
@@ -21,6 +22,7 @@ impl PassReason {
             Self::Method => "RFC 9111 §3",
             Self::Content => "RFC 9110 §9.3.1",
             Self::Precondition => "RFC 9111 §4.3.2",
+            Self::Upgrade => "RFC 9110 §7.8",
         }
     }
 }

@@ -629,6 +629,7 @@ pub(super) static KEYS: &[Key] = &[
     forwarding::REMOVED_FIELDS,
     forwarding::DEFAULT_AUTHORITY,
     forwarding::TRACE,
+    forwarding::UPGRADES,
     Key {
         path: "server.workers",
         flag: Some("--workers"),
@@ -717,6 +718,8 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
     },
     limits::CONNECTIONS_MAX,
+    limits::TUNNELS_MAX,
+    limits::TUNNEL_IDLE_TIMEOUT,
     limits::HEAD_BYTES_MAX,
     limits::TARGET_BYTES_MAX,
     limits::HEADERS_MAX,

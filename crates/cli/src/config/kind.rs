@@ -14,6 +14,7 @@ use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::{FieldNames, Networks, OriginUrl, ParseListError};
 use edgeward_proxy::negative::PathPattern;
+use edgeward_semantics::upgrade::Upgrades;
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
 use edgeward_sites::HostPattern;
 use edgeward_types::ByteSize;
@@ -76,6 +77,8 @@ pub(super) enum ValueKind {
     FieldNames,
     /// Names of query parameters, separated by commas, or `"none"`.
     Parameters,
+    /// Protocols of `Upgrade`, separated by commas, or `"any"` or `"none"`.
+    Upgrades,
     /// Host names, separated by commas.
     Hosts,
     /// The name of a policy.
@@ -132,6 +135,7 @@ pub(super) enum Value {
     Networks(Networks),
     FieldNames(FieldNames),
     Parameters(IgnoredParameters),
+    Upgrades(Upgrades),
     Hosts(Vec<String>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
@@ -325,6 +329,13 @@ impl ValueKind {
                     Value::File(path) => Ok(Value::Filter(FilterLocation::File(path))),
                     _ => unreachable!("an input file is parsed to a file"),
                 }
+            }
+            Self::Upgrades => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let upgrades: Result<Upgrades, _> = text.parse();
+                upgrades.map(Value::Upgrades).map_err(|error| {
+                    ValueError::new("is not a list of protocols").hint(error.to_string())
+                })
             }
             Self::Hosts => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;

@@ -2,10 +2,12 @@
 //!
 //! Each connection to a client or to the origin takes a file descriptor. If clients took all of them, the edge could
 //! neither connect to the origin nor answer its operator. [`divide`] therefore reserves the descriptors that the rest
-//! of the process needs. If too few remain, `limits.connections_max` and the size of the origin pool are lowered.
+//! of the process needs. If too few remain, `limits.tunnels_max`, `limits.connections_max` and the size of the origin
+//! pool are lowered.
 
 use std::num::NonZeroUsize;
 
+use edgeward_semantics::upgrade::Upgrades;
 use rustix::process::{Resource, getrlimit};
 
 use crate::base::config::{EdgeConfig, OriginProtocol};
@@ -35,9 +37,19 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
             (None, OriginProtocol::Http2) => 1,
             (None, OriginProtocol::Http1) => config.origin.connections_per_worker_max.get(),
         },
+        tunnels: tunnel_descriptors(config),
         others: other_descriptors(config),
     };
     let granted = divide(limit, wanted)?;
+    if granted.tunnels < wanted.tunnels {
+        tracing::warn!(
+            open_files_max = limit,
+            configured = wanted.tunnels,
+            tunnels_max = granted.tunnels,
+            "limits.tunnels_max is lowered to what the limit of open files leaves"
+        );
+        config.limits.tunnels_max = NonZeroUsize::new(granted.tunnels).expect("at least one");
+    }
     if granted.clients < wanted.clients {
         tracing::warn!(
             open_files_max = limit,
@@ -60,6 +72,18 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
             NonZeroUsize::new(granted.origin_per_worker).expect("at least one");
     }
     Ok(())
+}
+
+/// Returns the number of connections to the origin that tunnels may take. `connections_max` includes their connections
+/// to clients.
+fn tunnel_descriptors(config: &EdgeConfig) -> usize {
+    let has_none = config.forwarding.upgrades == Upgrades::None
+        || config.origin.protocol == OriginProtocol::Http2
+        || config.origin.dial.is_some();
+    match has_none {
+        true => 0,
+        false => config.limits.tunnels_max.get(),
+    }
 }
 
 /// Returns the number of descriptors needed for everything except connections to clients and to the origin.
@@ -91,6 +115,7 @@ struct Descriptors {
     workers: usize,
     clients: usize,
     origin_per_worker: usize,
+    tunnels: usize,
     others: usize,
 }
 
@@ -98,29 +123,35 @@ struct Descriptors {
 struct GrantedConnections {
     clients: usize,
     origin_per_worker: usize,
+    tunnels: usize,
 }
 
-/// Divides the descriptors that remain after `others`. Clients get the configured number, or fewer: as many as
-/// the origin pools leave, but at least half of the remaining descriptors. The origin pools get the rest.
+/// Divides the descriptors that remain after `others`. If they are too few, tunnels get at most an eighth: a tunnel
+/// needs a client's connection too, and requests are more frequent. Clients get the configured number, or fewer: as
+/// many as the origin pools leave, but at least half of the remaining descriptors. The origin pools get the rest.
 fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFewDescriptors> {
     let Descriptors {
         workers,
         clients,
         origin_per_worker,
+        tunnels,
         others,
     } = wanted;
     let origin = origin_per_worker * workers;
-    let needed = others + workers * 2;
+    let needed = others + workers * 2 + tunnels.min(1);
     if limit < needed {
         return Err(TooFewDescriptors { limit, needed });
     }
     let available = limit - others;
-    if clients + origin <= available {
+    if clients + origin + tunnels <= available {
         return Ok(GrantedConnections {
             clients,
             origin_per_worker,
+            tunnels,
         });
     }
+    let tunnels = tunnels.min((available / 8).max(1));
+    let available = available - tunnels;
     let granted = clients.min(available.saturating_sub(origin).max(available / 2));
     // Each worker gets the same share of the connections, rounded up, so the total must be a multiple of workers.
     let granted = if granted < clients {
@@ -132,6 +163,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFe
     Ok(GrantedConnections {
         clients: granted,
         origin_per_worker,
+        tunnels,
     })
 }
 
@@ -159,6 +191,7 @@ mod tests {
         workers: 2,
         clients: 65_536,
         origin_per_worker: 512,
+        tunnels: 0,
         others: 100,
     };
 
@@ -171,6 +204,7 @@ mod tests {
         let all = GrantedConnections {
             clients: 65_536,
             origin_per_worker: 512,
+            tunnels: 0,
         };
         assert_eq!(at(65_536 + 1024 + 100), all);
         assert!(at(65_536 + 1024 + 99).clients < 65_536);
@@ -211,6 +245,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn tunnels_get_their_number_if_all_fits_and_else_an_eighth() {
+        let wanted = Descriptors {
+            clients: 1000,
+            origin_per_worker: 100,
+            tunnels: 800,
+            ..WANTED
+        };
+        for (limit, tunnels, clients) in [
+            (2100, 800, 1000),
+            (2099, 249, 1000),
+            (1000, 112, 588),
+            (105, 1, 2),
+        ] {
+            let granted = divide(limit, wanted).expect("the limit is high enough");
+            assert_eq!(
+                (granted.tunnels, granted.clients),
+                (tunnels, clients),
+                "{limit}"
+            );
+        }
+        assert!(divide(104, wanted).is_err());
     }
 
     #[test]

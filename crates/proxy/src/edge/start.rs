@@ -441,8 +441,7 @@ impl WorkerStart {
     async fn serve(mut self) {
         let config = &self.shared.config;
         let origin = OriginPool::new(
-            config.origin.clone(),
-            config.limits.clone(),
+            config,
             self.connector,
             Arc::clone(&self.counters),
             Arc::clone(&self.shared.clock),

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
+use edgeward_semantics::upgrade::{UpgradeDecision, Upgrades};
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
 use edgeward_types::ByteSize;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -18,6 +19,7 @@ use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
+use super::upgrade::UpgradeRequest;
 use crate::base::config::EdgeConfig;
 use crate::base::field_line::members;
 
@@ -32,6 +34,7 @@ pub(crate) struct Canonicaliser {
     target_bytes_max: u64,
     body_bytes_max: Option<u64>,
     forwards_trace_requests: bool,
+    upgrades: Upgrades,
 }
 
 impl Canonicaliser {
@@ -44,6 +47,7 @@ impl Canonicaliser {
             target_bytes_max: limits.target_bytes_max.bytes(),
             body_bytes_max: limits.request_body_bytes_max.map(ByteSize::bytes),
             forwards_trace_requests: config.forwarding.trace,
+            upgrades: config.forwarding.upgrades.clone(),
         }
     }
 }
@@ -75,6 +79,8 @@ pub(crate) struct RawHead {
     pub(crate) charge: Option<HeadCharge>,
     /// Receives interim (1xx) responses, see [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
+    /// The `:protocol` of an extended CONNECT over HTTP/2 (RFC 8441 §4).
+    pub(crate) connect_protocol: Option<Box<str>>,
 }
 
 impl RawHead {
@@ -89,6 +95,7 @@ impl RawHead {
             host_is_canonical: false,
             charge: None,
             interims: None,
+            connect_protocol: None,
         }
     }
 }
@@ -128,6 +135,7 @@ pub(crate) fn canonical(
         canonical_authority: None,
         canonical_target: None,
         options: ConnectionOptions::default(),
+        upgrade: None,
         route: Route::Lookup,
         _charge: head.charge,
         interims: head.interims,
@@ -137,20 +145,23 @@ pub(crate) fn canonical(
         canonicalise_plain(canonicaliser, request, head.host_is_canonical)
             .map_err(NotForwarded::from)
     } else {
-        canonicalise(canonicaliser, request)
+        canonicalise(canonicaliser, request, head.connect_protocol.as_deref())
     };
     (shared, result)
 }
 
-fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<(), NotForwarded> {
+fn canonicalise(
+    canonicaliser: &Canonicaliser,
+    request: &mut Request,
+    connect_protocol: Option<&str>,
+) -> Result<(), NotForwarded> {
     // `Transfer-Encoding` is itself a hop-by-hop field, so it is read before these fields are removed.
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {
-        return Err(RequestError::not_implemented(
-            "CONNECT is not supported: this cache forwards to one origin only",
-        )
-        .into());
+        request.upgrade = Some(extended_connect(canonicaliser, connect_protocol)?.into());
+        // RFC 8441 §5: the handshake over HTTP/1.1 is a GET.
+        request.method = Method::GET;
     }
     request.canonical_authority = canonical_authority(canonicaliser, request)?;
     request.canonical_target = canonical_target(canonicaliser, request)?;
@@ -160,6 +171,12 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     } else {
         route(&request.method, &request.headers)
     };
+    if request.upgrade.is_none() {
+        request.upgrade = upgrade(canonicaliser, request)?.map(Box::new);
+    }
+    if request.upgrade.is_some() {
+        request.route = Route::Pass(PassReason::Upgrade);
+    }
     let cacheable = request.route == Route::Lookup;
     let filter = &canonicaliser.field_filter;
     filter.apply(&mut request.headers, request.peer_is_trusted, cacheable);
@@ -212,13 +229,52 @@ fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
         && check(canonicaliser, request).is_ok()
 }
 
-/// Refuses upgrades, bodies beyond the limit, and requests that have passed through this edge before.
-fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
-    if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
-        return Err(RequestError::not_implemented(
-            "protocol upgrades are not supported; WebSocket connections must bypass this edge",
-        ));
+/// Returns the upgrade of an extended CONNECT. Refuses any other CONNECT.
+fn extended_connect(
+    canonicaliser: &Canonicaliser,
+    protocol: Option<&str>,
+) -> Result<UpgradeRequest, RequestError> {
+    match protocol {
+        Some("websocket") if canonicaliser.upgrades.allows("websocket") => {
+            UpgradeRequest::of_connect()
+                .ok_or_else(|| RequestError::overloaded("the system provides no random bytes"))
+        }
+        Some(_) => Err(RequestError::not_implemented(UPGRADE_NOT_ALLOWED)),
+        None => Err(RequestError::not_implemented(
+            "CONNECT is not supported: this cache forwards to one origin only",
+        )),
     }
+}
+
+/// Returns the upgrade that the origin gets, if the request asks for one. Refuses an upgrade that is not allowed.
+fn upgrade(
+    canonicaliser: &Canonicaliser,
+    request: &Request,
+) -> Result<Option<UpgradeRequest>, RequestError> {
+    // RFC 9110 §7.8: a server ignores the field in an HTTP/1.0 request.
+    let offered = request.options.upgrade.as_ref();
+    let Some(offered) = offered.filter(|_| request.version == Version::HTTP_11) else {
+        return Ok(None);
+    };
+    match canonicaliser.upgrades.decide(offered) {
+        UpgradeDecision::Ignore => Ok(None),
+        UpgradeDecision::Refuse => Err(RequestError::not_implemented(UPGRADE_NOT_ALLOWED)),
+        UpgradeDecision::Forward(protocols) => match request.route {
+            // RFC 6455 §4.1: WebSocket needs a GET. With content, the bytes of the new protocol would begin after the
+            // content, which the origin may leave unread. With an unsafe method, the response would have to wait for
+            // invalidations.
+            Route::Pass(PassReason::Method | PassReason::Content) => {
+                Err(RequestError::not_implemented(
+                    "an upgrade of the protocol needs a GET without content",
+                ))
+            }
+            _ => Ok(Some(UpgradeRequest::new(protocols))),
+        },
+    }
+}
+
+/// Refuses bodies beyond the limit, and requests that have passed through this edge before.
+fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
     if let Some(max) = canonicaliser.body_bytes_max
         && declared_length(request).is_some_and(|length| length > max)
     {
@@ -330,16 +386,10 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("joined values form a valid value"));
 }
 
-/// Returns true for all protocols except h2c. Clients that offer h2c also accept HTTP/1.1, so the edge ignores this
-/// offer (RFC 9110 §7.8).
-fn wants_upgrade(protocol: &HeaderValue) -> bool {
-    !protocol
-        .as_bytes()
-        .trim_ascii()
-        .eq_ignore_ascii_case(b"h2c")
-}
-
 fn declared_length(request: &Request) -> Option<u64> {
     let length = request.headers.get(CONTENT_LENGTH)?;
     length.to_str().ok()?.parse().ok()
 }
+
+const UPGRADE_NOT_ALLOWED: &str =
+    "forwarding.upgrades does not allow the protocol that the request asks for";

@@ -10,6 +10,7 @@ use http::{Method, Uri, Version};
 
 use super::conn::InterimSink;
 use super::heads::HeadCharge;
+use super::upgrade::UpgradeRequest;
 use crate::base::access_log::{LogLine, PendingLine};
 
 /// A request's head in canonical form, and its client.
@@ -36,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) canonical_target: Option<Box<str>>,
     /// From the removed hop-by-hop fields: the `Upgrade` field, and whether the client accepts trailers.
     pub(crate) options: ConnectionOptions,
+    /// The upgrade that the origin gets, if the request asks for an allowed one.
+    pub(crate) upgrade: Option<Box<UpgradeRequest>>,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.

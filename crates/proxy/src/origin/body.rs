@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 use super::error::OriginError;
 use super::h1;
 use super::lease::{Lease, PooledConnection};
+use super::share_limit::ShareSlot;
 use crate::base::counters::Counters;
 
 /// The body of a response. `poll_frame` returns `None` after a complete body, or an error if the body ended early.
@@ -25,6 +26,8 @@ pub(crate) struct OriginBody {
     silence_timer: Option<Pin<Box<Sleep>>>,
     timer_runs: bool,
     counters: Arc<Counters>,
+    /// The slot of a connection outside of the pool.
+    slot: Option<ShareSlot>,
 }
 
 /// The reader of a body.
@@ -75,6 +78,7 @@ impl OriginBody {
             silence_timer: None,
             timer_runs: false,
             counters,
+            slot: None,
         };
         if body.source.is_end_stream() {
             body.release_connection();
@@ -82,8 +86,17 @@ impl OriginBody {
         body
     }
 
+    /// Keeps the slot until the connection is closed after the body.
+    pub(super) fn with_slot(mut self, slot: ShareSlot) -> Self {
+        if !self.source.is_end_stream() {
+            self.slot = Some(slot);
+        }
+        self
+    }
+
     fn release_connection(&mut self) {
         let source = std::mem::replace(&mut self.source, BodySource::Ended);
+        self.slot = None;
         let Some(lease) = self.lease.take() else {
             return;
         };

@@ -13,6 +13,7 @@ mod outbound; // builds the request to the origin
 mod pool;
 mod queue; // the order of waiting requests, and each client's share of the connections
 mod share_limit; // limits by each client's share
+mod switch; // requests for another protocol
 mod unfinished; // limits the number of unfinished uploads
 mod upload; // the body of a request
 mod wait; // the wait of one request for a slot, with a timeout
@@ -26,4 +27,5 @@ pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use health::OriginHealth;
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginPool, OriginResponse};
+pub(crate) use switch::{SwitchResponse, SwitchedConnection};
 pub(crate) use upload::Upload;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use edgeward_types::Timestamp;
 use http::response::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
@@ -27,25 +27,29 @@ use super::lease::{IdleConnection, Lease, PoolState, PooledConnection};
 use super::orphans::Orphans;
 use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
+use super::share_limit::ShareLimit;
 use super::upload::{Upload, UploadProgress, Uploads};
 use super::wait;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
-use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
+use crate::base::config::{EdgeConfig, LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
 pub(crate) struct OriginPool {
-    config: OriginConfig,
-    limits: LimitsConfig,
+    pub(super) config: OriginConfig,
+    pub(super) limits: LimitsConfig,
     connector: Connector,
     /// The HTTP/2 connection, if the origin's protocol is HTTP/2.
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
     /// Locked by the request that opens the HTTP/2 connection.
     h2_connecting: tokio::sync::Mutex<()>,
     uploads: Rc<Uploads>,
-    shared: Rc<PoolState>,
+    /// Limits the connections outside of the pool: see [`switch`](Self::switch).
+    pub(super) tunnels: Rc<ShareLimit>,
+    pub(super) tunnel_log: SparseLog,
+    pub(super) shared: Rc<PoolState>,
 }
 
 /// The properties and the progress of sending one request, including all retries.
@@ -88,13 +92,15 @@ pub(crate) type OriginResponse = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
     pub(crate) fn new(
-        config: OriginConfig,
-        limits: LimitsConfig,
+        edge: &EdgeConfig,
         connector: Connector,
         counters: Arc<Counters>,
         clock: Arc<Clock>,
         upload_budget: Arc<MemoryBudget>,
     ) -> Self {
+        let (config, limits) = (edge.origin.clone(), edge.limits.clone());
+        // Each worker gets the same share.
+        let tunnels_max = limits.tunnels_max.get().div_ceil(edge.workers.get());
         let uploads = Uploads::new(
             &config,
             limits.clone(),
@@ -102,6 +108,7 @@ impl OriginPool {
             Arc::clone(&counters),
             Arc::clone(&clock),
         );
+        let share_percent = config.client_share_percent;
         let shared = Rc::new(PoolState {
             idle: RefCell::new(Vec::new()),
             idle_max: config.idle_per_worker_max,
@@ -123,6 +130,8 @@ impl OriginPool {
             h2: RefCell::new(None),
             h2_connecting: tokio::sync::Mutex::new(()),
             uploads,
+            tunnels: ShareLimit::new(tunnels_max, share_percent),
+            tunnel_log: SparseLog::default(),
             shared,
         }
     }
@@ -225,6 +234,12 @@ impl OriginPool {
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
             let head = sender.try_send(request);
             let mut error = match self.head_in_time(attempt, outbound, head).await? {
+                // This request asked for no other protocol.
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(OriginError::UpgradeFailed {
+                        reason: "the request asked for no other protocol",
+                    });
+                }
                 Ok(response) => {
                     let (parts, incoming) = response.into_parts();
                     let lease = sender.into_lease(attempt.upload.clone());
@@ -361,7 +376,7 @@ impl OriginPool {
         Ok(sender)
     }
 
-    async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
+    pub(super) async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
         self.shared.counters.origin_connects.increment();
         let timeout = self.config.connect_timeout;
         let connected = tokio::time::timeout(timeout, self.connector.connect())

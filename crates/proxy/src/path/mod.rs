@@ -19,6 +19,9 @@ mod revalidate; // updates stored responses after a 304
 pub(crate) mod serve; // the entry of the request path
 mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit
+pub(crate) mod tunnel; // copies bytes of other protocols
+mod tunnels; // the tunnels of a worker
+mod upgrade; // requests for another protocol
 pub(crate) mod worker; // the state that requests share
 
 pub(crate) use serve::{Serving, refuse, serve};

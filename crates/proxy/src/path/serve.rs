@@ -17,7 +17,7 @@ use super::body::EdgeBody;
 use super::deliver::Reply;
 use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
-use super::{fetch, pass, purge};
+use super::{fetch, pass, purge, upgrade};
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
 use crate::exchange::{Client, Request, RequestError};
 
@@ -29,6 +29,15 @@ use crate::exchange::{Client, Request, RequestError};
 pub(crate) enum Serving {
     Ready(Option<Response<EdgeBody>>),
     Later(Pin<Box<dyn Future<Output = Response<EdgeBody>>>>),
+}
+
+impl Serving {
+    pub(crate) async fn response(self) -> Response<EdgeBody> {
+        match self.await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
 }
 
 impl Future for Serving {
@@ -64,6 +73,11 @@ pub(crate) fn serve(
     if purge::is_purge(worker.config(), &request) {
         worker.counters.method.increment();
         return later(purge::answer(reply, request));
+    }
+    if let Some(asked) = &request.upgrade {
+        worker.counters.bypass.increment();
+        let asked = (**asked).clone();
+        return later(upgrade::forward(reply, request, asked));
     }
     let outcome = match request.route {
         Route::Pass(reason) => Outcome::Pass(reason.forward()),
@@ -133,10 +147,7 @@ fn carry_out(
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
         Outcome::Wait(waiting) => later(async move {
             let outcome = waiting.outcome(&worker, &*request).await;
-            match carry_out(reply, request, body, outcome).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            }
+            carry_out(reply, request, body, outcome).response().await
         }),
     }
 }

@@ -43,6 +43,9 @@ impl ValueKind {
             Self::Networks => "networks, separated by commas, or `\"none\"`".to_owned(),
             Self::FieldNames => "field names, separated by commas, or `\"none\"`".to_owned(),
             Self::Parameters => "parameter names, separated by commas, or `\"none\"`".to_owned(),
+            Self::Upgrades => {
+                "protocols, separated by commas, or `\"any\"` or `\"none\"`".to_owned()
+            }
             Self::Hosts => "host names, separated by commas".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
@@ -99,6 +102,7 @@ impl ValueKind {
             Self::Networks => "a list of networks",
             Self::FieldNames => "a list of field names",
             Self::Parameters => "a list of parameter names",
+            Self::Upgrades => "a list of protocols",
             Self::Hosts => "a list of host names",
             Self::Policy => "a policy",
         }
@@ -127,6 +131,7 @@ impl ValueKind {
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
+            Self::Upgrades => "\"websocket\"".to_owned(),
             Self::Hosts => "\"edge-1.example,edge-1\"".to_owned(),
             Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),

@@ -57,7 +57,7 @@ impl CallBed {
 
     async fn with_config(change: impl FnOnce(&mut edgeward_proxy::EdgeConfig)) -> Self {
         let (bed, listener) = bed_with(|config| {
-            config.origin.protocol = OriginProtocol::Http2;
+            config.origins[0].protocol = OriginProtocol::Http2;
             change(config);
         })
         .await;
@@ -219,8 +219,8 @@ fn both_peers_of_a_call_may_wait_for_each_other() {
     });
 }
 
-/// Method: the client sends no message. `upload_buffer_wait` is longer than the test may take, so the edge must not wait
-/// for the start of the body.
+/// Method: the client sends no message. `upload_buffer_wait` is longer than the test may take, so the edge must not
+/// wait for the start of the body.
 #[test]
 fn the_origin_may_send_the_first_message() {
     run(async {

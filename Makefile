@@ -239,6 +239,13 @@ bench-analyze: rust compiler ## count a log's requests; compares DuckDB, DataFus
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
 
+# `make test` skips this target, because it fetches grpc-go from the network. The same calls by hand-written clients are in
+# crates/proxy/tests/streams.
+.PHONY: test-grpc
+test-grpc: program ## gRPC calls of grpc-go through an edge
+	@scripts/ensure-debian client-go
+	@cd crates/proxy/tests/grpc-go && EDGEWARD="$(PROGRAM)" go test -count=1 ./...
+
 .PHONY: h2spec
 h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cleartext (H2SPEC=PROGRAM)
 	@H2SPEC="$${H2SPEC:-h2spec}"; command -v "$$H2SPEC" >/dev/null || { \
@@ -287,6 +294,9 @@ bench-compression: build docs-site ## bytes of the documentation through edgewar
 .PHONY: bench-sites
 bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules each (BENCH_ARGS="SITES RULES RUNS")
 	@bench/sites/run.py $(EDGEWARD) $(BENCH_ARGS)
+.PHONY: bench-tunnels
+bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")
+	@bench/tunnels/run.py $(EDGEWARD) $(BENCH_ARGS)
 
 .PHONY: bench-prediction
 bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")

@@ -14,7 +14,7 @@ pub struct ConnectionOptions {
     /// True if the client sent `TE: trailers`: it accepts trailer fields (§10.1.4). The field itself is
     /// removed. A proxy that forwards trailers writes its own `TE`.
     pub takes_trailers: bool,
-    /// The `Upgrade` field, if `Connection` lists it (§7.8).
+    /// The `Upgrade` field with its lines joined, if `Connection` lists it (§7.8).
     pub upgrade: Option<HeaderValue>,
 }
 
@@ -28,17 +28,30 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
                 .unwrap_or_default();
             list::trim(coding).eq_ignore_ascii_case(b"trailers")
         }),
-        upgrade: if list::has_token(request, &CONNECTION, "upgrade") {
-            request.get(UPGRADE).cloned()
-        } else {
-            None
-        },
+        upgrade: list::has_token(request, &CONNECTION, "upgrade")
+            .then(|| joined(request, &UPGRADE))
+            .flatten(),
     };
     // §11.7.2: `Proxy-Authorization` is for the first proxy that expects credentials, so it is not forwarded.
     strip(request, |name| {
         is_hop_by_hop(name) || *name == PROXY_AUTHORIZATION
     });
     options
+}
+
+/// Returns the lines of a list field as one value.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let mut lines = headers.get_all(name).into_iter();
+    let first = lines.next()?;
+    if lines.next().is_none() {
+        return Some(first.clone());
+    }
+    let lines: Vec<&[u8]> = headers
+        .get_all(name)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    HeaderValue::from_bytes(&lines.join(&b", "[..])).ok()
 }
 
 /// Removes the hop-by-hop fields of a response.
@@ -217,6 +230,10 @@ mod tests {
     fn an_upgrade_needs_its_connection_option() {
         let options = strip_request(&mut headers("upgrade: h2c\nte: gzip"));
         assert_eq!(options, ConnectionOptions::default());
+        let options = strip_request(&mut headers(
+            "upgrade: a\nupgrade: b/1\nconnection: upgrade",
+        ));
+        assert_eq!(options.upgrade, Some(HeaderValue::from_static("a, b/1")));
     }
 
     #[test]

@@ -64,6 +64,7 @@ mod stored_policy;
 #[cfg(test)]
 mod testing;
 mod trace_context;
+pub mod upgrade;
 mod validators;
 mod vary;
 

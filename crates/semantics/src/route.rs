@@ -29,6 +29,8 @@ pub enum PassReason {
     Precondition,
     /// A rule of the operator passes the request.
     Rule,
+    /// The request asks for another protocol on its connection (RFC 9110 §7.8), or is an extended CONNECT (RFC 8441).
+    Upgrade,
 }
 
 impl PassReason {
@@ -36,7 +38,7 @@ impl PassReason {
     pub const fn forward(self) -> Forward {
         match self {
             Self::Method => Forward::Method,
-            Self::Content | Self::Precondition | Self::Rule => Forward::Bypass,
+            Self::Content | Self::Precondition | Self::Rule | Self::Upgrade => Forward::Bypass,
         }
     }
 }
@@ -114,5 +116,6 @@ mod tests {
         assert_eq!(PassReason::Method.forward(), Forward::Method);
         assert_eq!(PassReason::Content.forward(), Forward::Bypass);
         assert_eq!(PassReason::Precondition.forward(), Forward::Bypass);
+        assert_eq!(PassReason::Upgrade.forward(), Forward::Bypass);
     }
 }

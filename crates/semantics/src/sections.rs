@@ -13,6 +13,7 @@ impl PassReason {
             Self::Content => "the request has content",
             Self::Precondition => "the request has If-Match or If-Unmodified-Since",
             Self::Rule => "a rule of the site passes the request",
+            Self::Upgrade => "the request asks for another protocol",
         }
     }
 
@@ -23,6 +24,7 @@ impl PassReason {
             Self::Content => "RFC 9110 §9.3.1",
             Self::Precondition => "RFC 9111 §4.3.2",
             Self::Rule => "docs/how-to/sites.md",
+            Self::Upgrade => "RFC 9110 §7.8",
         }
     }
 }

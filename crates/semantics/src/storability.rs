@@ -242,8 +242,8 @@ pub(crate) fn decide(
     })
 }
 
-/// Returns true for server-sent events (HTML Standard, section 9.2). Most of these streams never end. A stored one would
-/// repeat old events, and requests that share one would wait for each other.
+/// Returns true for server-sent events (HTML Standard, section 9.2). Most of these streams never end. A stored one
+/// would repeat old events, and requests that share one would wait for each other.
 fn is_event_stream(response: &HeaderMap) -> bool {
     let media_type = response.get(CONTENT_TYPE).map(|value| {
         let value = value.as_bytes();

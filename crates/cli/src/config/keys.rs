@@ -734,6 +734,7 @@ pub(super) static KEYS: &[Key] = &[
     forwarding::REMOVED_FIELDS,
     forwarding::DEFAULT_AUTHORITY,
     forwarding::TRACE,
+    forwarding::UPGRADES,
     Key {
         path: "server.workers",
         flag: Some("--workers"),
@@ -785,6 +786,8 @@ pub(super) static KEYS: &[Key] = &[
     tracing::SAMPLED_FLAG,
     tracing::QUEUE_REQUESTS_MAX,
     limits::CONNECTIONS_MAX,
+    limits::TUNNELS_MAX,
+    limits::TUNNEL_IDLE_TIMEOUT,
     limits::HEAD_BYTES_MAX,
     limits::TARGET_BYTES_MAX,
     limits::HEADERS_MAX,

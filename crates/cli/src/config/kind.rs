@@ -17,6 +17,7 @@ use edgeward_proxy::config::{
 };
 use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::content_coding::{Coding, CompressibleTypes};
+use edgeward_semantics::upgrade::Upgrades;
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
 use edgeward_sites::HostPattern;
 use edgeward_types::ByteSize;
@@ -93,6 +94,8 @@ pub(super) enum ValueKind {
     MediaTypes,
     /// Content codings, separated by commas.
     Codings,
+    /// Protocols of `Upgrade`, separated by commas, or `"any"` or `"none"`.
+    Upgrades,
     /// Host names, separated by commas.
     Hosts,
     /// The name of a policy.
@@ -159,6 +162,7 @@ pub(super) enum Value {
     Parameters(IgnoredParameters),
     MediaTypes(CompressibleTypes),
     Codings(Vec<Coding>),
+    Upgrades(Upgrades),
     Hosts(Vec<String>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
@@ -413,6 +417,13 @@ impl ValueKind {
                     Value::File(path) => Ok(Value::Filter(FilterLocation::File(path))),
                     _ => unreachable!("an input file is parsed to a file"),
                 }
+            }
+            Self::Upgrades => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let upgrades: Result<Upgrades, _> = text.parse();
+                upgrades.map(Value::Upgrades).map_err(|error| {
+                    ValueError::new("is not a list of protocols").hint(error.to_string())
+                })
             }
             Self::Hosts => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;

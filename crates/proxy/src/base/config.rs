@@ -496,6 +496,16 @@ pub struct LimitsConfig {
     /// Memory of fills that is not part of the cache's capacity: responses that only followers share, and responses
     /// of unknown length. Default 256 MiB. While it is used up, responses of misses are not stored.
     pub fill_bytes_max: ByteSize,
+    /// Tunnels of all workers to one origin: connections that have switched to another protocol, such as WebSocket, and
+    /// requests that ask for it. Default 16 384: a quarter of `connections_max`, so that tunnels leave connections to requests. A
+    /// tunnel has a connection to the origin of its own, which `connections_per_worker_max` does not include: idle
+    /// tunnels must not take the connections of requests. A further request for a tunnel gets 503. One client address
+    /// may use the share of `client_share_percent`.
+    pub tunnels_max: NonZeroUsize,
+    /// Longest time without a byte in either direction of a tunnel. Default 10 min: WebSocket libraries send a ping
+    /// every 15 to 60 s, and load balancers and address translation drop connections that are silent for longer. 10
+    /// minutes are enough for an application without pings too, and free the memory of clients that have disappeared.
+    pub tunnel_idle_timeout: Duration,
     /// Concurrent streams of one HTTP/2 connection. Default 100: RFC 9113 §6.5.2 advises no less.
     pub h2_streams_max: NonZeroU32,
     /// RST_STREAM frames of one HTTP/2 connection in ten seconds. Default 400: a browser that leaves pages or pans a
@@ -537,6 +547,8 @@ impl Default for LimitsConfig {
             read_ahead_rate_max: ByteSize::mib(16),
             object_bytes_max: ByteSize::gib(1 << 10),
             fill_bytes_max: ByteSize::mib(256),
+            tunnels_max: NonZeroUsize::new(16_384).expect("16 384 is not zero"),
+            tunnel_idle_timeout: Duration::from_secs(600),
             h2_streams_max: NonZeroU32::new(100).expect("100 is not zero"),
             h2_resets_max: NonZeroU32::new(400).expect("400 is not zero"),
             h2_control_frames_max: NonZeroU32::new(2000).expect("2000 is not zero"),

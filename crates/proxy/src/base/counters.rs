@@ -232,6 +232,26 @@ counters! {
         origin_head_invalid = "cause" "head-invalid",
         origin_head_too_large = "cause" "head-too-large",
         origin_incomplete = "cause" "incomplete",
+        origin_upgrade_failed = "cause" "upgrade",
+    }
+    Gauge "edgeward_tunnels" "Tunnels open: connections that have switched to WebSocket or another protocol." {
+        tunnels,
+    }
+    Counter "edgeward_upgrades_total" "Requests for another protocol that were to be sent to the origin, by result." {
+        upgrades_switched = "result" "switched",
+        upgrades_answered = "result" "answered", // with an ordinary response
+        upgrades_failed = "result" "failed", // no response, or a 101 for another protocol
+        upgrades_limit = "result" "limit", // limits.tunnels_max
+    }
+    Counter "edgeward_tunnels_ended_total" "Tunnels that have ended, by cause." {
+        tunnels_closed = "cause" "closed", // both peers have closed
+        tunnels_failed = "cause" "error", // a connection was reset
+        tunnels_idle = "cause" "idle", // limits.tunnel_idle_timeout
+        tunnels_stopped = "cause" "stopped", // the edge stops, or has closed the client's connection
+    }
+    Counter "edgeward_tunnel_bytes_total" "Bytes that tunnels have forwarded, by direction." {
+        tunnel_bytes_to_origin = "to" "origin",
+        tunnel_bytes_to_client = "to" "client",
     }
     Counter "edgeward_encoded_responses_total" "Responses in a coding that the edge applied, by coding." {
         encoded_br = "coding" "br",

@@ -2,10 +2,12 @@
 //!
 //! Each connection to a client or to the origin takes a file descriptor. If clients took all of them, the edge could
 //! neither connect to the origin nor answer its operator. [`divide`] therefore reserves the descriptors that the rest
-//! of the process needs. If too few remain, `limits.connections_max` and the size of the origin pool are lowered.
+//! of the process needs. If too few remain, `limits.tunnels_max`, `limits.connections_max` and the size of the origin
+//! pool are lowered.
 
 use std::num::NonZeroUsize;
 
+use edgeward_semantics::upgrade::Upgrades;
 use rustix::process::{Resource, getrlimit};
 
 use crate::base::config::{EdgeConfig, OriginConfig, OriginProtocol};
@@ -31,9 +33,22 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
         clients: config.limits.connections_max.get(),
         origins: config.origins.len(),
         origins_per_worker: config.origins.iter().map(connections_per_worker).sum(),
+        tunnel_origins: tunnel_origins(config),
+        tunnels: tunnel_origins(config) * config.limits.tunnels_max.get(),
         others: other_descriptors(config),
     };
     let granted = divide(limit, wanted)?;
+    if granted.tunnels < wanted.tunnels {
+        let tunnels_max = granted.tunnels / wanted.tunnel_origins;
+        tracing::warn!(
+            open_files_max = limit,
+            configured = config.limits.tunnels_max,
+            tunnels_max,
+            "limits.tunnels_max is lowered to what the limit of open files leaves"
+        );
+        config.limits.tunnels_max =
+            NonZeroUsize::new(tunnels_max).expect("at least one for each origin");
+    }
     if granted.clients < wanted.clients {
         tracing::warn!(
             open_files_max = limit,
@@ -92,6 +107,18 @@ fn lower(numbers: &[usize], total: usize) -> Vec<usize> {
     numbers.iter().map(lowered).collect()
 }
 
+/// Returns the number of origins to which tunnels take connections. `connections_max` includes the connections of
+/// tunnels to clients.
+fn tunnel_origins(config: &EdgeConfig) -> usize {
+    if config.forwarding.upgrades == Upgrades::None {
+        return 0;
+    }
+    let origins = config.origins.iter();
+    let takes =
+        |origin: &&OriginConfig| origin.protocol == OriginProtocol::Http1 && origin.dial.is_none();
+    origins.filter(takes).count()
+}
+
 /// Returns the number of descriptors needed for everything except connections to clients and to the origin.
 fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
@@ -131,6 +158,10 @@ struct Descriptors {
     origins: usize,
     /// The connections of a worker to all origins.
     origins_per_worker: usize,
+    /// The origins that have tunnels. Each needs at least one.
+    tunnel_origins: usize,
+    /// The tunnels of all workers to all origins.
+    tunnels: usize,
     others: usize,
 }
 
@@ -138,30 +169,37 @@ struct Descriptors {
 struct GrantedConnections {
     clients: usize,
     origins_per_worker: usize,
+    tunnels: usize,
 }
 
-/// Divides the descriptors that remain after `others`. Clients get the configured number, or fewer: as many as
-/// the origin pools leave, but at least half of the remaining descriptors. The origin pools get the rest.
+/// Divides the descriptors that remain after `others`. If they are too few, tunnels get at most an eighth: a tunnel
+/// needs a client's connection too, and requests are more frequent. Clients get the configured number, or fewer: as
+/// many as the origin pools leave, but at least half of the remaining descriptors. The origin pools get the rest.
 fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFewDescriptors> {
     let Descriptors {
         workers,
         clients,
         origins,
         origins_per_worker,
+        tunnel_origins,
+        tunnels,
         others,
     } = wanted;
     let origin = origins_per_worker * workers;
-    let needed = others + workers * (1 + origins);
+    let needed = others + workers * (1 + origins) + tunnel_origins;
     if limit < needed {
         return Err(TooFewDescriptors { limit, needed });
     }
     let available = limit - others;
-    if clients + origin <= available {
+    if clients + origin + tunnels <= available {
         return Ok(GrantedConnections {
             clients,
             origins_per_worker,
+            tunnels,
         });
     }
+    let tunnels = tunnels.min((available / 8).max(tunnel_origins));
+    let available = available - tunnels;
     let granted = clients.min(available.saturating_sub(origin).max(available / 2));
     // Each worker gets the same share of the connections, rounded up, so the total must be a multiple of workers.
     let granted = if granted < clients {
@@ -173,6 +211,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFe
     Ok(GrantedConnections {
         clients: granted,
         origins_per_worker,
+        tunnels,
     })
 }
 
@@ -201,6 +240,8 @@ mod tests {
         clients: 65_536,
         origins: 1,
         origins_per_worker: 512,
+        tunnel_origins: 0,
+        tunnels: 0,
         others: 100,
     };
 
@@ -213,6 +254,7 @@ mod tests {
         let all = GrantedConnections {
             clients: 65_536,
             origins_per_worker: 512,
+            tunnels: 0,
         };
         assert_eq!(at(65_536 + 1024 + 100), all);
         assert!(at(65_536 + 1024 + 99).clients < 65_536);
@@ -265,6 +307,31 @@ mod tests {
             let lowered = lower(&[400, 200, 100], total);
             assert!(lowered.iter().sum::<usize>() <= total && !lowered.contains(&0));
         }
+    }
+
+    #[test]
+    fn tunnels_get_their_number_if_all_fits_and_else_an_eighth() {
+        let wanted = Descriptors {
+            clients: 1000,
+            origins_per_worker: 100,
+            tunnel_origins: 1,
+            tunnels: 800,
+            ..WANTED
+        };
+        for (limit, tunnels, clients) in [
+            (2100, 800, 1000),
+            (2099, 249, 1000),
+            (1000, 112, 588),
+            (105, 1, 2),
+        ] {
+            let granted = divide(limit, wanted).expect("the limit is high enough");
+            assert_eq!(
+                (granted.tunnels, granted.clients),
+                (tunnels, clients),
+                "{limit}"
+            );
+        }
+        assert!(divide(104, wanted).is_err());
     }
 
     #[test]

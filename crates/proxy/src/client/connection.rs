@@ -26,7 +26,7 @@ use crate::client::h1::FastPath;
 use crate::client::h2_frames::Excess;
 use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
-use crate::client::service::EdgeService;
+use crate::client::service::{EdgeService, run_tunnel};
 use crate::client::stream::ClientStream;
 use crate::exchange::{Client, CloseReason, ConnState};
 use crate::path::worker::Worker;
@@ -238,10 +238,8 @@ where
     if limits.headers_max.get() != HEADERS_ON_STACK {
         builder.max_headers(limits.headers_max.get());
     }
-    let service = EdgeService {
-        worker: Rc::clone(&worker),
-        client: client.clone(),
-    };
+    let service = EdgeService::new(&worker, &client);
+    let tunnel = Rc::clone(&service.tunnel);
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
@@ -257,6 +255,14 @@ where
         Pin::new(&mut connection).poll(cx).map(Ok)
     })
     .await;
+    if let Some(tunnel) = tunnel.take() {
+        // If hyper could not flush the head, the client must not get other bytes in its place.
+        if matches!(end, Ok(Ok(()))) && client.conn.hyper_is_done() {
+            let parts = connection.into_parts();
+            run_tunnel(&client, tunnel, parts.io.into_inner(), &parts.read_buf).await;
+        }
+        return;
+    }
     let mut last_bytes = client.conn.lingers().then_some(&b""[..]);
     match end {
         Ok(result) => {
@@ -317,10 +323,10 @@ where
         .max_send_buf_size(H2_SEND_BUFFER_BYTES)
         .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES);
-    let service = EdgeService {
-        worker: Rc::clone(&worker),
-        client: client.clone(),
-    };
+    if worker.config().forwarding.upgrades.allows("websocket") {
+        builder.enable_connect_protocol();
+    }
+    let service = EdgeService::new(&worker, &client);
     let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock));
     let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
     let mut draining = false;

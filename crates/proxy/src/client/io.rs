@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::h1::FastPath;
@@ -74,6 +74,15 @@ impl<S: ClientStream> ClientIo<S> {
     /// Returns the stream without the bytes that were read ahead.
     pub(crate) fn into_stream(self) -> S {
         self.stream
+    }
+
+    /// Returns the stream, and the bytes that were read from it and belong to no request.
+    pub(crate) fn into_tunnel(self) -> (S, BytesMut) {
+        let early = match self.fast_path {
+            Some(mut fast_path) => fast_path.take_inbox(),
+            None => self.read_ahead.into(),
+        };
+        (self.stream, early)
     }
 
     /// Returns the fast path. HTTP/2 connections have none.

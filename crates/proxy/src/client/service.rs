@@ -1,15 +1,28 @@
-//! The service that hyper calls with each request that it has parsed. It passes the request to the request path.
+//! The service that hyper calls with each request that it has parsed. It passes the request to the request path, and
+//! takes tunnels out of the responses.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
+use bytes::BytesMut;
+use http::header::UPGRADE;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
+use hyper::ext::Protocol;
 use hyper::service::Service;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 
+use crate::client::io::ClientIo;
+use crate::client::stream::ClientStream;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::heads::{self, HeadCharge};
 use crate::exchange::{Client, RequestError};
 use crate::path::body::EdgeBody;
+use crate::path::tunnel::Tunnel;
 use crate::path::worker::Worker;
 use crate::path::{self, Serving};
 
@@ -17,6 +30,48 @@ use crate::path::{self, Serving};
 pub(super) struct EdgeService {
     pub(super) worker: Rc<Worker>,
     pub(super) client: Client,
+    /// For HTTP/1.1: the tunnel that the connection becomes after the last response.
+    pub(super) tunnel: Rc<RefCell<Option<Box<Tunnel>>>>,
+}
+
+impl EdgeService {
+    pub(super) fn new(worker: &Rc<Worker>, client: &Client) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            client: client.clone(),
+            tunnel: Rc::default(),
+        }
+    }
+
+    /// Takes the tunnel out of a response of HTTP/1.1. The connection runs it after hyper has sent the head.
+    fn keep_tunnel(&self, serving: Serving) -> Serving {
+        let slot = Rc::clone(&self.tunnel);
+        Serving::Later(Box::pin(async move {
+            let mut response = serving.response().await;
+            *slot.borrow_mut() = response.body_mut().take_tunnel();
+            response
+        }))
+    }
+
+    /// Runs the tunnel of a response of HTTP/2 on its stream, when hyper has sent the head.
+    fn spawn_tunnel(&self, serving: Serving, stream: OnUpgrade) -> Serving {
+        let (worker, conn) = (Rc::clone(&self.worker), Rc::clone(&self.client.conn));
+        Serving::Later(Box::pin(async move {
+            let mut response = serving.response().await;
+            if let Some(tunnel) = response.body_mut().take_tunnel() {
+                let in_flight = conn.begin_request();
+                worker.connection_tasks.spawn(|member| async move {
+                    if let Ok(stream) = stream.await {
+                        tunnel
+                            .run(TokioIo::new(stream), BytesMut::new(), in_flight)
+                            .await;
+                    }
+                    drop(member); // The set of tasks counts this one until here.
+                });
+            }
+            response
+        }))
+    }
 }
 
 impl Service<Request<Incoming>> for EdgeService {
@@ -25,9 +80,15 @@ impl Service<Request<Incoming>> for EdgeService {
     type Future = Serving;
 
     fn call(&self, request: Request<Incoming>) -> Serving {
-        let Self { worker, client } = self;
-        let (parts, body) = request.into_parts();
+        let Self { worker, client, .. } = self;
+        let (mut parts, body) = request.into_parts();
+        let protocol = parts.extensions.remove::<Protocol>();
+        let stream = protocol
+            .is_some()
+            .then(|| parts.extensions.remove::<OnUpgrade>())
+            .flatten();
         let mut head = RawHead::new(parts.method, parts.uri, parts.version, parts.headers);
+        head.connect_protocol = protocol.map(|protocol| protocol.as_str().into());
         if head.version == Version::HTTP_11 {
             head.interims = Some(client.conn.begin_interims()); // for 1xx responses
         }
@@ -37,8 +98,36 @@ impl Service<Request<Incoming>> for EdgeService {
                 Err(refusal) => return path::refuse(worker, client, head, &refusal),
             }
         }
-        path::serve(worker, client, head, Some(body), None)
+        let may_upgrade = head.version == Version::HTTP_11 && head.headers.contains_key(UPGRADE);
+        let serving = path::serve(worker, client, head, Some(body), None);
+        match stream {
+            Some(stream) => self.spawn_tunnel(serving, stream),
+            None if may_upgrade => self.keep_tunnel(serving),
+            None => serving,
+        }
     }
+}
+
+/// Runs a tunnel on a connection that has switched to another protocol. `read_by_hyper` has the bytes after the request
+/// that hyper has read.
+pub(super) async fn run_tunnel<S: ClientStream>(
+    client: &Client,
+    tunnel: Box<Tunnel>,
+    io: ClientIo<S>,
+    read_by_hyper: &[u8],
+) {
+    let (stream, inbox) = io.into_tunnel();
+    let mut early = BytesMut::from(read_by_hyper);
+    early.extend_from_slice(&inbox);
+    let mut running = pin!(tunnel.run(stream, early, client.conn.begin_request()));
+    poll_fn(|cx| {
+        client.conn.register_task(cx);
+        match client.conn.close_reason() {
+            Some(_) => Poll::Ready(()),
+            None => running.as_mut().poll(cx),
+        }
+    })
+    .await;
 }
 
 /// Charges the head of an HTTP/2 request to the memory budget of heads, or refuses the request.

@@ -576,6 +576,7 @@ impl WorkerStart {
                 Arc::clone(servers),
                 origin.clone(),
                 config.limits.clone(),
+                config.workers,
                 Arc::clone(&self.counters),
                 Arc::clone(&self.shared.clock),
                 Arc::clone(&self.shared.upload_budget),

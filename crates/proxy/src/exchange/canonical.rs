@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use edgeward_semantics::content_coding::{self, AcceptedCodings};
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
+use edgeward_semantics::upgrade::{UpgradeDecision, Upgrades};
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
 use edgeward_types::ByteSize;
 use http::header::{
@@ -21,6 +22,7 @@ use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
+use super::upgrade::UpgradeRequest;
 use crate::base::config::{EdgeConfig, OriginAccepts, OriginId};
 use crate::base::field_line::members;
 
@@ -39,6 +41,7 @@ pub(crate) struct Canonicaliser {
     encodes: bool,
     /// True if requests whose responses may be stored ask the origin for responses without a coding.
     asks_for_identity: bool,
+    upgrades: Upgrades,
 }
 
 impl Canonicaliser {
@@ -54,6 +57,7 @@ impl Canonicaliser {
             encodes: config.compression.enabled,
             asks_for_identity: config.compression.enabled
                 && config.compression.origin_accepts == OriginAccepts::Identity,
+            upgrades: config.forwarding.upgrades.clone(),
         }
     }
 }
@@ -85,6 +89,8 @@ pub(crate) struct RawHead {
     pub(crate) charge: Option<HeadCharge>,
     /// Receives interim (1xx) responses, see [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
+    /// The `:protocol` of an extended CONNECT over HTTP/2 (RFC 8441 §4).
+    pub(crate) connect_protocol: Option<Box<str>>,
 }
 
 impl RawHead {
@@ -99,6 +105,7 @@ impl RawHead {
             host_is_canonical: false,
             charge: None,
             interims: None,
+            connect_protocol: None,
         }
     }
 }
@@ -139,6 +146,7 @@ pub(crate) fn canonical(
         canonical_target: None,
         options: ConnectionOptions::default(),
         origin: OriginId::default(),
+        upgrade: None,
         route: Route::Lookup,
         settings: None,
         class: Box::default(),
@@ -154,7 +162,7 @@ pub(crate) fn canonical(
         canonicalise_plain(canonicaliser, request, head.host_is_canonical)
             .map_err(NotForwarded::from)
     } else {
-        canonicalise(canonicaliser, request)
+        canonicalise(canonicaliser, request, head.connect_protocol.as_deref())
     };
     if canonicaliser.asks_for_identity && request.route == Route::Lookup {
         request.client_codings = Some(AcceptedCodings::from_headers(&request.headers));
@@ -164,15 +172,18 @@ pub(crate) fn canonical(
     (shared, result)
 }
 
-fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<(), NotForwarded> {
+fn canonicalise(
+    canonicaliser: &Canonicaliser,
+    request: &mut Request,
+    connect_protocol: Option<&str>,
+) -> Result<(), NotForwarded> {
     // `Transfer-Encoding` is itself a hop-by-hop field, so it is read before these fields are removed.
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {
-        return Err(RequestError::not_implemented(
-            "CONNECT is not supported: this cache forwards to one origin only",
-        )
-        .into());
+        request.upgrade = Some(extended_connect(canonicaliser, connect_protocol)?.into());
+        // RFC 8441 §5: the handshake over HTTP/1.1 is a GET.
+        request.method = Method::GET;
     }
     request.canonical_authority = canonical_authority(canonicaliser, request)?;
     request.canonical_target = canonical_target(canonicaliser, request)?;
@@ -184,6 +195,12 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     };
     if canonicaliser.encodes {
         content_coding::restore_if_match(&mut request.headers);
+    }
+    if request.upgrade.is_none() {
+        request.upgrade = upgrade(canonicaliser, request)?.map(Box::new);
+    }
+    if request.upgrade.is_some() {
+        request.route = Route::Pass(PassReason::Upgrade);
     }
     let cacheable = request.route == Route::Lookup;
     let filter = &canonicaliser.field_filter;
@@ -237,13 +254,52 @@ fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
         && check(canonicaliser, request).is_ok()
 }
 
-/// Refuses upgrades, bodies beyond the limit, and requests that have passed through this edge before.
-fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
-    if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
-        return Err(RequestError::not_implemented(
-            "protocol upgrades are not supported; WebSocket connections must bypass this edge",
-        ));
+/// Returns the upgrade of an extended CONNECT. Refuses any other CONNECT.
+fn extended_connect(
+    canonicaliser: &Canonicaliser,
+    protocol: Option<&str>,
+) -> Result<UpgradeRequest, RequestError> {
+    match protocol {
+        Some("websocket") if canonicaliser.upgrades.allows("websocket") => {
+            UpgradeRequest::of_connect()
+                .ok_or_else(|| RequestError::overloaded("the system provides no random bytes"))
+        }
+        Some(_) => Err(RequestError::not_implemented(UPGRADE_NOT_ALLOWED)),
+        None => Err(RequestError::not_implemented(
+            "CONNECT is not supported: this cache forwards to one origin only",
+        )),
     }
+}
+
+/// Returns the upgrade that the origin gets, if the request asks for one. Refuses an upgrade that is not allowed.
+fn upgrade(
+    canonicaliser: &Canonicaliser,
+    request: &Request,
+) -> Result<Option<UpgradeRequest>, RequestError> {
+    // RFC 9110 §7.8: a server ignores the field in an HTTP/1.0 request.
+    let offered = request.options.upgrade.as_ref();
+    let Some(offered) = offered.filter(|_| request.version == Version::HTTP_11) else {
+        return Ok(None);
+    };
+    match canonicaliser.upgrades.decide(offered) {
+        UpgradeDecision::Ignore => Ok(None),
+        UpgradeDecision::Refuse => Err(RequestError::not_implemented(UPGRADE_NOT_ALLOWED)),
+        UpgradeDecision::Forward(protocols) => match request.route {
+            // RFC 6455 §4.1: WebSocket needs a GET. With content, the bytes of the new protocol would begin after the
+            // content, which the origin may leave unread. With an unsafe method, the response would have to wait for
+            // invalidations.
+            Route::Pass(PassReason::Method | PassReason::Content) => {
+                Err(RequestError::not_implemented(
+                    "an upgrade of the protocol needs a GET without content",
+                ))
+            }
+            _ => Ok(Some(UpgradeRequest::new(protocols))),
+        },
+    }
+}
+
+/// Refuses bodies beyond the limit, and requests that have passed through this edge before.
+fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
     if let Some(max) = canonicaliser.body_bytes_max
         && declared_length(request).is_some_and(|length| length > max)
     {
@@ -355,16 +411,10 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("joined values form a valid value"));
 }
 
-/// Returns true for all protocols except h2c. Clients that offer h2c also accept HTTP/1.1, so the edge ignores this
-/// offer (RFC 9110 §7.8).
-fn wants_upgrade(protocol: &HeaderValue) -> bool {
-    !protocol
-        .as_bytes()
-        .trim_ascii()
-        .eq_ignore_ascii_case(b"h2c")
-}
-
 fn declared_length(request: &Request) -> Option<u64> {
     let length = request.headers.get(CONTENT_LENGTH)?;
     length.to_str().ok()?.parse().ok()
 }
+
+const UPGRADE_NOT_ALLOWED: &str =
+    "forwarding.upgrades does not allow the protocol that the request asks for";

@@ -1,6 +1,7 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
 //! (its unsent bytes), `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
-//! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules), `heads` (limits the memory of heads).
+//! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules), `heads` (limits the
+//! memory of heads), `upgrade` (switches of the protocol).
 
 pub(crate) mod canonical;
 mod client;
@@ -11,6 +12,7 @@ pub(crate) mod heads;
 pub(crate) mod pieces;
 mod request;
 mod request_error;
+mod upgrade;
 
 pub(crate) use client::{Client, ClientFacts, client_address};
 pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
@@ -19,3 +21,4 @@ pub(crate) use field_edit::FieldEdit;
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use request::Request;
 pub(crate) use request_error::RequestError;
+pub(crate) use upgrade::UpgradeRequest;

@@ -13,6 +13,7 @@ use http::{Method, Uri, Version};
 use super::conn::InterimSink;
 use super::field_edit::FieldEdit;
 use super::heads::HeadCharge;
+use super::upgrade::UpgradeRequest;
 use crate::base::access_log::{LogQueue, RequestFacts, RequestText};
 use crate::base::config::OriginId;
 use crate::base::request_settings::RequestSettings;
@@ -43,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) options: ConnectionOptions,
     /// The origin from which a miss is fetched.
     pub(crate) origin: OriginId,
+    /// The upgrade that the origin gets, if the request asks for an allowed one.
+    pub(crate) upgrade: Option<Box<UpgradeRequest>>,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
     /// The settings of the site and its rules. `None` in a request that is refused before its site is known.

@@ -14,6 +14,7 @@ use super::error::OriginError;
 use super::h1;
 use super::lease::{Lease, PooledConnection};
 use super::servers::Chosen;
+use super::share_limit::ShareSlot;
 use crate::base::counters::Counters;
 
 /// The body of a response. `poll_frame` returns `None` after a complete body, or an error if the body ended early.
@@ -28,6 +29,8 @@ pub(crate) struct OriginBody {
     counters: Arc<Counters>,
     /// Counts the request as under way at its server until the end of the body.
     server: Option<Chosen>,
+    /// The slot of a connection outside of the pool.
+    slot: Option<ShareSlot>,
 }
 
 /// The reader of a body.
@@ -79,6 +82,7 @@ impl OriginBody {
             timer_runs: false,
             counters,
             server: None,
+            slot: None,
         };
         if body.source.is_end_stream() {
             body.release_connection();
@@ -96,9 +100,18 @@ impl OriginBody {
         self.lease.as_ref().is_some_and(Lease::is_contended)
     }
 
+    /// Keeps the slot until the connection is closed after the body.
+    pub(super) fn with_slot(mut self, slot: ShareSlot) -> Self {
+        if !self.source.is_end_stream() {
+            self.slot = Some(slot);
+        }
+        self
+    }
+
     fn release_connection(&mut self) {
         self.server = None;
         let source = std::mem::replace(&mut self.source, BodySource::Ended);
+        self.slot = None;
         let Some(lease) = self.lease.take() else {
             return;
         };

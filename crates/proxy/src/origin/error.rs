@@ -46,6 +46,12 @@ pub(crate) enum OriginError {
     Incomplete {
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The origin answered 101, but does not use the protocol that the request asked for.
+    #[error("the origin's answer about the protocol is not valid: {reason}")]
+    UpgradeFailed { reason: &'static str },
+    /// The tunnels of this worker, or of this client, have reached their limit.
+    #[error("too many connections of other protocols are open")]
+    TooManyTunnels,
     /// The client's upload failed, so the request was not sent completely.
     #[error("the request's body ended early")]
     Upload {
@@ -135,6 +141,8 @@ impl OriginError {
             | Self::ReadTimeout
             | Self::HeadInvalid { .. }
             | Self::HeadTooLarge
+            | Self::UpgradeFailed { .. }
+            | Self::TooManyTunnels
             | Self::Upload { .. }
             | Self::UploadTooLarge
             | Self::UploadTooSlow => false,
@@ -152,7 +160,10 @@ impl OriginError {
             | Self::FirstByteTimeout
             | Self::ReadTimeout
             | Self::Incomplete { .. } => true,
-            Self::HeadInvalid { .. } | Self::HeadTooLarge => false,
+            Self::HeadInvalid { .. }
+            | Self::HeadTooLarge
+            | Self::UpgradeFailed { .. }
+            | Self::TooManyTunnels => false,
             Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow => false,
         }
     }
@@ -179,6 +190,8 @@ impl OriginError {
             Self::HeadInvalid { .. } => (S::BAD_GATEWAY, "http_protocol_error"),
             Self::HeadTooLarge => (S::BAD_GATEWAY, "http_response_header_section_size"),
             Self::Incomplete { .. } => (S::BAD_GATEWAY, "http_response_incomplete"),
+            Self::UpgradeFailed { .. } => (S::BAD_GATEWAY, "http_upgrade_failed"),
+            Self::TooManyTunnels => (S::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             Self::Upload { .. } => (S::BAD_REQUEST, "http_request_error"),
             Self::UploadTooLarge => (S::PAYLOAD_TOO_LARGE, "http_request_too_large"), // not in RFC 9209
             Self::UploadTooSlow => (S::REQUEST_TIMEOUT, "http_request_error"),
@@ -197,7 +210,11 @@ impl OriginError {
             Self::HeadInvalid { .. } => counters.origin_head_invalid.increment(),
             Self::HeadTooLarge => counters.origin_head_too_large.increment(),
             Self::Incomplete { .. } => counters.origin_incomplete.increment(),
-            Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow => {}
+            Self::UpgradeFailed { .. } => counters.origin_upgrade_failed.increment(),
+            Self::TooManyTunnels
+            | Self::Upload { .. }
+            | Self::UploadTooLarge
+            | Self::UploadTooSlow => {}
         }
     }
 }

@@ -7,6 +7,7 @@
 //! otherwise only if it may be repeated and the retry budget allows it.
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +22,25 @@ use super::orphans::Orphans;
 use super::outbound::Outbound;
 use super::pool::{Attempt, OriginPool, OriginResponse};
 use super::servers::{Server, Servers};
+use super::share_limit::ShareLimit;
 use super::upload::{Upload, Uploads};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
+use crate::base::sparse_log::SparseLog;
 
 /// A worker's connections to one origin.
 pub(crate) struct OriginGroup {
-    servers: Arc<Servers>,
-    config: Rc<OriginConfig>,
-    limits: Rc<LimitsConfig>,
+    pub(super) servers: Arc<Servers>,
+    pub(super) config: Rc<OriginConfig>,
+    pub(super) limits: Rc<LimitsConfig>,
     uploads: Rc<Uploads>,
-    slots: Rc<PoolState>,
-    counters: Arc<Counters>,
+    pub(super) slots: Rc<PoolState>,
+    /// Limits the connections outside of the pools: see [`switch`](Self::switch).
+    pub(super) tunnels: Rc<ShareLimit>,
+    pub(super) tunnel_log: SparseLog,
+    pub(super) counters: Arc<Counters>,
     pools: RefCell<Vec<(ServerId, Rc<OriginPool>)>>,
     /// The version of the servers at the last sweep.
     version: Cell<u64>,
@@ -47,10 +53,13 @@ impl OriginGroup {
         servers: Arc<Servers>,
         config: OriginConfig,
         limits: LimitsConfig,
+        workers: NonZeroUsize,
         counters: Arc<Counters>,
         clock: Arc<Clock>,
         upload_budget: Arc<MemoryBudget>,
     ) -> Self {
+        // Each worker gets the same share.
+        let tunnels_max = limits.tunnels_max.get().div_ceil(workers.get());
         let uploads = Uploads::new(
             &config,
             limits.clone(),
@@ -59,6 +68,8 @@ impl OriginGroup {
             Arc::clone(&clock),
         );
         Self {
+            tunnels: ShareLimit::new(tunnels_max, config.client_share_percent),
+            tunnel_log: SparseLog::default(),
             slots: Rc::new(PoolState::new(&config, Arc::clone(&counters), clock)),
             version: Cell::new(servers.version()),
             servers,
@@ -139,7 +150,7 @@ impl OriginGroup {
     }
 
     /// Resolves the host names, if no other request has done so.
-    async fn resolve(&self) -> Result<(), OriginError> {
+    pub(super) async fn resolve(&self) -> Result<(), OriginError> {
         let resolving = async {
             let _first = self.resolving.lock().await;
             match self.servers.is_empty() {
@@ -157,7 +168,7 @@ impl OriginGroup {
         resolved
     }
 
-    fn pool(&self, server: &Arc<Server>) -> Rc<OriginPool> {
+    pub(super) fn pool(&self, server: &Arc<Server>) -> Rc<OriginPool> {
         let mut pools = self.pools.borrow_mut();
         if let Some((_, pool)) = pools.iter().find(|(id, _)| *id == server.id) {
             return Rc::clone(pool);
@@ -216,7 +227,7 @@ const fn reached_server(error: &OriginError) -> bool {
 
 /// Returns true if another server may get the request. Failures that take time use up the retries of the request.
 /// Connections that are refused at once do not, so that a request finds the only server that is up.
-fn may_retry(error: &OriginError, may_repeat: bool, retries_left: &mut u32) -> bool {
+pub(super) fn may_retry(error: &OriginError, may_repeat: bool, retries_left: &mut u32) -> bool {
     let mut takes_retry = || match retries_left.checked_sub(1) {
         Some(left) => {
             *retries_left = left;
@@ -235,6 +246,8 @@ fn may_retry(error: &OriginError, may_repeat: bool, retries_left: &mut u32) -> b
         | OriginError::ReadTimeout
         | OriginError::HeadInvalid { .. }
         | OriginError::HeadTooLarge
+        | OriginError::UpgradeFailed { .. }
+        | OriginError::TooManyTunnels
         | OriginError::Upload { .. }
         | OriginError::UploadTooLarge
         | OriginError::UploadTooSlow => false,

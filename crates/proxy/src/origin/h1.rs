@@ -40,6 +40,8 @@ pub(super) struct HeadLimits {
     pub(super) fields_max: usize,
     /// See [`OriginConfig::accepts_unknown_codings`].
     pub(super) accepts_unknown_codings: bool,
+    /// True if the request asks for another protocol, so that 101 is a final response.
+    pub(super) accepts_switch: bool,
 }
 
 impl HeadLimits {
@@ -48,6 +50,7 @@ impl HeadLimits {
             accepts_unknown_codings: origin.accepts_unknown_codings,
             bytes_max: limits.head_len_max(),
             fields_max: limits.headers_max.get(),
+            accepts_switch: false,
         }
     }
 }
@@ -265,6 +268,7 @@ pub fn check_response_head(bytes: &[u8]) {
         bytes_max: 64 << 10,
         fields_max: 100,
         accepts_unknown_codings: true,
+        accepts_switch: true,
     };
     let read = |bytes: &[u8]| {
         let mut inbox = BytesMut::from(bytes);

@@ -17,6 +17,7 @@ mod pool;
 mod queue; // the order of waiting requests, and each client's share of the connections
 mod servers; // the state of the servers, shared by all workers
 mod share_limit; // limits by each client's share
+mod switch; // requests for another protocol
 mod unfinished; // limits the number of unfinished uploads
 mod upload; // the body of a request
 mod wait; // the wait of one request for a slot, with a timeout
@@ -32,5 +33,6 @@ pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginResponse};
 pub(crate) use servers::{ServerReport, Servers};
+pub(crate) use switch::{SwitchResponse, SwitchedConnection};
 pub(crate) use upload::Upload;
 pub(crate) use watch::watch_servers;

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use edgeward_semantics::{Validators, VaryFields, conditional, hop_by_hop, request_fields};
 use http::header::{
     ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONNECTION, CONTENT_LENGTH, EXPECT,
-    FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE, TE, TRANSFER_ENCODING,
-    VIA,
+    FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE, SEC_WEBSOCKET_KEY, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Version};
@@ -67,6 +67,13 @@ impl Outbound<'_> {
             if edge.origin.protocol == OriginProtocol::Http1 {
                 // RFC 9110 §10.1.4. HTTP/2 has no connection options (RFC 9113 §8.2.2).
                 headers.insert(CONNECTION, HeaderValue::from_static("te"));
+            }
+        }
+        if let Some(upgrade) = &request.upgrade {
+            headers.append(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, upgrade.protocols.clone());
+            if let Some(key) = &upgrade.made_key {
+                headers.insert(SEC_WEBSOCKET_KEY, key.clone());
             }
         }
         if upload.expectation().is_none() {
@@ -150,6 +157,7 @@ impl Outbound<'_> {
             && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers
+            && self.request.upgrade.is_none()
             && matches!(self.conditions, Conditions::Keep | Conditions::Remove)
             && (self.request.plain
                 || !(self.request.headers.contains_key(VIA)
@@ -427,6 +435,7 @@ mod tests {
                 canonical_target: None,
                 options,
                 origin: OriginId::default(),
+                upgrade: None,
                 route: Route::Lookup,
                 settings: None,
                 class: Box::default(),

@@ -185,6 +185,12 @@ impl OriginPool {
             let sent_at = Instant::now();
             let head = sender.try_send(request);
             let mut error = match self.head_in_time(attempt, outbound, head).await? {
+                // This request asked for no other protocol.
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(OriginError::UpgradeFailed {
+                        reason: "the request asked for no other protocol",
+                    });
+                }
                 Ok(response) => {
                     let (parts, incoming) = response.into_parts();
                     self.record_first_byte(outbound, parts.status, sent_at);
@@ -340,7 +346,7 @@ impl OriginPool {
         Ok(sender)
     }
 
-    async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
+    pub(super) async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
         self.shared.counters.origin_connects.increment();
         let timeout = self.config.connect_timeout;
         let connected = tokio::time::timeout(timeout, self.server.connector.connect())

@@ -18,6 +18,7 @@ use crate::origin::OriginBody;
 use crate::path::delivery::Delivery;
 use crate::path::parts::Parts;
 use crate::path::sliced_body::{SliceError, SlicedBody};
+use crate::path::tunnel::Tunnel;
 use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
@@ -38,6 +39,8 @@ pub(crate) enum Source {
     Origin(Box<OriginBody>),
     /// A response from the origin that the worker's sweep watches, a periodic task that finds slow clients.
     Delivery(Rc<Delivery>),
+    /// A tunnel, which the codec takes when it has sent the head of the response.
+    Tunnel(Box<Tunnel>),
 }
 
 /// The body of a response to a client. It counts its bytes, and ends the record of the request when
@@ -106,6 +109,20 @@ impl EdgeBody {
         }
     }
 
+    /// Takes the tunnel and the record of the request, if the response opens a tunnel.
+    pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
+        match std::mem::replace(&mut self.source, Source::Empty) {
+            Source::Tunnel(mut tunnel) => {
+                tunnel.set_observation(self.observation.take());
+                Some(tunnel)
+            }
+            other => {
+                self.source = other;
+                None
+            }
+        }
+    }
+
     /// Makes the caller responsible for counting the bytes that the socket accepts.
     pub(crate) fn let_writer_count(&mut self) {
         self.writer_counts = true;
@@ -157,7 +174,7 @@ impl EdgeBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self;
         let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
-            Source::Empty => return Poll::Ready(None),
+            Source::Empty | Source::Tunnel(_) => return Poll::Ready(None),
             Source::Whole(bytes, memory) => {
                 // hyper buffers a frame of any size, but it polls for the next frame only after most earlier bytes
                 // were sent. With small frames, the number of bytes given is close to the number of bytes sent.
@@ -343,7 +360,7 @@ impl Body for EdgeBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Empty | Source::Fill(_, Some(0)) => true,
+            Source::Empty | Source::Tunnel(_) | Source::Fill(_, Some(0)) => true,
             Source::Whole(..) | Source::Fill(..) => false,
             Source::Disk(body) => body.remaining_bytes() == 0,
             Source::Parts(parts) => parts.remaining_bytes() == 0,
@@ -355,7 +372,7 @@ impl Body for EdgeBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Empty | Source::Fill(_, Some(0)) => SizeHint::with_exact(0),
+            Source::Empty | Source::Tunnel(_) | Source::Fill(_, Some(0)) => SizeHint::with_exact(0),
             Source::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
@@ -380,7 +397,7 @@ impl Drop for EdgeBody {
         // Responses without a body never poll the source, so a body in memory is complete if no byte was taken
         // from it.
         let is_abandoned = match &self.source {
-            Source::Empty => false,
+            Source::Empty | Source::Tunnel(_) => false,
             Source::Whole(..) => self.bytes_given > 0,
             Source::Fill(..)
             | Source::Disk(_)

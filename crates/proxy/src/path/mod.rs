@@ -22,6 +22,9 @@ pub(crate) mod rules; // applies the rules of a site
 pub(crate) mod serve; // the entry of the request path
 mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit
+pub(crate) mod tunnel; // copies bytes of other protocols
+mod tunnels; // the tunnels of a worker
+mod upgrade; // requests for another protocol
 pub(crate) mod worker; // the state that requests share
 
 pub(crate) use serve::{Serving, refuse, serve};

@@ -143,7 +143,10 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
     }
     match settings.class(&request.headers) {
         Ok(class) => request.class = class,
-        Err(ClassTooLong) => request.route = Route::Pass(PassReason::Rule),
+        Err(ClassTooLong) if request.route == Route::Lookup => {
+            request.route = Route::Pass(PassReason::Rule);
+        }
+        Err(ClassTooLong) => {}
     }
     shape_query(request, &settings);
     change_fields(request, &settings);

@@ -20,7 +20,7 @@ use super::encoded::{self, Choice};
 use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
 use super::worker::Worker;
-use super::{fetch, pass, purge};
+use super::{fetch, pass, purge, upgrade};
 use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::SampledRequest;
 use crate::exchange::canonical::RawHead;
@@ -34,6 +34,15 @@ use crate::exchange::{Client, Request, RequestError};
 pub(crate) enum Serving {
     Ready(Option<Response<EdgeBody>>),
     Later(Pin<Box<dyn Future<Output = Response<EdgeBody>>>>),
+}
+
+impl Serving {
+    pub(crate) async fn response(self) -> Response<EdgeBody> {
+        match self.await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
 }
 
 impl Future for Serving {
@@ -72,6 +81,12 @@ pub(crate) fn serve(
         worker.counters.method.increment();
         reply.observation.outcome = Some(OutcomeClass::Pass);
         return later(purge::answer(reply, request));
+    }
+    if let Some(asked) = &request.upgrade {
+        worker.counters.bypass.increment();
+        reply.observation.outcome = Some(OutcomeClass::Pass);
+        let asked = (**asked).clone();
+        return later(upgrade::forward(reply, request, asked));
     }
     let outcome = match request.route {
         Route::Pass(reason) => Outcome::Pass(reason.forward()),
@@ -161,10 +176,7 @@ fn carry_out(
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
         Outcome::Wait(waiting) => later(async move {
             let outcome = waiting.outcome(&worker, &*request).await;
-            match carry_out(reply, request, body, outcome).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            }
+            carry_out(reply, request, body, outcome).response().await
         }),
     }
 }

@@ -1,5 +1,5 @@
-//! The sweep of a worker. At regular intervals it ends connections, streams and uploads that exceed a limit, and
-//! connections of slow clients that pin too much memory.
+//! The sweep of a worker. At regular intervals it ends connections, streams, uploads and tunnels that exceed a limit,
+//! and connections of slow clients that pin too much memory.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) fn sweep(worker: &Worker) {
             record_slow_response(worker, now);
         }
     }
+    worker.tunnels.sweep(now, limits);
     sweep_pinned(worker, now);
     if let Some(disk) = &worker.cache.disk {
         disk.cache.tick(now);

@@ -12,6 +12,7 @@ use http::{HeaderValue, StatusCode, Version};
 
 use super::connections::Connections;
 use super::delivery::Deliveries;
+use super::tunnels::Tunnels;
 use crate::base::access_log::{LogLine, LogQueue, RequestFacts, RequestText};
 use crate::base::ahead::AheadRate;
 use crate::base::budget::MemoryBudget;
@@ -110,6 +111,7 @@ pub(crate) struct Worker {
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) deliveries: Deliveries,
+    pub(super) tunnels: Tunnels,
     /// Rate-limited warnings: slow responses, connections closed for pinned bytes, and floods of HTTP/2 frames.
     pub(super) slow_log: SparseLog,
     pub(super) pinned_log: SparseLog,
@@ -153,6 +155,7 @@ impl Worker {
             fetch_tasks,
             connections: RefCell::default(),
             deliveries,
+            tunnels: Tunnels::default(),
             slow_log: SparseLog::default(),
             pinned_log: SparseLog::default(),
             flood_log: SparseLog::default(),

@@ -219,8 +219,8 @@ fn both_peers_of_a_call_may_wait_for_each_other() {
     });
 }
 
-/// Method: the client sends no message. `upload_buffer_wait` is longer than the test may take, so the edge must not wait
-/// for the start of the body.
+/// Method: the client sends no message. `upload_buffer_wait` is longer than the test may take, so the edge must not
+/// wait for the start of the body.
 #[test]
 fn the_origin_may_send_the_first_message() {
     run(async {

@@ -1,10 +1,16 @@
-//! Exchanges whose bodies are streams: gRPC, server-sent events, and long uploads.
+//! Exchanges whose bodies are streams: WebSocket over HTTP/2 (RFC 8441), gRPC, server-sent events, and long uploads.
 
+#[path = "../support/accept_key.rs"]
+mod accept_key;
+#[path = "../support/identity.rs"]
+mod identity;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod browser;
 mod calls; // gRPC
 mod events; // server-sent events
+mod sockets; // extended CONNECT
 mod uploads;
 
 use std::net::SocketAddr;

@@ -7,8 +7,8 @@ use crate::support::TestBed;
 const LENGTH: usize = 64 << 20;
 const PIECE: usize = 1 << 20;
 
-/// Method: a client uploads 64 MiB, with a length and in chunks. The origin first reads nothing, so that the edge has to
-/// stop the client. The test's process has the edge, the client and the origin, which keep none of the bytes.
+/// Method: a client uploads 64 MiB, with a length and in chunks. The origin first reads nothing, so that the edge has
+/// to stop the client. The test's process has the edge, the client and the origin, which keep none of the bytes.
 #[test]
 fn an_upload_of_any_length_takes_little_memory() {
     let length = LENGTH.to_string();

@@ -402,6 +402,19 @@ impl Client {
         }
     }
 
+    /// Sends the end of the client's bytes. The client still reads.
+    pub(crate) fn shutdown_write(&self) {
+        self.stream
+            .get_ref()
+            .shutdown(std::net::Shutdown::Write)
+            .expect("the socket is open");
+    }
+
+    /// Returns the socket. Bytes that were read and not returned are lost.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+
     /// Closes the connection with a reset, like a client whose process was killed.
     pub(crate) fn reset(self) {
         let socket = socket2::Socket::from(self.stream.into_inner());

@@ -1,5 +1,5 @@
 //! The settings of `[forwarding]`: the header fields that tell the origin about the client, fields that are removed
-//! from requests, and the forwarding of TRACE.
+//! from requests, and the forwarding of TRACE and of upgrades.
 
 use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};
@@ -82,4 +82,16 @@ pub(super) const TRACE: Key = Key {
           clients the fields that the edge added.",
     set: |draft, _, value| draft.edge.forwarding.trace = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.trace.to_string()),
+};
+
+pub(super) const UPGRADES: Key = Key {
+    path: "forwarding.upgrades",
+    flag: None,
+    kind: ValueKind::Upgrades,
+    doc: "The protocols for which requests with `Upgrade` are forwarded to the origin. If the origin switches, both \
+          connections become a tunnel. `\"none\"`, `\"any\"`, or names with commas between. With `websocket`, clients \
+          may also open WebSockets over HTTP/2 (extended CONNECT, RFC 8441). Requests for other protocols get 501. h2c \
+          is always ignored: requests inside of such a connection would bypass the edge.",
+    set: |draft, _, value| draft.edge.forwarding.upgrades = value.upgrades(),
+    show: |draft, _| Some(draft.edge.forwarding.upgrades.to_string()),
 };

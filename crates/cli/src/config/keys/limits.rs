@@ -19,6 +19,32 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
     show: |draft, _| Some(draft.edge.limits.connections_max.to_string()),
 };
 
+pub(super) const TUNNELS_MAX: Key = Key {
+    path: "limits.tunnels_max",
+    flag: None,
+    kind: ValueKind::Count {
+        min: 1,
+        max: 1 << 22,
+    },
+    doc: "The maximum number of tunnels of all workers to one origin: connections that have switched to WebSocket or \
+          another protocol, and requests for it. One client address may use `origin.client_share_percent` of them. A further \
+          request gets 503. A tunnel has a connection to the origin of its own, which \
+          `origin.connections_per_worker_max` does not include. At the start, the edge lowers this limit if the limit \
+          of open files requires it.",
+    set: |draft, _, value| draft.edge.limits.tunnels_max = value.nonzero(),
+    show: |draft, _| Some(draft.edge.limits.tunnels_max.to_string()),
+};
+
+pub(super) const TUNNEL_IDLE_TIMEOUT: Key = Key {
+    path: "limits.tunnel_idle_timeout",
+    flag: None,
+    kind: DURATION,
+    doc: "The longest time without a byte in either direction of a tunnel. Then the edge closes both connections. \
+          After one side has closed, the timeout is at most `limits.body_idle_timeout`.",
+    set: |draft, _, value| draft.edge.limits.tunnel_idle_timeout = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.limits.tunnel_idle_timeout)),
+};
+
 pub(super) const HEAD_BYTES_MAX: Key = Key {
     path: "limits.head_bytes_max",
     flag: None,

@@ -193,6 +193,13 @@ impl Value {
         }
     }
 
+    pub(super) fn upgrades(self) -> edgeward_semantics::upgrade::Upgrades {
+        match self {
+            Self::Upgrades(upgrades) => upgrades,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn hosts(self) -> Vec<String> {
         match self {
             Self::Hosts(hosts) => hosts,

@@ -49,6 +49,7 @@ impl ValueKind {
             Self::Networks => "list of networks, or `\"none\"`".to_owned(),
             Self::FieldNames => "list of field names, or `\"none\"`".to_owned(),
             Self::Parameters => "list of parameter names, or `\"none\"`".to_owned(),
+            Self::Upgrades => "list of protocols, or `\"any\"` or `\"none\"`".to_owned(),
             Self::MediaTypes => "list of media types".to_owned(),
             Self::Codings => "list of codings".to_owned(),
             Self::Hosts => "list of host names".to_owned(),
@@ -115,6 +116,7 @@ impl ValueKind {
             Self::Parameters => "a list of parameter names",
             Self::MediaTypes => "a list of media types",
             Self::Codings => "a list of codings",
+            Self::Upgrades => "a list of protocols",
             Self::Hosts => "a list of host names",
             Self::Policy => "a policy",
         }
@@ -153,6 +155,7 @@ impl ValueKind {
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
             Self::MediaTypes => "\"text/*, application/json, *+xml\"".to_owned(),
             Self::Codings => "\"br, zstd, gzip\"".to_owned(),
+            Self::Upgrades => "\"websocket\"".to_owned(),
             Self::Hosts => "\"edge-1.example,edge-1\"".to_owned(),
             Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),

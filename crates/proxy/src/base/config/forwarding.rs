@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use edgeward_semantics::upgrade::Upgrades;
 use edgeward_sites::{Network, ParseNetworkError};
 use http::HeaderName;
 
@@ -25,6 +26,10 @@ pub struct ForwardingConfig {
     pub default_authority: Option<String>,
     /// Forwards TRACE. Default false: the response shows all fields that the edge added (RFC 9110 §9.3.8).
     pub trace: bool,
+    /// The protocols for which requests with `Upgrade`, and extended CONNECT over HTTP/2, are forwarded. Default
+    /// `websocket`: sites with WebSockets expect them to pass, and the edge verifies that the origin has understood the
+    /// handshake. For other protocols the edge could not verify this.
+    pub upgrades: Upgrades,
 }
 
 impl Default for ForwardingConfig {
@@ -41,6 +46,7 @@ impl Default for ForwardingConfig {
             ),
             default_authority: None,
             trace: false,
+            upgrades: Upgrades::websocket(),
         }
     }
 }

@@ -12,6 +12,11 @@ use super::{FastPath, INBOX_BYTES_MAX, Mode};
 use crate::client::stream::ClientStream;
 
 impl FastPath {
+    /// Takes the bytes that have arrived after the last request.
+    pub(crate) fn take_inbox(&mut self) -> BytesMut {
+        std::mem::take(&mut self.inbox)
+    }
+
     /// Reads bytes for hyper.
     pub(crate) fn poll_read<S: ClientStream>(
         &mut self,

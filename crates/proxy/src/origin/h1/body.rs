@@ -7,6 +7,7 @@ use http_body::Frame;
 
 use super::chunked::{Chunked, Step};
 use super::{Connection, H1Error, READ_BYTES_MAX, READ_BYTES_MIN};
+use crate::origin::connect::OriginStream;
 
 /// The rule by which the end of a body is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,11 @@ impl Body {
             self.connection.inbox = BytesMut::new();
         }
         reusable.then_some(self.connection)
+    }
+
+    /// Returns the connection after a 101, and the bytes of the new protocol that have arrived.
+    pub(crate) fn into_switched(self) -> (Box<dyn OriginStream>, BytesMut) {
+        (self.connection.stream, self.connection.inbox)
     }
 
     /// Reads the next piece. Returns `None` only at the end of the body.

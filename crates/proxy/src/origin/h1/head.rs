@@ -60,7 +60,8 @@ pub(super) fn parse(
         Some(1) => Version::HTTP_11,
         _ => Version::HTTP_10,
     };
-    if status.is_informational() {
+    let is_switch = status == StatusCode::SWITCHING_PROTOCOLS && limits.accepts_switch;
+    if status.is_informational() && !is_switch {
         let lines = interim_lines(status, response.headers)?;
         let links = match status.as_u16() {
             103 => links(response.headers),
@@ -86,7 +87,7 @@ pub(super) fn parse(
 }
 
 /// Returns the lines of an interim response, if it is to be forwarded. `100 Continue` is not forwarded, because this
-/// module sends no request with a body. `101 Switching Protocols` is an error: the edge requests no other protocol.
+/// module sends no request with a body. `101 Switching Protocols` is an error: the request asks for no other protocol.
 fn interim_lines(
     status: StatusCode,
     fields: &[httparse::Header<'_>],
@@ -124,6 +125,13 @@ fn framing(
         || status == StatusCode::NOT_MODIFIED;
     if bodiless {
         return Ok((Framing::Length(0), true));
+    }
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        // RFC 9110 §15.2: a server must not send a 1xx to an HTTP/1.0 client, and an HTTP/1.0 server knows none.
+        return match version {
+            Version::HTTP_10 => Err(H1Error::Framing("a 101 over HTTP/1.0")),
+            _ => Ok((Framing::Length(0), false)),
+        };
     }
     if headers.contains_key(TRANSFER_ENCODING) {
         if version == Version::HTTP_10 {
@@ -198,6 +206,7 @@ mod tests {
         bytes_max: 4096,
         fields_max: 16,
         accepts_unknown_codings: false,
+        accepts_switch: false,
     };
 
     fn read(text: &str) -> Result<Option<Head>, H1Error> {

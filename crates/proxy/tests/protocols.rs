@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_proxy::config::{
@@ -447,6 +448,34 @@ async fn hyper_origin(
         }
     });
     addr
+}
+
+/// Method: each check is a connection of its own. Wait for three of them, and expect that none failed.
+#[test]
+fn health_checks_use_the_protocol_of_the_origin() {
+    for protocol in [OriginProtocol::Http1, OriginProtocol::Http2] {
+        run(async {
+            let connections = Arc::new(AtomicUsize::new(0));
+            let addr = hyper_origin(None, Arc::clone(&connections)).await;
+            let mut config = config_for(addr);
+            config.origins[0].protocol = protocol;
+            config.origins[0].checks.path = Some("/health".to_owned());
+            config.origins[0].checks.interval = Duration::from_millis(20);
+            let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
+            while connections.load(Ordering::SeqCst) < 3 {
+                tokio::task::yield_now().await;
+            }
+            let admin = edge.admin_addr().expect("the admin listener is configured");
+            let metrics = tokio::task::spawn_blocking(move || {
+                support::Client::connect(admin).get("/metrics", &[])
+            });
+            let metrics = metrics.await.expect("no panic");
+            let series = format!(
+                "edgeward_origin_server_failed_checks_total{{origin=\"default\",server=\"{addr}\"}} 0\n"
+            );
+            assert!(metrics.text().contains(&series), "{protocol:?}");
+        });
+    }
 }
 
 #[test]

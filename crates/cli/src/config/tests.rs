@@ -416,6 +416,59 @@ store = "chunks"
 }
 
 #[test]
+fn a_list_is_an_array_or_a_text_with_commas() {
+    let listener = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\n";
+    let expected = "origin.servers = http://a:1, unix:/run/app.sock (line 4)\n";
+    for servers in [
+        r#"["http://a:1", "unix:/run/app.sock"]"#,
+        r#""http://a:1, unix:/run/app.sock""#,
+    ] {
+        let printed = load_text(&format!("{listener}servers = {servers}\n"), &[]);
+        assert!(printed.contains(expected), "{printed}");
+    }
+    for (servers, reason) in [
+        (r#"["http://a:1", "b:2"]"#, "has no known scheme"),
+        (r#"["http://a:1,http://b:2"]"#, "has a comma"),
+        (r#"["http://a:1", 7]"#, "is a list, not a list of URLs"),
+        ("[]", "is a list, not a list of URLs"),
+    ] {
+        let printed = load_text(&format!("{listener}servers = {servers}\n"), &[]);
+        assert!(printed.contains(reason), "{servers}: {printed}");
+    }
+}
+
+#[test]
+fn the_servers_of_an_origin_are_checked_together() {
+    let listener = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\n";
+    for (settings, reason) in [
+        (
+            "url = \"http://a\"\nservers = \"http://b\"",
+            "origin.url and origin.servers are both set",
+        ),
+        (
+            "servers = [\"http://a\", \"https://b\"]",
+            "origin.servers has servers with http and with https",
+        ),
+        (
+            "url = \"http://a\"\nbackup_servers = [\"https://b\"]",
+            "origin.backup_servers has servers with http and with https",
+        ),
+        (
+            "url = \"https://a\"\ntls_certificate = \"edge.toml\"",
+            "origin.tls_certificate is set without origin.tls_key",
+        ),
+        ("balance = \"hash\"", "origin.url is missing"),
+        (
+            "url = \"http://a\"\nhealth_path = \"health\"",
+            "is not a path of a URL",
+        ),
+    ] {
+        let printed = load_text(&format!("{listener}{settings}\n"), &[]);
+        assert!(printed.contains(reason), "{settings}: {printed}");
+    }
+}
+
+#[test]
 fn an_objective_that_the_policy_ignores_is_rejected() {
     let load = |hot: &str| load_text(&format!("{MINIMAL_FILE}[hot]\n{hot}"), &[]);
     insta::assert_snapshot!(load("objective = \"bytes\"\npolicy = \"lru\"\n"), @"

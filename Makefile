@@ -20,7 +20,7 @@ EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # Crates without I/O. They must compile for wasm32, which has no operating system.
-PURE := types policy semantics filter trace analysis sim report dedup capture
+PURE := types policy semantics balance filter trace analysis sim report dedup capture
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
@@ -257,6 +257,10 @@ bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varn
 bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-herd $(BENCH_ARGS)
 
+.PHONY: bench-origins
+bench-origins: rust compiler ## what clients see while servers of an origin are killed, hang, flap or move
+	$(CARGO) run $(LOCKED) --quiet --package edgeward-proxy --example bench_origins
+
 .PHONY: bench-ram
 bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")
 	CARGO_TARGET_DIR="$(abspath $(or $(CARGO_TARGET_DIR),target))/bench-ram" \
@@ -279,6 +283,11 @@ bench-restart: build ## hit ratios before and after SIGTERM and kill -9, with a 
 .PHONY: bench-sites
 bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules each (BENCH_ARGS="SITES RULES RUNS")
 	@bench/sites/run.py $(EDGEWARD) $(BENCH_ARGS)
+
+.PHONY: bench-compression
+bench-compression: build docs-site ## bytes of the documentation through edgeward and nginx, by coding (BENCH_ARGS=--levels)
+	@scripts/ensure-debian bench
+	@bench/compression/run.py $(EDGEWARD) target/docs-site $(BENCH_ARGS)
 
 .PHONY: bench-prediction
 bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")

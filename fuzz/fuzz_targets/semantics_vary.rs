@@ -6,8 +6,10 @@
 #[path = "support/heads.rs"]
 mod heads;
 
+use edgeward_semantics::negotiation::{Representation, answers};
 use edgeward_semantics::{Vary, request_fields};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -50,6 +52,21 @@ fuzz_target!(|input: &[u8]| {
 
     let (one, other) = heads::halves(input.get(end + 1..).unwrap_or_default());
     let (one, other) = (heads::head(one), heads::head(other));
+    // A shared variant has a coding that the client accepts by name.
+    let gzip = [(CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
+    let gzip = Representation::from_response(StatusCode::OK, &gzip.into_iter().collect());
+    let accepted = meaning(&other, &ACCEPT_ENCODING);
+    if names.contains(&ACCEPT_ENCODING)
+        && accepted != meaning(&one, &ACCEPT_ENCODING)
+        && answers(gzip.expect("a known coding"), &fields.key(&one), &fields.key(&other))
+    {
+        let accepts = |member: &String| match member.strip_prefix("gzip") {
+            Some("") => true,
+            Some(weight) => weight.starts_with(";q=") && weight.contains(|c| ('1'..='9').contains(&c)),
+            None => false,
+        };
+        assert!(accepted.iter().any(accepts), "{accepted:?}");
+    }
     let selects_same = fields.selects_same(&one, &other);
     assert_eq!(selects_same, fields.selects_same(&other, &one));
     if names

@@ -146,15 +146,16 @@ fn metrics_and_access_log_agree_to_the_request_and_to_the_byte() {
         client.read_up_to(100_000);
         client.reset();
         metrics_at_rest(&bed);
-        let mut client = bed.connect();
-        client.send_head("GET", &format!("/never?{}", fields.len()), fields);
-        bed.origin.wait_until("the request arrived", |origin| {
-            origin.requests("/never") >= 1 + fields.len()
-        });
-        client.reset();
-        metrics_at_rest(&bed);
-        requests += 5;
+        requests += 4;
     }
+    // hyper would notice that the client has left only when the origin answers.
+    let mut client = bed.connect();
+    client.send_head("GET", "/never", &[]);
+    bed.origin.wait_until("the request arrived", |origin| {
+        origin.requests("/never") == 1
+    });
+    client.reset();
+    requests += 1;
 
     let metrics = metrics_at_rest(&bed);
     bed.edge.shutdown(TIMEOUT);
@@ -189,7 +190,10 @@ fn metrics_and_access_log_agree_to_the_request_and_to_the_byte() {
             "{status}"
         );
     }
-    assert!(sum(&metrics, "edgeward_responses_total", "status=\"499\"") >= 2);
+    assert_eq!(
+        sum(&metrics, "edgeward_responses_total", "status=\"499\""),
+        1
+    );
     assert_eq!(
         sum(&metrics, "edgeward_response_body_bytes_total", ""),
         bytes

@@ -56,7 +56,7 @@ fn status_and_metrics_have_an_entry_for_each_origin() {
     let bed = TestBed::with_config(|config| {
         let mut second = config.origins[0].clone();
         second.name = "second".to_owned();
-        second.url = "http://127.0.0.1:1".parse().expect("a URL");
+        second.servers[0] = "http://127.0.0.1:1".parse().expect("a URL");
         config.origins.push(second);
     });
     bed.origin.on("/page", Answer::ok("x"));

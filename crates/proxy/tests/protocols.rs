@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use edgeward_proxy::config::{HostPolicy, ListenerConfig, ListenerTls, OriginProtocol};
+use edgeward_proxy::config::{
+    CertificateFiles, HostPolicy, ListenerConfig, ListenerTls, OriginProtocol,
+};
 use edgeward_testkit::{Answer, Gate};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Full};
@@ -17,6 +19,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::ServerName;
 use rustls_pki_types::pem::PemObject;
 use support::{TIMEOUT, TestBed, config_for, pattern};
@@ -219,6 +223,23 @@ impl Identity {
     }
 
     fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        self.acceptor_of(None)
+    }
+
+    fn client_verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
+        roots
+            .add(certificate.expect("the certificate is valid"))
+            .expect("the root certificate is valid");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .expect("the root certificate is valid")
+    }
+
+    /// Returns an acceptor. With `clients`, it accepts only clients with this certificate.
+    fn acceptor_of(&self, clients: Option<&Self>) -> tokio_rustls::TlsAcceptor {
         let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
         let key =
             rustls_pki_types::PrivateKeyDer::from_pem_file(&self.key).expect("the key is valid");
@@ -226,7 +247,10 @@ impl Identity {
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider supports TLS 1.2 and 1.3")
-            .with_no_client_auth()
+            .with_client_cert_verifier(match clients {
+                None => WebPkiClientVerifier::no_client_auth(),
+                Some(clients) => clients.client_verifier(),
+            })
             .with_single_cert(vec![certificate.expect("the certificate is valid")], key)
             .expect("the key belongs to the certificate");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -426,6 +450,31 @@ async fn hyper_origin(
 }
 
 #[test]
+fn an_origin_can_require_a_certificate_of_the_edge() {
+    let (identity, client) = (Identity::new(), Identity::new());
+    run(async {
+        for (has_certificate, status) in [(true, 200), (false, 502)] {
+            let acceptor = identity.acceptor_of(Some(&client));
+            let addr = hyper_origin(Some(acceptor), Arc::default()).await;
+            let mut config = config_for(addr);
+            let origin = &mut config.origins[0];
+            let url = format!("https://localhost:{}", addr.port());
+            origin.servers[0] = url.parse().expect("the URL is valid");
+            origin.tls.roots = Some(identity.certificate.clone());
+            origin.tls.client = has_certificate.then(|| CertificateFiles {
+                certificates: client.certificate.clone(),
+                key: client.key.clone(),
+            });
+            let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
+            let got = tokio::task::spawn_blocking(move || {
+                support::Client::connect(edge.addrs()[0]).get("/a", &[])
+            });
+            assert_eq!(got.await.expect("no panic").status, status);
+        }
+    });
+}
+
+#[test]
 fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
     let identity = Identity::new();
     run(async {
@@ -442,7 +491,7 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
             config.workers = std::num::NonZeroUsize::MIN;
             if tls {
                 let url = format!("https://localhost:{}", addr.port());
-                config.origins[0].url = url.parse().expect("the URL is valid");
+                config.origins[0].servers[0] = url.parse().expect("the URL is valid");
                 config.origins[0].tls.roots = Some(identity.certificate.clone());
             }
             config.origins[0].protocol = protocol;
@@ -490,7 +539,7 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_other_origins_get_the_clien
             let mut config = config_for(addr);
             let scheme = if tls { "https" } else { "http" };
             let url = format!("{scheme}://{host}:{}", addr.port());
-            config.origins[0].url = url.parse().expect("the URL is valid");
+            config.origins[0].servers[0] = url.parse().expect("the URL is valid");
             config.origins[0].tls.roots = Some(identity.certificate.clone());
             config.origins[0].tls.server_name = Some("localhost".to_owned());
             config.origins[0].host = policy.clone();
@@ -525,7 +574,7 @@ fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
         for (verify, status) in [(true, 502), (false, 200)] {
             let addr = hyper_origin(Some(identity.acceptor()), Arc::default()).await;
             let mut config = config_for(addr);
-            config.origins[0].url = format!("https://localhost:{}", addr.port())
+            config.origins[0].servers[0] = format!("https://localhost:{}", addr.port())
                 .parse()
                 .expect("the URL is valid");
             config.origins[0].tls.roots = Some(other_identity.certificate.clone());

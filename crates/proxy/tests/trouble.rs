@@ -80,7 +80,7 @@ fn an_aborted_body_is_aborted_for_all_clients_that_share_it() {
 #[test]
 fn an_origin_that_is_down_is_a_502_and_counted() {
     let bed = TestBed::with_config(|config| {
-        config.origins[0].url = format!("http://{}", ScriptedOrigin::unused_addr())
+        config.origins[0].servers[0] = format!("http://{}", ScriptedOrigin::unused_addr())
             .parse()
             .expect("the URL is valid");
     });

@@ -124,7 +124,7 @@ fn none_match(request: &HeaderMap, etag: Option<&EntityTag>) -> bool {
 }
 
 /// Yields the entity tags of one line. An invalid member is skipped up to the next comma.
-fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
+pub(crate) fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
     std::iter::from_fn(move || {
         loop {
             while let [b',' | b' ' | b'\t', after @ ..] = rest {

@@ -64,16 +64,23 @@ pub fn append_via(headers: &mut HeaderMap, received: Version, name: &str) {
     }
 }
 
-/// Returns true if `Via` contains this node: the request is in a forwarding loop.
+/// Returns true if `Via` or `CDN-Loop` (RFC 8586) contains this node: the request is in a forwarding loop.
 pub fn is_loop(request: &HeaderMap, name: &str) -> bool {
-    list::members(request, &VIA).any(|member| {
-        let mut words = member
-            .split(|byte| matches!(byte, b' ' | b'\t'))
-            .filter(|word| !word.is_empty());
-        words
-            .nth(1)
-            .is_some_and(|by| by.eq_ignore_ascii_case(name.as_bytes()))
-    })
+    let is_in_cdn_loop = list::members(request, &CDN_LOOP).any(|member| {
+        let id = member
+            .split(|byte| matches!(byte, b';' | b' ' | b'\t'))
+            .next();
+        id.is_some_and(|id| id.eq_ignore_ascii_case(name.as_bytes()))
+    });
+    is_in_cdn_loop
+        || list::members(request, &VIA).any(|member| {
+            let mut words = member
+                .split(|byte| matches!(byte, b' ' | b'\t'))
+                .filter(|word| !word.is_empty());
+            words
+                .nth(1)
+                .is_some_and(|by| by.eq_ignore_ascii_case(name.as_bytes()))
+        })
 }
 
 /// The effect of `Max-Forwards` on a TRACE or OPTIONS request (§7.6.2).
@@ -155,9 +162,14 @@ fn is_end_to_end(name: &HeaderName) -> bool {
         header::SET_COOKIE,
         header::VARY,
         VIA,
+        // RFC 8586 §2: a client must not be able to remove the field.
+        CDN_LOOP,
     ]
     .contains(name)
 }
+
+/// The field by which content delivery networks detect loops (RFC 8586).
+pub const CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");

@@ -30,7 +30,7 @@ pub fn targets(
         let Some(reference) = response.get(&name).and_then(|value| value.to_str().ok()) else {
             continue;
         };
-        if let Some(key) = same_origin_key(target, reference.trim_matches([' ', '\t']))
+        if let Some(key) = same_origin_key(target, reference)
             && !keys.contains(&key)
         {
             keys.push(key);
@@ -48,7 +48,8 @@ fn is_safe(method: &Method) -> bool {
 }
 
 /// Resolves a URI reference (RFC 3986 §5.2) and returns its key, if it has the same origin as the target.
-fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
+pub(crate) fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
+    let reference = reference.trim_matches([' ', '\t']);
     let reference = reference.split('#').next().unwrap_or_default();
     let (scheme, rest) = match split_scheme(reference) {
         Some((scheme, rest)) => (scheme, rest),

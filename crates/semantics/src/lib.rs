@@ -17,6 +17,7 @@
 //! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects
 //!    the bytes. The first is called only for requests with a condition (`If-…`), the second only for
 //!    requests with `Range`.
+//!    [`content_coding`] selects the representation if the cache compresses the response itself.
 //! 5. No hit: the request is forwarded to the origin. If a stored response must be revalidated,
 //!    [`conditional::revalidation_request`] makes the forwarded request conditional. [`hop_by_hop`] removes the
 //!    fields of the connection from the origin's response.
@@ -25,7 +26,8 @@
 //!    goes to [`freshen::by_not_modified`]. [`StoredPolicy::may_answer_followers`] decides if followers may
 //!    share the response. After a refusal, [`answers_the_request`] states if the status concerns only this
 //!    request, not its target. Such a response does not show that a stored response is outdated.
-//! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
+//! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove. [`on_post_response`] decides if
+//!    the response to a POST answers later GETs.
 //! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!
 //! `docs/reference/http-caching.md` lists the rules of the RFCs that are followed, and each MUST that is not
@@ -38,6 +40,7 @@ mod cache_control;
 mod cache_key;
 mod cache_status;
 pub mod conditional;
+pub mod content_coding;
 mod content_range;
 mod date;
 mod early_hints;
@@ -46,7 +49,9 @@ mod freshness;
 pub mod hop_by_hop;
 pub mod invalidation;
 mod list;
+pub mod negotiation;
 mod no_vary_search;
+mod post;
 pub mod range;
 pub mod request_fields;
 mod request_target;
@@ -75,6 +80,7 @@ pub use date::{format_http_date, parse_http_date};
 pub use early_hints::keep_links;
 pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use no_vary_search::{IgnoredParameters, InvalidParameterName, NO_VARY_SEARCH, NoVarySearch};
+pub use post::on_post_response;
 pub use request_target::{InvalidRequestTarget, RequestTarget};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Lifetimes, Rules, SetCookie, StatusLifetimes};

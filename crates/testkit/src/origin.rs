@@ -33,8 +33,12 @@ pub struct ScriptedOrigin {
 impl ScriptedOrigin {
     /// Binds a free port and starts to serve.
     pub fn start() -> Self {
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// Starts to serve at `addr`, for example at the address of an origin that was dropped.
+    pub fn start_at(addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind(addr).expect("the address is free");
         listener
             .set_nonblocking(true)
             .expect("a socket can be made nonblocking");

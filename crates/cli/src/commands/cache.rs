@@ -130,6 +130,21 @@ pub(super) fn print_stored(out: &mut impl Write, stored: &Value) -> io::Result<(
             ),
         )?;
     }
+    if let Some(encodings) = stored["encodings"].as_array().filter(|all| !all.is_empty()) {
+        let describe = |encoding: &Value| {
+            let coding = text(&encoding["coding"]);
+            match encoding["body_bytes"].is_null() {
+                true => format!("{coding} saves too little"),
+                false => format!(
+                    "{coding} {} ({})",
+                    size(&encoding["body_bytes"]),
+                    tiers(&encoding["where"])
+                ),
+            }
+        };
+        let all: Vec<String> = encodings.iter().map(describe).collect();
+        line("encodings", all.join(", "))?;
+    }
     let freshness = &stored["freshness"];
     let is_fresh = freshness["is_fresh"].as_bool() == Some(true);
     line(

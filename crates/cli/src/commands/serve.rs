@@ -310,7 +310,7 @@ fn announce(
         output::print_json_line(&json!({
             "listening": urls,
             "admin": admin,
-            "origins": config.origins.iter().map(|origin| origin.url.to_string()).collect::<Vec<_>>(),
+            "origins": config.origins.iter().map(|origin| origin.url().to_string()).collect::<Vec<_>>(),
             "link": link.map(|link| json!({
                 "admin": link.admin_addr().map(|addr| format!("http://{addr}")),
             })),
@@ -335,7 +335,7 @@ fn announce(
             format!(", disk {} with {}", ByteSize(bytes), disk.admission)
         });
         let origins = match &config.origins[..] {
-            [origin] => format!("origin {}", origin.url),
+            [origin] => format!("origin {}", origin.url()),
             origins => format!("{} origins", origins.len()),
         };
         writeln!(

@@ -2,6 +2,7 @@
 
 mod combinations;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use edgeward_policy::DiskAdmissionSpec;
@@ -242,12 +243,12 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
 fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let mut settings = Vec::new();
     // If a setting is given several times, the last one has set the value.
+    let given = raw_settings.iter();
+    let given = given.map(|setting| ((setting.key.path, setting.item), &setting.source));
+    let given: HashMap<_, _> = given.collect();
     let source = |key: &Key, item: usize| {
-        raw_settings
-            .iter()
-            .rev()
-            .find(|setting| setting.key.path == key.path && setting.item == item)
-            .map_or(SettingSource::Default, |setting| setting.source.clone())
+        let source = given.get(&(key.path, item)).copied();
+        source.cloned().unwrap_or(SettingSource::Default)
     };
     let split_path = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
     let repeated = [

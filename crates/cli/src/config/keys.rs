@@ -7,6 +7,7 @@
 //! entries of longer groups.
 
 mod access_log;
+mod compression;
 mod disk;
 mod forwarding;
 mod limits;
@@ -16,6 +17,7 @@ mod purge;
 mod ranges;
 mod restart;
 mod server;
+mod servers;
 mod slow;
 mod tracing;
 mod values;
@@ -69,7 +71,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 17] = [
+pub(super) const TABLES: [(&str, &str); 18] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -103,6 +105,10 @@ pub(super) const TABLES: [(&str, &str); 17] = [
     (
         "ranges",
         "Requests for a range of a large response. See docs/how-to/ranges.md.",
+    ),
+    (
+        "compression",
+        "Compression of stored responses that the origin sends without a coding. See docs/how-to/compression.md.",
     ),
     (
         "negative",
@@ -177,14 +183,20 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.url",
         flag: Some("--origin"),
         kind: ValueKind::Url,
-        doc: "Scheme, host and port of the origin. The path of each request is added to it.",
-        set: |draft, item, value| draft.origin(item).url = value.url(),
+        doc: "Scheme, host and port of the origin, or a Unix socket such as `unix:/run/app.sock`. The path of each \
+              request is added to it. For several servers, set `servers` instead.",
+        set: |draft, item, value| draft.origin(item).servers = vec![value.url()],
         show: |draft, item| {
-            // The draft begins with the placeholder `http://origin.invalid`.
-            let url_or_placeholder = draft.edge.origins.get(item)?.url.to_string();
-            (!url_or_placeholder.ends_with(".invalid")).then_some(url_or_placeholder)
+            let servers = &draft.edge.origins.get(item)?.servers;
+            (servers.len() == 1).then(|| servers::urls_text(servers))?
         },
     },
+    servers::SERVERS,
+    servers::BACKUP_SERVERS,
+    servers::BALANCE,
+    servers::HASH_EXCESS_PERCENT,
+    servers::SERVERS_MAX,
+    servers::RESOLVE_INTERVAL,
     Key {
         path: "origin.protocol",
         flag: None,
@@ -199,7 +211,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: None,
         kind: ValueKind::Host(HostWord::WORDS),
         doc: "The `Host` that is sent to the origin. `\"forward\"` is the host that the client requested. \
-              `\"origin\"` is the host and port of `origin.url`. Any other value is sent as it is. `\"auto\"` is \
+              `\"origin\"` is the host and port of the first server. Any other value is sent as it is. `\"auto\"` is \
               `\"origin\"` for an `https` URL with a host name, because an `https` server usually selects its site by \
               this name and rejects other names. Otherwise `\"auto\"` is `\"forward\"`, because an origin without \
               `https` is usually your own server and serves the names that clients request.",
@@ -313,11 +325,28 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.retries_max",
         flag: None,
         kind: ValueKind::Count { min: 0, max: 10 },
-        doc: "How often a request is sent again after an idle connection turned out to be closed. Only requests that \
-              RFC 9110 §9.2.2 allows to repeat are sent again.",
+        doc: "How often a request is sent again: to the same server, after an idle connection turned out to be closed, \
+              and to other servers, after a failure before the response began. Only requests that RFC 9110 §9.2.2 \
+              allows to repeat are sent again. A server that refuses the connection does not count, and any request \
+              is then sent to another server.",
         set: |draft, item, value| draft.origin(item).retries_max = value.number32(),
         show: |draft, item| Some(draft.edge.origins.get(item)?.retries_max.to_string()),
     },
+    servers::RETRY_PERCENT,
+    servers::RETRIES_PER_SECOND,
+    servers::FAILURES_MAX,
+    servers::EJECTION_TIME,
+    servers::EJECTION_TIME_MAX,
+    servers::SLOW_START,
+    servers::ALL_DOWN,
+    servers::HEALTH_PATH,
+    servers::HEALTH_INTERVAL,
+    servers::HEALTH_TIMEOUT,
+    servers::HEALTH_STATUS,
+    servers::HEALTH_FAILURES,
+    servers::HEALTH_SUCCESSES,
+    servers::ADD_VIA,
+    servers::REWRITE_LOCATION,
     Key {
         path: "origin.accept_unknown_codings",
         flag: None,
@@ -368,10 +397,12 @@ pub(super) static KEYS: &[Key] = &[
         flag: None,
         kind: ValueKind::Host(&[]),
         doc: "The server name for TLS (SNI) that is also verified in the certificate. Default: the host of \
-              `origin.url`.",
+              each server.",
         set: |draft, item, value| draft.origin(item).tls.server_name = Some(value.text()),
         show: |draft, item| draft.edge.origins.get(item)?.tls.server_name.clone(),
     },
+    servers::TLS_CERTIFICATE,
+    servers::TLS_KEY,
     link::GATEWAY,
     link::KEYS,
     link::STORE,
@@ -676,6 +707,19 @@ pub(super) static KEYS: &[Key] = &[
     },
     ranges::SLICE_BYTES,
     ranges::READ_AHEAD_SLICES,
+    compression::ENABLED,
+    compression::CODINGS,
+    compression::TYPES,
+    compression::LENGTH_MIN,
+    compression::LENGTH_MAX,
+    compression::BROTLI_LEVEL,
+    compression::ZSTD_LEVEL,
+    compression::GZIP_LEVEL,
+    compression::PERSONAL,
+    compression::ORIGIN_ACCEPTS,
+    compression::WAIT_BYTES_MAX,
+    compression::THREADS,
+    compression::PENDING_BYTES_MAX,
     negative::PATH,
     negative::FILTER,
     negative::PUBLIC_KEY,

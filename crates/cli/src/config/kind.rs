@@ -16,6 +16,7 @@ use edgeward_proxy::config::{
     FieldNames, LogFormat, LogTemplateError, Networks, OriginUrl, ParseListError, SyslogServer,
 };
 use edgeward_proxy::negative::PathPattern;
+use edgeward_semantics::content_coding::{Coding, CompressibleTypes};
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
 use edgeward_sites::HostPattern;
 use edgeward_types::ByteSize;
@@ -58,6 +59,10 @@ pub(super) enum ValueKind {
     AddressOrNone,
     /// `"http://HOST:PORT"`.
     Url,
+    /// URLs of servers, separated by commas.
+    Urls,
+    /// A path of a URL, with or without a query, or `"none"`.
+    TargetOrNone,
     /// An existing, readable file.
     InputFile,
     /// A file to write, or `"-"` for stdout.
@@ -84,6 +89,10 @@ pub(super) enum ValueKind {
     FieldNames,
     /// Names of query parameters, separated by commas, or `"none"`.
     Parameters,
+    /// Media types or patterns for them, separated by commas.
+    MediaTypes,
+    /// Content codings, separated by commas.
+    Codings,
     /// Host names, separated by commas.
     Hosts,
     /// The name of a policy.
@@ -105,6 +114,8 @@ pub(super) enum Raw {
     Number(String),
     /// `true` or `false` in the file.
     Switch(bool),
+    /// A list of strings in the file. `source` is its text.
+    List { items: Vec<String>, source: String },
     /// A value of another TOML type in the file. `kind` is the name of the type with its article ("a list"), `source`
     /// is the text in the file.
     Other { kind: &'static str, source: String },
@@ -116,7 +127,9 @@ impl fmt::Display for Raw {
         match self {
             Self::Flag(text) => write!(f, "{}", text.escape_debug()),
             Self::Text(text) => write!(f, "{text:?}"),
-            Self::Number(text) | Self::Other { source: text, .. } => f.write_str(text),
+            Self::Number(text)
+            | Self::List { source: text, .. }
+            | Self::Other { source: text, .. } => f.write_str(text),
             Self::Switch(on) => write!(f, "{on}"),
         }
     }
@@ -136,6 +149,7 @@ pub(super) enum Value {
     SyslogServer(SyslogServer),
     Address(SocketAddr),
     Url(OriginUrl),
+    Urls(Vec<OriginUrl>),
     File(PathBuf),
     Pattern(PathPattern),
     Filter(FilterLocation),
@@ -143,6 +157,8 @@ pub(super) enum Value {
     Networks(Networks),
     FieldNames(FieldNames),
     Parameters(IgnoredParameters),
+    MediaTypes(CompressibleTypes),
+    Codings(Vec<Coding>),
     Hosts(Vec<String>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
@@ -161,6 +177,13 @@ pub(super) struct ValueError {
 impl ValueKind {
     /// Parses and checks a value. Relative paths start at `folder`.
     pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, ValueError> {
+        if let (Raw::List { items, .. }, true) = (raw, self.is_list()) {
+            if let Some(item) = items.iter().find(|item| item.contains(',')) {
+                let reason = format!("has a comma in the item {item:?}");
+                return Err(ValueError::new(reason).hint("write each member as an item of its own"));
+            }
+            return self.read(&Raw::Text(items.join(",")), folder);
+        }
         match self {
             Self::SizeOrNone { .. }
             | Self::CountOrNone { .. }
@@ -169,6 +192,7 @@ impl ValueKind {
             | Self::Networks
             | Self::FieldNames
             | Self::Parameters
+            | Self::TargetOrNone
                 if raw.text() == Some(NONE) =>
             {
                 Ok(Value::None)
@@ -254,6 +278,27 @@ impl ValueKind {
                         to_value_error(text, &error)
                     },
                 )
+            }
+            Self::Urls => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let urls = text.split(',').map(|url| url.trim().parse());
+                let urls: Result<Vec<OriginUrl>, edgeward_proxy::config::ParseOriginUrlError> =
+                    urls.collect();
+                urls.map(Value::Urls)
+                    .map_err(|error| to_value_error(text, &error))
+            }
+            Self::TargetOrNone => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let is_target = text.starts_with('/')
+                    && text
+                        .bytes()
+                        .all(|byte| byte.is_ascii_graphic() && byte != b'#');
+                if is_target {
+                    Ok(Value::Text(text.to_owned()))
+                } else {
+                    Err(ValueError::new("is not a path of a URL")
+                        .hint(format!("write {}", self.example())))
+                }
             }
             Self::InputFile => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
@@ -415,6 +460,23 @@ impl ValueKind {
                     .map(Value::Parameters)
                     .map_err(|error: InvalidParameterName| to_value_error(text, &error))
             }
+            Self::MediaTypes => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                CompressibleTypes::parse(text.split(',').map(str::trim))
+                    .map(Value::MediaTypes)
+                    .map_err(|error| to_value_error(text, &error))
+            }
+            Self::Codings => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let codings = text
+                    .split(',')
+                    .map(|name| Coding::from_name(name.trim().as_bytes()));
+                let codings: Option<Vec<Coding>> = codings.collect();
+                codings.map(Value::Codings).ok_or_else(|| {
+                    ValueError::new("is not a list of codings that the edge can apply")
+                        .hint(format!("write {}", self.example()))
+                })
+            }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse()
@@ -431,6 +493,19 @@ impl ValueKind {
                     })
             }
         }
+    }
+
+    /// Returns true if the value is a list: text with commas, or a TOML array of strings.
+    pub(super) const fn is_list(self) -> bool {
+        matches!(
+            self,
+            Self::Urls
+                | Self::PublicKeys
+                | Self::Networks
+                | Self::FieldNames
+                | Self::Parameters
+                | Self::Hosts
+        )
     }
 
     fn number(self, raw: &Raw) -> Result<u64, ValueError> {
@@ -461,6 +536,7 @@ impl ValueKind {
             Raw::Text(_) => "a string",
             Raw::Number(_) => "a number",
             Raw::Switch(_) => "a boolean",
+            Raw::List { .. } => "a list",
             Raw::Other { kind, .. } => kind,
         };
         let hint = match (self, raw) {

@@ -32,10 +32,12 @@ pub(crate) fn markdown() -> String {
             let default = match (key.path, (key.show)(&draft, 0)) {
                 // The default depends on the machine.
                 ("server.workers", _) => "one per core".to_owned(),
+                ("compression.threads", _) => "half of the cores".to_owned(),
                 (_, Some(value)) if key.kind.is_quoted() => format!("`\"{value}\"`"),
                 (_, Some(value)) if value == super::kind::NONE => format!("`\"{value}\"`"),
                 (_, Some(value)) => format!("`{value}`"),
-                ("origin.url" | "listener.address", None) => "required".to_owned(),
+                ("origin.url", None) => "required, unless `servers` is set".to_owned(),
+                ("listener.address", None) => "required".to_owned(),
                 (_, None) => "not set".to_owned(),
             };
             _ = write!(text, "\n### `{name}`\n\n{}\n\n", wrap(key.doc));
@@ -110,6 +112,7 @@ address = "127.0.0.1:9900"
 - **size**: a string such as `"64MiB"` or `"20MB"` (`KiB` is 1024 bytes, `KB` is 1000, a bare `K` is `KiB`), or a number
   of bytes.
 - **duration**: a string with a whole number and `ms`, `s`, `min`, `h` or `d`, such as `"30s"`.
+- **list**: an array of strings, such as `["10.0.0.0/8", "::1"]`, or a string with commas, such as `"10.0.0.0/8, ::1"`.
 - **boolean**: `true` or `false`.
 - **file**: a path. A relative path in the file starts at the folder of the file; a relative path in a flag starts at
   the working directory.

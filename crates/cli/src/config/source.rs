@@ -56,7 +56,19 @@ impl<'a> SourceText<'a> {
             DeValue::Boolean(on) => Raw::Switch(*on),
             DeValue::Float(_) => other("a fraction"),
             DeValue::Datetime(_) => other("a date"),
-            DeValue::Array(_) => other("a list"),
+            DeValue::Array(items) => {
+                let texts = items.iter().map(|item| match item.get_ref() {
+                    DeValue::String(text) => Some(text.to_string()),
+                    _ => None,
+                });
+                match texts.collect::<Option<Vec<_>>>() {
+                    Some(items) if !items.is_empty() => Raw::List {
+                        items,
+                        source: self.excerpt(&value.span()),
+                    },
+                    _ => other("a list"),
+                }
+            }
             DeValue::Table(_) => other("a table"),
         }
     }

@@ -46,6 +46,67 @@ fn a_minimal_file_is_valid() {
     );
 }
 
+/// Method: valid values are shown as they were written; invalid ones and combinations are refused with their reason.
+#[test]
+fn the_settings_of_logs_and_traces_are_checked() {
+    let load = |text: &str| load_text(&format!("{MINIMAL_FILE}{text}\n"), &[]);
+    for (text, shown) in [
+        (
+            "[access_log]\npath = \"-\"\nformat = '$status ${host} \"$http_user_agent\"'",
+            "access_log.format = $status ${host} \"$http_user_agent\" (line 7)\n",
+        ),
+        (
+            "[access_log]\nsyslog = \"udp:192.0.2.1:514\"",
+            "access_log.syslog = udp:192.0.2.1:514 (line 6)\n",
+        ),
+        (
+            "[access_log]\njournald = true\nformat = \"combined\"",
+            "access_log.journald = true (line 6)\n",
+        ),
+        (
+            "[access_log]\npath = \"-\"\njournald = false",
+            "access_log.path = - (line 6)\n",
+        ),
+        (
+            "[tracing]\nendpoint = \"http://127.0.0.1:4318\"\nsample = 0.25",
+            "tracing.sample = 0.25 (line 7)\n",
+        ),
+        ("[tracing]\nsample = 1", "tracing.sample = 1 (line 6)\n"),
+    ] {
+        let loaded = load(text);
+        assert!(loaded.contains(shown), "{text}: {loaded}");
+    }
+    for (text, reason) in [
+        (
+            "path = \"-\"\nformat = '$nothing'",
+            "has no variable `$nothing`",
+        ),
+        ("path = \"-\"\nformat = 'common'", "is not known"),
+        (
+            "syslog = \"192.0.2.1:514\"",
+            "is not the address of a syslog server",
+        ),
+        ("path = \"-\"\njournald = true", "are both set"),
+        (
+            "format = \"json\"\njournald = false",
+            "but the access log is off",
+        ),
+    ] {
+        let loaded = load(&format!("[access_log]\n{text}"));
+        assert!(
+            loaded.contains("error: ") && loaded.contains(reason),
+            "{text}: {loaded}"
+        );
+    }
+    for sample in ["1.01", "-0.1", "nan", "true", "\"1\""] {
+        let loaded = load(&format!("[tracing]\nsample = {sample}"));
+        assert!(
+            loaded.contains("error: tracing.sample"),
+            "{sample}: {loaded}"
+        );
+    }
+}
+
 #[test]
 fn a_link_is_a_nested_table() {
     let link = "[origin.link]\ngateway = \"GW.example:7443\"\nkeys = \"keys\"\nstore = \"chunks\"\n\

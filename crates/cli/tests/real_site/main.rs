@@ -1,11 +1,12 @@
 //! Tests the edge with a real site and real clients.
 //!
 //! The nginx of Debian serves a part of /usr/share/doc: thousands of real files, and directory listings.
-//! wget, curl, h2load and Chromium fetch these files through `edgeward serve`, over TCP and TLS. The expected results
-//! come from other programs: nginx's responses, nginx's access log, and the clients' checks.
+//! wget, curl, h2load, Chromium and ffprobe fetch these files through `edgeward serve`, over TCP and TLS. The expected
+//! results come from other programs: nginx's responses, nginx's access log, and the clients' checks.
 //!
 //! A test whose programs are not installed is skipped. With `EDGEWARD_REQUIRE_TOOLS=1`, as in `make test`, it fails.
 
+mod media;
 mod programs;
 mod site;
 

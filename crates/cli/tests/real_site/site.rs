@@ -103,6 +103,16 @@ impl Site {
         Self::serve(folder)
     }
 
+    /// Serves five minutes of noise as a WAV file of 50 MB, and a page that plays it.
+    pub(crate) fn of_media() -> Self {
+        let folder = tempfile::tempdir().expect("the temporary folder is created");
+        let page = folder.path().join("www/page");
+        fs::create_dir_all(&page).expect("the folder is created");
+        fs::write(page.join("media.html"), MEDIA_HTML).expect("the file is written");
+        fs::write(page.join("sound.wav"), noise(300)).expect("the file is written");
+        Self::serve(folder)
+    }
+
     fn serve(folder: TempDir) -> Self {
         let port = free_port();
         let here = folder.path().display();
@@ -113,7 +123,7 @@ impl Site {
             "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
             events {{ worker_connections 1024; }}
             http {{
-                types {{ text/html html; text/css css; image/svg+xml svg; text/javascript js; }}
+                types {{ text/html html; text/css css; image/svg+xml svg; text/javascript js; audio/wav wav; }}
                 default_type application/octet-stream;
                 log_format short '$request_uri';
                 access_log {here}/access.log short;
@@ -249,6 +259,31 @@ fn certificates(folder: &Path) {
     }
 }
 
+/// Returns a WAV file of noise, whose parts differ: 44,100 frames a second, two channels of 16 bits.
+fn noise(seconds: u32) -> Vec<u8> {
+    let bytes_per_second: u32 = 44_100 * 4;
+    let length = bytes_per_second * seconds;
+    let mut file = Vec::with_capacity(length as usize + 44);
+    file.extend_from_slice(b"RIFF");
+    file.extend_from_slice(&(36 + length).to_le_bytes());
+    file.extend_from_slice(b"WAVEfmt ");
+    file.extend_from_slice(&16_u32.to_le_bytes()); // the length of the format
+    file.extend_from_slice(&1_u16.to_le_bytes()); // PCM
+    file.extend_from_slice(&2_u16.to_le_bytes()); // channels
+    file.extend_from_slice(&44_100_u32.to_le_bytes());
+    file.extend_from_slice(&bytes_per_second.to_le_bytes());
+    file.extend_from_slice(&4_u16.to_le_bytes()); // bytes of a frame
+    file.extend_from_slice(&16_u16.to_le_bytes()); // bits of a sample
+    file.extend_from_slice(b"data");
+    file.extend_from_slice(&length.to_le_bytes());
+    let mut state: u32 = 1;
+    for _ in 0..length / 4 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223); // a linear congruential generator
+        file.extend_from_slice(&state.to_le_bytes());
+    }
+    file
+}
+
 /// A port that is free at the moment of the call; another process may take it later.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
@@ -301,4 +336,22 @@ const SCRIPT_JS: &str = r#"addEventListener("load", async () => {
   report.textContent = "script ran, image " + picture.naturalWidth + "x" + picture.naturalHeight +
     ", colour " + getComputedStyle(report).color + ", fetched " + body.length + " bytes";
 });
+"#;
+
+const MEDIA_HTML: &str = r#"<!doctype html><title>media</title><video id="video" muted></video>
+<script>
+const video = document.getElementById("video"), steps = [];
+const report = () => fetch("report-" + steps.join("-"));
+video.onerror = () => { steps.push("error"); report(); };
+video.onloadedmetadata = () => { steps.push("duration", Math.round(video.duration)); video.currentTime = 250; };
+video.onseeked = () => { steps.push("seeked", Math.round(video.currentTime)); video.play().catch(video.onerror); };
+video.ontimeupdate = () => {
+  if (video.currentTime < 250.2) return;
+  video.ontimeupdate = null;
+  video.pause();
+  steps.push("played");
+  report();
+};
+video.src = "sound.wav";
+</script>
 "#;

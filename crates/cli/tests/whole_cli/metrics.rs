@@ -211,8 +211,9 @@ This page lists all metrics of edgeward, for operators who build dashboards and 
 of its own sections and of \"Every server\", in the text format of Prometheus at `/metrics` of its admin address
 (`--admin`).
 
-A counter only grows while the process runs. A gauge with a `state` label has one series for each state: 1 for the
-current state, 0 for the others.
+A counter only grows while the process runs. A histogram has a series `_bucket` for each bound `le`, `_sum` and
+`_count`; it has no series for labels that no request had. A gauge with a `state` label has one series for each state: 1
+for the current state, 0 for the others.
 ";
 
 /// Method: start the three servers and read their metrics pages. Each page must have one metric that only this server

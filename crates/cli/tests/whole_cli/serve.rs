@@ -142,11 +142,11 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     edge.signal(Signal::TERM);
     let (_, _, printed) = edge.wait_for_end();
     let lines = |what: &str| printed.lines().filter(|line| line.contains(what)).count();
-    assert_eq!(lines("the origin is down"), 1, "{printed}");
-    assert_eq!(lines("the origin is up again"), 1, "{printed}");
+    assert_eq!(lines("of the origin is down"), 1, "{printed}");
+    assert_eq!(lines("of the origin is up again"), 1, "{printed}");
     let down = printed
         .lines()
-        .find(|line| line.contains("the origin is down"));
+        .find(|line| line.contains("of the origin is down"));
     assert!(
         down.is_some_and(|line| line.contains(&origin.to_string())),
         "{printed}"

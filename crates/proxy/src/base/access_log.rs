@@ -1,7 +1,7 @@
 //! The access log, which a separate thread writes.
 //!
-//! Each worker pushes a small struct into its own ring ([`LogQueue`]). One thread drains the rings, formats the lines and writes
-//! them. If a ring is full, further lines are dropped and counted, because a slow disk must not slow requests.
+//! Each worker pushes a small struct into its own ring ([`LogQueue`]). One thread drains the rings, formats the lines and
+//! writes them. If a ring is full, further lines are dropped and counted, because a slow disk must not slow requests.
 
 mod datagrams;
 mod destination;
@@ -9,7 +9,6 @@ mod journald;
 mod line;
 mod request_text;
 mod syslog;
-mod template;
 
 use std::cell::RefCell;
 use std::io;
@@ -27,7 +26,6 @@ use destination::{Destination, Written};
 use line::Formatter;
 pub(crate) use line::LogLine;
 pub(crate) use request_text::{RequestFacts, RequestText};
-pub use template::{LogTemplate, LogTemplateError};
 
 /// The reason why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]

@@ -1,42 +1,15 @@
 //! The counters of a worker. Each counter is declared once, with its help text, in the table below. Metrics that are
 //! read from the state of the cache at each scrape are in `edge/metrics.rs`.
 //!
-//! Only one worker writes each counter, so an increment is a load and a store without the lock prefix of an atomic
-//! addition. A scrape reads the counters of all workers with relaxed ordering and adds them.
+//! A scrape reads the counters of all workers and adds them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_metrics::{Kind, Metric, Series, Table};
 use http::StatusCode;
 
+pub(crate) use super::counter::Counter;
 use super::site_counters::SiteCounters;
-
-/// A counter or gauge that one thread changes and any thread reads.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, n: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(n),
-            Ordering::Relaxed,
-        );
-    }
-
-    pub(crate) fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Subtracts one, for gauges.
-    pub(crate) fn decrement(&self) {
-        self.add(u64::MAX);
-    }
-
-    pub(crate) fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 macro_rules! counters {
     ($( $kind:ident $metric:literal $help:literal {
@@ -219,6 +192,13 @@ counters! {
     Counter "edgeward_origin_retries_total" "Requests sent again because the origin had closed the pooled connection." {
         origin_retries,
     }
+    Counter "edgeward_origin_failovers_total" "Requests sent again to another server of the origin." {
+        origin_failovers,
+    }
+    Counter "edgeward_origin_retries_denied_total"
+        "Requests not sent to another server because the retry budget was used up." {
+        origin_retries_denied,
+    }
     Counter "edgeward_origin_connects_total" "Connections opened to the origin." {
         origin_connects,
     }
@@ -246,11 +226,28 @@ counters! {
         origin_connect_failed = "cause" "connect",
         origin_connect_timeout = "cause" "connect-timeout",
         origin_busy = "cause" "connection-limit",
+        origin_no_server = "cause" "no-server",
         origin_first_byte_timeout = "cause" "first-byte-timeout",
         origin_read_timeout = "cause" "read-timeout",
         origin_head_invalid = "cause" "head-invalid",
         origin_head_too_large = "cause" "head-too-large",
         origin_incomplete = "cause" "incomplete",
+    }
+    Counter "edgeward_encoded_responses_total" "Responses in a coding that the edge applied, by coding." {
+        encoded_br = "coding" "br",
+        encoded_zstd = "coding" "zstd",
+        encoded_gzip = "coding" "gzip",
+    }
+    Counter "edgeward_encodings_total" "Bodies to compress, by result." {
+        encodings_made = "result" "made",
+        encodings_no_gain = "result" "no-gain", // the coding saves too little
+        encodings_busy = "result" "busy", // `compression.pending_bytes_max` was reached
+        encodings_failed = "result" "failed", // the body could not be read from disk
+    }
+    Counter "edgeward_encoding_bytes_total"
+        "Bytes of compressed bodies, before and after the compression. A body counts once for each coding." {
+        encoding_input_bytes = "side" "input",
+        encoding_output_bytes = "side" "output",
     }
     Counter "edgeward_slices_read_total" "Slices that clients began to read, by source." {
         slices_from_memory = "source" "memory",
@@ -389,19 +386,5 @@ impl Counters {
             504 => self.refused_504.increment(),
             _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gauge_goes_up_and_down() {
-        let gauge = Counter::default();
-        gauge.increment();
-        gauge.increment();
-        gauge.decrement();
-        assert_eq!(gauge.value(), 1);
     }
 }

@@ -67,7 +67,8 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
 
 /// Returns the descriptors of a worker's connections to an origin.
 fn connections_per_worker(origin: &OriginConfig) -> usize {
-    // `dial` opens streams of a link, which take no descriptors. HTTP/2 takes one connection per worker.
+    // `dial` opens streams of a link, which take no descriptors. HTTP/2 takes one connection per worker, and those to
+    // further servers are in `other_descriptors`.
     match (&origin.dial, origin.protocol) {
         (Some(_), _) => 0,
         (None, OriginProtocol::Http2) => 1,
@@ -102,7 +103,18 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         .as_ref()
         .map_or(0, |disk| disk.settings.devices.len());
     let links = config.origins.iter().filter(|origin| origin.dial.is_some());
+    let servers = config.origins.iter().map(|origin| {
+        // A check takes a connection to each server. With HTTP/2, each worker has one connection to each further
+        // server.
+        let per_server = usize::from(origin.checks.path.is_some())
+            + match origin.protocol {
+                OriginProtocol::Http1 => 0,
+                OriginProtocol::Http2 => workers,
+            };
+        per_server * (origin.servers_max.get() - 1)
+    });
     PROCESS
+        + servers.sum::<usize>()
         + listener_sockets
         + workers * PER_WORKER
         + devices * PER_DEVICE

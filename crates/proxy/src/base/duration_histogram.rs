@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use edgeward_metrics::HistogramValues;
 
-use super::counters::Counter;
+use super::counter::Counter;
 
 /// The counts of durations by bucket, and the sum of all durations.
 #[derive(Debug, Default)]

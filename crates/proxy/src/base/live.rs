@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use edgeward_sites::Sites;
 
-use crate::base::config::{CachingConfig, EdgeConfig};
+use crate::base::config::{CachingConfig, CompressionConfig, EdgeConfig};
 use crate::base::site_urls::SiteUrls;
 
 /// One version of the live configuration.
@@ -17,6 +17,8 @@ pub(crate) struct LiveConfig {
     pub(crate) sites: Arc<Sites>,
     /// Of these settings, only those that a rule may change are read: `rules` and `stale_if_disconnected`.
     pub(crate) caching: CachingConfig,
+    /// Of these settings, the threads and budgets keep the values of the start.
+    pub(crate) compression: CompressionConfig,
     pub(crate) site_urls: SiteUrls,
 }
 
@@ -25,6 +27,7 @@ impl LiveConfig {
         Self {
             sites: Arc::clone(&config.sites),
             caching: config.caching.clone(),
+            compression: config.compression.clone(),
             site_urls: SiteUrls::new(&config.sites),
         }
     }

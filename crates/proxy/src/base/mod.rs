@@ -6,6 +6,7 @@ pub(crate) mod background; // threads that run a function at intervals
 pub(crate) mod budget;
 pub(crate) mod clock;
 pub mod config;
+pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod descriptors;
 pub(crate) mod dial; // connections to the origin that other crates open
@@ -21,6 +22,7 @@ pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
 pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod request_settings; // the settings of a request, by site and rules
+pub(crate) mod resolve; // the addresses of host names
 pub(crate) mod site_counters;
 pub(crate) mod site_urls; // keys of URLs without a request
 pub(crate) mod spans; // spans of sampled requests

@@ -15,8 +15,8 @@ use edgeward_sites::{
     StatusSet,
 };
 
-use crate::base::config::{CachingConfig, OriginId};
-use crate::base::live::Live;
+use crate::base::config::{CompressionConfig, OriginId};
+use crate::base::live::{Live, LiveConfig};
 
 /// The settings of all requests of a site to which the same rules apply.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(crate) struct RequestSettings {
     /// The rules of caching, with the lifetimes of the site.
     pub(crate) caching: Rules,
     pub(crate) stale_if_disconnected: Duration,
+    pub(crate) compression: CompressionConfig,
     pub(crate) query: QueryShape,
     /// True if the settings do not answer requests, and change neither fields nor hits. The fast path may then answer
     /// hits.
@@ -45,9 +46,12 @@ impl RequestSettings {
         site: SiteId,
         rules: RuleSet,
         stated: Settings,
-        caching: &CachingConfig,
+        live: &LiveConfig,
     ) -> Self {
+        let caching = &live.caching;
         let mut caching_rules = caching.rules.clone();
+        let mut compression = live.compression.clone();
+        compression.enabled = stated.compression.unwrap_or(compression.enabled);
         let lifetimes = Lifetimes {
             replacing: status_lifetimes(&stated.ttl),
             unstated: status_lifetimes(&stated.default_ttl),
@@ -78,6 +82,7 @@ impl RequestSettings {
             stale_if_disconnected: stated
                 .stale_if_disconnected
                 .unwrap_or(caching.stale_if_disconnected),
+            compression,
             query,
             is_plain,
             stated,
@@ -104,8 +109,7 @@ impl RequestSettings {
 pub(crate) struct SettingsCache {
     /// The version of the live configuration.
     pub(crate) version: u64,
-    sites: Arc<Sites>,
-    caching: CachingConfig,
+    config: Arc<LiveConfig>,
     /// The settings of each site if none of its rules applies.
     without_rules: Vec<Rc<RequestSettings>>,
     merged: RefCell<HashMap<(SiteId, RuleSet), Rc<RequestSettings>>>,
@@ -122,27 +126,26 @@ impl SettingsCache {
                 id,
                 RuleSet::default(),
                 site.settings.clone(),
-                &config.caching,
+                &config,
             );
             Rc::new(settings)
         });
         Self {
             without_rules: without_rules.collect(),
             version,
-            sites: Arc::clone(sites),
-            caching: config.caching.clone(),
+            config: Arc::clone(&config),
             merged: RefCell::default(),
         }
     }
 
     /// Returns the site of a canonical authority.
     pub(crate) fn site(&self, authority: &str) -> Option<SiteId> {
-        self.sites.find(authority)
+        self.config.sites.find(authority)
     }
 
     /// Returns the settings of the site if it has no rules.
     pub(crate) fn of_site_without_rules(&self, site: SiteId) -> Option<&Rc<RequestSettings>> {
-        let has_rules = !self.sites.site(site).rules().is_empty();
+        let has_rules = !self.config.sites.site(site).rules().is_empty();
         (!has_rules).then(|| &self.without_rules[site.0])
     }
 
@@ -152,20 +155,20 @@ impl SettingsCache {
         site: SiteId,
         request: &RequestView<'_>,
     ) -> Rc<RequestSettings> {
-        let rules = self.sites.site(site).applying(request);
+        let rules = self.config.sites.site(site).applying(request);
         if rules == RuleSet::default() {
             return Rc::clone(&self.without_rules[site.0]);
         }
         if let Some(settings) = self.merged.borrow().get(&(site, rules)) {
             return Rc::clone(settings);
         }
-        let stated = self.sites.site(site).settings_of(&rules);
+        let stated = self.config.sites.site(site).settings_of(&rules);
         let settings = Rc::new(RequestSettings::new(
-            &self.sites,
+            &self.config.sites,
             site,
             rules,
             stated,
-            &self.caching,
+            &self.config,
         ));
         let mut merged = self.merged.borrow_mut();
         if merged.len() >= MERGED_MAX {

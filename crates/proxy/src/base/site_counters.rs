@@ -3,7 +3,7 @@
 use std::array;
 use std::time::Duration;
 
-use super::counters::Counter;
+use super::counter::Counter;
 use super::duration_histogram::DurationHistogram;
 
 /// How a request was answered: the label `outcome` of durations and bytes. Each class contains one or more of the

@@ -149,15 +149,22 @@ pub(crate) fn client_config(tls: &OriginTls, alpn: &[&[u8]]) -> Result<ClientCon
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?;
-    let mut config = if tls.verify {
-        builder
-            .with_root_certificates(roots(tls.roots.as_deref())?)
-            .with_no_client_auth()
+    let builder = if tls.verify {
+        builder.with_root_certificates(roots(tls.roots.as_deref())?)
     } else {
         builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider())))
-            .with_no_client_auth()
+    };
+    let mut config = match &tls.client {
+        None => builder.with_no_client_auth(),
+        Some(files) => builder
+            .with_client_auth_cert(certificates(&files.certificates)?, key(&files.key)?)
+            .map_err(|source| TlsError::Refused {
+                certificates: files.certificates.clone(),
+                key: files.key.clone(),
+                source,
+            })?,
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(config)
@@ -165,6 +172,14 @@ pub(crate) fn client_config(tls: &OriginTls, alpn: &[&[u8]]) -> Result<ClientCon
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::Pem {
+        what: "private key",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -245,5 +260,23 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::NamedGroup;
+
+    use super::*;
+
+    #[test]
+    fn the_preferred_key_exchange_resists_quantum_computers() {
+        let names: Vec<_> = provider()
+            .kx_groups
+            .iter()
+            .map(|group| group.name())
+            .collect();
+        assert_eq!(names[0], NamedGroup::X25519MLKEM768);
+        assert!(names.contains(&NamedGroup::X25519), "{names:?}");
     }
 }

@@ -15,6 +15,7 @@ mod shared_copies;
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -22,7 +23,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use edgeward_purge::Stamp;
 use edgeward_semantics::slices::SliceMismatch;
-use edgeward_semantics::{NoVarySearch, VaryFields};
+use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
@@ -31,7 +32,7 @@ use crate::base::lock::lock;
 use crate::cache::key_parts::key_under_rule;
 use crate::cache::stored::Stored;
 pub(crate) use body_buffer::{BodyBuffer, CompleteBody};
-pub(crate) use reader::FillReader;
+pub(crate) use reader::{FillEnd, FillReader};
 use readers::Readers;
 use shared_copies::SharedCopies;
 
@@ -54,6 +55,18 @@ pub(crate) struct FillHead {
     pub(crate) stored: bool,
     /// The newest purge before the request was sent to the origin.
     pub(crate) stamp: Stamp,
+    /// Present if the edge may encode the response.
+    pub(crate) encodable: Option<Encodable>,
+}
+
+/// The values of an arriving response that its encodings need.
+#[derive(Clone, Debug)]
+pub(crate) struct Encodable {
+    /// See [`StoredResponse::generation`](super::stored::StoredResponse::generation).
+    pub(crate) generation: NonZeroU64,
+    /// The key under which the response is stored if a tier has admitted it.
+    pub(crate) key: Box<[u8]>,
+    pub(crate) policy: StoredPolicy,
 }
 
 impl FillHead {

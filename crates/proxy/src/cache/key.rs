@@ -8,13 +8,16 @@
 //!
 //! A lookup reads the target's own key first, so a rule costs nothing unless this key is absent.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use edgeward_semantics::content_coding::Coding;
 use edgeward_semantics::{NoVarySearch, VaryFields};
 use edgeward_types::KeyHash;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderMap;
 
+use super::encodings::write_encoding_key;
 use super::key_parts::{key_under_rule, path_key, primary_of};
 use super::slices::write_slice_key;
 use super::stored::{Stored, Variants};
@@ -70,9 +73,42 @@ impl CacheKey {
 
     /// Returns the key of a slice. `entry` is the key of its entry: a primary key or the key of a variant.
     pub(crate) fn of_slice(entry: &[u8], generation: u64, index: u64, seed: u64) -> Self {
-        let primary = primary_of(entry);
         let mut bytes = entry.to_vec();
         write_slice_key(generation, index, &mut bytes);
+        Self::below(entry, bytes, seed)
+    }
+
+    /// Returns the key of the encoding of a response. `plain` is the key of the response without a coding.
+    pub(crate) fn of_encoding(
+        plain: &[u8],
+        generation: NonZeroU64,
+        coding: Coding,
+        seed: u64,
+    ) -> Self {
+        let mut bytes = plain.to_vec();
+        write_encoding_key(generation, coding, &mut bytes);
+        Self::below(plain, bytes, seed)
+    }
+
+    /// Calls `lookup` with the hash and the bytes of the key of an encoding of the response that has this key. Needs no
+    /// allocation, because the bytes are in the buffer of this key meanwhile.
+    pub(crate) fn with_encoding<T>(
+        &mut self,
+        generation: NonZeroU64,
+        coding: Coding,
+        seed: u64,
+        lookup: impl FnOnce(KeyHash, &[u8]) -> T,
+    ) -> T {
+        let plain_bytes = self.bytes.len();
+        write_encoding_key(generation, coding, &mut self.bytes);
+        let result = lookup(hash_key(&self.bytes, seed), &self.bytes);
+        self.bytes.truncate(plain_bytes);
+        result
+    }
+
+    /// Returns the key of an object that lookups find through the entry with the key `entry`.
+    fn below(entry: &[u8], bytes: Vec<u8>, seed: u64) -> Self {
+        let primary = primary_of(entry);
         Self {
             hash: hash_key(&bytes, seed),
             primary_hash: hash_key(primary, seed),

@@ -1,11 +1,13 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
-//! (`collapse`, `fill`), responses in slices (`slices`), rules for the queries of paths (`path_rules`), memory that
-//! slow clients pin (`pinned`), ids that do not exist (`negative`), and the objects that memory has after a restart
-//! (`restart`, `warm_start`).
+//! (`collapse`, `fill`), responses in slices (`slices`), responses that the edge compresses (`encodings`, `encoders`),
+//! rules for the queries of paths (`path_rules`), memory that slow clients pin (`pinned`), ids that do not exist
+//! (`negative`), and the objects that memory has after a restart (`restart`, `warm_start`).
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
 pub(crate) mod disk_body;
+pub(crate) mod encoders;
+pub(crate) mod encodings;
 pub(crate) mod fill;
 mod key;
 mod key_parts;

@@ -9,6 +9,7 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
 use super::disk::head::{self, DiskHead};
+use super::encodings::coding_of_key;
 use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredKind, push_fields};
 use super::tiers::Cache;
@@ -188,7 +189,7 @@ impl Cache {
         let [mut in_memory, mut on_disk] = [0; 2];
         self.hot.for_each(|stored| {
             if let StoredKind::Response(response) = &stored.kind
-                && !is_slice(response.status)
+                && !is_part(stored.key(), response.status)
             {
                 let is_covered = is_covered(stored.key(), &response.head, stored.stamp());
                 in_memory += u64::from(is_covered);
@@ -202,7 +203,7 @@ impl Cache {
                     fields,
                     ..
                 }) = head::parse(head)
-                    && !is_slice(status)
+                    && !is_part(key, status)
                 {
                     on_disk += u64::from(is_covered(key, &fields, stamp));
                 }
@@ -212,9 +213,9 @@ impl Cache {
     }
 }
 
-/// Returns true for the status of slices. A sliced response counts once, by its entry.
-fn is_slice(status: StatusCode) -> bool {
-    status == StatusCode::PARTIAL_CONTENT
+/// Returns true for slices, which have the status 206, and for encodings. Their response counts once, by its entry.
+fn is_part(key: &[u8], status: StatusCode) -> bool {
+    status == StatusCode::PARTIAL_CONTENT || coding_of_key(key).is_some()
 }
 
 impl PurgeConfig {

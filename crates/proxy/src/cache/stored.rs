@@ -4,8 +4,9 @@
 //! a small body, and pins the buffer into which the response was read. A hit over HTTP/1.1 copies the block. Other
 //! uses parse the block into a map, which costs half a microsecond and no allocation per field.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use edgeward_purge::Stamp;
@@ -39,6 +40,8 @@ pub(crate) struct Stored {
     stamp: AtomicU64,
     /// The number of times that a large body was copied into a socket.
     copies: AtomicU8,
+    /// For a response in a coding that the edge has applied: the response without the coding.
+    plain: Option<Weak<Self>>,
 }
 
 #[derive(Debug)]
@@ -82,6 +85,9 @@ pub(crate) struct StoredResponse {
     /// `name: value\r\n` for each field including `Content-Length`, without the status line and the empty line.
     pub(crate) head: Bytes,
     pub(crate) body: StoredBody,
+    /// For a response that the edge may encode: a part of the keys of its [encodings](super::encodings), unique across
+    /// processes.
+    pub(crate) generation: Option<NonZeroU64>,
 }
 
 /// The place of a body. The memory tier stores no bodies that are on disk.
@@ -119,12 +125,36 @@ impl Stored {
             kind,
             stamp: AtomicU64::new(stamp.0),
             copies: AtomicU8::new(0),
+            plain: None,
         })
     }
 
-    /// Returns a new value with the same key and stamp.
+    /// Returns a new value with the same key and stamp, whose head is that of this value.
     pub(crate) fn renewed(&self, kind: StoredKind) -> Arc<Self> {
-        Self::new(&self.key, kind, self.stamp())
+        Arc::new(Self {
+            key: self.key.clone(),
+            kind,
+            stamp: AtomicU64::new(self.stamp().0),
+            copies: AtomicU8::new(0),
+            plain: self.plain.clone(),
+        })
+    }
+
+    /// Returns the response of `plain` in a coding. `key` is the key of the encoded response.
+    pub(super) fn encoded(key: &[u8], response: StoredResponse, plain: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self {
+            key: key.into(),
+            kind: StoredKind::Response(response),
+            stamp: AtomicU64::new(plain.stamp().0),
+            copies: AtomicU8::new(0),
+            plain: Some(Arc::downgrade(plain)),
+        })
+    }
+
+    /// Returns true if this value was made from exactly this response, so that its head and its policy are up to date.
+    pub(super) fn is_encoded_from(&self, plain: &Arc<Self>) -> bool {
+        let source = self.plain.as_ref().map(Weak::as_ptr);
+        source == Some(Arc::as_ptr(plain))
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
@@ -266,6 +296,7 @@ impl StoredResponse {
             status,
             head: head_block(status, head, body.len()),
             body,
+            generation: None,
         }
     }
 

@@ -42,7 +42,7 @@ use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
 use head::{ParsedHead, no_fields, parse};
 use head_parts::HeadParts;
-use hit::{HitResult, HostPrefix, try_hit};
+use hit::{HitResult, HostPrefix, LastCodings, try_hit};
 pub use hostile::check_request;
 use outbox::Outbox;
 use request_end::RequestEndScan;
@@ -57,6 +57,7 @@ pub(crate) struct FastPath {
     response: Option<Box<ResponseWriter>>,
     /// The host of the last plain request. The next request usually has the same host.
     last_host: Option<HostPrefix>,
+    last_codings: LastCodings,
     /// Bytes that have arrived and that neither the fast path nor hyper has read.
     inbox: BytesMut,
     /// The progress of parsing the head at the front of the inbox.
@@ -103,6 +104,7 @@ impl FastPath {
             mode: Mode::Boundary,
             response: None,
             last_host: None,
+            last_codings: LastCodings::default(),
             inbox: BytesMut::from(read_ahead),
             partial_head: PartialHead::default(),
             read_ended: false,
@@ -216,6 +218,7 @@ impl FastPath {
                     &self.client,
                     &plain,
                     &mut self.last_host,
+                    &mut self.last_codings,
                     &mut self.outbox,
                 ) {
                     HitResult::Complete(observation) => {

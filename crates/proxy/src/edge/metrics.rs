@@ -12,7 +12,7 @@ use super::site_metrics;
 use crate::base::counters;
 use crate::cache::disk::report as disk;
 use crate::cache::negative;
-use crate::origin::OriginHealth;
+use crate::origin::{ServerReport, Servers};
 use crate::path::worker::Shared;
 
 metrics! {
@@ -57,6 +57,15 @@ metrics! {
         Counter "edgeward_purge_floor_raises_total"
             "Times that a bound of remembered purges was reached, so that older objects count as purged."
             { shared.cache.purges.size().floor_raises }
+        Counter "edgeward_encoding_seconds_total" "Processor time of the threads that compress bodies."
+            { shared.encoders.busy_seconds() }
+        Gauge "edgeward_encoding_pending_bytes"
+            "Memory of compressed bodies that are being made, or sent without being stored."
+            { shared.encoders.pending_bytes() }
+        Gauge "edgeward_encoding_pending_bytes_max"
+            "Bound of the memory of these bodies." { shared.config.compression.pending_bytes_max.bytes() }
+        Gauge "edgeward_encodings_waiting" "Bodies that wait for a thread that compresses."
+            { shared.encoders.waiting() }
         Gauge "edgeward_disk_devices_damaged"
             "Configured devices of the disk cache that are unused because their stores are damaged."
             { shared.cache.disk_damaged.len() }
@@ -84,9 +93,26 @@ metrics! {
             "Bound of the client connections." { shared.config.limits.connections_max.get() }
     }
 
-    const ORIGIN: OriginHealth ["origin"] = |health| {
+    const ORIGIN: Servers ["origin"] = |servers| {
         Gauge "edgeward_origin_up"
-            "1 if the last connection to the origin succeeded, otherwise 0." { u8::from(!health.is_down()) }
+            "0 if the last connections to all servers of the origin failed, otherwise 1."
+            { u8::from(!servers.is_down()) }
+    }
+
+    const SERVER: ServerReport ["origin", "server"] = |report| {
+        Gauge "edgeward_origin_server_up"
+            "1 if the server gets requests, 0 if it failed requests or health checks."
+            { u8::from(report.state.is_usable()) }
+        Gauge "edgeward_origin_server_under_way" "Requests under way at the server." { report.under_way }
+        Counter "edgeward_origin_server_requests_total" "Requests for which the server was chosen."
+            { report.server.requests.load(Relaxed) }
+        Counter "edgeward_origin_server_failures_total" "Requests that the server did not answer."
+            { report.server.failures.load(Relaxed) }
+        Counter "edgeward_origin_server_ejections_total"
+            "Times that the server got no more requests because it failed several in succession."
+            { report.server.ejections.load(Relaxed) }
+        Counter "edgeward_origin_server_failed_checks_total" "Failed health checks of the server."
+            { report.server.failed_checks.load(Relaxed) }
     }
 
     const HOT: HotStats = |stats| {
@@ -176,6 +202,7 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(CURVE.definitions());
     definitions.extend(EDGE.definitions());
     definitions.extend(ORIGIN.definitions());
+    definitions.extend(SERVER.definitions());
     definitions.extend(disk::metric_definitions());
     definitions.extend(negative::METRICS.definitions());
     definitions.extend(MEMORY.definitions());
@@ -199,16 +226,28 @@ pub(crate) fn render(shared: &Shared) -> String {
     encode(families)
 }
 
-/// Returns the metrics of each origin. Their number is the number of configured origins.
+/// Returns the metrics of each origin and server. Each origin has at most `origin.servers_max` servers.
 fn origins(shared: &Shared) -> Vec<Family> {
     let names = shared
         .config
         .origins
         .iter()
         .map(|origin| origin.name.as_str());
-    let rows = names.zip(&shared.origin_healths);
-    let rows = rows.map(|(name, health)| (vec![name], &**health));
-    ORIGIN.families(&rows.collect::<Vec<_>>())
+    let origins: Vec<_> = names.zip(&shared.origins).collect();
+    let rows = origins
+        .iter()
+        .map(|(name, servers)| (vec![*name], &***servers));
+    let mut families = ORIGIN.families(&rows.collect::<Vec<_>>());
+    let reports = origins.iter().flat_map(|(name, servers)| {
+        let reports = servers.reports().into_iter();
+        reports.map(|report| (*name, report))
+    });
+    let reports: Vec<_> = reports.collect();
+    let rows = reports
+        .iter()
+        .map(|(origin, report)| (vec![*origin, report.server.name.as_str()], report));
+    families.extend(SERVER.families(&rows.collect::<Vec<_>>()));
+    families
 }
 
 fn arena(shared: &Shared, bytes: fn(&Arena) -> u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use edgeward_metrics::{Definition, Family, Histogram, metrics};
 
-use crate::base::counters::Counter;
+use crate::base::counter::Counter;
 use crate::base::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
 use crate::base::site_counters::{FetchClass, OutcomeClass, STATUS_LABELS, SiteCounters};
 use crate::path::worker::Shared;
@@ -25,8 +25,8 @@ const FIRST_BYTES: Histogram = Histogram {
 metrics! {
     const RESPONSES: u64 ["site", "status"] = |responses| {
         Counter "edgeward_responses_total"
-            "Responses that have ended, by site and status: frequent statuses by their number, others by their class. \
-             499: the client left before the response began." { *responses }
+            "Responses that have ended, by site and status: frequent ones by number, others by class, and 499 if the client \
+             left before the response began." { *responses }
     }
 
     const BODY_BYTES: u64 ["site", "outcome"] = |bytes| {

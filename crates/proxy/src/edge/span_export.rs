@@ -1,7 +1,7 @@
 //! The thread that sends the spans of sampled requests to a collector, by OTLP over HTTP/1.1 in JSON.
 //!
-//! OpenTelemetry's SDK is not used: it would add its own clock, queues and runtime, and about twenty crates, for a
-//! request that `base/spans/otlp.rs` writes in a page.
+//! OpenTelemetry's SDK is not used: it would add timers, queues and crates of its own, and `base/spans/otlp.rs` writes
+//! the message in a page.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use crate::base::background::Background;
 use crate::base::config::{OriginConfig, TracingConfig};
 use crate::base::spans::{SampledRequest, otlp};
-use crate::origin::{Connector, ConnectorError};
+use crate::origin::{ConnectorError, Endpoint};
 use crate::path::worker::Shared;
 
 /// The exporting thread. Dropping this value sends what is queued.
@@ -33,7 +33,7 @@ impl SpanExport {
         shared: Arc<Shared>,
     ) -> Result<Self, ExportError> {
         let collector = OriginConfig::new(config.endpoint.clone());
-        let connector = Connector::new(&collector).map_err(ExportError::Connector)?;
+        let connector = Endpoint::new(&collector).map_err(ExportError::Connector)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -62,7 +62,7 @@ pub(super) enum ExportError {
 }
 
 struct Exporter {
-    connector: Connector,
+    connector: Endpoint,
     /// The value of `Host`.
     host: String,
     queues: Vec<rtrb::Consumer<Box<SampledRequest>>>,

@@ -16,6 +16,7 @@ use http::HeaderValue;
 use rustls::ServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::admin::{self, Admin};
 use super::reload::Reloader;
@@ -35,13 +36,14 @@ use crate::base::tls::{self, ListenerKeys, SiteKeys, TlsError};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::{DiskError, DiskTier, default_file};
+use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::warm_progress::WarmProgress;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
-use crate::origin::{Connector, ConnectorError, OriginPool};
+use crate::origin::{ConnectorError, OriginGroup, Servers, watch_servers};
 use crate::path;
 use crate::path::worker::{Shared, TraceExports, Worker};
 
@@ -160,15 +162,16 @@ impl Edge {
             addrs,
             keys,
         } = bind_all(&config)?;
-        let connectors = config.origins.iter().map(|origin| {
-            Connector::new(origin).map_err(|source| StartError::Origin {
-                origin: origin.url.to_string(),
+        let thread_error = |what| move |source| StartError::Thread { what, source };
+        let ticker = Ticker::start().map_err(thread_error("the clock"))?;
+        let origins = config.origins.iter().map(|origin| {
+            let servers = Servers::new(origin, random());
+            servers.map(Arc::new).map_err(|source| StartError::Origin {
+                origin: origin.url().to_string(),
                 source,
             })
         });
-        let connectors = connectors.collect::<Result<Vec<_>, _>>()?;
-        let thread_error = |what| move |source| StartError::Thread { what, source };
-        let ticker = Ticker::start().map_err(thread_error("the clock"))?;
+        let origins = origins.collect::<Result<Vec<_>, _>>()?;
         let (log, log_queues) = match &config.access_log {
             Some(log) => AccessLog::start(log, workers).map(|(log, rings)| (Some(log), rings))?,
             None => (None, Vec::new()),
@@ -192,15 +195,18 @@ impl Edge {
             None => (None, Vec::new()),
         };
         let purges = open_purges(&config, disk.is_some())?;
+        let encoders = Encoders::start(&config.compression);
+        let encoders = encoders.map_err(thread_error("the compression"))?;
         let shared = Arc::new(shared_state(
             &mut config,
             hot,
             disk.clone(),
             disk_damaged,
             purges,
+            Arc::clone(&encoders),
             &ticker,
-            &connectors,
             log.as_ref(),
+            origins,
         ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
@@ -213,6 +219,7 @@ impl Edge {
             spans: None,
             disk,
             memory: None,
+            encoders,
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
@@ -226,7 +233,7 @@ impl Edge {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
-                connectors: connectors.clone(),
+                watches_origins: n == 0,
                 listeners,
                 log: log_queues.next(),
                 sampler,
@@ -275,6 +282,7 @@ pub struct RunningEdge {
     disk: Option<Arc<DiskTier>>,
     /// `None` without a disk.
     memory: Option<PersistentMemory>,
+    encoders: Arc<Encoders>,
     ticker: Ticker,
 }
 
@@ -318,6 +326,7 @@ impl RunningEdge {
                 tracing::error!("a worker's thread panicked");
             }
         }
+        self.encoders.close();
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
@@ -415,15 +424,17 @@ fn bind_all(config: &EdgeConfig) -> Result<Bound, StartError> {
     })
 }
 
+#[expect(clippy::too_many_arguments, reason = "the parts of the state")]
 fn shared_state(
     config: &mut EdgeConfig,
     hot: Arc<Hot>,
     disk: Option<Arc<DiskTier>>,
     disk_damaged: Vec<String>,
     purges: Purges,
+    encoders: Arc<Encoders>,
     ticker: &Ticker,
-    connectors: &[Connector],
     log: Option<&AccessLog>,
+    origins: Vec<Arc<Servers>>,
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
@@ -459,16 +470,16 @@ fn shared_state(
     };
     Shared {
         cache: Arc::new(cache),
+        encoders,
         upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
         head_budget: MemoryBudget::new(config.limits.heads_bytes_max.bytes(), None),
         clock: ticker.clock(),
+        cdn_loop: HeaderValue::try_from(via_name.as_str())
+            .expect("the name was checked to be a token"),
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
         canonicaliser: Canonicaliser::new(config, via_name),
-        origin_healths: connectors
-            .iter()
-            .map(|connector| Arc::clone(connector.health()))
-            .collect(),
+        origins,
         live,
         on_reload: OnceLock::new(),
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
@@ -538,7 +549,8 @@ fn check_name(name: &str) -> Result<(), StartError> {
 struct WorkerStart {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    connectors: Vec<Connector>,
+    /// True for the worker that watches the servers of the origins.
+    watches_origins: bool,
     listeners: WorkerListeners,
     log: Option<LogQueue>,
     sampler: Option<Sampler>,
@@ -558,12 +570,12 @@ impl WorkerStart {
 
     async fn serve(mut self) {
         let config = &self.shared.config;
-        let origins = config.origins.iter().zip(self.connectors);
-        let origins = origins.map(|(origin, connector)| {
-            Rc::new(OriginPool::new(
+        let origins = config.origins.iter().zip(&self.shared.origins);
+        let origins = origins.map(|(origin, servers)| {
+            Rc::new(OriginGroup::new(
+                Arc::clone(servers),
                 origin.clone(),
                 config.limits.clone(),
-                connector,
                 Arc::clone(&self.counters),
                 Arc::clone(&self.shared.clock),
                 Arc::clone(&self.shared.upload_budget),
@@ -571,6 +583,15 @@ impl WorkerStart {
         });
         let origins = origins.collect();
         let worker = Worker::new(self.shared, self.counters, origins, self.log, self.sampler);
+        let mut watching = JoinSet::new();
+        if self.watches_origins {
+            let limits = Rc::new(worker.config().limits.clone());
+            let origins = worker.config().origins.iter().zip(&worker.shared.origins);
+            for (origin, servers) in origins {
+                let (servers, limits) = (Arc::clone(servers), Rc::clone(&limits));
+                watching.spawn_local(watch_servers(servers, Rc::new(origin.clone()), limits));
+            }
+        }
         let accepting: Vec<_> = self
             .listeners
             .into_iter()
@@ -584,6 +605,7 @@ impl WorkerStart {
             }
             never = sweep(&worker) => match never {},
         };
+        drop(watching);
         for task in accepting {
             task.abort();
             _ = task.await;

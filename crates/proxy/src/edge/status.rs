@@ -1,6 +1,7 @@
 //! The edge's state as JSON, for operators, dashboards and tests. Metrics with similar names explain most keys.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use edgeward_policy::adaptsize::CurvePoint;
@@ -13,7 +14,7 @@ use crate::base::recent::{LONGEST_WINDOW, Totals};
 use crate::base::site_counters::OutcomeClass;
 use crate::cache::stored::Hot;
 use crate::edge::metrics::Memory;
-use crate::origin::OriginHealth;
+use crate::origin::{ServerReport, Servers};
 use crate::path::worker::Shared;
 
 /// Returns the edge's state.
@@ -122,16 +123,28 @@ fn hit_ratios(shared: &Shared, now: Instant, parts: fn(Totals) -> (u64, u64)) ->
 }
 
 fn origins(shared: &Shared) -> Value {
-    let origins = shared.config.origins.iter().zip(&shared.origin_healths);
-    let state = |(origin, health): (&OriginConfig, &Arc<OriginHealth>)| {
+    let origins = shared.config.origins.iter().zip(&shared.origins);
+    let state = |(origin, servers): (&OriginConfig, &Arc<Servers>)| {
         json!({
             "name": origin.name,
-            "url": origin.url.to_string(),
-            // True if the last connection to the origin succeeded.
-            "up": !health.is_down(),
+            "url": origin.url().to_string(),
+            // False if the last connections to all servers failed.
+            "up": !servers.is_down(),
+            "servers": servers.reports().iter().map(server).collect::<Value>(),
         })
     };
     origins.map(state).collect()
+}
+
+fn server(report: &ServerReport) -> Value {
+    json!({
+        "server": report.server.name,
+        "backup": report.is_backup,
+        "state": report.state.word(),
+        "under_way": report.under_way,
+        "requests": report.server.requests.load(Relaxed),
+        "failures": report.server.failures.load(Relaxed),
+    })
 }
 
 fn tuning(status: &TuningStatus) -> Value {

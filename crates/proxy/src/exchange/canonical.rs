@@ -6,10 +6,13 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use edgeward_semantics::content_coding::{self, AcceptedCodings};
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
 use edgeward_types::ByteSize;
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING,
+};
 use http::{Method, Uri, Version};
 
 use super::client::ClientFacts;
@@ -18,7 +21,7 @@ use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
-use crate::base::config::{EdgeConfig, OriginId};
+use crate::base::config::{EdgeConfig, OriginAccepts, OriginId};
 use crate::base::field_line::members;
 
 /// The rules by which requests are checked, and the fields that are removed from them.
@@ -32,6 +35,10 @@ pub(crate) struct Canonicaliser {
     target_bytes_max: u64,
     body_bytes_max: Option<u64>,
     forwards_trace_requests: bool,
+    /// True if the edge adds codings, and their names to entity tags.
+    encodes: bool,
+    /// True if requests whose responses may be stored ask the origin for responses without a coding.
+    asks_for_identity: bool,
 }
 
 impl Canonicaliser {
@@ -44,6 +51,9 @@ impl Canonicaliser {
             target_bytes_max: limits.target_bytes_max.bytes(),
             body_bytes_max: limits.request_body_bytes_max.map(ByteSize::bytes),
             forwards_trace_requests: config.forwarding.trace,
+            encodes: config.compression.enabled,
+            asks_for_identity: config.compression.enabled
+                && config.compression.origin_accepts == OriginAccepts::Identity,
         }
     }
 }
@@ -52,7 +62,7 @@ impl Canonicaliser {
 fn default_authority(config: &EdgeConfig) -> Box<str> {
     let text = match &config.forwarding.default_authority {
         Some(authority) => authority.clone(),
-        None => config.origins[0].url.authority(),
+        None => config.origins[0].url().authority(),
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),
@@ -135,6 +145,7 @@ pub(crate) fn canonical(
         forwarded_target: None,
         forwarded_host: None,
         response_fields: None,
+        client_codings: None,
         _charge: head.charge,
         interims: head.interims,
     });
@@ -145,6 +156,11 @@ pub(crate) fn canonical(
     } else {
         canonicalise(canonicaliser, request)
     };
+    if canonicaliser.asks_for_identity && request.route == Route::Lookup {
+        request.client_codings = Some(AcceptedCodings::from_headers(&request.headers));
+        let identity = HeaderValue::from_static("identity");
+        request.headers.insert(ACCEPT_ENCODING, identity);
+    }
     (shared, result)
 }
 
@@ -166,6 +182,9 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     } else {
         route(&request.method, &request.headers)
     };
+    if canonicaliser.encodes {
+        content_coding::restore_if_match(&mut request.headers);
+    }
     let cacheable = request.route == Route::Lookup;
     let filter = &canonicaliser.field_filter;
     filter.apply(&mut request.headers, request.peer_is_trusted, cacheable);

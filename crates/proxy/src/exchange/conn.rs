@@ -387,10 +387,10 @@ impl ConnState {
     }
 
     /// Resets the progress of hyper's writes, because the record of the next response counts its own bytes.
-    pub(crate) fn begin_response(&self) {
+    /// Returns the body bytes of the previous response that hyper still has: they are counted as sent now.
+    pub(crate) fn begin_response(&self) -> u64 {
         self.hyper_writes.set(HyperWrites::default());
-        self.hyper_given_bytes.set(0);
-        self.hyper_counted_bytes.set(0);
+        self.hyper_given_bytes.take() - self.hyper_counted_bytes.take()
     }
 
     /// Keeps the record of a request whose response body has ended until the response is sent. Returns the record if it
@@ -434,9 +434,12 @@ impl ConnState {
 
     /// Records that hyper gets bytes of a body. Returns true if they are counted when the socket accepts them.
     pub(crate) fn counts_written(&self, bytes: u64) -> bool {
+        if !self.holds_observations.get() {
+            return false;
+        }
         let given = self.hyper_given_bytes.get() + bytes;
         self.hyper_given_bytes.set(given);
-        self.holds_observations.get()
+        true
     }
 
     /// Records how many bytes of hyper's `pieces` the socket accepted. Returns how many body bytes these are. The bytes

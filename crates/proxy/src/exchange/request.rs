@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use edgeward_semantics::content_coding::AcceptedCodings;
 use edgeward_semantics::hop_by_hop::ConnectionOptions;
 use edgeward_semantics::{Route, Target};
 use edgeward_types::Timestamp;
@@ -54,6 +55,8 @@ pub(crate) struct Request {
     pub(crate) forwarded_host: Option<HeaderValue>,
     /// The changes of the response's fields that rules demand.
     pub(crate) response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
+    /// The codings that the client accepts, if `headers` has another `Accept-Encoding` for the origin.
+    pub(crate) client_codings: Option<AcceptedCodings>,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.
     pub(crate) interims: Option<InterimSink>,
 }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 use super::error::OriginError;
 use super::h1;
 use super::lease::{Lease, PooledConnection};
+use super::servers::Chosen;
 use crate::base::counters::Counters;
 
 /// The body of a response. `poll_frame` returns `None` after a complete body, or an error if the body ended early.
@@ -25,6 +26,8 @@ pub(crate) struct OriginBody {
     silence_timer: Option<Pin<Box<Sleep>>>,
     timer_runs: bool,
     counters: Arc<Counters>,
+    /// Counts the request as under way at its server until the end of the body.
+    server: Option<Chosen>,
 }
 
 /// The reader of a body.
@@ -75,11 +78,17 @@ impl OriginBody {
             silence_timer: None,
             timer_runs: false,
             counters,
+            server: None,
         };
         if body.source.is_end_stream() {
             body.release_connection();
         }
         body
+    }
+
+    /// Sets the server that sends the body.
+    pub(super) fn set_server(&mut self, server: Chosen) {
+        self.server = (!self.source.is_end_stream()).then_some(server);
     }
 
     /// Returns true if the body occupies a connection and other requests wait for one.
@@ -88,6 +97,7 @@ impl OriginBody {
     }
 
     fn release_connection(&mut self) {
+        self.server = None;
         let source = std::mem::replace(&mut self.source, BodySource::Ended);
         let Some(lease) = self.lease.take() else {
             return;
@@ -147,7 +157,7 @@ impl Body for OriginBody {
                 OriginError::ReadTimeout
             }
         };
-        self.lease = None;
+        (self.lease, self.server) = (None, None);
         error.count(&self.counters);
         Poll::Ready(Some(Err(error)))
     }

@@ -1,23 +1,24 @@
-//! Opens connections to the origin: name resolution, TCP and TLS.
+//! Opens connections to a server of an origin: TCP, TLS, Unix sockets and dialed streams.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::health::OriginHealth;
-use crate::base::config::{OriginConfig, OriginProtocol};
+use crate::base::config::{OriginConfig, OriginProtocol, OriginUrl};
 use crate::base::dial::{Dial, DialedStream};
 use crate::base::tls;
 
-/// A connection to the origin: TCP, TLS or a dialed stream.
+/// A connection to a server: TCP, TLS, a Unix socket or a dialed stream.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
     /// Returns true if a read would wait: no bytes have arrived, and the stream has not ended. After false, the caller
     /// must not use the stream, because a byte may have been read and dropped.
@@ -34,6 +35,8 @@ impl OriginStream for TlsStream<TcpStream> {}
 
 impl OriginStream for Box<dyn DialedStream> {}
 
+impl OriginStream for UnixStream {}
+
 impl OriginStream for TcpStream {
     fn is_quiet(&mut self) -> bool {
         // Unlike `poll_read`, `try_read` keeps the registered waker of the task that waits for bytes.
@@ -42,15 +45,50 @@ impl OriginStream for TcpStream {
     }
 }
 
-/// Opens connections to one origin.
+/// Opens connections to one server.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// Opens connections in place of TCP and TLS, if set: see [`OriginConfig::dial`].
-    dial: Option<Arc<dyn Dial>>,
-    host: String,
-    port: u16,
+    route: Route,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     health: Arc<OriginHealth>,
+}
+
+/// Opens connections to a URL that is no origin, such as the collector of traces. The name is resolved for each
+/// connection.
+pub(crate) struct Endpoint {
+    url: OriginUrl,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+impl Endpoint {
+    /// Returns the endpoint at the URL of `config`, with its settings of TLS.
+    pub(crate) fn new(config: &OriginConfig) -> Result<Self, ConnectorError> {
+        let url = config.url().clone();
+        let name = Connector::server_name(config, &url)?;
+        Ok(Self {
+            tls: Connector::tls(config)?.zip(name),
+            url,
+        })
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
+        let tcp = TcpStream::connect((&*self.url.host, self.url.port)).await?;
+        tcp.set_nodelay(true)?;
+        match &self.tls {
+            Some((tls, name)) => Ok(Box::new(tls.connect(name.clone(), tcp).await?)),
+            None => Ok(Box::new(tcp)),
+        }
+    }
+}
+
+/// The way to a server.
+#[derive(Clone, Debug)]
+pub(super) enum Route {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+    /// Opens connections in place of TCP and TLS: see [`OriginConfig::dial`].
+    Dial(Arc<dyn Dial>),
 }
 
 /// The reason why the configuration of connections to the origin is invalid.
@@ -63,63 +101,60 @@ pub enum ConnectorError {
         /// The configured name.
         name: String,
     },
-    /// The trusted roots cannot be used.
-    #[error("the certificates to trust for the origin cannot be used")]
-    Roots(#[source] Box<tls::TlsError>),
+    /// The trusted roots, or the certificate of the edge, cannot be used.
+    #[error("the certificates for the origin cannot be used")]
+    Tls(#[source] Box<tls::TlsError>),
 }
 
 impl Connector {
-    pub(crate) fn new(config: &OriginConfig) -> Result<Self, ConnectorError> {
-        let tls = if config.url.tls {
-            let name = config.tls.server_name.as_ref().unwrap_or(&config.url.host);
-            let name = ServerName::try_from(name.clone())
-                .map_err(|_| ConnectorError::ServerName { name: name.clone() })?;
-            let alpn = match config.protocol {
-                OriginProtocol::Http1 => tls::ALPN_HTTP1,
-                OriginProtocol::Http2 => tls::ALPN_HTTP2,
-            };
-            let client = tls::client_config(&config.tls, &[alpn])
-                .map_err(|error| ConnectorError::Roots(Box::new(error)))?;
-            Some((TlsConnector::from(Arc::new(client)), name))
-        } else {
-            None
-        };
-        Ok(Self {
-            dial: config.dial.clone(),
-            host: config.url.host.clone(),
-            port: config.url.port,
-            tls,
-            health: Arc::new(OriginHealth::new(config.url.to_string())),
-        })
+    pub(super) const fn new(
+        route: Route,
+        tls: Option<(TlsConnector, ServerName<'static>)>,
+        health: Arc<OriginHealth>,
+    ) -> Self {
+        Self { route, tls, health }
     }
 
-    /// Returns the origin's health, which all workers share.
-    pub(crate) const fn health(&self) -> &Arc<OriginHealth> {
+    /// Returns the TLS settings of an `https` origin.
+    pub(super) fn tls(config: &OriginConfig) -> Result<Option<TlsConnector>, ConnectorError> {
+        if !config.url().tls {
+            return Ok(None);
+        }
+        let alpn = match config.protocol {
+            OriginProtocol::Http1 => tls::ALPN_HTTP1,
+            OriginProtocol::Http2 => tls::ALPN_HTTP2,
+        };
+        let client = tls::client_config(&config.tls, &[alpn])
+            .map_err(|error| ConnectorError::Tls(Box::new(error)))?;
+        Ok(Some(TlsConnector::from(Arc::new(client))))
+    }
+
+    /// Returns the name that the certificate of a server must have, or `None` for a server without TLS.
+    pub(super) fn server_name(
+        config: &OriginConfig,
+        url: &OriginUrl,
+    ) -> Result<Option<ServerName<'static>>, ConnectorError> {
+        if !url.tls {
+            return Ok(None);
+        }
+        let name = config.tls.server_name.as_ref().unwrap_or(&url.host);
+        let name = ServerName::try_from(name.clone())
+            .map_err(|_| ConnectorError::ServerName { name: name.clone() })?;
+        Ok(Some(name))
+    }
+
+    /// Returns the server's health, which all workers share.
+    pub(super) const fn health(&self) -> &Arc<OriginHealth> {
         &self.health
     }
 
-    /// Dials if `dial` is set. Otherwise tries the host's addresses in turn, and returns the first connection.
-    pub(crate) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
-        if let Some(dial) = &self.dial {
-            return Ok(Box::new(dial.dial()?));
-        }
-        let mut last = None;
-        for addr in tokio::net::lookup_host((self.host.as_str(), self.port)).await? {
-            match self.connect_to(addr).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("{} has no address", self.host),
-            )
-        }))
-    }
-
-    async fn connect_to(&self, addr: SocketAddr) -> io::Result<Box<dyn OriginStream>> {
-        let tcp = TcpStream::connect(addr).await?;
+    /// Opens a connection.
+    pub(super) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
+        let tcp = match &self.route {
+            Route::Dial(dial) => return Ok(Box::new(dial.dial()?)),
+            Route::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            Route::Tcp(addr) => TcpStream::connect(addr).await?,
+        };
         tcp.set_nodelay(true)?;
         match &self.tls {
             None => Ok(Box::new(tcp)),

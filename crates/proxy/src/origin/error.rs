@@ -24,6 +24,9 @@ pub(crate) enum OriginError {
     /// All connections of this worker were busy for too long, or too many requests waited for one.
     #[error("all connections to the origin are busy")]
     Busy,
+    /// No server of the origin is usable, and the setting forbids to try one.
+    #[error("no server of the origin is usable")]
+    NoServer,
     /// The head of the response did not arrive in time.
     #[error("the origin did not answer in time")]
     FirstByteTimeout,
@@ -119,6 +122,25 @@ impl OriginError {
         )
     }
 
+    /// Returns true if the error shows that the server does not work: it does not count as healthy after several of
+    /// them. An invalid response to one request does not, because clients could choose requests that cause it.
+    pub(super) const fn is_failure_of_server(&self) -> bool {
+        match self {
+            Self::Connect { .. }
+            | Self::ConnectTimeout
+            | Self::FirstByteTimeout
+            | Self::Incomplete { .. } => true,
+            Self::Busy
+            | Self::NoServer
+            | Self::ReadTimeout
+            | Self::HeadInvalid { .. }
+            | Self::HeadTooLarge
+            | Self::Upload { .. }
+            | Self::UploadTooLarge
+            | Self::UploadTooSlow => false,
+        }
+    }
+
     /// Returns true if the origin cannot be reached: RFC 9111 §4.2.4 calls the cache *disconnected*. An invalid
     /// response shows that the origin can be reached.
     pub(crate) const fn is_disconnect(&self) -> bool {
@@ -126,6 +148,7 @@ impl OriginError {
             Self::Connect { .. }
             | Self::ConnectTimeout
             | Self::Busy
+            | Self::NoServer
             | Self::FirstByteTimeout
             | Self::ReadTimeout
             | Self::Incomplete { .. } => true,
@@ -150,6 +173,7 @@ impl OriginError {
             Self::Connect { .. } => (S::BAD_GATEWAY, "connection_refused"),
             Self::ConnectTimeout => (S::GATEWAY_TIMEOUT, "connection_timeout"),
             Self::Busy => (S::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+            Self::NoServer => (S::SERVICE_UNAVAILABLE, "destination_unavailable"),
             Self::FirstByteTimeout => (S::GATEWAY_TIMEOUT, "http_response_timeout"),
             Self::ReadTimeout => (S::GATEWAY_TIMEOUT, "connection_read_timeout"),
             Self::HeadInvalid { .. } => (S::BAD_GATEWAY, "http_protocol_error"),
@@ -167,6 +191,7 @@ impl OriginError {
             Self::Connect { .. } => counters.origin_connect_failed.increment(),
             Self::ConnectTimeout => counters.origin_connect_timeout.increment(),
             Self::Busy => counters.origin_busy.increment(),
+            Self::NoServer => counters.origin_no_server.increment(),
             Self::FirstByteTimeout => counters.origin_first_byte_timeout.increment(),
             Self::ReadTimeout => counters.origin_read_timeout.increment(),
             Self::HeadInvalid { .. } => counters.origin_head_invalid.increment(),

@@ -1,4 +1,4 @@
-//! Tracks if connections to the origin succeed, and logs the start and the end of outages.
+//! Tracks if connections to a server of an origin succeed, and logs the start and the end of outages.
 //!
 //! Failed requests of an outage would log the same error, so only its start and its end are logged. Starts are logged
 //! at intervals of at least [`DOWN_LINES_APART`]. The end of an outage is logged only if its start was logged.
@@ -10,25 +10,27 @@ use std::time::{Duration, Instant};
 
 use crate::base::error_chain::ErrorChain;
 
-/// The health of one origin, shared by all workers.
+/// The result of the connections to one server, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct OriginHealth {
     origin: String,
+    server: String,
     /// True during an outage. Read without the lock after each successful connection.
     is_down: AtomicBool,
     outage: Mutex<Outage>,
 }
 
 impl OriginHealth {
-    pub(crate) fn new(origin: String) -> Self {
+    pub(crate) fn new(origin: String, server: String) -> Self {
         Self {
             origin,
+            server,
             is_down: AtomicBool::new(false),
             outage: Mutex::default(),
         }
     }
 
-    /// Returns true if the last connection to the origin failed.
+    /// Returns true if the last connection to the server failed.
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
     }
@@ -43,9 +45,10 @@ impl OriginHealth {
         if let Some(ended) = outage.end(now) {
             tracing::info!(
                 origin = self.origin,
+                server = self.server,
                 down_seconds = ended.duration.as_secs(),
                 failed_connections = ended.failures,
-                "the origin is up again"
+                "a server of the origin is up again"
             );
         }
     }
@@ -57,8 +60,9 @@ impl OriginHealth {
         if outage.fail(now) {
             tracing::warn!(
                 origin = self.origin,
+                server = self.server,
                 error = %ErrorChain(error),
-                "the origin is down: connections to it fail"
+                "a server of the origin is down: connections to it fail"
             );
         }
     }

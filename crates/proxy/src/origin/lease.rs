@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use edgeward_balance::ServerId;
 use edgeward_types::Timestamp;
 use hyper::client::conn::http1;
 
@@ -14,11 +15,12 @@ use super::orphans::Orphans;
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress};
 use crate::base::clock::Clock;
+use crate::base::config::OriginConfig;
 use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
-/// The state of a worker's pool, which the pool shares with its leases.
+/// The slots of an origin at one worker, which the pools of its servers share with their leases.
 pub(super) struct PoolState {
     /// The idle connections, the longest idle first.
     pub(super) idle: RefCell<Vec<IdleConnection>>,
@@ -39,6 +41,7 @@ pub(super) struct PoolState {
 }
 
 pub(super) struct IdleConnection {
+    pub(super) server: ServerId,
     pub(super) connection: PooledConnection,
     pub(super) since: Timestamp,
 }
@@ -51,11 +54,34 @@ pub(super) enum PooledConnection {
     Direct(h1::Connection),
 }
 
-impl PooledConnection {
-    pub(super) fn is_hyper(&self) -> bool {
-        matches!(self, Self::Hyper(_))
-    }
+/// The idle connections that a request can use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accepts {
+    pub(super) server: ServerId,
+    pub(super) kind: AcceptedKind,
+}
 
+/// The kind of connections that a request can use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AcceptedKind {
+    Any,
+    Hyper,
+    Direct,
+}
+
+impl Accepts {
+    fn accepts(self, idle: &IdleConnection) -> bool {
+        idle.server == self.server
+            && matches!(
+                (self.kind, &idle.connection),
+                (AcceptedKind::Any, _)
+                    | (AcceptedKind::Hyper, PooledConnection::Hyper(_))
+                    | (AcceptedKind::Direct, PooledConnection::Direct(_))
+            )
+    }
+}
+
+impl PooledConnection {
     pub(super) fn is_usable(&mut self) -> bool {
         match self {
             Self::Hyper(sender) => !sender.is_closed(),
@@ -65,21 +91,33 @@ impl PooledConnection {
 }
 
 impl PoolState {
-    pub(super) fn has_idle(&self, accepts: fn(&PooledConnection) -> bool) -> bool {
-        self.idle
-            .borrow()
-            .iter()
-            .any(|idle| accepts(&idle.connection))
+    pub(super) fn new(config: &OriginConfig, counters: Arc<Counters>, clock: Arc<Clock>) -> Self {
+        Self {
+            idle: RefCell::new(Vec::new()),
+            idle_max: config.idle_per_worker_max,
+            open: Cell::new(0),
+            open_max: config.connections_per_worker_max.get(),
+            idle_timeout: config.idle_timeout,
+            shares: Shares::new(config.client_share_percent),
+            waiting: RefCell::new(Queue::new(config.queue_max)),
+            orphans: Orphans::default(),
+            busy_log: SparseLog::default(),
+            counters,
+            clock,
+            tasks: TaskSet::default(),
+        }
+    }
+
+    pub(super) fn has_idle(&self, accepts: Accepts) -> bool {
+        self.idle.borrow().iter().any(|idle| accepts.accepts(idle))
     }
 
     /// Takes the most recently used idle connection that is usable and that `accepts` accepts.
-    fn pop_idle(&self, accepts: fn(&PooledConnection) -> bool) -> Option<PooledConnection> {
+    fn pop_idle(&self, accepts: Accepts) -> Option<PooledConnection> {
         loop {
             let mut idle = {
                 let mut idle = self.idle.borrow_mut();
-                let at = idle
-                    .iter_mut()
-                    .rposition(|idle| accepts(&idle.connection))?;
+                let at = idle.iter_mut().rposition(|idle| accepts.accepts(idle))?;
                 idle.remove(at)
             };
             if self.clock.now().since(idle.since) <= self.idle_timeout
@@ -102,17 +140,17 @@ impl PoolState {
         self: &Rc<Self>,
         client: ClientNet,
         reuse: bool,
-        accepts: fn(&PooledConnection) -> bool,
+        accepts: Accepts,
     ) -> Option<Checkout> {
         if !self.shares.allows(client, self.free_slots()) {
             return None;
         }
         if reuse && let Some(idle) = self.pop_idle(accepts) {
-            return Some((Some(idle), Lease::reuse(self, Some(client))));
+            return Some((Some(idle), Lease::reuse(self, accepts.server, Some(client))));
         }
         // If all slots have connections, the connection that has been idle for the longest time is closed.
         if self.open.get() < self.open_max || self.close_oldest() {
-            return Some((None, Lease::open(self, Some(client))));
+            return Some((None, Lease::open(self, accepts.server, Some(client))));
         }
         None
     }
@@ -150,6 +188,17 @@ impl PoolState {
         oldest.map(|idle| self.close_idle(idle)).is_some()
     }
 
+    /// Closes the idle connections for which `is_closed` returns true.
+    pub(super) fn close_idle_where(&self, mut is_closed: impl FnMut(&mut IdleConnection) -> bool) {
+        let closed: Vec<IdleConnection> = {
+            let mut idle = self.idle.borrow_mut();
+            idle.extract_if(.., |idle| is_closed(idle)).collect()
+        };
+        for idle in closed {
+            self.close_idle(idle);
+        }
+    }
+
     pub(super) fn close_idle(&self, idle: IdleConnection) {
         drop(idle);
         self.change_open(-1);
@@ -169,6 +218,7 @@ impl PoolState {
 /// A slot that a request uses. Dropping the lease without a release frees the slot and closes its connection.
 pub(super) struct Lease {
     pool: Rc<PoolState>,
+    server: ServerId,
     /// The client whose share includes the slot. `None` for an HTTP/2 connection, which many clients use.
     client: Option<ClientNet>,
     sender: Option<http1::SendRequest<Upload>>,
@@ -177,18 +227,19 @@ pub(super) struct Lease {
 
 impl Lease {
     /// Leases the slot of a new connection.
-    pub(super) fn open(pool: &Rc<PoolState>, client: Option<ClientNet>) -> Self {
+    pub(super) fn open(pool: &Rc<PoolState>, server: ServerId, client: Option<ClientNet>) -> Self {
         pool.change_open(1);
-        Self::reuse(pool, client)
+        Self::reuse(pool, server, client)
     }
 
     /// Leases the slot of a connection that was idle.
-    pub(super) fn reuse(pool: &Rc<PoolState>, client: Option<ClientNet>) -> Self {
+    pub(super) fn reuse(pool: &Rc<PoolState>, server: ServerId, client: Option<ClientNet>) -> Self {
         if let Some(client) = client {
             pool.shares.acquire(client);
         }
         Self {
             pool: Rc::clone(pool),
+            server,
             client,
             sender: None,
             upload: None,
@@ -236,6 +287,7 @@ impl Lease {
         }
         // Dropping the lease subtracts one open connection. The idle connection is still open, so one is added here.
         self.pool.idle.borrow_mut().push(IdleConnection {
+            server: self.server,
             connection,
             since: self.pool.clock.now(),
         });
@@ -265,7 +317,7 @@ pub(super) type Checkout = (Option<PooledConnection>, Lease);
 pub(super) struct Ticket {
     pub(super) client: ClientNet,
     reuse: bool,
-    accepts: fn(&PooledConnection) -> bool,
+    accepts: Accepts,
     state: RefCell<TicketState>,
 }
 
@@ -279,11 +331,7 @@ enum TicketState {
 }
 
 impl Ticket {
-    pub(super) fn new(
-        client: ClientNet,
-        reuse: bool,
-        accepts: fn(&PooledConnection) -> bool,
-    ) -> Rc<Self> {
+    pub(super) fn new(client: ClientNet, reuse: bool, accepts: Accepts) -> Rc<Self> {
         Rc::new(Self {
             client,
             reuse,

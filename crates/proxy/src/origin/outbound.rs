@@ -35,6 +35,8 @@ pub(crate) struct EdgeInfo<'a> {
     pub(crate) via_name: &'a str,
     /// The value of `Via` for an HTTP/1.1 request without `Via`.
     pub(crate) via_http11: &'a HeaderValue,
+    /// The name of this edge in `CDN-Loop`.
+    pub(crate) cdn_loop: &'a HeaderValue,
 }
 
 /// The conditions and the range of the request to the origin.
@@ -73,7 +75,11 @@ impl Outbound<'_> {
         }
         set_canonical_values(&mut headers);
         set_forwarded_fields(edge, request, &mut headers);
-        if request.version == Version::HTTP_11 && !headers.contains_key(VIA) {
+        // RFC 8586 §2: a member for each network, after those of the received request.
+        append_member(&mut headers, &hop_by_hop::CDN_LOOP, edge.cdn_loop);
+        if !edge.origin.via {
+            headers.remove(VIA);
+        } else if request.version == Version::HTTP_11 && !headers.contains_key(VIA) {
             headers.insert(VIA, edge.via_http11.clone());
         } else {
             hop_by_hop::append_via(&mut headers, request.version, edge.via_name);
@@ -137,14 +143,17 @@ impl Outbound<'_> {
         self.request.interims.as_ref()
     }
 
-    /// Returns true if [`ordinary_head`](Self::ordinary_head) applies. A [plain](Request::plain) request has no `Via`.
+    /// Returns true if [`ordinary_head`](Self::ordinary_head) applies. A [plain](Request::plain) request has neither
+    /// `Via` nor `CDN-Loop`.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
             && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers
             && matches!(self.conditions, Conditions::Keep | Conditions::Remove)
-            && (self.request.plain || !self.request.headers.contains_key(VIA))
+            && (self.request.plain
+                || !(self.request.headers.contains_key(VIA)
+                    || self.request.headers.contains_key(hop_by_hop::CDN_LOOP)))
     }
 
     /// Returns a head with the same lines as [`head_of`] returns for [`request`](Self::request). Builds no map of the
@@ -182,7 +191,10 @@ impl Outbound<'_> {
                 push_field(&mut head, &X_FORWARDED_HOST, host.as_bytes());
             }
         }
-        push_field(&mut head, &VIA, edge.via_http11.as_bytes());
+        if edge.origin.via {
+            push_field(&mut head, &VIA, edge.via_http11.as_bytes());
+        }
+        push_field(&mut head, &hop_by_hop::CDN_LOOP, edge.cdn_loop.as_bytes());
         match edge.origin.host_policy() {
             HostPolicy::Forward if request.forwarded_host.is_none() => {
                 push_field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
@@ -237,7 +249,7 @@ fn host(edge: EdgeInfo<'_>, request: &Request) -> HeaderValue {
     let origin = edge.origin;
     let text = match origin.host_policy() {
         HostPolicy::Forward => request.authority().unwrap_or_default().to_owned(),
-        HostPolicy::Origin => origin.url.authority(),
+        HostPolicy::Origin => origin.url().authority(),
         HostPolicy::Fixed(host) => host.clone(),
     };
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
@@ -291,7 +303,11 @@ fn set_canonical_values(headers: &mut HeaderMap) {
 }
 
 fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> Uri {
-    let scheme = if edge.origin.url.tls { "https" } else { "http" };
+    let scheme = if edge.origin.url().tls {
+        "https"
+    } else {
+        "http"
+    };
     Uri::builder()
         .scheme(scheme)
         .authority(host.as_bytes())
@@ -385,6 +401,7 @@ mod tests {
             removes in any::<bool>(),
             head in any::<bool>(),
             trusted in any::<bool>(),
+            via in any::<bool>(),
         ) {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, HeaderValue::from_static("example.com"));
@@ -416,15 +433,18 @@ mod tests {
                 forwarded_target: None,
                 forwarded_host: None,
                 response_fields: None,
+                client_codings: None,
                 interims: None,
             };
-            let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
+            let mut origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
+            origin.via = via;
             let outbound = Outbound {
                 edge: EdgeInfo {
                     origin: &origin,
                     forwarding: &ForwardingConfig::default(),
                     via_name: "edge",
                     via_http11: &HeaderValue::from_static("1.1 edge"),
+                    cdn_loop: &HeaderValue::from_static("edge"),
                 },
                 request: &request,
                 method: if head { &Method::HEAD } else { &Method::GET },
@@ -449,6 +469,7 @@ mod tests {
         "connection",
         "keep-alive",
         "via",
+        "cdn-loop",
         "x-forwarded-for",
         "x-forwarded-host",
         "forwarded",

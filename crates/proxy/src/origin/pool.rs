@@ -1,6 +1,6 @@
-//! The pool of a worker's connections to the origin.
+//! The pool of a worker's connections to one server of an origin.
 //!
-//! Each worker has its own pool. The pool therefore needs no lock, and a response is read on the thread of its request.
+//! Each worker has its own pools. A pool therefore needs no lock, and a response is read on the thread of its request.
 //! Requests take the most recently used idle connection, so that surplus connections stay idle until their timeout.
 
 mod h2;
@@ -9,9 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use edgeward_types::Timestamp;
 use http::response::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -20,32 +18,27 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::body::{BodySource, OriginBody};
-use super::connect::{Connector, OriginStream};
+use super::connect::OriginStream;
 use super::error::OriginError;
 use super::h1;
-use super::lease::{IdleConnection, Lease, PoolState, PooledConnection};
-use super::orphans::Orphans;
+use super::lease::{AcceptedKind, Accepts, Lease, PoolState, PooledConnection};
 use super::outbound::{Conditions, Outbound};
-use super::queue::{ClientNet, Queue, Shares};
-use super::upload::{Upload, UploadProgress, Uploads};
+use super::queue::ClientNet;
+use super::servers::Server;
+use super::upload::{Upload, UploadProgress};
 use super::wait;
-use crate::base::budget::MemoryBudget;
-use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
-use crate::base::counters::Counters;
 use crate::base::site_counters::FetchClass;
-use crate::base::sparse_log::SparseLog;
-use crate::base::tasks::TaskSet;
 
-pub(crate) struct OriginPool {
-    config: OriginConfig,
-    limits: LimitsConfig,
-    connector: Connector,
+/// The connections of a worker to one server of an origin. All servers of the origin share the slots.
+pub(super) struct OriginPool {
+    config: Rc<OriginConfig>,
+    limits: Rc<LimitsConfig>,
+    server: Arc<Server>,
     /// The HTTP/2 connection, if the origin's protocol is HTTP/2.
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
     /// Locked by the request that opens the HTTP/2 connection.
     h2_connecting: tokio::sync::Mutex<()>,
-    uploads: Rc<Uploads>,
     shared: Rc<PoolState>,
 }
 
@@ -88,67 +81,31 @@ impl Attempt {
 pub(crate) type OriginResponse = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
-    pub(crate) fn new(
-        config: OriginConfig,
-        limits: LimitsConfig,
-        connector: Connector,
-        counters: Arc<Counters>,
-        clock: Arc<Clock>,
-        upload_budget: Arc<MemoryBudget>,
+    pub(super) fn new(
+        config: Rc<OriginConfig>,
+        limits: Rc<LimitsConfig>,
+        server: Arc<Server>,
+        shared: Rc<PoolState>,
     ) -> Self {
-        let uploads = Uploads::new(
-            &config,
-            limits.clone(),
-            upload_budget,
-            Arc::clone(&counters),
-            Arc::clone(&clock),
-        );
-        let shared = Rc::new(PoolState {
-            idle: RefCell::new(Vec::new()),
-            idle_max: config.idle_per_worker_max,
-            open: Cell::new(0),
-            open_max: config.connections_per_worker_max.get(),
-            idle_timeout: config.idle_timeout,
-            shares: Shares::new(config.client_share_percent),
-            waiting: RefCell::new(Queue::new(config.queue_max)),
-            orphans: Orphans::default(),
-            busy_log: SparseLog::default(),
-            counters,
-            clock,
-            tasks: TaskSet::default(),
-        });
         Self {
             config,
             limits,
-            connector,
+            server,
             h2: RefCell::new(None),
             h2_connecting: tokio::sync::Mutex::new(()),
-            uploads,
             shared,
         }
-    }
-
-    pub(crate) fn is_h2(&self) -> bool {
-        self.config.protocol == OriginProtocol::Http2
-    }
-
-    pub(crate) fn uploads(&self) -> &Rc<Uploads> {
-        &self.uploads
-    }
-
-    /// Returns the fetches that run in tasks of their own and can outlive their clients.
-    pub(crate) fn orphans(&self) -> &Orphans {
-        &self.shared.orphans
     }
 
     /// Sends a request and waits for the head of its response.
     ///
     /// After an error the request is sent again only if `attempt.repeatable`, or if hyper returned the unsent request.
-    pub(crate) async fn send(
+    /// `upload` remains in place if the request got no connection.
+    pub(super) async fn send(
         &self,
         attempt: &Attempt,
         outbound: &Outbound<'_>,
-        upload: Upload,
+        upload: &mut Upload,
     ) -> Result<OriginResponse, OriginError> {
         self.shared.counters.origin_requests.increment();
         let result = match self.config.protocol {
@@ -210,11 +167,10 @@ impl OriginPool {
         &self,
         attempt: &Attempt,
         outbound: &Outbound<'_>,
-        upload: Upload,
+        upload: &mut Upload,
     ) -> Result<OriginResponse, OriginError> {
         let mut tries_left = self.config.retries_max;
         let client = ClientNet::of(outbound.request.peer.ip());
-        let mut upload = Some(upload);
         let mut unsent = None;
         loop {
             let mut sender = match self.config.protocol {
@@ -225,7 +181,7 @@ impl OriginPool {
             attempt.record_sent();
             let request = unsent
                 .take()
-                .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
+                .unwrap_or_else(|| outbound.request(std::mem::replace(upload, Upload::Empty)));
             let sent_at = Instant::now();
             let head = sender.try_send(request);
             let mut error = match self.head_in_time(attempt, outbound, head).await? {
@@ -304,11 +260,18 @@ impl OriginPool {
         }
     }
 
+    fn accepts(&self, kind: AcceptedKind) -> Accepts {
+        Accepts {
+            server: self.server.id,
+            kind,
+        }
+    }
+
     async fn checkout(&self, client: ClientNet, reuse: bool) -> Result<Sender, OriginError> {
-        let accepts = if self.shared.has_idle(PooledConnection::is_hyper) {
-            PooledConnection::is_hyper
-        } else {
-            |_: &PooledConnection| true
+        let hyper = self.accepts(AcceptedKind::Hyper);
+        let accepts = match self.shared.has_idle(hyper) {
+            true => hyper,
+            false => self.accepts(AcceptedKind::Any),
         };
         let timeout = self.config.queue_timeout;
         let (idle, lease) = wait::checkout(&self.shared, client, reuse, accepts, timeout).await?;
@@ -340,7 +303,7 @@ impl OriginPool {
         client: ClientNet,
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
-        let accepts = |idle: &PooledConnection| !idle.is_hyper();
+        let accepts = self.accepts(AcceptedKind::Direct);
         let (idle, lease) = match wait::checkout_now(&self.shared, client, reuse, accepts) {
             Some(checkout) => checkout,
             None => {
@@ -380,44 +343,21 @@ impl OriginPool {
     async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
         self.shared.counters.origin_connects.increment();
         let timeout = self.config.connect_timeout;
-        let connected = tokio::time::timeout(timeout, self.connector.connect())
+        let connected = tokio::time::timeout(timeout, self.server.connector.connect())
             .await
             .map_err(|_| OriginError::ConnectTimeout)
             .and_then(|tried| tried.map_err(|source| OriginError::Connect { source }));
         let now = std::time::Instant::now();
         match &connected {
-            Ok(_) => self.connector.health().record_connection(now),
-            Err(error) => self.connector.health().record_failure(error, now),
+            Ok(_) => self.server.connector.health().record_connection(now),
+            Err(error) => self.server.connector.health().record_failure(error, now),
         }
         connected
     }
 
-    /// Ends slow uploads, closes connections that were idle for too long, and leases free slots to waiting requests.
-    pub(crate) fn sweep(&self, now: Timestamp) {
-        let rate = self.limits.upload_rate();
-        self.uploads.sweep(now, rate);
-        let timeout = self.config.idle_timeout;
-        let stale: Vec<IdleConnection> = {
-            let mut idle = self.shared.idle.borrow_mut();
-            idle.extract_if(.., |idle| {
-                now.since(idle.since) > timeout || !idle.connection.is_usable()
-            })
-            .collect()
-        };
-        for idle in stale {
-            self.shared.close_idle(idle);
-        }
-        self.shared.serve_waiting();
-    }
-
-    /// Closes all idle connections, and waits for all tasks of connections for at most `within`.
-    pub(crate) async fn shut_down(&self, within: Duration) {
+    /// Closes the HTTP/2 connection after its requests have ended.
+    pub(super) fn close(&self) {
         self.h2.borrow_mut().take();
-        let idle = std::mem::take(&mut *self.shared.idle.borrow_mut());
-        for idle in idle {
-            self.shared.close_idle(idle);
-        }
-        _ = tokio::time::timeout(within, self.shared.tasks.idle()).await;
     }
 }
 

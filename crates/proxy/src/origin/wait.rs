@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::error::OriginError;
-use super::lease::{Checkout, PoolState, PooledConnection, Ticket};
+use super::lease::{Accepts, Checkout, PoolState, Ticket};
 use super::queue::{ClientNet, Queued};
 
 /// Waits at most `timeout` for a slot. With `reuse`, prefers a slot with an idle connection that `accepts` accepts.
@@ -13,7 +13,7 @@ pub(super) async fn checkout(
     pool: &Rc<PoolState>,
     client: ClientNet,
     reuse: bool,
-    accepts: fn(&PooledConnection) -> bool,
+    accepts: Accepts,
     timeout: Duration,
 ) -> Result<Checkout, OriginError> {
     if let Some(checkout) = checkout_now(pool, client, reuse, accepts) {
@@ -48,7 +48,7 @@ pub(super) fn checkout_now(
     pool: &Rc<PoolState>,
     client: ClientNet,
     reuse: bool,
-    accepts: fn(&PooledConnection) -> bool,
+    accepts: Accepts,
 ) -> Option<Checkout> {
     let is_contended = pool.is_contended();
     (!is_contended).then(|| pool.lease_slot(client, reuse, accepts))?

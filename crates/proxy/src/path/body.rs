@@ -91,7 +91,8 @@ impl EdgeBody {
             }
             source => (source, None),
         };
-        in_flight.conn().begin_response();
+        let unsent_bytes = in_flight.conn().begin_response();
+        worker.counters.response_bytes.add(unsent_bytes);
         Self {
             source,
             bytes_given: 0,

@@ -19,6 +19,7 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
+use super::encoded::{self, compression};
 use super::open_observation::OpenObservation;
 use super::parts::RangeSource;
 use super::range_reply;
@@ -29,6 +30,7 @@ use crate::base::field_line::push_field;
 use crate::base::request_settings::RequestSettings;
 use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk_body::DiskBody;
+use crate::cache::encodings::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, FieldEdit, InFlight, Request, RequestError};
@@ -95,9 +97,21 @@ impl Reply {
             key: hash, // the object whose body unsent pieces keep in memory
             body_bytes: response.body.len(),
         };
-        if let Some((status, headers, body)) =
-            apply_conditions(request, response, &mut headers, memory, &mut sliced)
-        {
+        let coding = coding_of_key(stored.key());
+        if let Some(coding) = coding {
+            encoded::count(&self.worker.counters, coding);
+        }
+        let config = compression(request);
+        let ignores_range = coding.is_some()
+            || (response.generation.is_some() && encoded::ignores_range(config, request, &headers));
+        if let Some((status, headers, body)) = apply_conditions(
+            request,
+            response,
+            &mut headers,
+            memory,
+            &mut sliced,
+            ignores_range,
+        ) {
             self.count_partial_hit(stored);
             return self.respond(request, status, headers, body, &cache_status);
         }
@@ -344,11 +358,15 @@ fn apply_conditions(
     headers: &mut HeaderMap,
     memory: PieceMemory,
     sliced: &mut Option<Box<SlicedBody>>,
+    ignores_range: bool,
 ) -> Option<(StatusCode, HeaderMap, Source)> {
     let conditional = conditional::is_conditional(&request.headers);
     if conditional && is_not_modified(request, response.status, headers) {
         let head = conditional::not_modified_head(headers);
         return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));
+    }
+    if ignores_range {
+        return None;
     }
     let (status, length) = (response.status, response.body.len());
     if sliced.is_some() && is_multipart(request, response, headers) {

@@ -6,8 +6,9 @@
 //! `an_explanation_predicts_the_answer` compares explanations with answers.
 
 use edgeward_purge::Verdict;
+use edgeward_semantics::content_coding::{Coding, encode_head, may_encode};
 use edgeward_semantics::range::{self, RangeAnswer};
-use edgeward_semantics::{CacheStatus, Forward, Reuse, Route, Validators};
+use edgeward_semantics::{CacheStatus, Forward, Reuse, Route, Validators, Vary};
 use http::StatusCode;
 use http::header::RANGE;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::rules::{NotServed, RuleAnswer};
 use super::worker::Shared;
-use super::{deliver, purge};
+use super::{deliver, encoded, purge};
 use crate::cache::negative::Negative;
 use crate::cache::stored::{StoredBody, StoredResponse};
 use crate::cache::{Tier, url_of};
@@ -196,7 +197,7 @@ impl Explanation {
                 Err(MissingSlices) => {
                     self.cache_status = Some(CacheStatus::forward(Forward::Partial));
                 }
-                Ok(tier) => self.serve(request, response, tier, ttl),
+                Ok(tier) => self.serve(shared, request, entry, tier, ttl),
             },
             FoundDecision::Validate { reason } => {
                 if reason == Forward::Stale
@@ -211,7 +212,7 @@ impl Explanation {
                     let text =
                         "serve although it is stale: the origin has just failed to validate it";
                     self.step("back-off", text, "RFC 9111 §4.2.4, RFC 5861 §4");
-                    self.serve(request, response, entry.tier(), ttl);
+                    self.serve(shared, request, entry, entry.tier(), ttl);
                     self.cache_status = Some(CacheStatus::hit(ttl).with_detail("backoff"));
                 } else {
                     self.cache_status = Some(CacheStatus::forward(reason));
@@ -279,14 +280,29 @@ impl Explanation {
         }
     }
 
-    /// Explains the status of the answer that a stored response gives.
-    fn serve(&mut self, request: &Request, response: &StoredResponse, tier: Tier, ttl: i64) {
+    /// Explains the status of the answer that a stored response gives. `tier` has the response without a coding.
+    fn serve(
+        &mut self,
+        shared: &Shared,
+        request: &Request,
+        entry: &FoundEntry,
+        tier: Tier,
+        ttl: i64,
+    ) {
+        let response = entry.stored.response();
+        let selected = self.select_coding(shared, request, entry);
+        let tier = selected.as_ref().map_or(tier, |(_, tier)| *tier);
         let mut status = CacheStatus::hit(ttl);
         if tier == Tier::Disk {
             status = status.with_detail("disk");
         }
         self.cache_status = Some(status);
-        let headers = response.headers();
+        let mut headers = response.headers();
+        let ignores_range = response.generation.is_some()
+            && encoded::ignores_range(&shared.config.compression, request, &headers);
+        if let Some((coding, _)) = selected {
+            encode_head(&mut headers, coding, 0); // the length does not matter here
+        }
         if deliver::is_not_modified(request, response.status, &headers) {
             self.status = Some(StatusCode::NOT_MODIFIED);
             let text = "answer 304: the condition of the request holds for the stored response";
@@ -295,6 +311,11 @@ impl Explanation {
         self.status = Some(response.status);
         if !request.headers.contains_key(RANGE) {
             return;
+        }
+        if ignores_range {
+            let text =
+                "answer with the whole response, because the client may have a part in a coding";
+            return self.step("range", text, "RFC 9110 §13.1.5");
         }
         let (method, fields) = (&request.method, &request.headers);
         let validators = Validators::from_headers(&headers);
@@ -317,6 +338,66 @@ impl Explanation {
             };
         self.status = Some(status);
         self.step("range", text, "RFC 9110 §14.2");
+    }
+
+    /// Explains in which coding a response is sent. Returns the coding, and the tier that has or will have the
+    /// encoding.
+    fn select_coding(
+        &mut self,
+        shared: &Shared,
+        request: &Request,
+        entry: &FoundEntry,
+    ) -> Option<(Coding, Tier)> {
+        const SECTION: &str = "RFC 9110 §12.5.3";
+        let config = &shared.config.compression;
+        let response = entry.stored.response();
+        let order = encoded::accepted_codings(config, request);
+        let first = order.first()?;
+        let Some(_) = response.generation else {
+            let (head, fields) = (response.headers(), &request.headers);
+            let (status, vary) = (response.status, Vary::from_headers(&head));
+            let length = Some(response.body.len());
+            let text = match may_encode(&config.rules, fields, status, &head, &vary, length) {
+                Err(reason) => reason.as_str(),
+                Ok(()) => "it was stored with other settings or by an older release",
+            };
+            self.step("coding", format!("none: {text}"), SECTION);
+            return None;
+        };
+        match encoded::select_by_fields(request, response, &order) {
+            Some(Some(coding)) => {
+                let text = format!("{}: the client has it", coding.name());
+                self.step("coding", text, SECTION);
+                return Some((coding, Tier::Memory));
+            }
+            Some(None) => {
+                let text = "none: the condition or the range is for the response without a coding";
+                self.step("coding", text, SECTION);
+                return None;
+            }
+            None => {}
+        }
+        let name = first.name();
+        let (text, selected) = match inspect::find_encoding(shared, entry, first) {
+            Some(encoding) if encoding.stored.response().body.len() == 0 => {
+                (format!("none: {name} saves too little"), None)
+            }
+            Some(encoding) => {
+                let tier = encoding.tier();
+                let place = if tier == Tier::Memory {
+                    "memory"
+                } else {
+                    "disk"
+                };
+                (format!("{name}, stored in {place}"), Some((first, tier)))
+            }
+            None if response.body.len() > config.wait_bytes_max.bytes() => {
+                (format!("none: {name} is made for later requests"), None)
+            }
+            None => (format!("{name}, made now"), Some((first, Tier::Memory))),
+        };
+        self.step("coding", text, SECTION);
+        selected
     }
 
     fn absent(

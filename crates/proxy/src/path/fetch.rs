@@ -23,6 +23,7 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::deliver::{self, Reply};
+use super::encoded::{self, compression};
 use super::lookup::{Query, lookup_again};
 use super::pass;
 use crate::base::site_counters::OutcomeClass;
@@ -207,14 +208,8 @@ pub(super) async fn fetch(
                 }
                 let mut status = CacheStatus::forward(reason);
                 status.collapsed = true;
-                return respond_shared(
-                    reply,
-                    &request,
-                    &head,
-                    head.headers.clone(),
-                    reader,
-                    status,
-                );
+                let headers = head.headers.clone();
+                return respond_fill(reply, &request, &head, headers, reader, status).await;
             }
             // The fetch has stored another variant, or a response for another URL, as above.
             FollowResult::Stored(stored) if !stored.has_key(&key.bytes) => {
@@ -388,7 +383,7 @@ async fn lead_fetch(
     match outcome {
         FetchResult::Shared { head, headers } => {
             status.fwd_status = Some(head.status.as_u16());
-            respond_shared(reply, &request, &head, headers, reader, status)
+            respond_fill(reply, &request, &head, headers, reader, status).await
         }
         FetchResult::Direct(response, detail) => {
             drop(reader);
@@ -430,6 +425,28 @@ async fn lead_fetch(
     }
 }
 
+/// Responds with the response of a fetch that other requests may share. If the request gets it in a coding, waits for
+/// the end of the body.
+async fn respond_fill(
+    reply: Reply,
+    request: &Request,
+    head: &FillHead,
+    headers: HeaderMap,
+    reader: FillReader,
+    mut cache_status: CacheStatus,
+) -> Response<EdgeBody> {
+    let complete = match &head.encodable {
+        Some(_) => encoded::complete_fill(&reply.worker, request, head, &headers, &reader).await,
+        None => None,
+    };
+    let Some(complete) = complete else {
+        return respond_shared(reply, request, head, headers, reader, cache_status);
+    };
+    drop(reader);
+    cache_status.stored = head.stored;
+    reply.stored(request, &complete, Some(cache_status))
+}
+
 /// Responds with the response of a fetch that other requests may share.
 fn respond_shared(
     reply: Reply,
@@ -447,9 +464,11 @@ fn respond_shared(
         let code = StatusCode::NOT_MODIFIED;
         return reply.respond(request, code, headers, Source::Empty, &cache_status);
     }
+    let ignores_range =
+        head.encodable.is_some() && encoded::ignores_range(compression(request), request, &headers);
     let mut reader = Some(reader);
     let source = || RangeSource::Fill(reader.take().expect("called once"));
-    if let Some(length) = head.length
+    if let Some(length) = head.length.filter(|_| !ignores_range)
         && let Some((status, headers, body)) =
             range_reply::select(request, head.status, &mut headers, length, true, source)
     {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use edgeward_purge::{Verdict, visit_head_tags};
+use edgeward_semantics::content_coding::Coding;
 use edgeward_semantics::{
     Exchange, Rules, StoredPolicy, Validators, VaryFields, format_http_date, on_response,
     targeted_field,
@@ -24,6 +25,7 @@ use super::worker::Shared;
 use crate::base::request_settings::SettingsCache;
 use crate::cache::disk::DiskEntry;
 use crate::cache::disk::head::{self, DiskHead};
+use crate::cache::encodings::coding_of_key;
 use crate::cache::slices::Slices;
 use crate::cache::stored::{Selector, Stored, StoredKind, StoredResponse, Variants};
 use crate::cache::{CacheKey, Tier, push_class, url_of};
@@ -152,6 +154,13 @@ impl FoundEntry {
         }
     }
 
+    /// Returns the names of the tiers that have the entry.
+    fn tiers(&self) -> Vec<&'static str> {
+        let tiers = [("memory", self.in_memory), ("disk", self.on_disk)];
+        let present = tiers.iter().filter(|(_, has)| *has);
+        present.map(|(tier, _)| *tier).collect()
+    }
+
     fn variants(&self) -> Option<&Variants> {
         match &self.stored.kind {
             StoredKind::Varies(variants) => Some(variants),
@@ -271,8 +280,11 @@ fn other_variants(shared: &Shared, key: &CacheKey, generation: u64, all: bool) -
     prefix.push(b'\n');
     let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut list = |stored_key: &[u8], status, tier| {
-        // The keys of a variant's slices begin with the key of the variant. Only slices have the status 206.
-        if stored_key == key.bytes || status == StatusCode::PARTIAL_CONTENT {
+        // The keys of a variant's slices and encodings begin with the key of the variant. Only slices have the status
+        // 206.
+        let is_variant =
+            status != StatusCode::PARTIAL_CONTENT && coding_of_key(stored_key).is_none();
+        if stored_key == key.bytes || !is_variant {
             return;
         }
         let variant = variant_text(stored_key);
@@ -331,14 +343,13 @@ pub(super) fn describe(
     let fields = headers
         .iter()
         .map(|(name, value)| json!([name.as_str(), text(value)]));
-    let tiers = [("memory", entry.in_memory), ("disk", entry.on_disk)];
-    let tiers = tiers.iter().filter(|(_, has)| *has).map(|(tier, _)| *tier);
     json!({
-        "where": tiers.collect::<Vec<_>>(),
+        "where": entry.tiers(),
         "status": response.status.as_u16(),
         "body_bytes": response.body.len(),
         "memory_bytes": entry.stored.charge_bytes(),
         "slices": describe_slices(shared, &entry.stored),
+        "encodings": describe_encodings(shared, entry),
         "validated_at": text(&format_http_date(response.policy.response_time)),
         "freshness": freshness(rules, response, &headers, now),
         "validators": {
@@ -370,6 +381,38 @@ pub(super) fn slice_tiers<'a>(
         let key = CacheKey::of_slice(entry.key(), slices.generation, index, cache.hash_seed);
         cache.tier_of_slice(&key)
     })
+}
+
+/// Returns the encoding of a response, if it is stored.
+pub(super) fn find_encoding(
+    shared: &Shared,
+    entry: &FoundEntry,
+    coding: Coding,
+) -> Option<FoundEntry> {
+    let generation = entry.response()?.generation?;
+    let seed = shared.cache.hash_seed;
+    let key = CacheKey::of_encoding(entry.stored.key(), generation, coding, seed);
+    find_key(shared, &key)
+}
+
+/// Returns the codings in which a response is stored as JSON, or null if the edge does not encode it.
+fn describe_encodings(shared: &Shared, entry: &FoundEntry) -> Value {
+    if entry
+        .response()
+        .is_none_or(|response| response.generation.is_none())
+    {
+        return Value::Null;
+    }
+    let describe = |coding| {
+        let encoding = find_encoding(shared, entry, coding)?;
+        let length = encoding.response()?.body.len();
+        Some(json!({
+            "coding": Coding::name(coding),
+            "where": encoding.tiers(),
+            "body_bytes": (length > 0).then_some(length), // null: the coding saves too little
+        }))
+    };
+    Coding::ALL.into_iter().filter_map(describe).collect()
 }
 
 /// Returns the number of slices of a response, and the tiers that have them, as JSON.

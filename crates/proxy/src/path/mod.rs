@@ -5,6 +5,7 @@ mod connections; // the client connections of a worker
 mod deliver; // builds responses to clients
 mod delivery; // bodies on their way to clients that may stop reading
 mod detachable; // exchanges that may continue without their client
+pub(crate) mod encoded; // responses in a coding that the edge applies
 pub(crate) mod explain; // explains the decisions for a request
 mod fetch; // answers misses; requests for one key share a fetch
 pub(crate) mod inspect; // shows stored responses

@@ -12,6 +12,7 @@ use http::response::Parts;
 use crate::cache::CacheKey;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::exchange::Request;
+use crate::path::encoded;
 use crate::path::worker::Worker;
 
 /// The result of a validation.
@@ -27,6 +28,7 @@ pub(super) enum Validation {
 /// Applies a 304 to a stored response, whose body stays. `exchange` has the times of the conditional request, and
 /// `stamp` is the newest purge before it.
 pub(super) fn not_modified(
+    worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     not_modified: &Parts,
@@ -34,12 +36,21 @@ pub(super) fn not_modified(
     stamp: Stamp,
 ) -> Validation {
     let update = freshen::by_not_modified;
-    apply(update, request, stored, not_modified, exchange, stamp)
+    apply(
+        update,
+        worker,
+        request,
+        stored,
+        not_modified,
+        exchange,
+        stamp,
+    )
 }
 
 /// Applies the 200 to a HEAD to a stored response, whose body stays. `exchange` has the times of the HEAD, and `stamp`
 /// is the newest purge before it.
 pub(super) fn by_head(
+    worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     response: &Parts,
@@ -47,7 +58,7 @@ pub(super) fn by_head(
     stamp: Stamp,
 ) -> Validation {
     let update = freshen::by_head;
-    apply(update, request, stored, response, exchange, stamp)
+    apply(update, worker, request, stored, response, exchange, stamp)
 }
 
 /// A function of `freshen` that updates a stored head by the head of a response.
@@ -56,6 +67,7 @@ type Update =
 
 fn apply(
     update: Update,
+    worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     response: &Parts,
@@ -76,17 +88,30 @@ fn apply(
         &response.headers,
         exchange,
     );
-    let renewed = |head, policy| {
-        let response = StoredResponse::new(old.status, head, policy, old.body.clone());
+    let renewed = |head, policy, generation| {
+        let response = StoredResponse {
+            generation,
+            ..StoredResponse::new(old.status, head, policy, old.body.clone())
+        };
         Stored::new(stored.key(), StoredKind::Response(response), stamp)
     };
     match freshened {
-        Freshened::Keep(storable) => Validation::Keep(renewed(&storable.head, storable.policy)),
+        Freshened::Keep(mut storable) => {
+            let generation = match old.body {
+                StoredBody::Slices(_) => None,
+                StoredBody::Memory(_) | StoredBody::Disk(_) => {
+                    let length = Some(old.body.len());
+                    let (status, old) = (old.status, old.generation);
+                    encoded::mark_encodable(worker, request, status, &mut storable, length, old)
+                }
+            };
+            Validation::Keep(renewed(&storable.head, storable.policy, generation))
+        }
         Freshened::UseOnce { head, .. } => {
             let mut policy = old.policy;
             policy.response_time = exchange.response_time;
             policy.initial_age_ms = 0;
-            Validation::UseOnce(renewed(&head, policy))
+            Validation::UseOnce(renewed(&head, policy, None))
         }
         Freshened::Mismatch => Validation::Mismatch,
     }

@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 
 use super::body::EdgeBody;
 use super::deliver::Reply;
+use super::encoded::{self, Choice};
 use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
 use super::worker::Worker;
@@ -125,7 +126,14 @@ fn carry_out(
             } else {
                 worker.cache.recycle_key(hit.key);
             }
-            ready(reply.stored(&request, &stored, None))
+            match encoded::choose(&worker, &request, &stored, true) {
+                Choice::Plain => ready(reply.stored(&request, &stored, None)),
+                Choice::Encoded(encoded) => ready(reply.stored(&request, &encoded, None)),
+                Choice::Later(encoded) => later(async move {
+                    let encoded = encoded.await;
+                    reply.stored(&request, encoded.as_ref().unwrap_or(&stored), None)
+                }),
+            }
         }
         Outcome::Revalidate { key, reason, stale } => {
             later(fetch::fetch(reply, request, body, key, reason, Some(stale)))

@@ -26,10 +26,11 @@ use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::Sampler;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
+use crate::cache::encoders::Encoders;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
-use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
+use crate::origin::{EdgeInfo, OriginGroup, Servers};
 
 /// See [`Shared::on_reload`].
 pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
@@ -38,6 +39,8 @@ pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + 
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) cache: Arc<Cache>,
+    /// The threads that compress bodies.
+    pub(crate) encoders: Arc<Encoders>,
     /// The memory budget of request bodies that are buffered before a request is sent to the origin.
     pub(crate) upload_budget: Arc<MemoryBudget>,
     /// The memory budget of the decoded heads of HTTP/2 requests.
@@ -47,14 +50,16 @@ pub(crate) struct Shared {
     pub(crate) canonicaliser: Canonicaliser,
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
-    /// The health of each origin, in the order of the configuration.
-    pub(crate) origin_healths: Vec<Arc<OriginHealth>>,
     /// The configuration that a reload changes.
     pub(crate) live: Arc<Live>,
     /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
     pub(crate) on_reload: OnceLock<ReloadFn>,
     /// The requests of clients that have a rate limit.
     pub(crate) rate_limiter: Mutex<RateLimiter>,
+    /// The name of this edge as a member of `CDN-Loop`.
+    pub(crate) cdn_loop: HeaderValue,
+    /// The servers of each origin, in the order of the configuration.
+    pub(crate) origins: Vec<Arc<Servers>>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) recent: RecentRequests,
@@ -71,6 +76,7 @@ impl Shared {
             forwarding: &self.config.forwarding,
             via_name: &self.canonicaliser.via_name,
             via_http11: &self.via_http11,
+            cdn_loop: &self.cdn_loop,
         }
     }
 }
@@ -88,11 +94,11 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
     log: Option<LogQueue>,
-    /// The pool of each origin, in the order of the configuration.
-    pub(crate) origins: Vec<Rc<OriginPool>>,
     /// The settings of sites and rules.
     settings: RefCell<Rc<SettingsCache>>,
     sampler: Option<Sampler>,
+    /// The connections to each origin, in the order of the configuration.
+    pub(crate) origins: Vec<Rc<OriginGroup>>,
     /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
     /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
@@ -114,7 +120,7 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,
-        origins: Vec<Rc<OriginPool>>,
+        origins: Vec<Rc<OriginGroup>>,
         log: Option<LogQueue>,
         sampler: Option<Sampler>,
     ) -> Rc<Self> {
@@ -196,7 +202,7 @@ impl Worker {
     }
 
     /// Returns the connections to the origin of the request.
-    pub(crate) fn origin(&self, request: &Request) -> &Rc<OriginPool> {
+    pub(crate) fn origin(&self, request: &Request) -> &Rc<OriginGroup> {
         &self.origins[request.origin.index()]
     }
 

@@ -57,7 +57,7 @@ impl CallBed {
 
     async fn with_config(change: impl FnOnce(&mut edgeward_proxy::EdgeConfig)) -> Self {
         let (bed, listener) = bed_with(|config| {
-            config.origin.protocol = OriginProtocol::Http2;
+            config.origins[0].protocol = OriginProtocol::Http2;
             change(config);
         })
         .await;

@@ -83,7 +83,7 @@ async fn bed_with(change: impl FnOnce(&mut EdgeConfig)) -> (TestBed, TcpListener
         .expect("a port is free");
     let addr = listener.local_addr().expect("the socket is bound");
     let bed = TestBed::with_config(|config| {
-        config.origin = config_for(addr).origin;
+        config.origins = config_for(addr).origins;
         change(config);
     });
     (bed, listener)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{ORIGINS_MAX, OriginProtocol, Token};
+use edgeward_proxy::config::{ORIGINS_MAX, OriginConfig, OriginProtocol, Token};
 
 use super::super::kind::Raw;
 use super::super::{RawSetting, SettingSource, SettingsFile};
@@ -26,7 +26,8 @@ pub(super) fn check_combinations(
         };
         diagnostics.push((SettingSource::Default, Diagnostic::new(what).hint(hint)));
     };
-    if draft.edge.origins.len() == 1 && given("origin.url").is_none() {
+    let has_servers = given("origin.url").or(given("origin.servers")).is_some();
+    if draft.edge.origins.len() == 1 && !has_servers {
         missing(
             "origin.url is missing: the edge needs an origin to fetch misses from",
             "--origin http://HOST:PORT",
@@ -116,6 +117,9 @@ fn check_origins(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     let origins = &draft.edge.origins;
+    for (item, origin) in origins.iter().enumerate() {
+        check_servers(raw_settings, item, origin, diagnostics);
+    }
     if origins.len() == 1 {
         return;
     }
@@ -141,7 +145,8 @@ fn check_origins(
                 "add name = \"web\": each of several origins needs a name",
             ),
         ] {
-            if find(&format!("origin.{key}")).is_none() {
+            let other = (key == "url").then(|| find("origin.servers")).flatten();
+            if find(&format!("origin.{key}")).or(other).is_none() {
                 let diagnostic = Diagnostic::new(format!("this [[origin]] has no {key}"));
                 diagnostics.push((source.clone(), diagnostic.hint(hint)));
             }
@@ -161,6 +166,53 @@ fn check_origins(
         let diagnostic = Diagnostic::new("[origin.link] is set, but there are several origins")
             .hint("run an edge with one origin for the link");
         diagnostics.push((setting.source.clone(), diagnostic));
+    }
+}
+
+/// Checks the settings of an origin's servers together.
+fn check_servers(
+    raw_settings: &[RawSetting],
+    item: usize,
+    origin: &OriginConfig,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let find = |path: &str| {
+        let mut settings = raw_settings.iter().rev();
+        settings.find(|setting| setting.item == item && setting.key.path == path)
+    };
+    let mut report = |setting: &RawSetting, text: String, hint: &str| {
+        let diagnostic = Diagnostic::new(text).hint(hint);
+        diagnostics.push((setting.source.clone(), diagnostic));
+    };
+    if let (Some(_), Some(setting)) = (find("origin.url"), find("origin.servers")) {
+        report(
+            setting,
+            "origin.url and origin.servers are both set".to_owned(),
+            "add the server of origin.url to origin.servers",
+        );
+    }
+    let mut all = origin.servers.iter().chain(&origin.backup_servers);
+    let servers = find("origin.backup_servers").or(find("origin.servers"));
+    if let Some(setting) = servers
+        && all.any(|server| server.tls != origin.url().tls)
+    {
+        report(
+            setting,
+            format!("{} has servers with http and with https", name(setting)),
+            "use one scheme for all servers of an origin",
+        );
+    }
+    let (certificate, key) = (find("origin.tls_certificate"), find("origin.tls_key"));
+    if let (Some(setting), None) | (None, Some(setting)) = (certificate, key) {
+        let other = match certificate {
+            Some(_) => "origin.tls_key",
+            None => "origin.tls_certificate",
+        };
+        report(
+            setting,
+            format!("{} is set without {other}", name(setting)),
+            "give both: a certificate needs its key",
+        );
     }
 }
 
@@ -228,7 +280,7 @@ fn check_link(
     let unsupported = [
         (
             "origin.url",
-            origin.url.tls,
+            origin.url().tls,
             "https",
             "write http: the link is encrypted, and the gateway connects to its own --origin",
         ),

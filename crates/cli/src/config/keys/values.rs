@@ -151,6 +151,13 @@ impl Value {
         }
     }
 
+    pub(super) fn urls(self) -> Vec<edgeward_proxy::config::OriginUrl> {
+        match self {
+            Self::Urls(urls) => urls,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn networks(self) -> edgeward_proxy::config::Networks {
         match self {
             Self::Networks(networks) => networks,
@@ -161,6 +168,20 @@ impl Value {
     pub(super) fn parameters(self) -> edgeward_semantics::IgnoredParameters {
         match self {
             Self::Parameters(names) => names,
+            other => other.wrong_variant(),
+        }
+    }
+
+    pub(super) fn media_types(self) -> edgeward_semantics::content_coding::CompressibleTypes {
+        match self {
+            Self::MediaTypes(types) => types,
+            other => other.wrong_variant(),
+        }
+    }
+
+    pub(super) fn codings(self) -> Vec<edgeward_semantics::content_coding::Coding> {
+        match self {
+            Self::Codings(codings) => codings,
             other => other.wrong_variant(),
         }
     }

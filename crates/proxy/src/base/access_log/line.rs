@@ -10,8 +10,8 @@ use http::header::{HeaderName, REFERER, USER_AGENT};
 use http::{HeaderValue, Version};
 
 use super::request_text::{Fields, RequestFacts, RequestText};
-use super::template::{LogTemplate, Piece, Variable};
-use crate::base::config::LogFormat;
+use crate::base::config::log_template::{Piece, Variable};
+use crate::base::config::{LogFormat, LogTemplate};
 use crate::base::site_counters::OutcomeClass;
 
 /// A request whose response has ended. `docs/reference/access-log.md` describes the fields.
@@ -19,7 +19,7 @@ use crate::base::site_counters::OutcomeClass;
 pub(crate) struct LogLine {
     pub(crate) request: RequestText,
     pub(crate) status: u16,
-    /// The number of body bytes that were handed to the connection.
+    /// The number of body bytes that the connection got.
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
     pub(crate) outcome: OutcomeClass,

@@ -1,21 +1,62 @@
 //! The origin: its URL, protocol, timeouts, limits and TLS.
 
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use edgeward_balance::AllDown;
+
 use crate::base::dial::Dial;
+use crate::base::resolve::Resolve;
 
 /// An origin of misses.
 #[derive(Clone, Debug)]
 pub struct OriginConfig {
     /// The name in the configuration, metrics and messages, unique among the origins of an edge. Default `default`.
     pub name: String,
-    /// Scheme, host and port.
-    pub url: OriginUrl,
+    /// The servers, at least one, all with the same scheme. The first gives `Host`, see [`HostPolicy::Origin`].
+    pub servers: Vec<OriginUrl>,
+    /// Servers that get requests only if none of `servers` is usable. Default: none.
+    pub backup_servers: Vec<OriginUrl>,
+    /// The choice of a server for a request. Default: least requests, because a slow server then gets fewer.
+    pub balance: Balance,
+    /// For [`Balance::Hash`]: the percentage by which the requests under way at a server may exceed the mean. Default
+    /// 25: with less, many keys move between servers; with more, a popular key overloads one.
+    pub hash_excess_percent: u32,
+    /// Addresses of all servers together. Further addresses of a host name are not used. Default 32: more than the
+    /// answers of DNS servers in use have, and the memory and the metrics per address stay small.
+    pub servers_max: NonZeroUsize,
+    /// Interval at which host names are resolved again. Default 30 s, a common time to live of records that change.
+    pub resolve_interval: Duration,
+    /// Resolves host names. Default: the resolver of the system.
+    pub resolver: Option<Arc<dyn Resolve>>,
+    /// Consecutive failed requests after which a server gets no requests for a time. Default 3: a lost packet or a
+    /// restarted process of the server fails one or two requests.
+    pub failures_max: NonZeroU32,
+    /// The first such time. Each further failure doubles it. Default 5 s: an application restarts in seconds.
+    pub ejection_time: Duration,
+    /// The longest such time. Default 60 s: a server that was down for long is used again within a minute.
+    pub ejection_time_max: Duration,
+    /// Time after a recovery in which the share of a server grows to that of the others. Default 10 s: caches and
+    /// connection pools of applications fill in seconds.
+    pub slow_start: Duration,
+    /// The choice if no server is usable. Default: the server that failed least recently is tried.
+    pub all_down: AllDown,
+    /// Active health checks. Default: none.
+    pub checks: ChecksConfig,
+    /// Retries at other servers, as a percentage of the requests of the last ten seconds. Default 20: a server that
+    /// fails then costs the others at most a fifth more.
+    pub retry_percent: u32,
+    /// Retries per second that are allowed in addition. Default 10: rare requests are retried too.
+    pub retries_per_second: u32,
+    /// Adds this edge to `Via` of requests. Default true (RFC 9110 §7.6.3: a gateway MUST add it). nginx as an origin
+    /// does not compress responses to requests with `Via`, unless it has `gzip_proxied any`.
+    pub via: bool,
+    /// Replaces the origin's own address in `Location` by the site's. Default true, as in nginx.
+    pub rewrites_location: bool,
     /// The protocol. Default HTTP/1.1, which every origin speaks.
     pub protocol: OriginProtocol,
     /// Longest time to connect, TLS included. Default 5 s: two lost SYNs take 1 + 2 s, and a slow handshake the rest.
@@ -53,8 +94,9 @@ pub struct OriginConfig {
     /// Longest time for which an idle connection is kept. Default 15 s, below the keep-alive time of most origins
     /// (nginx 75 s). Node.js closes connections after 5 s; requests on a connection that it has closed are retried.
     pub idle_timeout: Duration,
-    /// Retries after a pooled connection turned out to be closed, for requests that may be repeated
-    /// (RFC 9110 §9.2.2). Default 2. The last try always uses a new connection.
+    /// How often a request that may be repeated (RFC 9110 §9.2.2) is sent again: to the same server, after a pooled
+    /// connection turned out to be closed, and to other servers. Default 2. The last try at a server always uses a new
+    /// connection. A server that refuses a connection does not count.
     pub retries_max: u32,
     /// Accepts a response with an unknown transfer coding: its body ends with the connection, and clients get its bytes
     /// without the coding's name. Default false: the bytes may be unusable, and a 502 shows the fault.
@@ -72,7 +114,23 @@ impl OriginConfig {
     pub fn new(url: OriginUrl) -> Self {
         Self {
             name: DEFAULT_NAME.to_owned(),
-            url,
+            servers: vec![url],
+            backup_servers: Vec::new(),
+            balance: Balance::default(),
+            hash_excess_percent: 25,
+            servers_max: NonZeroUsize::new(32).expect("32 is not zero"),
+            resolve_interval: Duration::from_secs(30),
+            resolver: None,
+            failures_max: NonZeroU32::new(3).expect("3 is not zero"),
+            ejection_time: Duration::from_secs(5),
+            ejection_time_max: Duration::from_secs(60),
+            slow_start: Duration::from_secs(10),
+            all_down: AllDown::Try,
+            checks: ChecksConfig::default(),
+            retry_percent: 20,
+            retries_per_second: 10,
+            via: true,
+            rewrites_location: true,
             protocol: OriginProtocol::Http1,
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(60),
@@ -95,8 +153,67 @@ impl OriginConfig {
 
     /// Returns the rule for `Host`.
     pub fn host_policy(&self) -> &HostPolicy {
-        let default = || HostPolicy::default_for(&self.url);
+        let default = || HostPolicy::default_for(self.url());
         self.host.as_ref().unwrap_or_else(default)
+    }
+
+    /// Returns the URL of the first server.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no server.
+    pub fn url(&self) -> &OriginUrl {
+        self.servers.first().expect("an origin has a server")
+    }
+
+    /// Returns the `Host` of requests that the edge sends on its own account.
+    pub(crate) fn own_host(&self) -> String {
+        match self.host_policy() {
+            HostPolicy::Fixed(host) => host.clone(),
+            HostPolicy::Forward | HostPolicy::Origin => self.url().authority(),
+        }
+    }
+}
+
+/// The choice of a server for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The servers get requests in turn.
+    RoundRobin,
+    /// The server with fewer requests under way of two that are chosen at random.
+    #[default]
+    LeastRequests,
+    /// The same server for the same URL, unless it has too many requests under way.
+    Hash,
+}
+
+/// Active health checks of the servers of an origin.
+#[derive(Clone, Debug)]
+pub struct ChecksConfig {
+    /// The path of the checks, with a query if wanted. Default: none, so that no checks are sent.
+    pub path: Option<String>,
+    /// Time between two checks of a server. Default 5 s.
+    pub interval: Duration,
+    /// Longest time of a check. Default 2 s.
+    pub timeout: Duration,
+    /// The expected status. Default: any status of 200 to 399.
+    pub status: Option<u16>,
+    /// Consecutive failures after which a server gets no requests. Default 3.
+    pub failures: NonZeroU32,
+    /// Consecutive successes after which it gets requests again. Default 2.
+    pub successes: NonZeroU32,
+}
+
+impl Default for ChecksConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            status: None,
+            failures: NonZeroU32::new(3).expect("3 is not zero"),
+            successes: NonZeroU32::new(2).expect("2 is not zero"),
+        }
     }
 }
 
@@ -129,6 +246,15 @@ pub enum OriginProtocol {
     Http2,
 }
 
+/// PEM files of a certificate chain and its private key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate first, then the intermediate certificates.
+    pub certificates: PathBuf,
+    /// The private key: PKCS#8, PKCS#1 or SEC1.
+    pub key: PathBuf,
+}
+
 /// Verification of an `https` origin.
 #[derive(Clone, Debug)]
 pub struct OriginTls {
@@ -136,6 +262,8 @@ pub struct OriginTls {
     pub verify: bool,
     /// PEM file of trusted root certificates. Default: the root certificates of the system.
     pub roots: Option<PathBuf>,
+    /// The certificate with which the edge authenticates to the origin. Default: none.
+    pub client: Option<CertificateFiles>,
     /// The name in SNI that the certificate must have. Default: the host of the URL.
     pub server_name: Option<String>,
 }
@@ -145,6 +273,7 @@ impl Default for OriginTls {
         Self {
             verify: true,
             roots: None,
+            client: None,
             server_name: None,
         }
     }
@@ -155,7 +284,7 @@ impl Default for OriginTls {
 pub enum HostPolicy {
     /// The client's `Host`. Origins that serve several names need it, and their redirects then point to the edge.
     Forward,
-    /// Host and port of the origin's URL.
+    /// Host and port of the origin's first server.
     Origin,
     /// A fixed value.
     Fixed(String),
@@ -176,7 +305,8 @@ impl HostPolicy {
     }
 }
 
-/// Scheme, host and port of an origin, from a URL such as `http://10.0.0.7:9000`.
+/// Scheme, host and port of a server, from a URL such as `http://10.0.0.7:9000`, or a Unix socket such as
+/// `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrl {
     /// `https` rather than `http`.
@@ -185,20 +315,30 @@ pub struct OriginUrl {
     pub host: String,
     /// The port of the URL, or 80 or 443.
     pub port: u16,
+    /// The path of a Unix socket. Host and port are then `localhost` and 80, for `Host`.
+    pub socket: Option<PathBuf>,
 }
 
 impl OriginUrl {
     /// Returns host and port in the form of `Host`: the scheme's default port is omitted.
     pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') {
+        if self.port == default_port(self.tls) {
+            self.bracketed_host()
+        } else {
+            self.authority_with_port()
+        }
+    }
+
+    /// Returns host and port.
+    pub(crate) fn authority_with_port(&self) -> String {
+        format!("{}:{}", self.bracketed_host(), self.port)
+    }
+
+    fn bracketed_host(&self) -> String {
+        if self.host.contains(':') {
             format!("[{}]", self.host)
         } else {
             self.host.clone()
-        };
-        if self.port == default_port(self.tls) {
-            host
-        } else {
-            format!("{host}:{}", self.port)
         }
     }
 }
@@ -212,6 +352,9 @@ const fn default_port(tls: bool) -> u16 {
 
 impl std::fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(path) = &self.socket {
+            return write!(f, "unix:{}", path.display());
+        }
         let scheme = if self.tls { "https" } else { "http" };
         write!(f, "{scheme}://{}", self.authority())
     }
@@ -225,6 +368,17 @@ impl FromStr for OriginUrl {
             text: text.to_owned(),
             problem,
         };
+        if let Some(path) = text.strip_prefix("unix:") {
+            if !path.starts_with('/') || path.ends_with('/') {
+                return Err(error(UrlProblem::Socket));
+            }
+            return Ok(Self {
+                tls: false,
+                host: "localhost".to_owned(),
+                port: 80,
+                socket: Some(PathBuf::from(path)),
+            });
+        }
         let uri: http::Uri = text.parse().map_err(|_| error(UrlProblem::Syntax))?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
@@ -247,7 +401,12 @@ impl FromStr for OriginUrl {
         if host.is_empty() {
             return Err(error(UrlProblem::Syntax));
         }
-        Ok(Self { tls, host, port })
+        Ok(Self {
+            tls,
+            host,
+            port,
+            socket: None,
+        })
     }
 }
 
@@ -267,6 +426,8 @@ enum UrlProblem {
     Scheme,
     #[error("has a user name; the edge sends no credentials, so remove the text up to the @")]
     User,
+    #[error("is not the absolute path of a Unix socket; write unix:/run/NAME.sock")]
+    Socket,
     #[error("has a path; requests keep their own paths, so end the URL after the port")]
     Path,
 }
@@ -282,6 +443,7 @@ mod tests {
             ("http://example.com", "http://example.com", 80),
             ("https://example.com/", "https://example.com", 443),
             ("http://[::1]:8080", "http://[::1]:8080", 8080),
+            ("unix:/run/app.sock", "unix:/run/app.sock", 80),
         ] {
             let url: OriginUrl = text.parse().expect(text);
             assert_eq!((url.to_string().as_str(), url.port), (shown, port));
@@ -296,6 +458,7 @@ mod tests {
             ("http://user@example.com", "@"),
             ("http://example.com/site", "path"),
             ("http://example.com/?a", "path"),
+            ("unix:app.sock", "unix:/run/"),
             ("", "http://"),
         ] {
             let message = text.parse::<OriginUrl>().expect_err(text).to_string();

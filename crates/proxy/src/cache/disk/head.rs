@@ -6,6 +6,8 @@
 //! of another format version fails to parse. An object with such a head is a miss. All values are checked
 //! nevertheless, because other code relies on them.
 
+use std::num::NonZeroU64;
+
 use bytes::{BufMut as _, Bytes};
 use edgeward_purge::Stamp;
 use edgeward_semantics::slices::Slicing;
@@ -33,6 +35,8 @@ pub enum DiskHead {
         fields: Bytes,
         /// For the entry of a sliced response: its slices. The entry has no body.
         slices: Option<SlicesOnDisk>,
+        /// For a response that the edge may encode: a part of the keys of its encodings.
+        generation: Option<NonZeroU64>,
     },
     /// A marker: the responses of the target vary by request fields. A marker has no body.
     Varies {
@@ -78,6 +82,9 @@ pub enum DiskHeadError {
     /// A reserved bit or byte is not zero.
     #[error("a reserved bit or byte is not zero")]
     Reserved,
+    /// The generation of an encodable response is zero.
+    #[error("its generation is zero")]
+    Generation,
     /// The size of the slices is zero.
     #[error("the size of its slices is zero")]
     Slices,
@@ -96,9 +103,10 @@ pub fn write_response(
     policy: &StoredPolicy,
     stamp: Stamp,
     head: &HeaderMap,
+    generation: Option<NonZeroU64>,
 ) -> Bytes {
-    let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
-    push_response_fixed(KIND_RESPONSE, status, policy, stamp, &mut bytes);
+    let mut bytes = Vec::with_capacity(ENCODABLE_FIXED_BYTES + fields_bytes(head));
+    push_whole_fixed(status, policy, stamp, generation, &mut bytes);
     push_fields(head, &mut bytes);
     Bytes::from(bytes)
 }
@@ -114,7 +122,7 @@ pub(crate) fn write_block(response: &StoredResponse, stamp: Stamp) -> Bytes {
         bytes.put_u64_le(slices.slicing.slice_bytes);
         bytes.put_u64_le(slices.generation);
     } else {
-        push_response_fixed(KIND_RESPONSE, status, policy, stamp, &mut bytes);
+        push_whole_fixed(status, policy, stamp, response.generation, &mut bytes);
     }
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', block) {
@@ -134,6 +142,23 @@ pub(crate) fn is_same_response(one: &[u8], two: &[u8]) -> bool {
         && one.len() == two.len()
         && one[..STAMP_AT] == two[..STAMP_AT]
         && one[RESPONSE_FIXED_BYTES..] == two[RESPONSE_FIXED_BYTES..]
+}
+
+/// Appends the fixed part of the head of a response that is one object.
+fn push_whole_fixed(
+    status: StatusCode,
+    policy: &StoredPolicy,
+    stamp: Stamp,
+    generation: Option<NonZeroU64>,
+    bytes: &mut Vec<u8>,
+) {
+    match generation {
+        Some(generation) => {
+            push_response_fixed(KIND_ENCODABLE, status, policy, stamp, bytes);
+            bytes.put_u64_le(generation.get());
+        }
+        None => push_response_fixed(KIND_RESPONSE, status, policy, stamp, bytes),
+    }
 }
 
 fn push_response_fixed(
@@ -213,19 +238,21 @@ pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         return Err(DiskHeadError::Version(fixed[0]));
     }
     match fixed[1] {
-        KIND_RESPONSE => parse_response(bytes, false),
-        // Heads of version 1 are older than slices.
-        KIND_SLICED if fixed[0] == VERSION => parse_response(bytes, true),
+        KIND_RESPONSE => parse_response(bytes),
+        // Heads of version 1 are older than slices and encodings.
+        KIND_SLICED | KIND_ENCODABLE if fixed[0] == VERSION => parse_response(bytes),
         KIND_VARIES => parse_varies(bytes),
         KIND_PATH_RULE => parse_path_rule(bytes),
         kind => Err(DiskHeadError::Kind(kind)),
     }
 }
 
-fn parse_response(bytes: &Bytes, is_sliced: bool) -> Result<DiskHead, DiskHeadError> {
-    let fixed_bytes = match bytes[0] {
-        VERSION if is_sliced => SLICED_FIXED_BYTES,
-        VERSION => RESPONSE_FIXED_BYTES,
+fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+    let kind = bytes[1];
+    let fixed_bytes = match (bytes[0], kind) {
+        (VERSION, KIND_SLICED) => SLICED_FIXED_BYTES,
+        (VERSION, KIND_ENCODABLE) => ENCODABLE_FIXED_BYTES,
+        (VERSION, _) => RESPONSE_FIXED_BYTES,
         _ => STAMP_AT,
     };
     if bytes.len() < fixed_bytes {
@@ -255,7 +282,14 @@ fn parse_response(bytes: &Bytes, is_sliced: bool) -> Result<DiskHead, DiskHeadEr
         VERSION => Stamp(u64_at(bytes, STAMP_AT)),
         _ => Stamp::NONE,
     };
-    let slices = is_sliced.then(|| SlicesOnDisk {
+    let generation = match kind {
+        KIND_ENCODABLE => {
+            let number = NonZeroU64::new(u64_at(bytes, RESPONSE_FIXED_BYTES));
+            Some(number.ok_or(DiskHeadError::Generation)?)
+        }
+        _ => None,
+    };
+    let slices = (kind == KIND_SLICED).then(|| SlicesOnDisk {
         slicing: Slicing {
             complete_length: u64_at(bytes, RESPONSE_FIXED_BYTES),
             slice_bytes: u64_at(bytes, RESPONSE_FIXED_BYTES + 8),
@@ -273,6 +307,7 @@ fn parse_response(bytes: &Bytes, is_sliced: bool) -> Result<DiskHead, DiskHeadEr
         stamp,
         fields,
         slices,
+        generation,
     })
 }
 
@@ -374,6 +409,7 @@ const KIND_RESPONSE: u8 = 1;
 const KIND_VARIES: u8 = 2;
 const KIND_SLICED: u8 = 3;
 const KIND_PATH_RULE: u8 = 4;
+const KIND_ENCODABLE: u8 = 5;
 
 const LISTS_SIGNIFICANT: u8 = 1;
 const IGNORES_ORDER: u8 = 2;
@@ -388,6 +424,9 @@ const RESPONSE_FIXED_BYTES: usize = STAMP_AT + 8;
 /// The fixed part of a sliced response's head: that of a response, the complete length, the size of a slice, the
 /// generation.
 const SLICED_FIXED_BYTES: usize = RESPONSE_FIXED_BYTES + 3 * 8;
+
+/// The fixed part of an encodable response's head: that of a response, and the generation.
+const ENCODABLE_FIXED_BYTES: usize = RESPONSE_FIXED_BYTES + 8;
 
 /// The offset of the stamp, and the fixed part of a head of version 1.
 const STAMP_AT: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;

@@ -1,5 +1,6 @@
 //! Responses that a lookup found on disk.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +24,8 @@ pub(crate) struct DiskHit {
     pub(crate) stamp: Stamp,
     /// `name: value\r\n` for each header field except `Content-Length`.
     pub(crate) fields: Bytes,
+    /// See [`StoredResponse::generation`].
+    pub(crate) generation: Option<NonZeroU64>,
 }
 
 impl DiskHit {
@@ -43,6 +46,7 @@ impl DiskHit {
             status: self.status,
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Disk(self.object.clone()),
+            generation: self.generation,
         };
         Stored::new(&key.bytes, StoredKind::Response(response), self.stamp)
     }
@@ -54,6 +58,7 @@ impl DiskHit {
             status: self.status,
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Memory(body),
+            generation: self.generation,
         };
         Stored::new(key, StoredKind::Response(response), self.stamp)
     }

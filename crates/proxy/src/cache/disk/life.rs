@@ -106,8 +106,12 @@ impl DiskTier {
             tag: cache.key_seed(),
         };
         let admissions = Admissions::restore(config.admission, &config.hosts, common);
-        let readers = Readers::start(config.read_threads, config.reads_waiting_max.get())
-            .map_err(DiskError::Thread)?;
+        let readers = Readers::start(
+            "disk-reader",
+            config.read_threads,
+            config.reads_waiting_max.get(),
+        )
+        .map_err(DiskError::Thread)?;
         let tier = Self {
             cache,
             admissions,

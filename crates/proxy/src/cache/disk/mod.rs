@@ -14,7 +14,7 @@ mod hit;
 mod key_set;
 mod life;
 mod memory;
-mod readers;
+pub(in crate::cache) mod readers;
 pub(crate) mod report;
 
 use std::sync::Arc;
@@ -421,12 +421,14 @@ fn parse(
             stamp,
             fields,
             slices: None,
+            generation,
         }) => Some(DiskEntry::Response(Box::new(DiskHit {
             object,
             status,
             policy,
             stamp,
             fields,
+            generation,
         }))),
         Ok(DiskHead::Response {
             status,
@@ -434,6 +436,7 @@ fn parse(
             stamp,
             fields,
             slices: Some(on_disk),
+            generation: _,
         }) => {
             let slices = Slices {
                 on_disk: AtomicBool::new(true),
@@ -445,6 +448,7 @@ fn parse(
                 status,
                 head: head::block(status, &fields, on_disk.slicing.complete_length),
                 body: StoredBody::Slices(Arc::new(slices)),
+                generation: None,
             };
             let kind = StoredKind::Response(response);
             Some(DiskEntry::Sliced(Stored::new(key, kind, stamp)))

@@ -1,4 +1,5 @@
-//! Threads that read from disks, so that workers do not wait for a disk.
+//! Threads that read from disks, so that workers do not wait for a disk. Other threads
+//! [compress](crate::cache::encoders).
 //!
 //! A read is optional if the origin can answer instead. It is refused if too many reads wait. A read for a body whose
 //! head was sent is required and is refused only after `close`. Each connection has at most one required read.
@@ -48,7 +49,8 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Readers {
-    pub(crate) fn start(threads: NonZeroUsize, waiting_max: usize) -> io::Result<Self> {
+    /// Starts threads with this name and a number.
+    pub(crate) fn start(name: &str, threads: NonZeroUsize, waiting_max: usize) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let mut readers = Self {
             queue: Arc::clone(&queue),
@@ -58,7 +60,7 @@ impl Readers {
         for number in 0..threads.get() {
             let queue = Arc::clone(&queue);
             let thread = std::thread::Builder::new()
-                .name(format!("disk-reader-{number}"))
+                .name(format!("{name}-{number}"))
                 .spawn(move || queue.work())?;
             readers.threads.push(thread);
         }
@@ -163,7 +165,8 @@ mod tests {
 
     /// Starts one thread and blocks the thread with a read. The read returns 1 when the returned sender is dropped.
     fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {
-        let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("the thread starts");
+        let readers = Readers::start("disk-reader", NonZeroUsize::MIN, waiting_max)
+            .expect("the thread starts");
         let (release, held) = mpsc::channel();
         let (send_started, started) = mpsc::channel();
         let first = readers.queue_required(move || {

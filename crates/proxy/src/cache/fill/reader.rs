@@ -25,6 +25,17 @@ pub(crate) struct FillReader {
     turn_bytes: Cell<usize>,
 }
 
+/// The end of a body that was arriving.
+#[derive(Debug)]
+pub(crate) enum FillEnd {
+    /// The whole body.
+    Body(Bytes),
+    /// All bytes have arrived, in several pieces. The reader has them; the number is their length.
+    Pieces(u64),
+    /// The body ended early, or only a window of it is kept.
+    Unavailable,
+}
+
 impl FillReader {
     pub(super) fn new(fill: Arc<Fill>, id: usize) -> Self {
         Self {
@@ -90,6 +101,21 @@ impl FillReader {
             }
             _ => None,
         }
+    }
+
+    /// Waits until all bytes have arrived. The reader stays at its position.
+    pub(crate) fn poll_end(&self, cx: &Context<'_>) -> Poll<FillEnd> {
+        let mut state = lock(&self.fill.state);
+        Poll::Ready(match &state.stage {
+            Stage::Complete { body, .. } => FillEnd::Body(body.clone()),
+            Stage::Flowing(flow) if flow.is_window => FillEnd::Unavailable,
+            Stage::Flowing(flow) if flow.has_ended => FillEnd::Pieces(flow.buffer.end_offset()),
+            Stage::Flowing(_) => {
+                state.readers.register(self.id, cx);
+                return Poll::Pending;
+            }
+            _ => FillEnd::Unavailable,
+        })
     }
 
     /// Returns the next bytes of the body with the owner of their memory, or `None` at the end. `hot` charges the

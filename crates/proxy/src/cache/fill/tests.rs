@@ -51,6 +51,7 @@ impl Bed {
             shareable: true,
             stored: true,
             stamp: Stamp::NONE,
+            encodable: None,
         };
         let memory = MemoryBudget::new(64 << 20, None).reserve(body.len() as u64);
         fill.publish(Arc::new(head), buffer, memory.expect("a share"));

@@ -41,6 +41,8 @@ pub(super) struct PlainHead<'a, 'f> {
     pub(super) host: &'a str,
     /// Path and query.
     pub(super) target: &'a str,
+    /// The value of `Accept-Encoding`.
+    pub(super) accept_encoding: Option<&'a [u8]>,
     pub(super) fields: &'f [httparse::Header<'a>],
 }
 
@@ -91,6 +93,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     let mut host = None;
     let mut closes = false;
     let mut has_cookie = false;
+    let mut accept_encoding = None;
     let mut framing_fields = 0;
     for field in request.headers.iter() {
         match effect_of(field.name) {
@@ -101,7 +104,12 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
             },
             // Several lines of `Cookie` have to be joined, so such a request is not plain.
             Effect::Cookie if !has_cookie => has_cookie = true,
-            Effect::Host | Effect::Cookie | Effect::Special => is_plain = false,
+            Effect::AcceptEncoding if accept_encoding.is_none() => {
+                accept_encoding = Some(field.value);
+            }
+            Effect::Host | Effect::Cookie | Effect::AcceptEncoding | Effect::Special => {
+                is_plain = false;
+            }
             Effect::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
             Effect::Connection => is_plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
             Effect::Length | Effect::TransferCoding if framing_fields > 0 => {
@@ -132,6 +140,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
             closes,
             host,
             target,
+            accept_encoding,
             fields: request.headers,
         }),
         _ => ParsedHead::Bounded { head_bytes, scan },
@@ -147,6 +156,8 @@ enum Effect {
     Special,
     Host,
     Cookie,
+    /// The field selects a coding if the edge has encoded the response.
+    AcceptEncoding,
     Connection,
     /// The field gives the length of the body.
     Length,
@@ -166,12 +177,13 @@ fn effect_of(name: &str) -> Effect {
         6 if is("pragma") || is("expect") => Effect::Special,
         // The edge never switches protocols, so the end of a request with `Upgrade` is found as for other requests.
         7 if is("upgrade") || is("trailer") => Effect::Special,
-        8 if is("if-match") || is("if-range") => Effect::Special,
+        8 if is("if-match") || is("if-range") || is("cdn-loop") => Effect::Special,
         10 if is("connection") => Effect::Connection,
         12 if is("max-forwards") => Effect::Special,
         13 if is("if-none-match") || is("cache-control") || is("authorization") => Effect::Special,
         14 if is("content-length") => Effect::Length,
         14 if is("http2-settings") => Effect::Special,
+        15 if is("accept-encoding") => Effect::AcceptEncoding,
         17 if is("transfer-encoding") => Effect::TransferCoding,
         17 if is("if-modified-since") => Effect::Special,
         19 if is("if-unmodified-since") => Effect::Special,
@@ -259,6 +271,7 @@ mod tests {
             "Max-Forwards: 1",
             "Host: other.example",
             "Cookie: a=1\r\ncookie: b=2",
+            "Accept-Encoding: br\r\naccept-encoding: gzip",
         ] {
             let bytes = head(&format!("{field}\r\n"));
             assert_eq!(parse_leaked(bytes.as_bytes()), bodyless(&bytes), "{field}");
@@ -392,6 +405,7 @@ mod tests {
         "expect",
         "forwarded",
         "host",
+        "cdn-loop",
         "if-match",
         "if-modified-since",
         "if-none-match",

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use edgeward_semantics::content_coding::AcceptedCodings;
 use edgeward_semantics::{
     Authority, RequestDirectives, TRACEPARENT, Target, TraceParent, VaryFields,
 };
 use edgeward_sites::SiteId;
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
-use edgeward_types::Timestamp;
+use edgeward_types::{KeyHash, Timestamp};
 use http::header::USER_AGENT;
 use http::{HeaderMap, Version};
 
@@ -28,11 +29,12 @@ use crate::base::observation::Observation;
 use crate::base::request_settings::SettingsCache;
 use crate::base::spans::SampledRequest;
 use crate::cache::disk_body::DiskBody;
+use crate::cache::push_class;
 use crate::cache::stored::{Stored, StoredBody};
-use crate::cache::{CacheKey, push_class};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, Request};
 use crate::path::body::{EdgeBody, Source};
+use crate::path::encoded::count;
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::rules::canonical_and_settled;
 use crate::path::worker::Worker;
@@ -47,12 +49,14 @@ pub(super) enum HitResult {
     NotServed(Option<Outcome>),
 }
 
-/// Looks a plain request up, and writes a hit to `outbox`. `last_host` has the host of the connection's last request.
+/// Looks a plain request up, and writes a hit to `outbox`. `last_host` and `last_codings` have the host and the codings
+/// of the connection's last request.
 pub(super) fn try_hit(
     worker: &Rc<Worker>,
     client: &Client,
     plain: &PlainHead<'_, '_>,
     last_host: &mut Option<HostPrefix>,
+    last_codings: &mut LastCodings,
     outbox: &mut Outbox,
 ) -> HitResult {
     let started_at = Instant::now();
@@ -110,7 +114,7 @@ pub(super) fn try_hit(
         host_is_canonical: host.is_canonical,
         request: OnceCell::new(),
     };
-    let hit = match lookup(worker, key, &query) {
+    let mut hit = match lookup(worker, key, &query) {
         _ if query.is_rejected() => return HitResult::NotServed(None),
         Outcome::Hit(hit) if !hit.revalidates => hit,
         outcome => return HitResult::NotServed(Some(outcome)),
@@ -121,30 +125,101 @@ pub(super) fn try_hit(
         observation.sampled = sample(worker, client, plain, host, started_at);
         observation
     };
-    let FoundResponse::Stored(stored) = &hit.found else {
-        return try_disk_hit(worker, client, plain, &query, hit, outbox, begin);
+    let encodable = match &hit.found {
+        FoundResponse::Stored(stored) => stored.response().generation,
+        FoundResponse::Disk(hit) => hit.generation,
     };
+    let coding = encodable.and_then(|_| {
+        let config = &settings.compression;
+        let accepted = last_codings.accepted(plain.accept_encoding?);
+        accepted
+            .order(&config.codings)
+            .first()
+            .filter(|_| config.enabled)
+    });
+    let FoundResponse::Stored(stored) = &hit.found else {
+        return match coding {
+            Some(_) => HitResult::NotServed(Some(Outcome::Hit(hit))), // the encoding may be on disk, too
+            None => try_disk_hit(worker, client, plain, &query, hit, outbox, begin),
+        };
+    };
+    if let (Some(coding), Some(generation)) = (coding, encodable) {
+        let seed = worker.cache.hash_seed;
+        let find = |hash, key: &[u8]| {
+            let encoding = worker.cache.encoding_in_memory(hash, key, coding, stored);
+            encoding.map(|encoding| (hash, encoding))
+        };
+        let found = hit.key.with_encoding(generation, coding, seed, find);
+        let Some((hash, encoding)) = found else {
+            return HitResult::NotServed(Some(Outcome::Hit(hit))); // the request path makes the encoding
+        };
+        let StoredBody::Memory(body) = &encoding.response().body else {
+            return HitResult::NotServed(Some(Outcome::Hit(hit)));
+        };
+        // An encoding without a body states that the coding saves too little.
+        if !body.is_empty() {
+            let mut observation = begin();
+            observation.set_hit(hit.count(worker), encoding.response().status, None);
+            count(&worker.counters, coding);
+            push_hit(
+                worker,
+                client,
+                plain,
+                hash,
+                &encoding,
+                body,
+                outbox,
+                &mut observation,
+            );
+            worker.cache.recycle_key(hit.key);
+            return HitResult::Complete(observation);
+        }
+    }
     let StoredBody::Memory(body) = &stored.response().body else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
-    let sent = (!plain.head_only).then_some(body);
     let mut observation = begin();
     observation.set_hit(hit.count(worker), stored.response().status, None);
-    observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
-    outbox.set_closes(plain.closes);
-    outbox.push(worker, hit.key.hash, stored.response(), sent);
-    if !client.tls && !plain.head_only {
-        count_copy(worker, &hit.key, stored, body.len());
-    }
+    push_hit(
+        worker,
+        client,
+        plain,
+        hit.key.hash,
+        stored,
+        body,
+        outbox,
+        &mut observation,
+    );
     worker.cache.recycle_key(hit.key);
     HitResult::Complete(observation)
 }
 
+/// Writes a response that memory has to the outbox. `body` is its body.
+#[expect(clippy::too_many_arguments, reason = "the state of one hit")]
+fn push_hit(
+    worker: &Worker,
+    client: &Client,
+    plain: &PlainHead<'_, '_>,
+    hash: KeyHash,
+    stored: &Arc<Stored>,
+    body: &Bytes,
+    outbox: &mut Outbox,
+    observation: &mut Observation,
+) {
+    let sent = (!plain.head_only).then_some(body);
+    observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
+    outbox.set_closes(plain.closes);
+    outbox.push(worker, hash, stored.response(), sent);
+    if !client.tls && !plain.head_only {
+        count_copy(worker, hash, stored, body.len());
+    }
+}
+
 /// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
 /// where the kernel sends it without a copy.
-fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
+fn count_copy(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, body_len: usize) {
     if (Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX).contains(&(body_len as u64)) {
-        worker.cache.record_copied_hit(key.hash, stored);
+        worker.cache.record_copied_hit(hash, stored);
     }
 }
 
@@ -302,6 +377,23 @@ impl Query for PlainQuery<'_, '_, '_> {
             Some(request) => request.selecting_fields(worker, fields),
             None => Cow::Owned(HeaderMap::new()),
         }
+    }
+}
+
+/// The last `Accept-Encoding` of a connection, because consecutive values are usually equal.
+#[derive(Default)]
+pub(super) struct LastCodings {
+    text: Box<[u8]>,
+    accepted: AcceptedCodings,
+}
+
+impl LastCodings {
+    fn accepted(&mut self, text: &[u8]) -> AcceptedCodings {
+        if *self.text != *text {
+            self.accepted = AcceptedCodings::from_line(text);
+            self.text = text.into();
+        }
+        self.accepted
     }
 }
 

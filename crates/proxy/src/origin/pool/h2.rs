@@ -26,7 +26,7 @@ impl OriginPool {
         if let Some(sender) = usable() {
             return Ok(sender);
         }
-        let lease = Lease::open(&self.shared, None);
+        let lease = Lease::open(&self.shared, self.server.id, None);
         let deadline = Instant::now() + self.config.connect_timeout;
         let stream = self.connect().await?;
         let executor = LocalExecutor(self.shared.tasks.clone());

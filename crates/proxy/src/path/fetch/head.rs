@@ -14,6 +14,7 @@ use crate::exchange::Request;
 use crate::origin::{Attempt, Conditions, Outbound, Upload};
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
+use crate::path::encoded;
 use crate::path::fetch::lead::path_rule::keeps_rule;
 use crate::path::pass;
 use crate::path::revalidate::{self, Validation};
@@ -55,19 +56,19 @@ pub(super) async fn validate(
             reply.observation.outcome = Some(OutcomeClass::HitStale);
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
-            return reply.stored(&request, &stale, Some(status));
+            return encoded::respond(reply, &request, &stale, Some(status)).await;
         }
         Err(error) => return pass::refuse(reply, &error, status),
     };
     hop_by_hop::strip_response(&mut parts.headers);
     change_origin_response(&request, &mut parts.headers);
     if parts.status == StatusCode::OK {
-        match revalidate::by_head(&request, &stale, &parts, exchange, stamp) {
+        match revalidate::by_head(&worker, &request, &stale, &parts, exchange, stamp) {
             Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());
                 status.ttl = Some(updated.response().policy.ttl_secs(worker.now()));
-                return reply.stored(&request, &updated, Some(status));
+                return encoded::respond(reply, &request, &updated, Some(status)).await;
             }
             // The stored response is outdated, or may no longer be stored.
             Validation::Mismatch | Validation::UseOnce(_) | Validation::Keep(_) => {
@@ -83,7 +84,7 @@ pub(super) async fn validate(
         reply.observation.outcome = Some(OutcomeClass::HitStale);
         status.fwd_status = Some(parts.status.as_u16());
         status.ttl = Some(policy.ttl_secs(worker.now()));
-        return reply.stored(&request, &stale, Some(status));
+        return encoded::respond(reply, &request, &stale, Some(status)).await;
     }
     pass::respond(reply, &request, *parts, body, status)
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use edgeward_purge::Stamp;
+use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
     Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
@@ -30,7 +31,7 @@ use http_body::Body as _;
 use super::FetchResult;
 use crate::base::counters::Counters;
 use crate::cache::collapse::FetchLeader;
-use crate::cache::fill::{BodyBuffer, Failure, FillHead};
+use crate::cache::fill::{BodyBuffer, Encodable, Failure, FillHead};
 use crate::cache::stored::Stored;
 use crate::cache::{CacheKey, PathRule};
 use crate::exchange::Request;
@@ -38,6 +39,7 @@ use crate::origin::Upload;
 use crate::origin::as_origin_sees;
 use crate::origin::{Attempt, EarlyLinks, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
+use crate::path::encoded;
 use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
 use crate::path::rules::change_origin_response;
@@ -117,8 +119,14 @@ impl Fetch {
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
             {
-                let validated =
-                    revalidate::not_modified(&self.request, old, &parts, exchange, versions.stamp);
+                let validated = revalidate::not_modified(
+                    &self.worker,
+                    &self.request,
+                    old,
+                    &parts,
+                    exchange,
+                    versions.stamp,
+                );
                 match validated {
                     Validation::Keep(stored) if self.keeps_rule(&stored) => {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
@@ -258,6 +266,12 @@ impl Fetch {
             return self.release_to_leader(parts, body, None);
         };
         let length = body.size_hint().exact();
+        let (request, status) = (&self.request, parts.status);
+        let generation =
+            encoded::mark_encodable(&worker, request, status, &mut storable, length, None);
+        if generation.is_some() {
+            add_vary(&mut parts.headers);
+        }
         // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
@@ -267,6 +281,7 @@ impl Fetch {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, None);
         };
+        destination.generation = generation;
         let mut disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
@@ -322,6 +337,11 @@ impl Fetch {
         let now = exchange.response_time;
         let mut head = self.build_head(&storable, parts.status, length, now);
         (head.stored, head.stamp) = (stored, versions.stamp);
+        head.encodable = generation.map(|generation| Encodable {
+            generation,
+            key: destination.key.as_slice().into(),
+            policy: storable.policy,
+        });
         let head = Arc::new(head);
         let buffer = if destination.reservation.is_some() || length.is_none() {
             BodyBuffer::contiguous(usize::try_from(buffered).unwrap_or(0))
@@ -392,7 +412,7 @@ impl Fetch {
         None
     }
 
-    /// Returns the head that followers get. The caller fills in the last two fields.
+    /// Returns the head that followers get. The caller fills in the last three fields.
     fn build_head(
         &self,
         storable: &Storable,
@@ -429,6 +449,7 @@ impl Fetch {
             shareable: storable.policy.may_answer_followers(),
             stored: false,
             stamp: Stamp::NONE,
+            encodable: None,
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Request, RequestError};
 use crate::path::body::EdgeBody;
 use crate::path::deliver::{Reply, needed_bytes};
+use crate::path::encoded;
 use crate::path::lookup::{Hit, Query, refuse_only_if_cached};
 use crate::path::pass;
 use crate::path::sliced_body::{
@@ -81,7 +82,7 @@ pub(super) fn respond(
             .slices()
             .and_then(|_| needed_bytes(&request, stored.response()));
         let Some(needed) = needed else {
-            return reply.stored(&request, &stored, cache_status);
+            return encoded::respond(reply, &request, &stored, cache_status).await;
         };
         let opener = Opener::new(&worker, &request, &stored);
         let slicing = opener.slicing();

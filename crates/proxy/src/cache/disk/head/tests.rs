@@ -40,19 +40,23 @@ proptest! {
         head in head(),
         length: u64,
         stamps: [u64; 2],
+        generation: u64,
     ) {
         let status = StatusCode::from_u16(status).expect("a status");
         let [stamp, other] = stamps.map(Stamp);
-        let bytes = write_response(status, &policy, stamp, &head);
-        let Ok(DiskHead::Response { status: s, policy: p, stamp: parsed, fields, slices }) = parse(&bytes) else {
+        let generation = NonZeroU64::new(generation);
+        let bytes = write_response(status, &policy, stamp, &head, generation);
+        let parsed = parse(&bytes);
+        let Ok(DiskHead::Response { status: s, policy: p, stamp: parsed, fields, slices, generation: g }) = parsed
+        else {
             panic!("it parses");
         };
-        prop_assert_eq!((s, p, parsed, slices), (status, policy, stamp, None));
+        prop_assert_eq!((s, p, parsed, slices, g), (status, policy, stamp, None, generation));
         let predicted_bytes = block_bytes(status, &fields, length);
         let head = block(status, &fields, length);
         prop_assert_eq!(head.len(), predicted_bytes);
         let body = StoredBody::Memory(Bytes::new());
-        let mut response = StoredResponse { policy, status, head, body };
+        let mut response = StoredResponse { policy, status, head, body, generation };
         prop_assert_eq!(&write_block(&response, stamp), &bytes);
         prop_assert!(is_same_response(&write_block(&response, other), &bytes));
         let slicing = Slicing { complete_length: length, slice_bytes: 1 << 20 };
@@ -75,7 +79,7 @@ proptest! {
     /// Method: cut a head within its fixed part (an error). Then change one byte (an error or a valid head).
     #[test]
     fn bytes_that_are_not_a_head_are_refused(policy in policy(), head in head(), at: usize, with: u8) {
-        let whole = write_response(StatusCode::OK, &policy, Stamp(7), &head);
+        let whole = write_response(StatusCode::OK, &policy, Stamp(7), &head, NonZeroU64::new(at as u64 % 2));
         for end in 0..whole.len().min(RESPONSE_FIXED_BYTES) {
             prop_assert!(parse(&whole.slice(..end)).is_err());
         }
@@ -88,6 +92,7 @@ proptest! {
                 status,
                 head: block(status, &fields, 5),
                 body: StoredBody::Memory(Bytes::from_static(b"hello")),
+                generation: None,
             };
             prop_assert!(response.headers().len() <= head.len() + 1);
         }
@@ -139,13 +144,23 @@ fn the_bytes_of_versions_1_and_2_are_fixed() {
     let mut head = HeaderMap::new();
     head.insert("etag", HeaderValue::from_static("\"a\""));
     head.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
-    let bytes = write_response(StatusCode::NOT_FOUND, &policy, Stamp(7), &head);
+    let bytes = write_response(StatusCode::NOT_FOUND, &policy, Stamp(7), &head, None);
     let mut expected = vec![2, 1, 0x94, 0x01, 6, 0, 0, 0];
     for number in 1_u8..=7 {
         expected.extend_from_slice(&[number, 0, 0, 0, 0, 0, 0, 0]);
     }
+    let mut encodable = expected.clone();
+    encodable[1] = 5;
+    encodable.extend_from_slice(&[8, 0, 0, 0, 0, 0, 0, 0]);
     expected.extend_from_slice(b"etag: \"a\"\r\n");
     assert_eq!(&bytes[..], expected);
+    encodable.extend_from_slice(b"etag: \"a\"\r\n");
+    let generation = NonZeroU64::new(8);
+    let bytes = write_response(StatusCode::NOT_FOUND, &policy, Stamp(7), &head, generation);
+    assert_eq!(&bytes[..], encodable);
+    encodable[RESPONSE_FIXED_BYTES] = 0;
+    let parsed = parse(&Bytes::from(encodable));
+    assert_eq!(parsed, Err(DiskHeadError::Generation));
     let mut version_1 = expected;
     version_1[0] = 1;
     version_1.drain(STAMP_AT..RESPONSE_FIXED_BYTES);
@@ -157,6 +172,7 @@ fn the_bytes_of_versions_1_and_2_are_fixed() {
         stamp,
         fields,
         slices: None,
+        generation: None,
     };
     assert_eq!(parse(&Bytes::from(version_1)), Ok(parsed));
 }

@@ -1,5 +1,6 @@
 //! The destination of a response: the key under which it is stored, and the tiers that store it.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(super) struct Destination {
     pub(super) reservation: Option<Reservation<Stored>>,
     /// The time from the request to the head of the origin's response.
     pub(super) fetch_time: Duration,
+    /// Present if the edge may encode the response.
+    pub(super) generation: Option<NonZeroU64>,
 }
 
 impl Destination {
@@ -95,6 +98,7 @@ impl Fetch {
                 is_findable: true,
                 reservation: None,
                 fetch_time,
+                generation: None,
             });
         };
         let cache = &self.worker.cache;
@@ -163,6 +167,7 @@ impl Fetch {
             is_findable,
             reservation: None,
             fetch_time,
+            generation: None,
         })
     }
 
@@ -205,7 +210,13 @@ impl Fetch {
             worker.cache.write_path_marker(marker);
         }
         let stamp = destination.versions.stamp;
-        let head = head::write_response(status, &storable.policy, stamp, &storable.head);
+        let head = head::write_response(
+            status,
+            &storable.policy,
+            stamp,
+            &storable.head,
+            destination.generation,
+        );
         DiskFill::begin(
             tier,
             &worker.counters,

@@ -179,12 +179,11 @@ impl Fetch {
             }
             let body = body.charged_to(memory);
             ram = destination.reservation.take().map(|reservation| {
-                let response = StoredResponse::new(
-                    status,
-                    &storable.head,
-                    storable.policy,
-                    StoredBody::Memory(body.clone()),
-                );
+                let body = StoredBody::Memory(body.clone());
+                let response = StoredResponse {
+                    generation: destination.generation,
+                    ..StoredResponse::new(status, &storable.head, storable.policy, body)
+                };
                 let kind = StoredKind::Response(response);
                 let stamp = destination.versions.stamp;
                 (reservation, Stored::new(&destination.key, kind, stamp))

@@ -393,6 +393,7 @@ impl Fetch {
             is_findable: true,
             reservation: None,
             fetch_time: arriving.fetch_time,
+            generation: None,
         };
         let mut disk = None;
         if arriving.is_storable {
@@ -427,6 +428,7 @@ impl Fetch {
             shareable: arriving.is_storable,
             stored: destination.reservation.is_some() || disk.is_some(),
             stamp: versions.stamp,
+            encodable: None,
         });
         self.leader.fill.publish(Arc::clone(&head), buffer, memory);
         self.leader.fill.announce();
@@ -464,7 +466,7 @@ impl Fetch {
         cache.write_entry_of_slice(key);
         let stamp = destination.versions.stamp;
         let status = StatusCode::PARTIAL_CONTENT;
-        let head = head::write_response(status, &storable.policy, stamp, &storable.head);
+        let head = head::write_response(status, &storable.policy, stamp, &storable.head, None);
         DiskFill::begin(tier, counters, hash, key, head, Some(length))
     }
 }

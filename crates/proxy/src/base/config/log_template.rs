@@ -12,9 +12,9 @@ use http::header::HeaderName;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTemplate {
     text: String,
-    pub(super) pieces: Vec<Piece>,
+    pub(in crate::base) pieces: Vec<Piece>,
     /// The request fields of the variables `$http_NAME`, without repetition.
-    pub(super) fields: Vec<HeaderName>,
+    pub(in crate::base) fields: Vec<HeaderName>,
 }
 
 /// The reason why a format string is invalid.
@@ -45,7 +45,7 @@ pub enum LogTemplateError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(in crate::base) enum Piece {
     Text(Box<str>),
     /// `is_quoted` is true if the variable is between two double quotes.
     Value {
@@ -61,7 +61,7 @@ macro_rules! variables {
     ($( $name:literal $variable:ident )+) => {
         /// A variable of a format string.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Variable {
+        pub(in crate::base) enum Variable {
             $( $variable, )+
             /// The request field with this index in [`LogTemplate::fields`].
             RequestField(usize),
@@ -69,7 +69,7 @@ macro_rules! variables {
 
         impl Variable {
             #[cfg(test)]
-            pub(super) const ALL: &[(&str, Self)] = &[$( ($name, Self::$variable) ),+];
+            pub(in crate::base) const ALL: &[(&str, Self)] = &[$( ($name, Self::$variable) ),+];
 
             fn from_name(name: &str) -> Option<Self> {
                 match name {

@@ -1,0 +1,431 @@
+//! The encoders: threads that compress bodies, so that workers do not wait for them.
+//!
+//! Requests for one encoding share a job. The memory of all jobs is bounded, and so is therefore the time for which a
+//! request may wait in the queue. The encoders only compress. No input of a client or origin is decompressed here, so
+//! a decompression bomb stays as small as the origin sent it.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use edgeward_semantics::content_coding::Coding;
+use edgeward_store::disk::DiskObject;
+use edgeward_types::KeyHash;
+use tokio::sync::{oneshot, watch};
+
+use super::disk::readers::Readers;
+use crate::base::budget::{MemoryBudget, MemoryShare};
+use crate::base::config::CompressionConfig;
+use crate::base::lock::lock;
+
+/// The threads, the bound of their memory, and the jobs under way.
+#[derive(Debug)]
+pub(crate) struct Encoders {
+    threads: Readers,
+    budget: Arc<MemoryBudget>,
+    under_way: Mutex<HashMap<KeyHash, watch::Receiver<Option<Encoding>>>>,
+    /// The processor time of all jobs, in microseconds.
+    busy_micros: Arc<AtomicU64>,
+}
+
+/// The body that a job encodes.
+#[derive(Clone, Debug)]
+pub(crate) enum PlainBody {
+    Memory(Bytes),
+    /// The thread reads the body from disk first.
+    Disk(DiskObject),
+}
+
+/// The levels of the codings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    gzip: u32,
+    brotli: u32,
+    zstd: i32,
+}
+
+/// The result of a job, for all requests that wait for it.
+#[derive(Clone, Debug)]
+pub(crate) enum Encoding {
+    /// The encoded body.
+    Body(Bytes),
+    /// The coding saves less than [`SAVED_SHARE_MIN`] of the body.
+    NoGain,
+    /// The body could not be read from disk.
+    Failed,
+}
+
+/// The part of a request in a job.
+pub(crate) enum JobRole {
+    /// The caller awaits the job, stores its result, and passes it on by [`Job::publish`].
+    Leader(Job, PendingJob),
+    Follower(watch::Receiver<Option<Encoding>>),
+    /// The memory of all jobs is exhausted, or the edge is stopping.
+    Busy,
+}
+
+/// A job that a thread carries out.
+pub(crate) type PendingJob = oneshot::Receiver<(Output, MemoryShare)>;
+
+/// The result of a job for its leader.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Body(Vec<u8>),
+    NoGain,
+    Failed,
+}
+
+/// Publishes the result of a job. If it is dropped before, the requests that wait get no result.
+pub(crate) struct Job {
+    encoders: Arc<Encoders>,
+    hash: KeyHash,
+    sender: watch::Sender<Option<Encoding>>,
+}
+
+impl Encoders {
+    /// Starts the threads.
+    pub(crate) fn start(config: &CompressionConfig) -> io::Result<Arc<Self>> {
+        let threads = match config.enabled {
+            true => config.threads,
+            false => NonZeroUsize::MIN, // a thread that never works
+        };
+        Ok(Arc::new(Self {
+            threads: Readers::start("encoder", threads, usize::MAX)?,
+            budget: MemoryBudget::new(config.pending_bytes_max.bytes(), None),
+            under_way: Mutex::default(),
+            busy_micros: Arc::default(),
+        }))
+    }
+
+    /// Joins the job for the encoding with this hash, or begins it. The body has `length` bytes.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        coding: Coding,
+        levels: Levels,
+        body: PlainBody,
+        length: u64,
+    ) -> JobRole {
+        let mut under_way = lock(&self.under_way);
+        if let Some(receiver) = under_way.get(&hash) {
+            return JobRole::Follower(receiver.clone());
+        }
+        // The encoded body is shorter than the plain one, and a body on disk is read into memory first.
+        let copies = match body {
+            PlainBody::Memory(_) => 1,
+            PlainBody::Disk(_) => 2,
+        };
+        let Some(share) = self.budget.reserve(length.saturating_mul(copies)) else {
+            return JobRole::Busy;
+        };
+        let busy_micros = Arc::clone(&self.busy_micros);
+        let work = move || {
+            let before = thread_time();
+            let output = run(coding, levels, body);
+            let spent = thread_time().saturating_sub(before);
+            let micros = u64::try_from(spent.as_micros()).unwrap_or(u64::MAX);
+            busy_micros.fetch_add(micros, Ordering::Relaxed);
+            (output, share)
+        };
+        let Ok(pending) = self.threads.queue_required(work) else {
+            return JobRole::Busy;
+        };
+        let (sender, receiver) = watch::channel(None);
+        under_way.insert(hash, receiver);
+        let job = Job {
+            encoders: Arc::clone(self),
+            hash,
+            sender,
+        };
+        JobRole::Leader(job, pending)
+    }
+
+    /// Reserves memory for a body that is read to be encoded. Returns `None` if the memory of all jobs is exhausted.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<MemoryShare> {
+        self.budget.reserve(bytes)
+    }
+
+    /// Returns the processor time of all jobs in seconds.
+    pub(crate) fn busy_seconds(&self) -> f64 {
+        Duration::from_micros(self.busy_micros.load(Ordering::Relaxed)).as_secs_f64()
+    }
+
+    /// Returns the memory of all jobs, and of results that are sent without being stored.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.budget.used_bytes()
+    }
+
+    /// Returns the jobs that wait for a thread.
+    pub(crate) fn waiting(&self) -> usize {
+        self.threads.waiting()
+    }
+
+    /// Drops the jobs that wait, and refuses further ones.
+    pub(crate) fn close(&self) {
+        self.threads.close();
+    }
+}
+
+impl Job {
+    /// Returns a receiver of the result.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Encoding>> {
+        self.sender.subscribe()
+    }
+
+    /// Gives the result to all requests that wait for it.
+    pub(crate) fn publish(self, encoding: Encoding) {
+        self.sender.send_replace(Some(encoding));
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        lock(&self.encoders.under_way).remove(&self.hash);
+    }
+}
+
+impl Levels {
+    pub(crate) fn of(config: &CompressionConfig) -> Self {
+        Self {
+            gzip: config.gzip_level,
+            brotli: config.brotli_level,
+            zstd: config.zstd_level,
+        }
+    }
+}
+
+fn run(coding: Coding, levels: Levels, body: PlainBody) -> Output {
+    let body = match body {
+        PlainBody::Memory(body) => body,
+        PlainBody::Disk(object) => match read_all(&object) {
+            Some(body) => Bytes::from(body),
+            None => return Output::Failed,
+        },
+    };
+    encode(coding, levels, &body).map_or(Output::NoGain, Output::Body)
+}
+
+/// Reads a body from disk. Returns `None` if the store has lost it.
+fn read_all(object: &DiskObject) -> Option<Vec<u8>> {
+    let length = object.length();
+    let mut body = Vec::with_capacity(usize::try_from(length).ok()?);
+    while (body.len() as u64) < length {
+        let piece = object.read(body.len() as u64..length).ok()?;
+        if piece.is_empty() {
+            return None;
+        }
+        body.extend_from_slice(&piece);
+    }
+    Some(body)
+}
+
+/// Encodes a body. Returns `None` if the coding saves less than [`SAVED_SHARE_MIN`] of it.
+fn encode(coding: Coding, levels: Levels, body: &[u8]) -> Option<Vec<u8>> {
+    let max = body.len() - body.len().div_ceil(SAVED_SHARE_MIN);
+    let mut out = Bounded {
+        bytes: Vec::with_capacity(max.min(body.len() / 3)),
+        max,
+    };
+    let encoded = match coding {
+        Coding::Gzip => {
+            let level = flate2::Compression::new(levels.gzip);
+            let mut encoder = flate2::write::GzEncoder::new(&mut out, level);
+            encoder
+                .write_all(body)
+                .and_then(|()| encoder.finish().map(|_| ()))
+        }
+        Coding::Brotli => {
+            let params = brotli::enc::BrotliEncoderParams {
+                quality: i32::try_from(levels.brotli).unwrap_or(6),
+                lgwin: window_bits(body.len()),
+                size_hint: body.len(),
+                ..Default::default()
+            };
+            brotli::BrotliCompress(&mut &*body, &mut out, &params).map(|_| ())
+        }
+        Coding::Zstd => zstd::bulk::Compressor::new(levels.zstd).and_then(|mut compressor| {
+            // The size of the frame's content is known, which bounds its window by the body.
+            out.bytes.reserve_exact(max);
+            compressor
+                .compress_to_buffer(body, &mut out.bytes)
+                .map(|_| ())
+        }),
+    };
+    // The only error is that the output exceeds its bound. zstd may use all of the capacity.
+    encoded.ok().filter(|()| out.bytes.len() <= max)?;
+    out.bytes.shrink_to_fit();
+    Some(out.bytes)
+}
+
+/// Returns the binary logarithm of the smallest window of Brotli (RFC 7932 §9.1) that holds the body. A smaller window
+/// takes less memory.
+fn window_bits(length: usize) -> i32 {
+    let bits = usize::BITS - length.saturating_add(16).leading_zeros();
+    i32::try_from(bits)
+        .unwrap_or(WINDOW_BITS_MAX)
+        .clamp(WINDOW_BITS_MIN, WINDOW_BITS_MAX)
+}
+
+/// A buffer that refuses bytes above a maximum, so that incompressible input is detected early.
+struct Bounded {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.max {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// A coding must save one in this many bytes. The encoded body takes space in the cache beside the plain body, which a
+/// smaller gain does not pay for.
+const SAVED_SHARE_MIN: usize = 16;
+
+/// The smallest window, 128 KiB. From level 5 on, the crate searches smaller windows by a binary tree, which takes
+/// twenty times as long for no gain.
+const WINDOW_BITS_MIN: i32 = 17;
+
+/// The largest window of Brotli, 4 MiB, which all clients support.
+const WINDOW_BITS_MAX: i32 = 22;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use edgeward_types::ByteSize;
+
+    use super::*;
+
+    fn decode(coding: Coding, bytes: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        match coding {
+            Coding::Gzip => flate2::read::GzDecoder::new(bytes)
+                .read_to_end(&mut plain)
+                .map(|_| ()),
+            Coding::Brotli => brotli::BrotliDecompress(&mut &*bytes, &mut plain),
+            Coding::Zstd => zstd::stream::copy_decode(bytes, &mut plain),
+        }
+        .expect("valid bytes");
+        plain
+    }
+
+    /// Returns bytes that no coding shortens.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        std::iter::repeat_with(next).take(length).collect()
+    }
+
+    #[test]
+    fn an_encoded_body_decodes_to_the_plain_body_at_each_level() {
+        let text = include_str!("encoders.rs").repeat(2);
+        for coding in Coding::ALL {
+            for (gzip, brotli, zstd) in [(1, 0, 1), (6, 5, 9), (9, 11, 19)] {
+                let levels = Levels { gzip, brotli, zstd };
+                for length in [300, 4096, text.len()] {
+                    let body = &text.as_bytes()[..length];
+                    let encoded = encode(coding, levels, body).expect("text is compressible");
+                    assert!(encoded.len() < length, "{coding:?}");
+                    assert_eq!(decode(coding, &encoded), body, "{coding:?} {levels:?}");
+                }
+            }
+        }
+    }
+
+    /// Method: bodies with more and more text before noise, so that the saved part grows from none to half.
+    #[test]
+    fn a_body_that_a_coding_hardly_shortens_is_not_encoded() {
+        let levels = Levels::of(&CompressionConfig::default());
+        for coding in Coding::ALL {
+            assert_eq!(encode(coding, levels, &noise(4096)), None);
+            assert_eq!(encode(coding, levels, b""), None);
+            let mut body = noise(4096);
+            body.splice(..0, std::iter::repeat_n(b'a', 4096));
+            assert!(encode(coding, levels, &body).is_some(), "{coding:?}");
+        }
+    }
+
+    fn encoders(pending: ByteSize) -> Arc<Encoders> {
+        let config = CompressionConfig {
+            threads: NonZeroUsize::MIN,
+            pending_bytes_max: pending,
+            ..CompressionConfig::default()
+        };
+        Encoders::start(&config).expect("the threads start")
+    }
+
+    /// Method: one job takes the whole budget. Another one is refused until its result was dropped.
+    #[test]
+    fn jobs_beyond_the_memory_are_refused_and_equal_jobs_are_shared() {
+        let encoders = encoders(ByteSize(1000));
+        let levels = Levels::of(&CompressionConfig::default());
+        let join = |hash, length: usize| {
+            let body = PlainBody::Memory(vec![b'a'; length].into());
+            encoders.join(KeyHash(hash), Coding::Gzip, levels, body, length as u64)
+        };
+        assert!(matches!(join(1, 1001), JobRole::Busy));
+        let JobRole::Leader(job, pending) = join(1, 1000) else {
+            panic!("the budget has space");
+        };
+        assert!(matches!(join(2, 1), JobRole::Busy));
+        let JobRole::Follower(follower) = join(1, 1000) else {
+            panic!("the job is under way");
+        };
+        let (output, share) = pending.blocking_recv().expect("a result");
+        let Output::Body(bytes) = output else {
+            panic!("{output:?}");
+        };
+        job.publish(Encoding::Body(share.charge(bytes)));
+        let result = follower.borrow().clone();
+        assert!(
+            matches!(&result, Some(Encoding::Body(bytes)) if decode(Coding::Gzip, bytes).len() == 1000)
+        );
+        assert!(
+            matches!(join(2, 1), JobRole::Busy),
+            "the result is still in use"
+        );
+        drop((follower, result));
+        assert!(matches!(join(2, 1000), JobRole::Leader(..)));
+    }
+
+    #[test]
+    fn a_job_whose_leader_ends_gives_no_result() {
+        let encoders = encoders(ByteSize(1000));
+        let levels = Levels::of(&CompressionConfig::default());
+        let body = || PlainBody::Memory(Bytes::from_static(b"a"));
+        let join = || encoders.join(KeyHash(1), Coding::Zstd, levels, body(), 1);
+        let JobRole::Leader(job, _) = join() else {
+            panic!("the budget has space");
+        };
+        let JobRole::Follower(follower) = join() else {
+            panic!("the job is under way");
+        };
+        drop(job);
+        assert!(follower.has_changed().is_err());
+        assert!(matches!(join(), JobRole::Leader(..)));
+    }
+}

@@ -1,0 +1,242 @@
+//! A worker's connections to the servers of one origin, and the retries at another server.
+//!
+//! All servers share the slots of the origin: its limit of connections, the queue of waiting requests and the shares of
+//! clients. Each server has its own pool of connections.
+//!
+//! A request that fails before its response began is sent to another server: always if it reached no server, and
+//! otherwise only if it may be repeated and the retry budget allows it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_balance::ServerId;
+use edgeward_types::Timestamp;
+
+use super::error::OriginError;
+use super::lease::PoolState;
+use super::location;
+use super::orphans::Orphans;
+use super::outbound::Outbound;
+use super::pool::{Attempt, OriginPool, OriginResponse};
+use super::servers::{Server, Servers};
+use super::upload::{Upload, Uploads};
+use crate::base::budget::MemoryBudget;
+use crate::base::clock::Clock;
+use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
+use crate::base::counters::Counters;
+
+/// A worker's connections to one origin.
+pub(crate) struct OriginGroup {
+    servers: Arc<Servers>,
+    config: Rc<OriginConfig>,
+    limits: Rc<LimitsConfig>,
+    uploads: Rc<Uploads>,
+    slots: Rc<PoolState>,
+    counters: Arc<Counters>,
+    pools: RefCell<Vec<(ServerId, Rc<OriginPool>)>>,
+    /// The version of the servers at the last sweep.
+    version: Cell<u64>,
+    /// Locked by the request that resolves the host names after the start.
+    resolving: tokio::sync::Mutex<()>,
+}
+
+impl OriginGroup {
+    pub(crate) fn new(
+        servers: Arc<Servers>,
+        config: OriginConfig,
+        limits: LimitsConfig,
+        counters: Arc<Counters>,
+        clock: Arc<Clock>,
+        upload_budget: Arc<MemoryBudget>,
+    ) -> Self {
+        let uploads = Uploads::new(
+            &config,
+            limits.clone(),
+            upload_budget,
+            Arc::clone(&counters),
+            Arc::clone(&clock),
+        );
+        Self {
+            slots: Rc::new(PoolState::new(&config, Arc::clone(&counters), clock)),
+            version: Cell::new(servers.version()),
+            servers,
+            config: Rc::new(config),
+            limits: Rc::new(limits),
+            uploads,
+            counters,
+            pools: RefCell::default(),
+            resolving: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn is_h2(&self) -> bool {
+        self.config.protocol == OriginProtocol::Http2
+    }
+
+    pub(crate) fn uploads(&self) -> &Rc<Uploads> {
+        &self.uploads
+    }
+
+    /// Returns the fetches that run in tasks of their own and can outlive their clients.
+    pub(crate) fn orphans(&self) -> &Orphans {
+        &self.slots.orphans
+    }
+
+    /// Sends a request to one server after the other, and returns the first response.
+    pub(crate) async fn send(
+        &self,
+        attempt: &Attempt,
+        outbound: &Outbound<'_>,
+        mut upload: Upload,
+    ) -> Result<OriginResponse, OriginError> {
+        let hash = self.servers.hash(outbound.request);
+        let may_repeat = attempt.repeatable && attempt.upload.is_none();
+        let mut retries_left = self.config.retries_max;
+        let mut tried = Vec::new();
+        let mut last_error = None;
+        loop {
+            let Some(chosen) = self.servers.choose(hash, may_repeat, &tried) else {
+                if self.servers.is_empty() {
+                    Box::pin(self.resolve()).await?;
+                    continue;
+                }
+                return Err(last_error.unwrap_or_else(|| {
+                    let error = OriginError::NoServer;
+                    error.count(&self.counters);
+                    error
+                }));
+            };
+            if last_error.take().is_some() {
+                self.counters.origin_failovers.increment();
+            }
+            let pool = self.pool(&chosen.server);
+            let error = match pool.send(attempt, outbound, &mut upload).await {
+                Ok((mut parts, mut body)) => {
+                    chosen.succeed();
+                    body.set_server(chosen);
+                    location::rewrite(&self.config, outbound.request, &mut parts);
+                    return Ok((parts, body));
+                }
+                Err(error) => error,
+            };
+            if error.is_failure_of_server() {
+                chosen.fail(&error);
+            }
+            tried.push(chosen.server.id);
+            drop(chosen);
+            let may_retry = may_retry(&error, may_repeat, &mut retries_left);
+            if !may_retry || !self.servers.has_untried(&tried) {
+                return Err(error);
+            }
+            if reached_server(&error) && !self.servers.try_retry() {
+                self.counters.origin_retries_denied.increment();
+                return Err(error);
+            }
+            last_error = Some(error);
+        }
+    }
+
+    /// Resolves the host names, if no other request has done so.
+    async fn resolve(&self) -> Result<(), OriginError> {
+        let resolving = async {
+            let _first = self.resolving.lock().await;
+            match self.servers.is_empty() {
+                true => self.servers.resolve().await,
+                false => Ok(()),
+            }
+        };
+        let resolved = tokio::time::timeout(self.config.connect_timeout, resolving)
+            .await
+            .map_err(|_| OriginError::ConnectTimeout)
+            .and_then(|resolved| resolved.map_err(|source| OriginError::Connect { source }));
+        if let Err(error) = &resolved {
+            error.count(&self.counters);
+        }
+        resolved
+    }
+
+    fn pool(&self, server: &Arc<Server>) -> Rc<OriginPool> {
+        let mut pools = self.pools.borrow_mut();
+        if let Some((_, pool)) = pools.iter().find(|(id, _)| *id == server.id) {
+            return Rc::clone(pool);
+        }
+        let pool = Rc::new(OriginPool::new(
+            Rc::clone(&self.config),
+            Rc::clone(&self.limits),
+            Arc::clone(server),
+            Rc::clone(&self.slots),
+        ));
+        pools.push((server.id, Rc::clone(&pool)));
+        pool
+    }
+
+    /// Ends slow uploads, closes connections that were idle for too long or whose server has left, and leases free
+    /// slots to waiting requests.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        self.uploads.sweep(now, self.limits.upload_rate());
+        let version = self.servers.version();
+        if self.version.replace(version) != version {
+            let servers = self.servers.list();
+            let is_left = |id: ServerId| servers.iter().any(|server| server.id == id);
+            self.pools.borrow_mut().retain(|(id, pool)| {
+                let is_left = is_left(*id);
+                if !is_left {
+                    pool.close();
+                }
+                is_left
+            });
+            self.slots.close_idle_where(|idle| !is_left(idle.server));
+        }
+        let timeout = self.config.idle_timeout;
+        self.slots.close_idle_where(|idle| {
+            now.since(idle.since) > timeout || !idle.connection.is_usable()
+        });
+        self.slots.serve_waiting();
+    }
+
+    /// Closes all idle connections, and waits for all tasks of connections for at most `within`.
+    pub(crate) async fn shut_down(&self, within: Duration) {
+        for (_, pool) in self.pools.take() {
+            pool.close();
+        }
+        self.slots.close_idle_where(|_| true);
+        _ = tokio::time::timeout(within, self.slots.tasks.idle()).await;
+    }
+}
+
+/// Returns true if a server may have received a part of the request.
+const fn reached_server(error: &OriginError) -> bool {
+    !matches!(
+        error,
+        OriginError::Connect { .. } | OriginError::ConnectTimeout
+    )
+}
+
+/// Returns true if another server may get the request. Failures that take time use up the retries of the request.
+/// Connections that are refused at once do not, so that a request finds the only server that is up.
+fn may_retry(error: &OriginError, may_repeat: bool, retries_left: &mut u32) -> bool {
+    let mut takes_retry = || match retries_left.checked_sub(1) {
+        Some(left) => {
+            *retries_left = left;
+            true
+        }
+        None => false,
+    };
+    match error {
+        OriginError::Connect { .. } => true,
+        OriginError::ConnectTimeout => takes_retry(),
+        OriginError::FirstByteTimeout | OriginError::Incomplete { .. } => {
+            may_repeat && takes_retry()
+        }
+        OriginError::Busy
+        | OriginError::NoServer
+        | OriginError::ReadTimeout
+        | OriginError::HeadInvalid { .. }
+        | OriginError::HeadTooLarge
+        | OriginError::Upload { .. }
+        | OriginError::UploadTooLarge
+        | OriginError::UploadTooSlow => false,
+    }
+}

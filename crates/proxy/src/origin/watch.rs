@@ -1,0 +1,141 @@
+//! Watches the servers of one origin: resolves host names again, and runs the active health checks. One worker does
+//! this for all, because the workers share the state of the servers.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, StatusCode, Version};
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinSet;
+
+use super::h1;
+use super::servers::{Server, Servers};
+use crate::base::config::{ChecksConfig, LimitsConfig, OriginConfig, OriginProtocol};
+use crate::base::error_chain::ErrorChain;
+use crate::base::tasks::{LocalExecutor, TaskSet};
+
+/// Watches the servers until the future is dropped.
+pub(crate) async fn watch_servers(
+    servers: Arc<Servers>,
+    config: Rc<OriginConfig>,
+    limits: Rc<LimitsConfig>,
+) {
+    let resolving = async {
+        if !servers.has_names() {
+            std::future::pending::<()>().await;
+        }
+        let mut interval = tokio::time::interval(config.resolve_interval);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            if let Err(error) = servers.resolve().await {
+                let (origin, error) = (&config.name, ErrorChain(&error));
+                tracing::warn!(origin, %error, "the name of the origin cannot be resolved");
+            }
+        }
+    };
+    let checking = async {
+        let Some(path) = &config.checks.path else {
+            return std::future::pending::<()>().await;
+        };
+        let mut interval = tokio::time::interval(config.checks.interval);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            check_all(&servers, &config, &limits, path).await;
+        }
+    };
+    tokio::join!(resolving, checking);
+}
+
+/// Checks all servers at the same time, so that slow ones do not delay the others.
+async fn check_all(
+    servers: &Arc<Servers>,
+    config: &Rc<OriginConfig>,
+    limits: &Rc<LimitsConfig>,
+    path: &str,
+) {
+    let mut checks = JoinSet::new();
+    for server in servers.list() {
+        let (servers, path) = (Arc::clone(servers), path.to_owned());
+        let (config, limits) = (Rc::clone(config), Rc::clone(limits));
+        checks.spawn_local(async move {
+            let timeout = config.checks.timeout;
+            let checked = check(&server, &config, &limits, &path);
+            let checked = tokio::time::timeout(timeout, checked).await;
+            let checked = checked.unwrap_or_else(|_| Err(format!("no response in {timeout:?}")));
+            servers.record_check(&server, checked.err().as_deref());
+        });
+    }
+    checks.join_all().await;
+}
+
+/// Sends one request on a connection of its own. Returns the reason why the server does not count as healthy.
+async fn check(
+    server: &Server,
+    config: &OriginConfig,
+    limits: &LimitsConfig,
+    path: &str,
+) -> Result<(), String> {
+    let stream = server
+        .connector
+        .connect()
+        .await
+        .map_err(|error| ErrorChain(&error).to_string())?;
+    let host = config.own_host();
+    let status = match config.protocol {
+        OriginProtocol::Http1 => {
+            let head = format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nConnection: close\r\n\r\n"
+            );
+            let limits = h1::HeadLimits::of(limits, config);
+            let connection = h1::Connection::new(stream);
+            let exchange = connection.exchange(
+                head.as_bytes(),
+                &Method::GET,
+                limits,
+                config.checks.timeout,
+                None,
+            );
+            let (parts, _) = exchange
+                .await
+                .map_err(|failed| ErrorChain(&failed.error).to_string())?;
+            parts.status
+        }
+        OriginProtocol::Http2 => {
+            let error_text = |error: hyper::Error| ErrorChain(&error).to_string();
+            let tasks = TaskSet::default();
+            let (mut sender, connection) = http2::Builder::new(LocalExecutor(tasks))
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(error_text)?;
+            let scheme = if config.url().tls { "https" } else { "http" };
+            let request = http::Request::get(format!("{scheme}://{host}{path}"))
+                .version(Version::HTTP_2)
+                .header("user-agent", HeaderValue::from_static(USER_AGENT))
+                .body(Empty::<bytes::Bytes>::new())
+                .map_err(|error| error.to_string())?;
+            tokio::select! {
+                response = sender.send_request(request) => response.map_err(error_text)?.status(),
+                ended = connection => {
+                    return Err(ended.err().map_or_else(|| "the connection was closed".to_owned(), error_text));
+                }
+            }
+        }
+    };
+    match is_expected(&config.checks, status) {
+        true => Ok(()),
+        false => Err(format!("status {status}")),
+    }
+}
+
+fn is_expected(checks: &ChecksConfig, status: StatusCode) -> bool {
+    match checks.status {
+        Some(expected) => status.as_u16() == expected,
+        None => status.is_success() || status.is_redirection(),
+    }
+}
+
+const USER_AGENT: &str = "edgeward-health-check";

@@ -291,9 +291,11 @@ bench-restart: build ## hit ratios before and after SIGTERM and kill -9, with a 
 bench-compression: build docs-site ## bytes of the documentation through edgeward and nginx, by coding (BENCH_ARGS=--levels)
 	@scripts/ensure-debian bench
 	@bench/compression/run.py $(EDGEWARD) target/docs-site $(BENCH_ARGS)
+
 .PHONY: bench-sites
 bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules each (BENCH_ARGS="SITES RULES RUNS")
 	@bench/sites/run.py $(EDGEWARD) $(BENCH_ARGS)
+
 .PHONY: bench-tunnels
 bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")
 	@bench/tunnels/run.py $(EDGEWARD) $(BENCH_ARGS)

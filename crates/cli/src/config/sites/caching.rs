@@ -83,7 +83,7 @@ pub(super) const KEYS: &[SiteKey] = &[
     SiteKey {
         path: "compression",
         kind: "boolean",
-        default: "`true`",
+        default: "`compression.enabled`",
         example: "compression = false",
         doc: "Compresses responses that the origin sends without a coding, if their type and size make it \
               worthwhile. Switch it off for pages that contain both a secret and a text that a stranger can choose, \

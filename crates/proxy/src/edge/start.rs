@@ -424,6 +424,7 @@ fn bind_all(config: &EdgeConfig) -> Result<Bound, StartError> {
     })
 }
 
+#[expect(clippy::too_many_arguments, reason = "the parts of the state")]
 fn shared_state(
     config: &mut EdgeConfig,
     hot: Arc<Hot>,

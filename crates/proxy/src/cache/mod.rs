@@ -1,7 +1,7 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
 //! (`collapse`, `fill`), responses in slices (`slices`), rules for the queries of paths (`path_rules`), memory that
 //! slow clients pin (`pinned`), ids that do not exist (`negative`), and the objects that memory has after a restart
-//! (`restart`, `warm_start`).
+//! (`restart`, `warm_start`). `offers` has request fields of other clients, whose variants a lookup tries.
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
@@ -10,6 +10,7 @@ pub(crate) mod fill;
 mod key;
 mod key_parts;
 pub(crate) mod negative;
+pub(crate) mod offers;
 pub(crate) mod path_rules;
 pub(crate) mod pinned;
 pub(crate) mod purge_counts;
@@ -23,5 +24,5 @@ pub(crate) mod warm_start;
 
 pub(crate) use disk::DiskHit;
 pub(crate) use key::{CacheKey, PathRule};
-pub(crate) use key_parts::{path_key, url_of};
+pub(crate) use key_parts::{path_key, split_variant_key, url_of};
 pub(crate) use tiers::{Cache, Tier, WorkerCache};

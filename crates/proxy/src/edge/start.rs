@@ -31,7 +31,6 @@ use crate::cache::disk::{DiskError, DiskTier, default_file};
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
-use crate::cache::warm_progress::WarmProgress;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::{Connector, ConnectorError, OriginPool};
@@ -343,10 +342,11 @@ fn shared_state(
         purges,
         accepted_purges: AcceptedPurges::default(),
         negative: Negative::new(&config.negative),
-        warm_progress: WarmProgress::default(),
+        warm_progress: Default::default(),
         hash_seed,
         // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
+        offers: Default::default(),
         ignored_parameters: config.caching.ignored_parameters.clone(),
     };
     Shared {

@@ -16,4 +16,4 @@ pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use request::Request;
-pub(crate) use request_error::RequestError;
+pub(crate) use request_error::{Handling, RequestError};

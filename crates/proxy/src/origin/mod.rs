@@ -25,4 +25,4 @@ pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use health::OriginHealth;
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginPool, OriginResponse};
-pub(crate) use upload::Upload;
+pub(crate) use upload::{Upload, UploadProgress};

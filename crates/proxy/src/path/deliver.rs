@@ -26,7 +26,7 @@ use crate::base::field_line::push_field;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::{Client, InFlight, Request, RequestError};
+use crate::exchange::{Client, Handling, InFlight, Request, RequestError};
 
 /// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {
@@ -160,17 +160,19 @@ impl Reply {
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        self.respond_own(StatusCode::OK, headers, body, None)
+        let handling = Handling::Refused("max-forwards");
+        self.respond_own(StatusCode::OK, headers, body, &handling)
     }
 
-    /// Responds to a request that the edge has carried out itself.
-    pub(super) fn confirm(self, text: String) -> Response<EdgeBody> {
+    /// Responds to a request that the edge has carried out itself. `detail` is the detail of `Cache-Status`.
+    pub(super) fn confirm(self, detail: &'static str, text: String) -> Response<EdgeBody> {
         let mut headers = HeaderMap::with_capacity(8);
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(CONTENT_TYPE, plain);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-        self.respond_own(StatusCode::OK, headers, Bytes::from(text), None)
+        let handling = Handling::Refused(detail);
+        self.respond_own(StatusCode::OK, headers, Bytes::from(text), &handling)
     }
 
     /// Responds with an error that the edge generates.
@@ -190,7 +192,7 @@ impl Reply {
             _ => {}
         }
         // If the error has a `Cache-Status`, the request counts under the outcome that the field reports.
-        if error.cache_status.is_none() {
+        if matches!(error.handling, Handling::Refused(_)) {
             counters.refused.increment();
         }
         let text = format!("{}: {}\n", error.status, error.text);
@@ -204,10 +206,6 @@ impl Reply {
         if error.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
         }
-        if let Some(cache_status) = &error.cache_status {
-            let name = &self.worker.config().name;
-            headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
-        }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
             // RFC 9110 §10.2.3: within this time, each request that now waits for the origin is sent or refused.
             let queue_timeout = self.worker.config().origin.queue_timeout;
@@ -219,18 +217,25 @@ impl Reply {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             self.in_flight.conn().set_lingers();
         }
-        let cache_status = error.cache_status.as_ref();
-        self.respond_own(error.status, headers, Bytes::from(text), cache_status)
+        self.respond_own(error.status, headers, Bytes::from(text), &error.handling)
     }
 
-    /// Responds with a head and a body that the edge generates.
+    /// Responds with a head and a body that the edge generates. RFC 9211 §2 advises against `Cache-Status` on these
+    /// responses. The edge sends it, so that an operator sees for each response where it comes from and why.
     fn respond_own(
         mut self,
         status: StatusCode,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Bytes,
-        cache_status: Option<&CacheStatus>,
+        handling: &Handling,
     ) -> Response<EdgeBody> {
+        let name = &self.worker.config().name;
+        let (value, cache_status) = match handling {
+            Handling::Cache(status) => (status.to_header_value(name), Some(status)),
+            // Without `hit` and `fwd`, because the cache had no part in the response.
+            Handling::Refused(detail) => (generated(name, detail), None),
+        };
+        headers.insert(CACHE_STATUS, value);
         if let Some(log) = &mut self.log {
             log.set_error(status, cache_status);
         }
@@ -245,6 +250,12 @@ impl Reply {
         *response.headers_mut() = headers;
         response
     }
+}
+
+/// Returns the member of `Cache-Status` in a response that neither the cache nor the origin has made.
+fn generated(name: &str, detail: &str) -> HeaderValue {
+    HeaderValue::try_from(format!("{name}; detail={detail}"))
+        .expect("the name was checked to be a token, and the detail is one")
 }
 
 /// Returns the body of the response to a TRACE: the request without fields that hold credentials (RFC 9110 §9.3.8).

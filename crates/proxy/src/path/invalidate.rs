@@ -4,6 +4,8 @@
 //! exchange continues if the client disconnects, and a request without a response invalidates its target too.
 //!
 //! `Cache-Group-Invalidation` of the response invalidates cache groups of the origin (RFC 9875 §3), as a purge does.
+//!
+//! The response to a POST may replace the stored response of its target ([`PostUpdate`]).
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -21,16 +23,18 @@ use crate::cache::disk::Durable;
 use crate::exchange::{ConnState, Request};
 use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Outbound, Upload};
 use crate::path::detachable::Detachable;
+use crate::path::fetch::{PostBegin, PostUpdate};
 use crate::path::worker::Worker;
 
-/// Sends an unsafe request, and invalidates the stored responses that it makes outdated.
+/// Sends an unsafe request, and invalidates the stored responses that it makes outdated. Also returns the update of the
+/// cache by the response to a POST.
 pub(super) async fn send(
     worker: Rc<Worker>,
     request: Rc<Request>,
     conn: Rc<ConnState>,
     mut attempt: Attempt,
     upload: Upload,
-) -> Result<OriginResponse, OriginError> {
+) -> (Result<OriginResponse, OriginError>, Option<PostUpdate>) {
     let was_sent = Rc::new(Cell::new(false));
     attempt.was_sent = Some(Rc::clone(&was_sent));
     let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
@@ -45,17 +49,20 @@ pub(super) async fn send(
             });
         }
     });
-    let (sent, pending) = poll_fn(|cx| exchange.poll(cx)).await;
+    let (sent, mut pending) = poll_fn(|cx| exchange.poll(cx)).await;
+    let update = pending.update.take();
     if !pending.removals.is_empty() || pending.groups.is_some() {
         wait_until_durable(&worker, pending).await;
     }
-    sent
+    (sent, update)
 }
 
 /// The invalidations of one response that the client's response waits for.
 #[derive(Default)]
 struct Pending {
     removals: Vec<Durable>,
+    /// The update of the cache by the response, after its target was invalidated.
+    update: Option<PostUpdate>,
     /// Resolves when the purge of the cache groups applies and is durable.
     groups: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
 }
@@ -72,13 +79,17 @@ async fn exchange(
         method: &request.method,
         conditions: Conditions::Keep,
     };
+    let begin = (request.method == Method::POST).then(|| PostBegin::now(&worker, &request));
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     let pending = match &sent {
-        Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
+        Ok((parts, _)) => {
+            let update = begin.and_then(|begin| begin.update(&worker, &request, parts));
+            invalidate(&worker, &request, parts.status, &parts.headers, update)
+        }
         // The origin may have executed the request, although no response arrived. After an upload error it has not,
         // because the request was incomplete (RFC 9112 §8). An incomplete request must not remove stored responses.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
-            invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
+            invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new(), None)
         }
         Err(_) => Pending::default(),
     };
@@ -97,6 +108,7 @@ fn invalidate(
     request: &Request,
     status: StatusCode,
     headers: &HeaderMap,
+    mut update: Option<PostUpdate>,
 ) -> Pending {
     let mut pending = Pending::default();
     let Some(target) = request.target() else {
@@ -104,11 +116,26 @@ fn invalidate(
     };
     for key in invalidation::targets(&request.method, status, &target, headers) {
         let key = worker.cache.without_ignored_parameters(key);
-        let (removed, durable) = worker.cache.purge_target(&key);
+        let mut updated = update.take_if(|update| update.version.key() == worker.cache.hash(&key));
+        let replaced = updated
+            .as_ref()
+            .and_then(|update| worker.cache.purge_target_since(update.version, &key));
+        let (removed, durable) = match (replaced, &mut updated) {
+            (Some((removed, durable, version)), Some(update)) => {
+                update.version = version;
+                (removed, durable)
+            }
+            // Without an update, or because the target was changed while the origin handled the request.
+            _ => {
+                updated = None;
+                worker.cache.purge_target(&key)
+            }
+        };
         if removed {
             worker.counters.invalidations.increment();
         }
         pending.removals.extend(durable);
+        pending.update = pending.update.take().or(updated);
     }
     if invalidation::applies(&request.method, status)
         && headers.contains_key(&CACHE_GROUP_INVALIDATION)

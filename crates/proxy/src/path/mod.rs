@@ -11,6 +11,7 @@ pub(crate) mod inspect; // shows stored responses
 mod invalidate; // requests with unsafe methods, which invalidate stored responses
 mod judge; // the decisions of a lookup
 pub(crate) mod lookup;
+mod other_variants; // variants of other clients that answer a request
 mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN
@@ -19,6 +20,7 @@ mod revalidate; // updates stored responses after a 304
 pub(crate) mod serve; // the entry of the request path
 mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit
+mod unsafe_request; // requests with unsafe methods
 pub(crate) mod worker; // the state that requests share
 
 pub(crate) use serve::{Serving, refuse, serve};

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use edgeward_semantics::{Forward, Route};
+use edgeward_semantics::{PassReason, Route};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -17,7 +17,7 @@ use super::body::EdgeBody;
 use super::deliver::Reply;
 use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
-use super::{fetch, pass, purge};
+use super::{fetch, invalidate, pass, purge, unsafe_request};
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
 use crate::exchange::{Client, Request, RequestError};
 
@@ -66,7 +66,7 @@ pub(crate) fn serve(
         return later(purge::answer(reply, request));
     }
     let outcome = match request.route {
-        Route::Pass(reason) => Outcome::Pass(reason.forward()),
+        Route::Pass(reason) => Outcome::Pass(reason),
         Route::Lookup => {
             outcome.unwrap_or_else(|| lookup(worker, key_of(worker, &request), &*request))
         }
@@ -125,10 +125,16 @@ fn carry_out(
         }
         Outcome::Pass(reason) => {
             match reason {
-                Forward::Method => worker.counters.method.increment(),
+                PassReason::Method => worker.counters.method.increment(),
                 _ => worker.counters.bypass.increment(),
             }
-            later(pass::pass(reply, request, body, reason))
+            match invalidate::is_unsafe(&request.method) {
+                true => {
+                    let status = reason.cache_status();
+                    later(unsafe_request::pass(reply, request, body, status))
+                }
+                false => later(pass::pass(reply, request, body, reason.cache_status())),
+            }
         }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
         Outcome::Wait(waiting) => later(async move {

@@ -276,6 +276,10 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 bench-restart: build ## hit ratios before and after SIGTERM and kill -9, with a disk (BENCH_ARGS="REQUESTS OBJECTS HOT DISK")
 	@bench/restart/run.py $(EDGEWARD) $(BENCH_ARGS)
 
+.PHONY: bench-ranges
+bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 and a change (BENCH_ARGS="GIB CLIENTS RANGES HOT DISK RATE")
+	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)
+
 .PHONY: bench-prediction
 bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)

@@ -103,8 +103,7 @@ fn certificate_of(bed: &TestBed) -> Vec<u8> {
         "{}",
         String::from_utf8_lossy(&answer)
     );
-    let certificate = seen.lock().expect("no test panicked").clone();
-    certificate
+    seen.lock().expect("no test panicked").clone()
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn an_origin_that_never_answers_is_a_504() {
 #[test]
 fn a_body_that_stops_at_the_origin_ends_with_a_read_timeout() {
     let bed = TestBed::with_config(|config| {
-        config.origins[0].read_idle_timeout = Duration::from_millis(100)
+        config.origins[0].read_idle_timeout = Duration::from_millis(100);
     });
     for (path, cache_control) in [("/kept", "max-age=60"), ("/passed", "no-store")] {
         bed.origin.on(

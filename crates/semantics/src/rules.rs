@@ -83,7 +83,7 @@ impl Rules {
         let states = lifetimes
             .replacing
             .get(status)
-            .or(lifetimes.unstated.get(status));
+            .or_else(|| lifetimes.unstated.get(status));
         if states.is_some() {
             let (revalidate, error) = (
                 &mut directives.stale_while_revalidate,

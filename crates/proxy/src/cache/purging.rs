@@ -117,7 +117,7 @@ impl Cache {
                 // A purge of one URL needs no entry in the table: its object is removed. With classes, the URL may have
                 // several objects.
                 Scope::Url(url) if !soft && !self.live.config().site_urls.has_classes => {
-                    keys.push(url)
+                    keys.push(url);
                 }
                 Scope::Url(url) => {
                     let url_under_rule = self.url_under_rule(url.as_bytes());

@@ -32,5 +32,5 @@ pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginResponse};
 pub(crate) use servers::{ServerReport, Servers};
-pub(crate) use upload::Upload;
+pub(crate) use upload::{Upload, UploadProgress};
 pub(crate) use watch::watch_servers;

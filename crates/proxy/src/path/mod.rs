@@ -13,6 +13,7 @@ mod invalidate; // requests with unsafe methods, which invalidate stored respons
 mod judge; // the decisions of a lookup
 pub(crate) mod lookup;
 mod open_observation;
+mod other_variants; // variants of other clients that answer a request
 mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN
@@ -22,6 +23,7 @@ pub(crate) mod rules; // applies the rules of a site
 pub(crate) mod serve; // the entry of the request path
 mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit
+mod unsafe_request; // requests with unsafe methods
 pub(crate) mod worker; // the state that requests share
 
 pub(crate) use serve::{Serving, refuse, serve};

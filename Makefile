@@ -295,6 +295,9 @@ bench-compression: build docs-site ## bytes of the documentation through edgewar
 .PHONY: bench-sites
 bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules each (BENCH_ARGS="SITES RULES RUNS")
 	@bench/sites/run.py $(EDGEWARD) $(BENCH_ARGS)
+.PHONY: bench-ranges
+bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 and a change (BENCH_ARGS="GIB CLIENTS RANGES HOT DISK RATE")
+	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)
 
 .PHONY: bench-tunnels
 bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")

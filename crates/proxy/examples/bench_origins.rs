@@ -3,6 +3,8 @@
 //! Sixteen clients send one request each 40 ms for four seconds, for responses that are not stored. One second after
 //! the start the fault begins, and after three seconds it ends.
 
+#![expect(clippy::print_stdout, reason = "the results are the output")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

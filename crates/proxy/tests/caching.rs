@@ -412,7 +412,7 @@ fn an_unsafe_method_invalidates_its_target_and_all_variants() {
         assert_eq!(written.text(), "written");
         assert_eq!(
             written.cache_status(),
-            "edgeward; fwd=method; fwd-status=200"
+            "edgeward; fwd=method; fwd-status=200; detail=method"
         );
         assert!(!read().is_hit(), "{path}");
         assert!(read().is_hit(), "{path}");

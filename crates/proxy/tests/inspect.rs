@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use edgeward_proxy::EdgeConfig;
@@ -410,7 +411,10 @@ fn a_response_that_several_urls_share_is_shown_with_its_rule() {
 /// Method: two variants more than are listed, one of which is the selected one.
 #[test]
 fn the_list_of_other_variants_has_a_limit() {
-    let bed = TestBed::with_config(in_memory);
+    let bed = TestBed::with_config(|config| {
+        in_memory(config);
+        config.caching.variants_max = NonZeroU32::new(2000).expect("2000 is not zero");
+    });
     let answer = Answer::ok("x").header("cache-control", "max-age=60");
     bed.origin.on("/v", answer.header("vary", "x-number"));
     for number in 0..1002 {

@@ -13,7 +13,7 @@ use edgeward_sites::{
 };
 use edgeward_testkit::{Answer, ScriptedOrigin};
 use edgeward_types::Pattern;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use support::{Client, TestBed};
 
 fn template(text: &str) -> Template {
@@ -230,10 +230,13 @@ fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
     ]));
     bed.origin.otherwise(|_| cached("page"));
     for target in ["/admin/x", "/%61dmin//x", "/a/../admin/x"] {
-        assert_eq!(bed.get(target).status, 403, "{target}");
+        let denied = bed.get(target);
+        assert_eq!(denied.status, 403, "{target}");
+        assert_eq!(denied.cache_status(), "edgeward; detail=deny");
     }
     let moved = bed.get("/old/a?b=1");
     assert_eq!(moved.status, 301);
+    assert_eq!(moved.cache_status(), "edgeward; detail=redirect");
     assert_eq!(
         moved.header("location"),
         Some("https://test.example/old/a?b=1")
@@ -242,6 +245,7 @@ fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
     assert!(bed.get("/limited").is_hit());
     let refused = bed.get("/limited");
     assert_eq!(refused.status, 429);
+    assert_eq!(refused.cache_status(), "edgeward; detail=rate-limit");
     assert_eq!(refused.header("retry-after"), Some("3600"));
     assert_eq!(bed.origin.requests_total(), 1);
     for (answer, count) in [("deny", 3.0), ("redirect", 1.0), ("rate-limit", 1.0)] {
@@ -361,6 +365,58 @@ fn an_unsafe_request_invalidates_all_classes() {
         .request("POST", "/a", &[("content-length", "0")], b"");
     assert_eq!(posted.status, 200);
     assert!(!get("iPhone Mobile") && !get("X11"));
+}
+
+#[test]
+fn a_response_to_post_answers_later_gets_of_its_class_only() {
+    let bed = TestBed::with_config(with_class("device"));
+    let posted = cached("posted").header("content-location", "/a");
+    bed.origin.once("/a", posted);
+    bed.origin.otherwise(|_| cached("page"));
+    let fields = [("user-agent", "iPhone Mobile"), ("content-length", "0")];
+    let answer = bed.connect().request("POST", "/a", &fields, b"");
+    assert_eq!(
+        answer.cache_status(),
+        "edgeward; fwd=method; fwd-status=200; stored"
+    );
+    let hit = bed.get_with("/a", &[("user-agent", "iPhone Mobile")]);
+    assert!(hit.is_hit(), "{hit:?}");
+    assert_eq!(hit.text(), "posted");
+    assert_eq!(bed.get_with("/a", &[("user-agent", "X11")]).text(), "page");
+}
+
+#[test]
+fn a_response_to_post_is_not_stored_if_a_rule_passes_the_request() {
+    let settings = Settings {
+        pass: Some(true),
+        ..Settings::default()
+    };
+    let mut pass = rule("/*", settings);
+    pass.condition.methods = vec![Method::POST];
+    let bed = TestBed::with_config(with_rules(vec![pass]));
+    let posted = cached("posted").header("content-location", "/a");
+    bed.origin.once("/a", posted);
+    bed.origin.otherwise(|_| cached("page"));
+    let fields = [("content-length", "0")];
+    let answer = bed.connect().request("POST", "/a", &fields, b"");
+    assert_eq!(answer.text(), "posted");
+    assert_eq!(bed.get("/a").text(), "page");
+}
+
+/// A rule that removes a field of the origin's response applies once, and before the response is stored.
+#[test]
+fn fields_of_a_response_to_post_are_changed_before_it_is_stored() {
+    let mut settings = Settings::default();
+    settings
+        .origin_response
+        .insert(HeaderName::from_static("set-cookie"), FieldChange::Remove);
+    let bed = TestBed::with_config(with_rules(vec![rule("/a", settings)]));
+    let posted = cached("posted").header("content-location", "/a");
+    bed.origin.once("/a", posted.header("set-cookie", "a=1"));
+    let fields = [("content-length", "0")];
+    let answer = bed.connect().request("POST", "/a", &fields, b"");
+    assert_eq!(answer.header("set-cookie"), None);
+    assert!(bed.get("/a").is_hit());
 }
 
 #[test]

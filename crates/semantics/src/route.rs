@@ -4,7 +4,7 @@
 use http::Method;
 use http::header::{CONTENT_LENGTH, HeaderMap, IF_MATCH, IF_UNMODIFIED_SINCE, TRANSFER_ENCODING};
 
-use crate::cache_status::Forward;
+use crate::cache_status::{CacheStatus, Forward};
 
 /// How a request is handled. This is decided before a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,7 @@ pub enum Route {
 /// Why a request is passed to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassReason {
-    /// The method is neither GET nor HEAD. Responses to POST could be stored (RFC 9110 §9.3.3), but no origin
-    /// relies on it.
+    /// The method is neither GET nor HEAD.
     Method,
     /// The request is a GET or HEAD with content. The key does not include the content, so a stored response
     /// could be the answer to a different request.
@@ -40,6 +39,22 @@ impl PassReason {
             Self::Method => Forward::Method,
             Self::Content | Self::Precondition | Self::Rule | Self::Upgrade => Forward::Bypass,
         }
+    }
+
+    /// Returns the `detail` of `Cache-Status`.
+    pub const fn detail(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::Content => "content",
+            Self::Precondition => "precondition",
+            Self::Rule => "rule",
+            Self::Upgrade => "upgrade",
+        }
+    }
+
+    /// Returns the `Cache-Status` of the request, before the origin has answered it.
+    pub fn cache_status(self) -> CacheStatus {
+        CacheStatus::forward(self.forward()).with_detail(self.detail())
     }
 }
 

@@ -209,8 +209,8 @@ mod tests {
                 bytes[at] = byte;
             }
             if let Some(parsed) = TraceParent::parse(&bytes) {
-                let written = parsed.to_string();
-                prop_assert_eq!(&written.as_bytes()[2..], &bytes[2..]);
+                let text = parsed.to_string();
+                prop_assert_eq!(&text.as_bytes()[2..], &bytes[2..]);
                 prop_assert!(parsed.trace_id() != 0 && parsed.span_id() != 0);
             }
         }

@@ -667,6 +667,28 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
     },
     Key {
+        path: "caching.share_variants",
+        flag: None,
+        kind: ValueKind::Switch,
+        doc: "If true, a stored variant also answers requests with another `Accept-Encoding` or `Accept`, if the \
+              origin would answer them with the same coding or image format. See docs/reference/http-caching.md.",
+        set: |draft, _, value| draft.edge.caching.share_variants = value.switch(),
+        show: |draft, _| Some(draft.edge.caching.share_variants.to_string()),
+    },
+    Key {
+        path: "caching.variants_max",
+        flag: None,
+        kind: ValueKind::Count {
+            min: 1,
+            max: 1 << 22,
+        },
+        doc: "The maximum number of variants of one URL: responses for different values of the request fields that \
+              `Vary` names. With one more, the URL begins again with this one, and the older ones are not used. After \
+              a restart, the variants on disk do not count.",
+        set: |draft, _, value| draft.edge.caching.variants_max = value.nonzero32(),
+        show: |draft, _| Some(draft.edge.caching.variants_max.to_string()),
+    },
+    Key {
         path: "caching.early_links_bytes_max",
         flag: None,
         kind: ValueKind::Size {

@@ -58,7 +58,7 @@ fn explain_names_the_section_of_each_rule_and_asks_no_origin() {
     let args = [url, "--method", "POST", "--json"];
     let pass = site.run(&["explain"], &args);
     let pass: serde_json::Value = serde_json::from_slice(&pass.stdout).expect("JSON");
-    assert_eq!(pass["cache_status"], "edgeward; fwd=method");
+    assert_eq!(pass["cache_status"], "edgeward; fwd=method; detail=method");
     let args = [url, "-H", "If-Match: \"a\""];
     let pass = text(&site.run(&["explain"], &args).stdout);
     assert!(pass.contains("pass: the request has If-Match"), "{pass}");

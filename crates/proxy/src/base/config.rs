@@ -262,6 +262,14 @@ pub struct CachingConfig {
     /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the
     /// head arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
     pub collapse_bytes_max: ByteSize,
+    /// True if a variant also answers requests with another `Accept-Encoding` or `Accept`, if the origin would answer
+    /// them with the same coding or image format. Default true: without it, each browser version has its own copies.
+    pub share_variants: bool,
+    /// Most variants that are stored for one URL through one marker. Beyond it the URL begins with a new marker, and
+    /// the older variants are no longer found. Default 1000: no negotiation of codings, types and languages makes so
+    /// many, and a URL that varies by cookies or browsers does not fill the cache with copies that hardly any request
+    /// hits.
+    pub variants_max: NonZeroU32,
     /// Largest lines of `Link` from 103 Early Hints that are stored with a response. Default 4 KiB: forty links of 100
     /// bytes, and as much as many servers accept in a whole head. 0 stores none.
     pub early_links_bytes_max: ByteSize,
@@ -283,6 +291,8 @@ impl Default for CachingConfig {
             collapse_wait_max: Duration::from_secs(10),
             collapse_followers_max: NonZeroUsize::new(16_384).expect("16 384 is not zero"),
             collapse_bytes_max: ByteSize::mib(64),
+            share_variants: true,
+            variants_max: NonZeroU32::new(1000).expect("1000 is not zero"),
             early_links_bytes_max: ByteSize::kib(4),
             ignored_parameters: IgnoredParameters::default(),
             hash_seed: None,

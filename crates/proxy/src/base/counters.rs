@@ -321,6 +321,18 @@ counters! {
     Counter "edgeward_key_collisions_total" "Lookups that found another key with the same hash." {
         key_collisions,
     }
+    Counter "edgeward_variants_stored_total"
+        "Responses that vary and were fetched for a new combination of the request fields that `Vary` names." {
+        variants_new,
+    }
+    Counter "edgeward_variants_full_total"
+        "Times that a URL had caching.variants_max variants and began again with a new one." {
+        variants_full,
+    }
+    Counter "edgeward_variants_shared_total"
+        "Lookups that found a stored variant of another value of `Accept-Encoding` or `Accept` that answers the request." {
+        variants_shared,
+    }
     Counter "edgeward_early_links_total"
         "Fetched responses with `Link` in a 103 before them, by the result: all links were kept with the response, or some were left out because of caching.early_links_bytes_max." {
         early_links_kept = "result" "kept",

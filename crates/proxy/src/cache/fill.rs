@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use edgeward_purge::Stamp;
+use edgeward_semantics::negotiation::{self, Representation};
 use edgeward_semantics::slices::SliceMismatch;
 use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_types::KeyHash;
@@ -42,8 +43,8 @@ pub(crate) struct FillHead {
     pub(crate) status: StatusCode,
     /// The header fields of the response, without those that only the leader may get.
     pub(crate) headers: HeaderMap,
-    /// The request fields by which the response varies, and the secondary key of the leader's request.
-    pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
+    /// The variant that the response is, if the responses of its target vary.
+    pub(crate) variant: Option<FillVariant>,
     /// The target of the leader's request, and the rule of the response, if requests for other targets may have joined.
     pub(crate) coverage: Option<(Box<[u8]>, Option<NoVarySearch>)>,
     /// The length of the body, if it is known.
@@ -67,6 +68,25 @@ pub(crate) struct Encodable {
     /// The key under which the response is stored if a tier has admitted it.
     pub(crate) key: Box<[u8]>,
     pub(crate) policy: StoredPolicy,
+}
+
+/// One of the responses of a target that vary.
+#[derive(Debug)]
+pub(crate) struct FillVariant {
+    pub(crate) fields: VaryFields,
+    /// The secondary key of the leader's request.
+    pub(crate) secondary: Vec<u8>,
+    /// `None` if the response answers only requests with the same secondary key.
+    pub(crate) representation: Option<Representation>,
+}
+
+impl FillVariant {
+    /// Returns true if the response answers a request with these fields.
+    pub(crate) fn answers(&self, request: &HeaderMap) -> bool {
+        let key = self.fields.key(request);
+        let answers = |chosen| negotiation::answers(chosen, &self.secondary, &key);
+        key == self.secondary || self.representation.is_some_and(answers)
+    }
 }
 
 impl FillHead {

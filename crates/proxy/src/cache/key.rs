@@ -45,6 +45,15 @@ pub(crate) enum PathRule {
     },
 }
 
+/// The keys of variants, one of which a lookup reads in place of the request's own variant.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherVariants {
+    /// The key of the request's own variant.
+    own: Vec<u8>,
+    /// The keys that were not read yet, the next one last.
+    unread: Vec<Vec<u8>>,
+}
+
 /// The primary key of a target, followed by the secondary key of one variant if the target is known to vary.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheKey {
@@ -53,6 +62,8 @@ pub(crate) struct CacheKey {
     /// The marker with the request fields by which the target varies. `None` if the key is only a primary key.
     pub(crate) marker: Option<Arc<Stored>>,
     pub(crate) path_rule: PathRule,
+    /// The variants of other field values that may answer the request, if its own variant is absent.
+    pub(crate) other_variants: Option<Box<OtherVariants>>,
     primary_len: usize,
     primary_hash: KeyHash,
 }
@@ -67,6 +78,7 @@ impl CacheKey {
             primary_hash: hash,
             marker: None,
             path_rule: PathRule::Unread,
+            other_variants: None,
             bytes,
         }
     }
@@ -114,6 +126,7 @@ impl CacheKey {
             primary_hash: hash_key(primary, seed),
             marker: None,
             path_rule: PathRule::Absent, // the entry, through which lookups find the slice, was found by the rule
+            other_variants: None,
             primary_len: primary.len(),
             bytes,
         }
@@ -132,6 +145,31 @@ impl CacheKey {
         variants.write_key(fields, request, &mut self.bytes);
         self.hash = hash_key(&self.bytes, seed);
         self.marker = Some(Arc::clone(marker));
+    }
+
+    /// Begins to read other variants: `unread` has their keys, the first one last.
+    pub(crate) fn begin_other_variants(&mut self, unread: Vec<Vec<u8>>) {
+        let own = self.bytes.clone();
+        self.other_variants = Some(Box::new(OtherVariants { own, unread }));
+    }
+
+    /// Turns this key into that of the next other variant, and returns true. If no one is left, turns it into the key
+    /// of the request's own variant.
+    pub(crate) fn read_other_variant(&mut self, seed: u64) -> bool {
+        let Some(others) = &mut self.other_variants else {
+            return false;
+        };
+        let next = others.unread.pop();
+        let is_other = next.is_some();
+        self.bytes = next.unwrap_or_else(|| others.own.clone());
+        self.hash = hash_key(&self.bytes, seed);
+        is_other
+    }
+
+    /// Returns the key of the request's own variant if this is the key of another variant.
+    pub(crate) fn own_variant(&self) -> Option<&[u8]> {
+        let others = self.other_variants.as_ref()?;
+        (others.own != self.bytes).then_some(&others.own)
     }
 
     /// Turns the target's own key into the key of the marker that holds the rule of the path.

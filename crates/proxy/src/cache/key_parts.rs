@@ -7,6 +7,14 @@ pub(crate) fn primary_of(key: &[u8]) -> &[u8] {
     &key[..memchr::memchr(b'\n', key).unwrap_or(key.len())]
 }
 
+/// Splits the key of a variant before its secondary key: the lines with the values of the request's fields. `None` for
+/// a primary key.
+pub(crate) fn split_variant_key(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    // `Variants::write_key` appends a newline, the generation, a newline and the fields.
+    let fields_at = primary_of(key).len() + 1 + size_of::<u64>() + 1;
+    (fields_at <= key.len()).then(|| key.split_at(fields_at))
+}
+
 /// Returns the key of the marker that holds the rule of a target's path. `target` is the target's own key.
 pub(crate) fn path_key(target: &[u8]) -> Vec<u8> {
     let path_end = memchr::memchr2(b'?', b'#', target).unwrap_or(target.len());

@@ -1,7 +1,8 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
 //! (`collapse`, `fill`), responses in slices (`slices`), responses that the edge compresses (`encodings`, `encoders`),
 //! rules for the queries of paths (`path_rules`), memory that slow clients pin (`pinned`), ids that do not exist
-//! (`negative`), and the objects that memory has after a restart (`restart`, `warm_start`).
+//! (`negative`), and the objects that memory has after a restart (`restart`, `warm_start`). `offers` has request fields
+//! of other clients, whose variants a lookup tries.
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
@@ -12,6 +13,7 @@ pub(crate) mod fill;
 mod key;
 mod key_parts;
 pub(crate) mod negative;
+pub(crate) mod offers;
 pub(crate) mod path_rules;
 pub(crate) mod pinned;
 pub(crate) mod purge_counts;
@@ -25,5 +27,5 @@ pub(crate) mod warm_start;
 
 pub(crate) use disk::DiskHit;
 pub(crate) use key::{CacheKey, PathRule};
-pub(crate) use key_parts::{path_key, push_class, url_of};
+pub(crate) use key_parts::{path_key, push_class, split_variant_key, url_of};
 pub(crate) use tiers::{Cache, Tier, WorkerCache};

@@ -1,5 +1,5 @@
-//! Rules of paths: the markers that [`key`](super::key) describes, and purges of URLs whose response may be stored under
-//! a rule.
+//! Rules of paths: the markers that [`key`](super::key) describes, and purges of URLs whose response may be stored
+//! under a rule.
 //!
 //! The marker of a path has the rule of the newest response with `No-Vary-Search`. A marker with another rule has a new
 //! generation, and so has a marker that was learned again. Lookups therefore find only responses that were stored under
@@ -152,7 +152,30 @@ impl Cache {
     /// Removes the responses of a target from both tiers: the one under the target's own key, and the one under the
     /// rule of its path. Returns true if there was one, and receivers that resolve when the removals are durable.
     pub(crate) fn purge_target(&self, target: &[u8]) -> (bool, Vec<Durable>) {
-        let (mut found, durable) = self.purge_key(target);
+        let (found, durable) = self.purge_key(target);
+        self.purge_under_rule(target, found, durable)
+    }
+
+    /// Like [`purge_target`](Self::purge_target), if the target's own key has not changed since `version`. Also returns
+    /// the key's new version. Otherwise returns `None` and removes no response.
+    pub(crate) fn purge_target_since(
+        &self,
+        version: Version,
+        target: &[u8],
+    ) -> Option<(bool, Vec<Durable>, Version)> {
+        self.collapse.stop_joining(version.key(), target);
+        let (found, durable, version) = self.purge_since(version, target)?;
+        let (found, durable) = self.purge_under_rule(target, found, durable);
+        Some((found, durable, version))
+    }
+
+    /// Removes the response of a target under the rule of its path, after that under its own key was removed.
+    fn purge_under_rule(
+        &self,
+        target: &[u8],
+        mut found: bool,
+        durable: Option<Durable>,
+    ) -> (bool, Vec<Durable>) {
         let mut durable: Vec<_> = durable.into_iter().collect();
         if self.may_have_path_rules() {
             let under_rule = self.key_under_rule(target);

@@ -5,7 +5,7 @@
 //! uses parse the block into a map, which costs half a microsecond and no allocation per field.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
@@ -60,6 +60,9 @@ pub(crate) struct Variants {
     /// invalidation removes the marker, and the next marker has another generation, so that no lookup finds an older
     /// response.
     pub(crate) generation: u64,
+    /// The number of responses that were stored for new keys through this marker. It begins at 0 when the marker is
+    /// read from disk.
+    pub(crate) count: AtomicU32,
     /// True if this marker was written to disk or read from disk.
     pub(crate) on_disk: AtomicBool,
     /// For a marker that was read from disk: the version of its key at which the marker was current.
@@ -246,6 +249,7 @@ impl Variants {
         Self {
             selector,
             generation,
+            count: AtomicU32::new(0),
             on_disk: AtomicBool::new(false),
             version: None,
             charge: OnceLock::new(),

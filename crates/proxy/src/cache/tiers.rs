@@ -22,6 +22,7 @@ use super::disk::{DiskTier, Durable};
 use super::key::{CacheKey, hash_key};
 use super::key_parts::primary_of;
 use super::negative::Negative;
+use super::offers::RecentOffers;
 use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
@@ -55,6 +56,8 @@ pub(crate) struct Cache {
     pub(crate) next_generation: AtomicU64,
     /// True if a path may have a [rule](super::path_rules).
     pub(crate) may_have_path_rules: AtomicBool,
+    /// The values of `Accept` and `Accept-Encoding` for which responses were fetched.
+    pub(crate) offers: RecentOffers,
     /// The query parameters that are not a part of keys.
     pub(crate) ignored_parameters: IgnoredParameters,
     pub(crate) live: Arc<Live>,
@@ -273,6 +276,11 @@ impl Cache {
         Some(new_version)
     }
 
+    /// Returns true if a tier has an object with this hash.
+    pub(crate) fn has(&self, hash: KeyHash) -> bool {
+        self.hot.peek(hash).is_some() || self.disk.as_ref().is_some_and(|disk| disk.contains(hash))
+    }
+
     /// Returns true if the disk has a key, and no fetch is writing it at the moment.
     pub(crate) fn is_settled_on_disk(&self, hash: KeyHash) -> bool {
         let disk = self.disk.as_ref();
@@ -289,6 +297,25 @@ impl Cache {
         };
         let (on_disk, durable) = disk.purge(hash, key);
         (in_ram || on_disk, Some(durable))
+    }
+
+    /// Like [`purge`](Self::purge), if the key has not changed since `version`. Also returns the key's new version.
+    /// Otherwise returns `None` and removes no response.
+    pub(crate) fn purge_since(
+        &self,
+        version: Version,
+        key: &[u8],
+    ) -> Option<(bool, Option<Durable>, Version)> {
+        let hash = version.key();
+        let _changing = self.changing(hash);
+        let present = self.hot.peek(hash);
+        let in_ram = present.is_some_and(|stored| stored.has_key(key));
+        let new_version = self.hot.remove(version)?;
+        let Some(disk) = &self.disk else {
+            return Some((in_ram, None, new_version));
+        };
+        let (on_disk, durable) = disk.purge(hash, key);
+        Some((in_ram || on_disk, Some(durable), new_version))
     }
 
     /// Returns a guard that stops promotions of a key. The caller keeps it while it changes the key in both tiers.

@@ -40,7 +40,6 @@ use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
-use crate::cache::warm_progress::WarmProgress;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::{ConnectorError, OriginGroup, Servers, watch_servers};
@@ -461,10 +460,11 @@ fn shared_state(
         purges,
         accepted_purges: AcceptedPurges::default(),
         negative: Negative::new(&config.negative),
-        warm_progress: WarmProgress::default(),
+        warm_progress: Default::default(),
         hash_seed,
         // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
+        offers: Default::default(),
         ignored_parameters: config.caching.ignored_parameters.clone(),
         live: Arc::clone(&live),
     };

@@ -20,5 +20,5 @@ pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use request::Request;
-pub(crate) use request_error::RequestError;
+pub(crate) use request_error::{Handling, RequestError};
 pub(crate) use upgrade::UpgradeRequest;

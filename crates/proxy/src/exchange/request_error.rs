@@ -7,33 +7,61 @@ use http::StatusCode;
 
 pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
-    /// The field `Cache-Status`. Without it, the request counts as refused.
-    pub(crate) cache_status: Option<CacheStatus>,
+    /// How the cache handled the request, for the field `Cache-Status`.
+    pub(crate) handling: Handling,
     /// The reason for the error. The body of the response is the status and this text.
     pub(crate) text: Cow<'static, str>,
     /// True if the connection is closed, because the bytes after the head cannot be parsed or are not read.
     pub(crate) close: bool,
 }
 
+/// How the cache handled a request that the edge answers with an error.
+pub(crate) enum Handling {
+    /// It was looked up or forwarded.
+    Cache(CacheStatus),
+    /// It was refused before that, and counts as refused. The text is the `detail` of `Cache-Status`.
+    Refused(&'static str),
+}
+
 impl RequestError {
-    fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(
+        status: StatusCode,
+        detail: &'static str,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self {
             status,
-            cache_status: None,
+            handling: Handling::Refused(detail),
             text: text.into(),
             close: false,
         }
     }
 
-    fn closing(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
+    /// Returns the error for a request that was looked up or forwarded.
+    pub(crate) fn after_lookup(
+        status: StatusCode,
+        cache_status: CacheStatus,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            handling: Handling::Cache(cache_status),
+            ..Self::new(status, "", text)
+        }
+    }
+
+    fn closing(
+        status: StatusCode,
+        detail: &'static str,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self {
             close: true,
-            ..Self::new(status, text)
+            ..Self::new(status, detail, text)
         }
     }
 
     pub(crate) fn bad_request(text: impl Into<Cow<'static, str>>) -> Self {
-        Self::closing(StatusCode::BAD_REQUEST, text)
+        Self::closing(StatusCode::BAD_REQUEST, "invalid-request", text)
     }
 
     pub(crate) fn fragment() -> Self {
@@ -42,46 +70,50 @@ impl RequestError {
 
     pub(crate) fn target_too_long() -> Self {
         let text = "the target is longer than limits.target_bytes_max";
-        Self::closing(StatusCode::URI_TOO_LONG, text)
+        Self::closing(StatusCode::URI_TOO_LONG, "target-too-long", text)
     }
 
     pub(crate) fn no_trace() -> Self {
         let text = "TRACE is not forwarded; forwarding.trace = true allows it";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, text)
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "trace", text)
     }
 
     /// RFC 9110 §15.5.20: the edge is not configured for the host. Strangers could otherwise fill the cache.
     pub(crate) fn misdirected() -> Self {
         let text = "no site of this edge has this host";
-        Self::new(StatusCode::MISDIRECTED_REQUEST, text)
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", text)
     }
 
     pub(crate) fn bad_rewrite() -> Self {
         let text = "the target that a rule makes of this request is no path";
-        Self::new(StatusCode::BAD_GATEWAY, text)
+        Self::new(StatusCode::BAD_GATEWAY, "rewrite", text)
     }
 
     pub(crate) fn too_many_fields() -> Self {
         let text = "the request has more header fields than allowed";
-        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text)
+        Self::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "too-many-fields",
+            text,
+        )
     }
 
     pub(crate) fn overloaded(text: &'static str) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
     }
 
     pub(crate) fn not_implemented(text: &'static str) -> Self {
-        Self::closing(StatusCode::NOT_IMPLEMENTED, text)
+        Self::closing(StatusCode::NOT_IMPLEMENTED, "not-implemented", text)
     }
 
     pub(crate) fn too_large() -> Self {
         // Closing, because the edge would have to read the body to find the next request.
         let text = "the request's body is larger than allowed";
-        Self::closing(StatusCode::PAYLOAD_TOO_LARGE, text)
+        Self::closing(StatusCode::PAYLOAD_TOO_LARGE, "content-too-large", text)
     }
 
     pub(crate) fn forwarding_loop() -> Self {
         let text = "the request has passed through this edge before: the origin forwards to it";
-        Self::new(StatusCode::LOOP_DETECTED, text)
+        Self::new(StatusCode::LOOP_DETECTED, "loop", text)
     }
 }

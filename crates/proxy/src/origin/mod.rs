@@ -34,5 +34,5 @@ pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginResponse};
 pub(crate) use servers::{ServerReport, Servers};
 pub(crate) use switch::{SwitchResponse, SwitchedConnection};
-pub(crate) use upload::Upload;
+pub(crate) use upload::{Upload, UploadProgress};
 pub(crate) use watch::watch_servers;

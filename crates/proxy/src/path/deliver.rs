@@ -33,7 +33,7 @@ use crate::cache::disk_body::DiskBody;
 use crate::cache::encodings::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::{Client, FieldEdit, InFlight, Request, RequestError};
+use crate::exchange::{Client, FieldEdit, Handling, InFlight, Request, RequestError};
 
 /// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {
@@ -182,18 +182,18 @@ impl Reply {
         self.worker.counters.rule.increment();
         self.observation.outcome = Some(OutcomeClass::Refused);
         let mut headers = HeaderMap::with_capacity(8);
-        let status = match answer {
-            RuleAnswer::Denied(status) => status,
+        let (status, detail) = match answer {
+            RuleAnswer::Denied(status) => (status, "deny"),
             RuleAnswer::Redirect(status, location) => {
                 headers.insert(LOCATION, location);
-                status
+                (status, "redirect")
             }
             RuleAnswer::RateLimited(wait) => {
                 // RFC 6585 §4. Seconds are rounded up, so that the next request is within the limit.
                 let seconds = wait.as_millis().div_ceil(1000).max(1);
                 let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
                 headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-                StatusCode::TOO_MANY_REQUESTS
+                (StatusCode::TOO_MANY_REQUESTS, "rate-limit")
             }
         };
         let text = format!("{status}\n");
@@ -201,7 +201,8 @@ impl Reply {
         headers.insert(CONTENT_TYPE, plain);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-        self.respond_own(status, headers, Bytes::from(text), None)
+        let handling = Handling::Refused(detail);
+        self.respond_own(status, headers, Bytes::from(text), &handling)
     }
 
     /// Responds to an OPTIONS or TRACE whose `Max-Forwards` is 0.
@@ -216,17 +217,19 @@ impl Reply {
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        self.respond_own(StatusCode::OK, headers, body, None)
+        let handling = Handling::Refused("max-forwards");
+        self.respond_own(StatusCode::OK, headers, body, &handling)
     }
 
-    /// Responds to a request that the edge has carried out itself.
-    pub(super) fn confirm(self, text: String) -> Response<EdgeBody> {
+    /// Responds to a request that the edge has carried out itself. `detail` is the detail of `Cache-Status`.
+    pub(super) fn confirm(self, detail: &'static str, text: String) -> Response<EdgeBody> {
         let mut headers = HeaderMap::with_capacity(8);
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(CONTENT_TYPE, plain);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-        self.respond_own(StatusCode::OK, headers, Bytes::from(text), None)
+        let handling = Handling::Refused(detail);
+        self.respond_own(StatusCode::OK, headers, Bytes::from(text), &handling)
     }
 
     /// Responds with an error that the edge generates.
@@ -234,7 +237,8 @@ impl Reply {
         let counters = &self.worker.counters;
         counters.count_refusal(error.status);
         // If the error has a `Cache-Status`, the request counts under the outcome that the field reports.
-        if self.observation.outcome.is_none() && error.cache_status.is_none() {
+        let is_refused = matches!(error.handling, Handling::Refused(_));
+        if self.observation.outcome.is_none() && is_refused {
             counters.refused.increment();
         }
         self.observation
@@ -251,10 +255,6 @@ impl Reply {
         if error.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
         }
-        if let Some(cache_status) = &error.cache_status {
-            let name = &self.worker.config().name;
-            headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
-        }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
             // RFC 9110 §10.2.3: within this time, each request that now waits for an origin is sent or refused.
             let origins = self.worker.config().origins.iter();
@@ -268,18 +268,25 @@ impl Reply {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             self.in_flight.conn().set_lingers();
         }
-        let cache_status = error.cache_status.as_ref();
-        self.respond_own(error.status, headers, Bytes::from(text), cache_status)
+        self.respond_own(error.status, headers, Bytes::from(text), &error.handling)
     }
 
-    /// Responds with a head and a body that the edge generates.
+    /// Responds with a head and a body that the edge generates. RFC 9211 §2 advises against `Cache-Status` on these
+    /// responses. The edge sends it, so that an operator sees for each response where it comes from and why.
     fn respond_own(
         mut self,
         status: StatusCode,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Bytes,
-        cache_status: Option<&CacheStatus>,
+        handling: &Handling,
     ) -> Response<EdgeBody> {
+        let name = &self.worker.config().name;
+        let (value, cache_status) = match handling {
+            Handling::Cache(status) => (status.to_header_value(name), Some(status)),
+            // Without `hit` and `fwd`, because the cache had no part in the response.
+            Handling::Refused(detail) => (generated(name, detail), None),
+        };
+        headers.insert(CACHE_STATUS, value);
         self.observation.set_response(status, cache_status);
         let source = Source::Whole(body, PieceMemory::Uncounted);
         let (headers, source) = match self.error_page(status) {
@@ -328,6 +335,12 @@ fn page_response(page: &ErrorPage, mut headers: HeaderMap) -> (HeaderMap, Source
     headers.insert(CONTENT_LENGTH, HeaderValue::from(page.body.len()));
     let body = Bytes::copy_from_slice(&page.body);
     (headers, Source::Whole(body, PieceMemory::Uncounted))
+}
+
+/// Returns the member of `Cache-Status` in a response that neither the cache nor the origin has made.
+fn generated(name: &str, detail: &str) -> HeaderValue {
+    HeaderValue::try_from(format!("{name}; detail={detail}"))
+        .expect("the name was checked to be a token, and the detail is one")
 }
 
 /// Returns the body of the response to a TRACE: the request without fields that hold credentials (RFC 9110 §9.3.8).

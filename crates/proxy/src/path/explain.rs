@@ -97,7 +97,7 @@ impl Explanation {
         }
         match request.route {
             Route::Pass(reason) => {
-                self.cache_status = Some(CacheStatus::forward(reason.forward()));
+                self.cache_status = Some(reason.cache_status());
                 let text = format!("pass: {}", reason.as_str());
                 self.step("route", text, reason.section());
             }
@@ -156,6 +156,11 @@ impl Explanation {
         if found.key.marker.is_some() {
             let variant = inspect::variant_text(&found.key.bytes);
             self.step("variant", variant, "RFC 9111 §4.1");
+            if found.key.own_variant().is_some() {
+                let text = "the variant was fetched by another client and answers this request";
+                let page = "docs/reference/http-caching.md#variants-that-clients-share";
+                self.step("shared variant", text, page);
+            }
         }
         let rules = &request.settings().caching;
         let directives = rules.request_directives(&request.headers);
@@ -195,7 +200,8 @@ impl Explanation {
             FoundDecision::Serve { .. } => match self.find_slices(shared, request, entry) {
                 Err(MissingSlices) if directives.only_if_cached => self.only_if_cached(),
                 Err(MissingSlices) => {
-                    self.cache_status = Some(CacheStatus::forward(Forward::Partial));
+                    let status = CacheStatus::forward(Forward::Partial);
+                    self.cache_status = Some(status.with_detail("slices"));
                 }
                 Ok(tier) => self.serve(shared, request, entry, tier, ttl),
             },

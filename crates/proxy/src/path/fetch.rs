@@ -5,6 +5,7 @@
 
 mod head;
 mod lead;
+mod leader;
 mod ranges;
 mod sliced;
 
@@ -12,11 +13,10 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use edgeward_purge::Verdict;
 use edgeward_semantics::slices::FirstPart;
-use edgeward_semantics::{CacheStatus, Forward, VaryFields, conditional};
+use edgeward_semantics::{CacheStatus, Forward, conditional};
 use edgeward_types::KeyHash;
 use http::header::HeaderMap;
 use http::{Method, Response, StatusCode};
@@ -30,18 +30,20 @@ use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
-use crate::cache::fill::{FillHead, FillReader, FollowResult};
+use crate::cache::fill::{FillHead, FillReader, FillVariant, FollowResult};
 use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 use crate::origin::{OriginError, OriginResponse};
 use crate::path::body::{EdgeBody, Source};
-use crate::path::detachable::Detachable;
 use crate::path::parts::RangeSource;
 use crate::path::range_reply;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::worker::{Shared, Worker};
 use lead::Fetch;
+pub(super) use lead::post::{PostBegin, PostUpdate};
+use leader::leader_result;
+pub(super) use leader::store_post;
 use ranges::{has_range, part_to_fetch, range_mark};
 pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced};
 
@@ -96,7 +98,9 @@ pub(super) async fn fetch(
             Ok(response) => return response,
             Err(reply) => reply,
         };
-        return Box::pin(pass::pass(reply, request, incoming, reason)).await;
+        let detail = if wants_range { "range" } else { "head" };
+        let status = CacheStatus::forward(reason).with_detail(detail);
+        return Box::pin(pass::pass(reply, request, incoming, status)).await;
     }
     drop(incoming);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
@@ -180,11 +184,15 @@ pub(super) async fn fetch(
                 stale = stale.filter(|stale| !is_purged(&worker, &key, stale));
             }
             FollowResult::Head(head) => {
-                let selects_same = |(fields, secondary): &(VaryFields, Vec<u8>)| {
-                    let request = as_origin_sees(worker.edge_info(&request), &request, fields);
-                    fields.key(&request) == *secondary
+                let is_answered = |variant: &FillVariant| {
+                    let fields = &variant.fields;
+                    variant.answers(&as_origin_sees(
+                        worker.edge_info(&request),
+                        &request,
+                        fields,
+                    ))
                 };
-                if !head.covers(key.target()) || !head.variant.as_ref().is_none_or(selects_same) {
+                if !head.covers(key.target()) || !head.variant.as_ref().is_none_or(is_answered) {
                     // The fetch is for another variant of the target, or for a URL that is not equivalent under the
                     // rule of the response. The marker is now stored, so a new lookup can compute the key of this
                     // request's response.
@@ -199,11 +207,12 @@ pub(super) async fn fetch(
                 {
                     drop(reader);
                     worker.counters.ranges_passed_fill.increment();
-                    return Box::pin(pass::pass(reply, request, None, reason)).await;
+                    let status = CacheStatus::forward(reason).with_detail("far-range");
+                    return Box::pin(pass::pass(reply, request, None, status)).await;
                 }
                 worker.counters.collapsed.increment();
                 if let Some(disk) = &worker.cache.disk {
-                    let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
+                    let secondary = head.variant.as_ref().map(|variant| &variant.secondary[..]);
                     disk.record_follower(key.primary(), secondary);
                 }
                 let mut status = CacheStatus::forward(reason);
@@ -251,12 +260,8 @@ pub(super) async fn fetch(
             FollowResult::Failed(failure) if follows_left == 0 => {
                 let mut status = CacheStatus::forward(reason).with_detail(failure.detail);
                 status.collapsed = true;
-                return reply.refuse(&RequestError {
-                    status: failure.status,
-                    cache_status: Some(status),
-                    text: "the shared request to the origin failed".into(),
-                    close: false,
-                });
+                let text = "the shared request to the origin failed";
+                return reply.refuse(&RequestError::after_lookup(failure.status, status, text));
             }
             // One of the requests that waited leads the next fetch, and the other requests follow it.
             FollowResult::Failed(_) => failed = Some(reader),
@@ -342,7 +347,6 @@ async fn lead_fetch(
     reader: FillReader,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    reply.observation.trace(SampledRequest::begin_fetch);
     let result = Rc::new(Cell::new(None));
     let fill = Arc::clone(&leader.fill);
     let fetch = Fetch {
@@ -353,32 +357,9 @@ async fn lead_fetch(
         part,
         result: Some(Rc::clone(&result)),
     };
-    let is_reported = Cell::new(false);
-    let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
-        // Without a reported result, the client has left before the response began. HTTP/2 limits count such a fetch.
-        let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().begin_orphan());
-        let fetch = async move {
-            fetch.await;
-            drop(orphan);
-        };
-        let orphans = worker.origin(&request).orphans();
-        orphans.spawn(&worker.fetch_tasks, fetch, move || fill.has_readers());
-    });
-    let outcome = poll_fn(|cx| {
-        let has_ended = fetch.poll(cx).is_ready();
-        match result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                debug_assert!(!has_ended, "every fetch reports a result");
-                Poll::Pending
-            }
-        }
-    });
-    let outcome = outcome.await;
+    reply.observation.trace(SampledRequest::begin_fetch);
+    let outcome = leader_result(&reply, &request, fill, &result, fetch.run(stale)).await;
     reply.observation.trace(SampledRequest::end_fetch);
-    is_reported.set(true);
-    // If the fetch has not ended, dropping it spawns a task that reads the rest of the body.
-    drop(fetch);
     let mut status = CacheStatus::forward(reason);
     match outcome {
         FetchResult::Shared { head, headers } => {
@@ -419,7 +400,7 @@ async fn lead_fetch(
         }
         FetchResult::Unsliced(detail) => {
             tracing::debug!(detail, "a range is passed to the origin");
-            Box::pin(pass::pass(reply, request, None, reason)).await
+            Box::pin(pass::pass(reply, request, None, status.with_detail(detail))).await
         }
         FetchResult::Failed(error) => pass::refuse(reply, &error, status),
     }
@@ -456,7 +437,7 @@ fn respond_shared(
     reader: FillReader,
     mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
-    cache_status.stored = head.stored;
+    report_stored(&mut cache_status, head);
     cache_status.append_to(&mut headers, &reply.worker.config().name);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
     if is_conditional && deliver::is_not_modified(request, head.status, &headers) {
@@ -476,6 +457,17 @@ fn respond_shared(
     }
     let source = Source::Fill(reader.expect("no range was taken"), head.length);
     reply.respond(request, head.status, headers, source, &cache_status)
+}
+
+/// Reports whether a tier stores the response of a fetch. A body of unknown length is offered to memory at its end.
+fn report_stored(cache_status: &mut CacheStatus, head: &FillHead) {
+    cache_status.stored = head.stored;
+    if !head.stored {
+        cache_status.detail = Some(match head.length {
+            Some(_) => NOT_ADMITTED.into(),
+            None => "unknown-length".into(),
+        });
+    }
 }
 
 /// Returns the response that memory has for the key, if this response is fresh and is not `stale`.
@@ -510,6 +502,9 @@ fn count_once(reply: &mut Reply, reason: Forward) {
         }
     }
 }
+
+/// The detail of `Cache-Status` if no tier stores the response: by the policy, its size, or because memory is used.
+const NOT_ADMITTED: &str = "not-admitted";
 
 /// The most fetches that a request follows. Then it gets its own fetch, or the error of the last fetch.
 const FOLLOWS_MAX: u32 = 3;

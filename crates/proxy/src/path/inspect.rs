@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::fetch::LOOKED_UP_MAX;
 use super::lookup::read_path_rule_next;
+use super::other_variants::{answers_request, read_other_variant_next};
 use super::rules::{NotServed, canonical_and_settled};
 use super::worker::Shared;
 use crate::base::request_settings::SettingsCache;
@@ -211,7 +212,13 @@ pub(super) fn find(shared: &Shared, request: &Request) -> Option<FoundEntries> {
                     key.apply_path_rule(&marker, rule, variants.generation, seed);
                 }
             },
-            (None, _) if read_path_rule_next(cache, &mut key) => {}
+            (Some(stored), None) if !answers_request(&key, &stored) => {
+                // The key becomes that of the next variant, or of the request's own.
+                _ = read_other_variant_next(cache, &mut key);
+            }
+            (None, _)
+                if read_path_rule_next(cache, &mut key)
+                    || read_other_variant_next(cache, &mut key) => {}
             _ => {
                 let entry = entry.filter(|entry| entry.response().is_some());
                 return Some(FoundEntries { key, entry });

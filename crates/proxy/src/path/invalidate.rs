@@ -4,6 +4,8 @@
 //! exchange continues if the client disconnects, and a request without a response invalidates its target too.
 //!
 //! `Cache-Group-Invalidation` of the response invalidates cache groups of the origin (RFC 9875 §3), as a purge does.
+//!
+//! The response to a POST may replace the stored response of its target ([`PostUpdate`]).
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -11,26 +13,30 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use edgeward_purge::{Purge, Scope, Stamp};
-use edgeward_semantics::invalidation;
+use edgeward_semantics::{PassReason, Route, invalidation};
 use edgeward_store::purges::PurgeError;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::cache::disk::Durable;
+use crate::cache::push_class;
 use crate::exchange::{ConnState, Request};
 use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Outbound, Upload};
 use crate::path::detachable::Detachable;
+use crate::path::fetch::{PostBegin, PostUpdate};
+use crate::path::rules::change_origin_response;
 use crate::path::worker::Worker;
 
-/// Sends an unsafe request, and invalidates the stored responses that it makes outdated.
+/// Sends an unsafe request, and invalidates the stored responses that it makes outdated. Also returns the update of the
+/// cache by the response to a POST.
 pub(super) async fn send(
     worker: Rc<Worker>,
     request: Rc<Request>,
     conn: Rc<ConnState>,
     mut attempt: Attempt,
     upload: Upload,
-) -> Result<OriginResponse, OriginError> {
+) -> (Result<OriginResponse, OriginError>, Option<PostUpdate>) {
     let was_sent = Rc::new(Cell::new(false));
     attempt.was_sent = Some(Rc::clone(&was_sent));
     let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
@@ -45,19 +51,23 @@ pub(super) async fn send(
             });
         }
     });
-    let (sent, pending) = poll_fn(|cx| exchange.poll(cx)).await;
+    let (sent, mut pending) = poll_fn(|cx| exchange.poll(cx)).await;
     if !pending.removals.is_empty() || pending.scopes.is_some() {
-        wait_until_durable(&worker, pending).await;
+        wait_until_durable(&worker, &mut pending).await;
     }
-    sent
+    (sent, pending.update)
 }
 
 /// The invalidations of one response that the client's response waits for.
 #[derive(Default)]
 struct Pending {
     removals: Vec<Durable>,
+    /// The update of the cache by the response, after its target was invalidated.
+    update: Option<PostUpdate>,
     /// Resolves when the purge of cache groups and of classes of URLs applies and is durable.
     scopes: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
+    /// The number of scopes in this purge.
+    scopes_count: u64,
 }
 
 async fn exchange(
@@ -72,16 +82,27 @@ async fn exchange(
         method: &request.method,
         conditions: Conditions::Keep,
     };
-    let sent = worker
+    // A response that a rule keeps from the cache is not stored.
+    let may_store = request.method == Method::POST
+        && request.route == Route::Pass(PassReason::Method)
+        && request.settings().stated.pass != Some(true);
+    let begin = may_store.then(|| PostBegin::now(&worker, &request));
+    let mut sent = worker
         .origin(&request)
         .send(&attempt, &outbound, upload)
         .await;
+    if let Ok((parts, _)) = &mut sent {
+        change_origin_response(&request, &mut parts.headers);
+    }
     let pending = match &sent {
-        Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
+        Ok((parts, _)) => {
+            let update = begin.and_then(|begin| begin.update(&worker, &request, parts));
+            invalidate(&worker, &request, parts.status, &parts.headers, update)
+        }
         // The origin may have executed the request, although no response arrived. After an upload error it has not,
         // because the request was incomplete (RFC 9112 §8). An incomplete request must not remove stored responses.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
-            invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
+            invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new(), None)
         }
         Err(_) => Pending::default(),
     };
@@ -100,6 +121,7 @@ fn invalidate(
     request: &Request,
     status: StatusCode,
     headers: &HeaderMap,
+    mut update: Option<PostUpdate>,
 ) -> Pending {
     let mut pending = Pending::default();
     let mut scopes = Vec::new();
@@ -108,11 +130,34 @@ fn invalidate(
     };
     for key in invalidation::targets(&request.method, status, &target, headers) {
         let key = worker.cache.without_ignored_parameters(key);
-        let (removed, durable) = worker.cache.purge_target(&key);
+        let mut own_key = key.clone();
+        push_class(&request.class, &mut own_key);
+        let own_hash = worker.cache.hash(&own_key);
+        let mut updated = update.take_if(|update| update.version.key() == own_hash);
+        let replaced = updated
+            .as_ref()
+            .and_then(|update| worker.cache.purge_target_since(update.version, &own_key));
+        let (removed, durable) = match (replaced, &mut updated) {
+            (Some((mut removed, mut durable, version)), Some(update)) => {
+                update.version = version;
+                if own_key != key {
+                    let (found, more) = worker.cache.purge_target(&key); // the response without a class
+                    removed |= found;
+                    durable.extend(more);
+                }
+                (removed, durable)
+            }
+            // Without an update, or because the target was changed while the origin handled the request.
+            _ => {
+                updated = None;
+                worker.cache.purge_target(&key)
+            }
+        };
         if removed {
             worker.counters.invalidations.increment();
         }
         pending.removals.extend(durable);
+        pending.update = pending.update.take().or(updated);
         if worker.cache.live.config().site_urls.has_classes
             && let Ok(url) = String::from_utf8(key)
         {
@@ -130,6 +175,7 @@ fn invalidate(
             scopes.push(scope);
         }
     }
+    pending.scopes_count = scopes.len() as u64;
     pending.scopes = purge(worker, scopes);
     pending
 }
@@ -157,14 +203,18 @@ static CACHE_GROUP_INVALIDATION: HeaderName = HeaderName::from_static("cache-gro
 
 /// Waits until invalidations are durable, so that clients do not get the old content after a restart of the edge. The
 /// wait is limited, so that a faulty disk does not delay responses for long.
-async fn wait_until_durable(worker: &Worker, pending: Pending) {
+async fn wait_until_durable(worker: &Worker, pending: &mut Pending) {
     let disk = worker.cache.disk.as_ref();
     let all = async {
         let mut certain = true;
-        if let Some(scopes) = pending.scopes {
-            certain &= matches!(scopes.await, Ok(Ok(_)));
+        if let Some(scopes) = pending.scopes.take() {
+            match (scopes.await, &mut pending.update) {
+                (Ok(Ok(stamp)), Some(update)) => update.set_purged(stamp, pending.scopes_count),
+                (Ok(Ok(_)), None) => {}
+                _ => certain = false,
+            }
         }
-        for durable in pending.removals {
+        for durable in pending.removals.drain(..) {
             certain &= matches!(durable.await, Ok(Ok(())));
         }
         certain

@@ -3,13 +3,15 @@
 //! [`lookup`] takes the primary key, and a [`Query`] for the other parts of the request. A lookup reads the key of the
 //! target and, if its responses vary, the variant's. If the target's key is absent, the path may have a rule, as
 //! `cache/key.rs` describes, and the same follows for the key under the rule. Each key is read from memory, then from
-//! disk.
+//! disk. If a variant is absent, the variants of other clients are tried (`path/other_variants.rs`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use edgeward_purge::Verdict;
-use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, StoredPolicy, VaryFields};
+use edgeward_semantics::{
+    CacheStatus, Forward, PassReason, RequestDirectives, StoredPolicy, VaryFields,
+};
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
 use edgeward_store::versions::Version;
@@ -17,6 +19,7 @@ use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
+use super::other_variants::{answers_request, read_other_variant_next};
 use super::worker::Worker;
 use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk::DiskEntry;
@@ -44,7 +47,7 @@ pub(crate) enum Outcome {
         rule: Option<usize>,
     },
     /// The request is forwarded, and its response is not stored.
-    Pass(Forward),
+    Pass(PassReason),
     /// The edge answers with an error that it generates.
     Refuse(RequestError),
     /// The lookup has to wait for a read from disk.
@@ -226,12 +229,32 @@ enum Progress {
 /// the entry of that key.
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Progress {
     loop {
-        match read_entry(worker, key, query) {
-            Some(Progress::Absent) if read_path_rule_next(&worker.cache, key) => {}
-            Some(progress) => return progress,
-            None => {}
+        let progress = read_entry(worker, key, query);
+        if let Some(progress) = progress.and_then(|progress| check(worker, key, progress)) {
+            return progress;
         }
     }
+}
+
+/// Returns the progress after an entry was read, or `None` if another entry is read next. `key` is then its key.
+fn check(worker: &Worker, key: &mut CacheKey, progress: Progress) -> Option<Progress> {
+    let cache = &worker.cache;
+    match progress {
+        Progress::Found(found) if key.own_variant().is_some() => {
+            let is_answered = match &found {
+                FoundResponse::Stored(stored) => answers_request(key, stored),
+                FoundResponse::Disk(hit) => answers_request(key, &hit.stored(key)),
+            };
+            if is_answered {
+                worker.counters.variants_shared.increment();
+                return Some(Progress::Found(found));
+            }
+        }
+        Progress::Absent => {}
+        progress => return Some(progress),
+    }
+    let reads_next = read_path_rule_next(cache, key) || read_other_variant_next(cache, key);
+    (!reads_next).then_some(Progress::Absent)
 }
 
 /// Changes the absent key of a target to the key of its path's marker, and returns true. Returns false if no key is
@@ -264,10 +287,8 @@ async fn wait_for_disk(
         let read = disk
             .wait(candidate, key.hash, &key.bytes, &worker.counters)
             .await;
-        progress = match follow(worker, key, read, query) {
-            Some(Progress::Absent) if read_path_rule_next(&worker.cache, key) => {
-                find(worker, key, query)
-            }
+        let read = follow(worker, key, read, query);
+        progress = match read.and_then(|progress| check(worker, key, progress)) {
             Some(progress) => progress,
             None => find(worker, key, query),
         };
@@ -441,21 +462,14 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
 
 fn refuse_unknown_id(worker: &Worker) -> RequestError {
     worker.counters.id_filter.increment();
-    RequestError {
-        status: StatusCode::NOT_FOUND,
-        cache_status: Some(Negative::cache_status()),
-        text: "there is no such id".into(),
-        close: false,
-    }
+    let status = Negative::cache_status();
+    RequestError::after_lookup(StatusCode::NOT_FOUND, status, "there is no such id")
 }
 
 /// Returns the error for `only-if-cached` if no stored response can be used (RFC 9111 §5.2.1.7).
 pub(super) fn refuse_only_if_cached(worker: &Worker) -> RequestError {
     worker.counters.only_if_cached.increment();
-    RequestError {
-        status: StatusCode::GATEWAY_TIMEOUT,
-        cache_status: Some(CacheStatus::forward(Forward::Miss).with_detail("only-if-cached")),
-        text: "the request has only-if-cached, but no stored response can be used".into(),
-        close: false,
-    }
+    let status = CacheStatus::forward(Forward::Miss).with_detail("only-if-cached");
+    let text = "the request has only-if-cached, but no stored response can be used";
+    RequestError::after_lookup(StatusCode::GATEWAY_TIMEOUT, status, text)
 }

@@ -13,6 +13,7 @@ mod invalidate; // requests with unsafe methods, which invalidate stored respons
 mod judge; // the decisions of a lookup
 pub(crate) mod lookup;
 mod open_observation;
+mod other_variants; // variants of other clients that answer a request
 mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN
@@ -24,6 +25,7 @@ mod sliced_body; // bodies that are stored in slices
 pub(crate) mod sweep; // closes what exceeds a limit
 pub(crate) mod tunnel; // copies bytes of other protocols
 mod tunnels; // the tunnels of a worker
+mod unsafe_request; // requests with unsafe methods
 mod upgrade; // requests for another protocol
 pub(crate) mod worker; // the state that requests share
 

@@ -2,67 +2,75 @@
 
 use std::rc::Rc;
 
-use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
+use edgeward_semantics::{CacheStatus, hop_by_hop};
 use http::header::{CACHE_STATUS, CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue};
 use http::response::Parts;
 use http::{Response, Version};
 use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Reply;
-use super::invalidate;
 use super::rules::change_origin_response;
 use crate::base::error_chain::ErrorChain;
 use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestError};
-use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
+use crate::origin::{
+    Attempt, Conditions, OriginBody, OriginError, OriginResponse, Outbound, Upload, UploadProgress,
+};
 use crate::path::body::{EdgeBody, Source};
 
-/// Forwards the request to the origin, and responds with the origin's response.
+/// Forwards a request with a safe method to the origin, and responds with the origin's response. `status` says why.
 pub(super) async fn pass(
     mut reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
-    reason: Forward,
+    status: CacheStatus,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let (upload, attempt) = match upload(&reply, &request, incoming).await {
         Ok(upload) => upload,
-        Err(error) => return refuse(reply, &error, CacheStatus::forward(reason)),
+        Err(error) => return refuse(reply, &error, status),
     };
     let progress = attempt.upload.clone();
-    reply.observation.trace(SampledRequest::begin_fetch);
-    let sent = if invalidate::is_unsafe(&request.method) {
-        let conn = Rc::clone(reply.in_flight.conn());
-        let (worker, request) = (Rc::clone(&worker), Rc::clone(&request));
-        Box::pin(invalidate::send(worker, request, conn, attempt, upload)).await
-    } else {
-        let outbound = Outbound {
-            edge: worker.edge_info(&request),
-            request: &request,
-            method: &request.method,
-            conditions: Conditions::Keep,
-        };
-        worker
-            .origin(&request)
-            .send(&attempt, &outbound, upload)
-            .await
+    let outbound = Outbound {
+        edge: worker.edge_info(&request),
+        request: &request,
+        method: &request.method,
+        conditions: Conditions::Keep,
     };
+    reply.observation.trace(SampledRequest::begin_fetch);
+    let mut sent = worker
+        .origin(&request)
+        .send(&attempt, &outbound, upload)
+        .await;
     reply.observation.trace(SampledRequest::end_fetch);
-    match sent {
-        Ok((mut parts, body)) => {
-            hop_by_hop::strip_response(&mut parts.headers);
-            change_origin_response(&request, &mut parts.headers);
-            if progress.is_some_and(|upload| upload.is_refused()) {
-                worker.counters.expectations_refused.increment();
-                // RFC 9110 §10.1.1: the client may still send the body, so the start of the next request is unknown.
-                let close = HeaderValue::from_static("close");
-                parts.headers.insert(CONNECTION, close);
-                reply.in_flight.conn().set_lingers();
-            }
-            respond(reply, &request, *parts, body, CacheStatus::forward(reason))
-        }
-        Err(error) => refuse(reply, &error, CacheStatus::forward(reason)),
+    if let Ok((parts, _)) = &mut sent {
+        change_origin_response(&request, &mut parts.headers);
     }
+    finish(reply, &request, sent, progress.as_deref(), status)
+}
+
+/// Responds with the origin's response to a request that was passed, or with the error of the exchange. The caller has
+/// changed the response by the rules of the site.
+pub(super) fn finish(
+    reply: Reply,
+    request: &Request,
+    sent: Result<OriginResponse, OriginError>,
+    progress: Option<&UploadProgress>,
+    status: CacheStatus,
+) -> Response<EdgeBody> {
+    let (mut parts, body) = match sent {
+        Ok(response) => response,
+        Err(error) => return refuse(reply, &error, status),
+    };
+    hop_by_hop::strip_response(&mut parts.headers);
+    if progress.is_some_and(UploadProgress::is_refused) {
+        reply.worker.counters.expectations_refused.increment();
+        // RFC 9110 §10.1.1: the client may still send the body, so the start of the next request is unknown.
+        let close = HeaderValue::from_static("close");
+        parts.headers.insert(CONNECTION, close);
+        reply.in_flight.conn().set_lingers();
+    }
+    respond(reply, request, *parts, body, status)
 }
 
 /// Responds with the origin's response. The caller has removed the hop-by-hop fields.
@@ -91,11 +99,10 @@ pub(super) fn refuse(
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     tracing::debug!(error = %ErrorChain(error), "the exchange with the origin failed");
+    let cache_status = cache_status.with_detail(error.detail());
     reply.refuse(&RequestError {
-        status: error.status(),
-        cache_status: Some(cache_status.with_detail(error.detail())),
-        text: error.to_string().into(),
         close: error.is_upload_error(),
+        ..RequestError::after_lookup(error.status(), cache_status, error.to_string())
     })
 }
 
@@ -105,7 +112,7 @@ pub(super) fn refuse(
 ///   limits.
 /// - The body has the messages of a gRPC call, and the origin uses HTTP/2. Either peer may wait for a message of the
 ///   other one, and the call occupies no connection of its own.
-async fn upload(
+pub(super) async fn upload(
     reply: &Reply,
     request: &Request,
     incoming: Option<Incoming>,

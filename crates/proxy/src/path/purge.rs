@@ -22,12 +22,7 @@ pub(super) fn is_purge(config: &EdgeConfig, request: &Request) -> bool {
 pub(super) async fn answer(reply: Reply, request: Rc<Request>) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let refuse = |reply: Reply, status, text: String| {
-        reply.refuse(&RequestError {
-            status,
-            cache_status: None,
-            text: text.into(),
-            close: false,
-        })
+        reply.refuse(&RequestError::new(status, "purge", text))
     };
     if !worker.config().purge.allow.contains(request.peer.ip()) {
         let text = "this client is not in purge.allow".to_owned();
@@ -41,7 +36,7 @@ pub(super) async fn answer(reply: Reply, request: Rc<Request>) -> Response<EdgeB
     let cache = Arc::clone(worker.cache.shared());
     let from = request.peer.ip().to_string();
     match cache.accept_purges(purges, from).await {
-        Ok(()) => reply.confirm(format!("purged: {count}\n")),
+        Ok(()) => reply.confirm("purge", format!("purged: {count}\n")),
         Err(error) => refuse(reply, error.status(), error.to_string()),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use edgeward_semantics::{Forward, Route, TraceParent};
+use edgeward_semantics::{PassReason, Route, TraceParent};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -20,7 +20,7 @@ use super::encoded::{self, Choice};
 use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
 use super::worker::Worker;
-use super::{fetch, pass, purge, upgrade};
+use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
 use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::SampledRequest;
 use crate::exchange::canonical::RawHead;
@@ -89,7 +89,7 @@ pub(crate) fn serve(
         return later(upgrade::forward(reply, request, asked));
     }
     let outcome = match request.route {
-        Route::Pass(reason) => Outcome::Pass(reason.forward()),
+        Route::Pass(reason) => Outcome::Pass(reason),
         Route::Lookup => {
             outcome.unwrap_or_else(|| lookup(worker, key_of(worker, &request), &*request))
         }
@@ -167,11 +167,17 @@ fn carry_out(
         }
         Outcome::Pass(reason) => {
             match reason {
-                Forward::Method => worker.counters.method.increment(),
+                PassReason::Method => worker.counters.method.increment(),
                 _ => worker.counters.bypass.increment(),
             }
             reply.observation.outcome = Some(OutcomeClass::Pass);
-            later(pass::pass(reply, request, body, reason))
+            match invalidate::is_unsafe(&request.method) {
+                true => {
+                    let status = reason.cache_status();
+                    later(unsafe_request::pass(reply, request, body, status))
+                }
+                false => later(pass::pass(reply, request, body, reason.cache_status())),
+            }
         }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
         Outcome::Wait(waiting) => later(async move {

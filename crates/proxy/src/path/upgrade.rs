@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
+use edgeward_semantics::{CacheStatus, PassReason, hop_by_hop};
 use http::header::{
     CACHE_STATUS, CONNECTION, CONTENT_LENGTH, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE,
 };
@@ -37,7 +37,7 @@ pub(super) async fn forward(
         method: &request.method,
         conditions: Conditions::Keep,
     };
-    let mut cache_status = CacheStatus::forward(Forward::Bypass);
+    let mut cache_status = PassReason::Upgrade.cache_status();
     reply.observation.trace(SampledRequest::begin_fetch);
     let sent = origin.switch(&outbound).await;
     reply.observation.trace(SampledRequest::end_fetch);

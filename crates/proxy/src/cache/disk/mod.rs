@@ -18,7 +18,7 @@ pub(in crate::cache) mod readers;
 pub(crate) mod report;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -474,6 +474,7 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Returns a marker that was read from disk.
 fn marker(key: &[u8], selector: Selector, generation: u64, version: Option<Version>) -> DiskEntry {
     let variants = Variants {
+        count: AtomicU32::new(0),
         on_disk: AtomicBool::new(true),
         version,
         ..Variants::new(selector, generation)

@@ -2,7 +2,9 @@
 //! [`destination`] chooses the key and the tiers that store the response. [`pump`] moves the body.
 
 mod destination;
+mod fill_head;
 pub(super) mod path_rule;
+pub(in crate::path) mod post;
 mod pump;
 mod slice;
 mod versions;
@@ -14,7 +16,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use edgeward_purge::Stamp;
 use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
@@ -23,20 +24,19 @@ use edgeward_semantics::{
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
-use http::header::{AGE, HeaderValue, TRAILER};
+use http::header::TRAILER;
 use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body::Body as _;
 
-use super::FetchResult;
+use super::{FetchResult, NOT_ADMITTED};
 use crate::base::counters::Counters;
+use crate::cache::CacheKey;
 use crate::cache::collapse::FetchLeader;
-use crate::cache::fill::{BodyBuffer, Encodable, Failure, FillHead};
+use crate::cache::fill::{BodyBuffer, Encodable, Failure};
 use crate::cache::stored::Stored;
-use crate::cache::{CacheKey, PathRule};
 use crate::exchange::Request;
 use crate::origin::Upload;
-use crate::origin::as_origin_sees;
 use crate::origin::{Attempt, EarlyLinks, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
 use crate::path::encoded;
@@ -219,16 +219,14 @@ impl Fetch {
     /// Decides how a response is used if the fetch does not end with a stored response. Returns the future that moves
     /// the body into the fill, or `None` if the leader alone gets the response.
     fn receive(
-        mut self,
+        self,
         mut parts: Box<Parts>,
         body: Box<OriginBody>,
         exchange: Exchange,
         fetch_time: Duration,
         has_stale: bool,
-        mut versions: KeyVersions,
+        versions: KeyVersions,
     ) -> Option<BodyTransfer> {
-        let worker = Rc::clone(&self.worker);
-        let counters = &worker.counters;
         hop_by_hop::strip_response(&mut parts.headers);
         let verdict = on_response(
             &self.request.settings().caching,
@@ -238,17 +236,40 @@ impl Fetch {
             &parts.headers,
             exchange,
         );
-        let mut storable = match verdict {
-            Verdict::Store(storable) if worker.cache.hot.is_current(versions.primary) => storable,
-            Verdict::Store(_) => {
-                counters.dropped_insert.increment();
-                return self.release_to_leader(parts, body, None);
-            }
+        let storable = match verdict {
+            Verdict::Store(storable) => storable,
             Verdict::Refuse(refusal) => {
                 self.record_refusal(parts.status, has_stale, versions);
                 return self.release_to_leader(parts, body, Some(refusal.as_str()));
             }
         };
+        self.store(
+            parts,
+            body,
+            storable,
+            exchange.response_time,
+            fetch_time,
+            versions,
+        )
+    }
+
+    /// Stores a response, unless its key has changed since `versions` or no tier admits it. Returns like
+    /// [`receive`](Self::receive).
+    fn store(
+        mut self,
+        mut parts: Box<Parts>,
+        body: Box<OriginBody>,
+        mut storable: Box<Storable>,
+        response_time: Timestamp,
+        fetch_time: Duration,
+        mut versions: KeyVersions,
+    ) -> Option<BodyTransfer> {
+        let worker = Rc::clone(&self.worker);
+        let counters = &worker.counters;
+        if !worker.cache.hot.is_current(versions.primary) {
+            counters.dropped_insert.increment();
+            return self.release_to_leader(parts, body, Some(CHANGED));
+        }
         if let Some(EarlyLinks(links)) = parts.extensions.remove() {
             let bytes_max = worker.config().caching.early_links_bytes_max.bytes();
             match keep_links(&mut storable.head, &parts.headers, &links, bytes_max) {
@@ -263,7 +284,7 @@ impl Fetch {
         }
         let Ok(path_marker) = self.apply_path_rule(&storable, &mut versions) else {
             counters.dropped_insert.increment();
-            return self.release_to_leader(parts, body, None);
+            return self.release_to_leader(parts, body, Some(CHANGED));
         };
         let length = body.size_hint().exact();
         let (request, status) = (&self.request, parts.status);
@@ -279,7 +300,7 @@ impl Fetch {
             self.choose_destination(&storable, fetch_time, versions, path_marker)
         else {
             counters.not_stored_admission.increment();
-            return self.release_to_leader(parts, body, None);
+            return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
         };
         destination.generation = generation;
         let mut disk = self.fill_disk(&mut destination, &storable, parts.status, length);
@@ -292,7 +313,7 @@ impl Fetch {
         // Lookups would not find this variant: memory lacks its marker, and the disk does not write the marker.
         if disk.is_none() && !destination.is_findable {
             counters.not_stored_admission.increment();
-            return self.release_to_leader(parts, body, None);
+            return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
         let mut share_max = worker.config().caching.collapse_bytes_max.bytes();
@@ -312,7 +333,7 @@ impl Fetch {
                     if length > worker.config().caching.collapse_bytes_max.bytes() {
                         self.do_not_collapse();
                     }
-                    return self.release_to_leader(parts, body, None);
+                    return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
                 }
                 // The body is too large for memory. Only a window of it is kept for the disk and the joined readers.
                 buffer_max = 0;
@@ -332,10 +353,9 @@ impl Fetch {
         };
         let Some(memory) = memory else {
             counters.not_stored_fill_memory.increment();
-            return self.release_to_leader(parts, body, None);
+            return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
         };
-        let now = exchange.response_time;
-        let mut head = self.build_head(&storable, parts.status, length, now);
+        let mut head = self.build_head(&storable, parts.status, length, response_time);
         (head.stored, head.stamp) = (stored, versions.stamp);
         head.encodable = generation.map(|generation| Encodable {
             generation,
@@ -411,47 +431,6 @@ impl Fetch {
         self.report(FetchResult::Direct((parts, body), detail));
         None
     }
-
-    /// Returns the head that followers get. The caller fills in the last three fields.
-    fn build_head(
-        &self,
-        storable: &Storable,
-        status: StatusCode,
-        length: Option<u64>,
-        now: Timestamp,
-    ) -> FillHead {
-        let mut headers = storable.head.clone();
-        let age = storable.policy.age_secs(now);
-        if age > 0 {
-            headers.insert(AGE, HeaderValue::from(age));
-        }
-        let variant = match &storable.vary {
-            Vary::Fields(fields) => {
-                let mut secondary = Vec::new();
-                let sent_fields =
-                    as_origin_sees(self.worker.edge_info(&self.request), &self.request, fields);
-                fields.write_key(&sent_fields, &mut secondary);
-                Some((fields.clone(), secondary))
-            }
-            _ => None,
-        };
-        let rule = &storable.no_vary_search;
-        // Requests for other targets may have joined by a key under a rule.
-        let is_own_key = matches!(self.key.path_rule, PathRule::Unread | PathRule::Absent);
-        let coverage =
-            (rule.is_some() || !is_own_key).then(|| (self.key.target().into(), rule.clone()));
-        FillHead {
-            status,
-            headers,
-            coverage,
-            variant,
-            length,
-            shareable: storable.policy.may_answer_followers(),
-            stored: false,
-            stamp: Stamp::NONE,
-            encodable: None,
-        }
-    }
 }
 
 /// Returns true if a stored response may be served because of this error (RFC 5861 §4, RFC 9111 §4.2.4).
@@ -477,6 +456,9 @@ pub(super) fn may_serve_error(worker: &Worker, request: &Request, policy: &Store
     policy.may_serve_on_error(now)
         && !policy.is_too_stale_for(request.directives().stale_if_error, now)
 }
+
+/// The detail of `Cache-Status` if the stored response was invalidated or replaced during the fetch.
+const CHANGED: &str = "changed";
 
 /// The largest response that is buffered for later followers if admission does not store it and no follower waits.
 const LONE_SHARE_BYTES_MAX: u64 = 8 << 20;

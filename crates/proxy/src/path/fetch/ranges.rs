@@ -81,11 +81,12 @@ fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -
     let is_purged = worker
         .cache
         .is_purged(key.primary(), &head.headers, head.stamp);
-    let is_variant = head.variant.as_ref().is_none_or(|(fields, secondary)| {
-        let mut own_secondary = Vec::new();
-        let sent_fields = as_origin_sees(worker.edge_info(request), request, fields);
-        fields.write_key(&sent_fields, &mut own_secondary);
-        own_secondary == *secondary
+    let is_variant = head.variant.as_ref().is_none_or(|variant| {
+        variant.answers(&as_origin_sees(
+            worker.edge_info(request),
+            request,
+            &variant.fields,
+        ))
     });
     is_variant && !is_purged && head.covers(key.target())
 }

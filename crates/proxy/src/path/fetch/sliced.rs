@@ -62,7 +62,7 @@ pub(in crate::path) async fn answer_sliced(
         return reply.refuse(&refuse_only_if_cached(&worker));
     }
     count_once(&mut reply, Forward::Partial);
-    let status = CacheStatus::forward(Forward::Partial);
+    let status = CacheStatus::forward(Forward::Partial).with_detail("slices");
     respond(reply, request, key, stored, Some(status), None).await
 }
 
@@ -109,20 +109,17 @@ pub(super) fn respond(
                 worker.counters.slices_changed_restarted.increment();
                 restart(reply, request, key, reason).await
             }
-            SliceError::Failed(failure) => reply.refuse(&RequestError {
-                status: failure.status,
-                cache_status: Some(CacheStatus::forward(reason).with_detail(failure.detail)),
-                text: "the request to the origin for a part failed".into(),
-                close: false,
-            }),
-            SliceError::Incomplete => reply.refuse(&RequestError {
-                status: StatusCode::BAD_GATEWAY,
-                cache_status: Some(
-                    CacheStatus::forward(reason).with_detail("http_response_incomplete"),
-                ),
-                text: "the origin's response ended early".into(),
-                close: false,
-            }),
+            SliceError::Failed(failure) => {
+                let status = CacheStatus::forward(reason).with_detail(failure.detail);
+                let text = "the request to the origin for a part failed";
+                reply.refuse(&RequestError::after_lookup(failure.status, status, text))
+            }
+            SliceError::Incomplete => {
+                let status = CacheStatus::forward(reason).with_detail("http_response_incomplete");
+                let text = "the origin's response ended early";
+                let code = StatusCode::BAD_GATEWAY;
+                reply.refuse(&RequestError::after_lookup(code, status, text))
+            }
         }
     })
 }
@@ -137,7 +134,8 @@ pub(super) fn restart(
     reply.restarts += 1;
     Box::pin(async move {
         if reply.restarts > RESTARTS_MAX {
-            return pass::pass(reply, request, None, reason).await;
+            let status = CacheStatus::forward(reason).with_detail("changes");
+            return pass::pass(reply, request, None, status).await;
         }
         super::fetch(reply, request, None, key, reason, None).await
     })

@@ -103,9 +103,27 @@ impl Fetch {
         };
         let cache = &self.worker.cache;
         let primary_hash = versions.primary.key();
+        let sent_fields =
+            as_origin_sees(self.worker.edge_info(&self.request), &self.request, fields);
+        let variants_max = self.worker.config().caching.variants_max.get();
         let known_marker = self.key.marker.clone().filter(|marker| {
-            matches!(&marker.kind, StoredKind::Varies(variants)
-                if matches!(&variants.selector, Selector::Fields(own) if own == fields))
+            let StoredKind::Varies(variants) = &marker.kind else {
+                return false;
+            };
+            let Selector::Fields(own) = &variants.selector else {
+                return false;
+            };
+            if own != fields {
+                return false;
+            }
+            let mut key = primary.clone();
+            variants.write_key(fields, &sent_fields, &mut key);
+            let has_space = variants.count.load(Ordering::Relaxed) < variants_max
+                || cache.has(cache.hash(&key));
+            if !has_space {
+                self.worker.counters.variants_full.increment();
+            }
+            has_space
         });
         let is_known = known_marker.is_some();
         let marker = known_marker.unwrap_or_else(|| {
@@ -148,9 +166,11 @@ impl Fetch {
         }
         let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
-            let request =
-                as_origin_sees(self.worker.edge_info(&self.request), &self.request, fields);
-            variants.write_key(fields, &request, &mut key);
+            variants.write_key(fields, &sent_fields, &mut key);
+            if !cache.has(cache.hash(&key)) {
+                variants.count.fetch_add(1, Ordering::Relaxed);
+                self.worker.counters.variants_new.increment();
+            }
         }
         let hash = cache.hash(&key);
         if hash != versions.key.key() {

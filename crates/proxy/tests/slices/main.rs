@@ -1,149 +1,22 @@
 //! Ranges without a complete stored response, fetched in slices: tested with what clients and the origin receive.
 
+#[path = "../support/mod.rs"]
 mod support;
 
+mod representation;
+mod stored;
+
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use edgeward_proxy::EdgeConfig;
-use edgeward_proxy::config::{DiskConfig, Token};
-use edgeward_store::disk::DiskSettings;
-use edgeward_testkit::{Answer, Gate, ScriptedOrigin, pattern_byte};
+use edgeward_proxy::config::Token;
+use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
+use representation::{
+    LENGTH, Representation, SLICE, TOKEN, bed_with, expect_range, get_range, ranges_requested,
+    slice_value, sliced,
+};
 use support::{Client, TestBed};
-
-const SLICE: u64 = 64 << 10;
-const LENGTH: u64 = 10 * SLICE + 1000;
-
-fn sliced(config: &mut EdgeConfig) {
-    config.ranges.slice_bytes = ByteSize(SLICE);
-    config.ranges.read_ahead_slices = 0;
-}
-
-/// Returns a configuration with 64 MiB of disk in `folder`, and memory for a few entries but no slice.
-fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
-    let settings = DiskSettings::new(folder, ByteSize::mib(64));
-    move |config| {
-        sliced(config);
-        config.purge.token = Token::new(TOKEN).ok();
-        config.hot.capacity = ByteSize::kib(4);
-        let mut disk = DiskConfig::with(settings);
-        disk.admission = "always".parse().expect("the rule is valid");
-        config.disk = Some(disk);
-    }
-}
-
-const TOKEN: &str = "correct-horse-battery";
-
-/// A representation of [`LENGTH`] bytes that an origin changes by increasing its version.
-#[derive(Clone, Default)]
-struct Representation {
-    version: Arc<AtomicU64>,
-    /// Fields of each response, in addition to the entity tag.
-    fields: Vec<(&'static str, &'static str)>,
-}
-
-impl Representation {
-    fn with(fields: &[(&'static str, &'static str)]) -> Self {
-        Self {
-            version: Arc::default(),
-            fields: fields.to_vec(),
-        }
-    }
-
-    fn cached() -> Self {
-        Self::with(&[("cache-control", "max-age=600")])
-    }
-
-    fn change(&self) {
-        self.version.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Returns the bytes of a range of one version.
-    fn bytes(version: u64, range: Range<u64>) -> Vec<u8> {
-        range.map(|at| pattern_byte(at + version * 17)).collect()
-    }
-
-    /// Answers a request as an origin that follows RFC 9110 §13 and §14.
-    fn answer(&self, request: &edgeward_testkit::RecordedRequest) -> Answer {
-        let version = self.version.load(Ordering::SeqCst);
-        let tag = format!("\"v{version}\"");
-        let with_fields = |answer: Answer| {
-            let answer = answer.header("etag", &tag);
-            self.fields
-                .iter()
-                .fold(answer, |answer, (name, value)| answer.header(name, value))
-        };
-        if request.header("if-none-match") == Some(&tag) {
-            return with_fields(Answer::status(304));
-        }
-        let is_current = request.header("if-range").is_none_or(|value| value == tag);
-        let range = request.header("range").filter(|_| is_current);
-        let Some(range) = range.and_then(|range| range.strip_prefix("bytes=")) else {
-            return with_fields(Answer::ok(Self::bytes(version, 0..LENGTH)));
-        };
-        let (first, last) = range.split_once('-').expect("a range has a dash");
-        let (first, last): (u64, u64) = if first.is_empty() {
-            (LENGTH - last.parse::<u64>().expect("a number"), LENGTH - 1)
-        } else {
-            let last = last.parse().unwrap_or(u64::MAX);
-            (first.parse().expect("a number"), last.min(LENGTH - 1))
-        };
-        if first >= LENGTH {
-            let range = format!("bytes */{LENGTH}");
-            return Answer::status(416).header("content-range", &range);
-        }
-        let part = Answer::ok(Self::bytes(version, first..last + 1)).with_status(206);
-        with_fields(part).header("content-range", &format!("bytes {first}-{last}/{LENGTH}"))
-    }
-
-    fn serve(&self, origin: &ScriptedOrigin, path: &str) {
-        let this = self.clone();
-        origin.on_call(path, move |request| this.answer(request));
-    }
-}
-
-/// Returns an edge whose origin has a [`Representation`] at `/a`.
-fn bed_with(representation: &Representation) -> TestBed {
-    let bed = TestBed::with_config(sliced);
-    representation.serve(&bed.origin, "/a");
-    bed
-}
-
-fn get_range(bed: &TestBed, range: Range<u64>) -> support::Answer {
-    let value = format!("bytes={}-{}", range.start, range.end - 1);
-    bed.get_with("/a", &[("range", &value)])
-}
-
-/// Requests a range and checks the response.
-#[track_caller]
-fn expect_range(bed: &TestBed, version: u64, range: Range<u64>) -> support::Answer {
-    let answer = get_range(bed, range.clone());
-    let content = format!("bytes {}-{}/{LENGTH}", range.start, range.end - 1);
-    assert_eq!(answer.status, 206, "{answer:?}");
-    assert_eq!(answer.header("content-range"), Some(content.as_str()));
-    assert!(
-        answer.complete && answer.body == Representation::bytes(version, range.clone()),
-        "{range:?} of version {version}"
-    );
-    answer
-}
-
-/// Returns the ranges that the origin was asked for.
-fn ranges_requested(bed: &TestBed) -> Vec<String> {
-    let recorded = bed.origin.recorded();
-    recorded
-        .iter()
-        .map(|request| request.header("range").unwrap_or("none").to_owned())
-        .collect()
-}
-
-fn slice_value(index: u64) -> String {
-    let last = ((index + 1) * SLICE).min(LENGTH) - 1;
-    format!("bytes={}-{last}", index * SLICE)
-}
 
 #[test]
 fn a_range_on_a_miss_fetches_only_its_slices() {
@@ -156,7 +29,10 @@ fn a_range_on_a_miss_fetches_only_its_slices() {
     let again = expect_range(&bed, 0, SLICE..SLICE + 150);
     assert!(again.is_hit(), "{}", again.cache_status());
     let across = expect_range(&bed, 0, SLICE + 5..4 * SLICE + 7);
-    assert_eq!(across.cache_status(), "edgeward; fwd=partial");
+    assert_eq!(
+        across.cache_status(),
+        "edgeward; fwd=partial; detail=slices"
+    );
     assert!(expect_range(&bed, 0, SLICE + 5..4 * SLICE + 7).is_hit());
     let expected: Vec<String> = (1..5).map(slice_value).collect();
     assert_eq!(ranges_requested(&bed), expected);
@@ -224,7 +100,7 @@ fn a_suffix_across_slices_is_answered_and_its_target_is_sliced() {
     assert_eq!((answer.status, answer.complete), (206, true));
     assert!(answer.body == Representation::bytes(0, LENGTH - 2000..LENGTH));
     let again = expect_range(&bed, 0, LENGTH - 900..LENGTH);
-    assert_eq!(again.cache_status(), "edgeward; fwd=partial");
+    assert_eq!(again.cache_status(), "edgeward; fwd=partial; detail=slices");
     assert!(expect_range(&bed, 0, LENGTH - 900..LENGTH).is_hit());
     assert_eq!(ranges_requested(&bed), ["bytes=-2000", &slice_value(10)]);
 }
@@ -441,198 +317,6 @@ fn clients_share_the_fetch_of_each_slice() {
     assert_eq!(requested, expected);
 }
 
-#[test]
-fn a_response_that_has_not_begun_restarts_with_the_new_version() {
-    let representation = Representation::cached();
-    let bed = bed_with(&representation);
-    expect_range(&bed, 0, 0..10);
-    representation.change();
-    // The edge cannot know yet that the stored slice is outdated.
-    assert!(expect_range(&bed, 0, 0..10).is_hit());
-    expect_range(&bed, 1, SLICE..SLICE + 10);
-    assert!(expect_range(&bed, 1, SLICE..SLICE + 10).is_hit());
-    let first = expect_range(&bed, 1, 0..10);
-    assert_eq!(first.cache_status(), "edgeward; fwd=partial");
-    let changed = |end| bed.metric(&format!("edgeward_slices_changed_total{{end=\"{end}\"}}"));
-    assert_eq!((changed("restarted"), changed("broken")), (1.0, 0.0));
-}
-
-#[test]
-fn a_response_under_way_ends_when_the_representation_changes() {
-    let representation = Representation::cached();
-    let bed = bed_with(&representation);
-    expect_range(&bed, 0, 0..10);
-    representation.change();
-    let answer = get_range(&bed, 5..3 * SLICE);
-    assert_eq!((answer.status, answer.complete), (206, false));
-    assert!(answer.body == Representation::bytes(0, 5..SLICE));
-    assert_eq!(
-        bed.metric("edgeward_slices_changed_total{end=\"broken\"}"),
-        1.0
-    );
-    // The entry is removed, so the next response is complete.
-    expect_range(&bed, 1, 5..3 * SLICE);
-}
-
-/// Method: random ranges of an object that changes at random. Each response has the bytes of one version, or ends
-/// early.
-#[test]
-fn versions_never_mix() {
-    let representation = Representation::cached();
-    let bed = TestBed::with_config(|config| {
-        sliced(config);
-        config.ranges.read_ahead_slices = 2;
-    });
-    representation.serve(&bed.origin, "/a");
-    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = |below: u64| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    };
-    let mut whole = 0;
-    for _ in 0..300 {
-        if random(10) == 0 {
-            representation.change();
-        }
-        let start = random(LENGTH);
-        let end = (start + 1 + random(3 * SLICE)).min(LENGTH);
-        let answer = get_range(&bed, start..end);
-        assert_eq!(answer.status, 206);
-        let tag = answer.header("etag").expect("a tag").trim_matches('"');
-        let version: u64 = tag[1..].parse().expect("a version");
-        let bytes = Representation::bytes(version, start..start + answer.body.len() as u64);
-        assert!(answer.body == bytes, "{start}..{end} of version {version}");
-        whole += u64::from(answer.complete);
-    }
-    assert!(whole > 250, "{whole} of 300 responses were complete");
-}
-
-#[test]
-fn a_304_freshens_all_slices() {
-    let representation = Representation::with(&[("cache-control", "max-age=0")]);
-    let bed = bed_with(&representation);
-    expect_range(&bed, 0, 0..10);
-    let again = expect_range(&bed, 0, 5..20);
-    assert!(
-        again
-            .cache_status()
-            .starts_with("edgeward; fwd=stale; fwd-status=304"),
-        "{}",
-        again.cache_status()
-    );
-    let last = bed.origin.last("/a").expect("a request");
-    assert_eq!(last.header("if-none-match"), Some("\"v0\""));
-    representation.change();
-    let changed = expect_range(&bed, 1, 3 * SLICE..3 * SLICE + 5);
-    assert_eq!(
-        changed.cache_status(),
-        "edgeward; fwd=stale; fwd-status=206; stored"
-    );
-    // The new version was fetched in slices, too.
-    assert_eq!(ranges_requested(&bed)[2..], [slice_value(3)]);
-    representation.change();
-    let whole = bed.get("/a");
-    assert!(whole.complete && whole.body == Representation::bytes(2, 0..LENGTH));
-}
-
-#[test]
-fn each_variant_has_slices_of_its_own() {
-    let bed = TestBed::with_config(sliced);
-    let representations = ["de", "en"].map(|language| {
-        let representation = Representation::with(&[
-            ("cache-control", "max-age=600"),
-            ("vary", "accept-language"),
-        ]);
-        if language == "en" {
-            representation.change();
-        }
-        representation
-    });
-    bed.origin.on_call("/a", move |request| {
-        let is_english = request.header("accept-language") == Some("en");
-        representations[usize::from(is_english)].answer(request)
-    });
-    for round in 0..2 {
-        for (version, language) in ["de", "en"].into_iter().enumerate() {
-            let fields = [
-                ("accept-language", language),
-                ("range", "bytes=70000-70009"),
-            ];
-            let answer = bed.get_with("/a", &fields);
-            let bytes = Representation::bytes(version as u64, 70_000..70_010);
-            assert_eq!((answer.status, answer.body.clone()), (206, bytes));
-            assert_eq!(answer.is_hit(), round == 1, "{}", answer.cache_status());
-        }
-    }
-}
-
-/// Method: clients of two variants request a cold object. They join one fetch, because the edge does not know yet that
-/// the response varies. The origin waits until all have joined.
-#[test]
-fn clients_of_another_variant_do_not_get_the_slices_of_a_shared_fetch() {
-    let bed = TestBed::with_config(sliced);
-    let gate = Gate::new();
-    let wait = gate.clone();
-    let fields = [
-        ("cache-control", "max-age=600"),
-        ("vary", "accept-language"),
-    ];
-    let representations = [Representation::with(&fields), Representation::with(&fields)];
-    representations[1].change();
-    bed.origin.on_call("/a", move |request| {
-        let is_english = request.header("accept-language") == Some("en");
-        representations[usize::from(is_english)]
-            .answer(request)
-            .wait_before_head(&wait)
-    });
-    let clients: Vec<(Client, u64)> = (0..10)
-        .map(|number| {
-            let version = number % 2;
-            let language = ["de", "en"][usize::from(version == 1)];
-            let fields = [
-                ("accept-language", language),
-                ("range", "bytes=70000-70009"),
-            ];
-            let mut client = bed.connect();
-            client.send_head("GET", "/a", &fields);
-            (client, version)
-        })
-        .collect();
-    bed.wait_for_metric("edgeward_requests_total{outcome=\"uri-miss\"}", 10.0);
-    gate.open();
-    for (mut client, version) in clients {
-        let answer = client.answer("GET");
-        assert_eq!(answer.status, 206);
-        assert!(answer.body == Representation::bytes(version, 70_000..70_010));
-    }
-    assert_eq!(bed.origin.requests("/a"), 2);
-}
-
-/// Method: a URL with another tracking parameter joins the entry of the first one, and both share the slices.
-#[test]
-fn urls_that_are_equivalent_under_no_vary_search_share_slices() {
-    let bed = TestBed::with_config(sliced);
-    let representation = Representation::with(&[
-        ("cache-control", "max-age=600"),
-        ("no-vary-search", "params=(\"utm\")"),
-    ]);
-    for path in ["/a?v=1&utm=x", "/a?utm=y&v=1", "/a?v=2"] {
-        representation.serve(&bed.origin, path);
-    }
-    let get = |path: &str| {
-        let answer = bed.get_with(path, &[("range", "bytes=70000-70009")]);
-        assert_eq!(answer.status, 206);
-        assert!(answer.body == Representation::bytes(0, 70_000..70_010));
-        answer.is_hit()
-    };
-    assert!(!get("/a?v=1&utm=x"));
-    assert!(get("/a?v=1&utm=y") && get("/a?utm=z&v=1"));
-    assert!(!get("/a?v=2"));
-    assert_eq!(bed.origin.recorded().len(), 2);
-}
-
 /// Method: read a whole response slowly enough to see which slices the origin was asked for.
 #[test]
 fn slices_are_fetched_ahead_of_a_client_that_reads_in_order() {
@@ -726,98 +410,6 @@ fn an_origin_that_ignores_if_range_gets_the_requests_unchanged() {
     );
 }
 
-fn purge(bed: &TestBed, body: &str) {
-    let addr = bed
-        .edge
-        .admin_addr()
-        .expect("the admin server is configured");
-    let authorization = format!("Bearer {TOKEN}");
-    let length = body.len().to_string();
-    let fields = [
-        ("authorization", authorization.as_str()),
-        ("content-length", &length),
-    ];
-    let answer = Client::connect(addr).request("POST", "/purge", &fields, body.as_bytes());
-    assert_eq!(answer.status, 200, "{answer:?}");
-}
-
-/// Method: purge while the validator stays the same, so that only the generation keeps old slices from being served.
-#[test]
-fn a_purge_covers_all_slices() {
-    let folder = tempfile::tempdir().expect("the folder can be created");
-    let fields = [("cache-control", "max-age=600"), ("surrogate-key", "video")];
-    for (name, config) in [("memory", false), ("disk", true)] {
-        let bed = TestBed::with_config(|edge| {
-            if config {
-                on_disk(folder.path())(edge);
-            } else {
-                sliced(edge);
-                edge.purge.token = Token::new(TOKEN).ok();
-            }
-        });
-        Representation::with(&fields).serve(&bed.origin, "/a");
-        let purges = [
-            r#"{"tags": ["video"]}"#,
-            r#"{"hosts": ["test.example"]}"#,
-            r#"{"urls": ["http://test.example/a"]}"#,
-        ];
-        for request in purges {
-            expect_range(&bed, 0, 0..2 * SLICE);
-            let requests = bed.origin.requests("/a");
-            purge(&bed, request);
-            expect_range(&bed, 0, SLICE..SLICE + 10);
-            expect_range(&bed, 0, 0..10);
-            assert_eq!(bed.origin.requests("/a"), requests + 2, "{name} {request}");
-        }
-    }
-}
-
-/// Method: the slices are only in memory when the edge stops, because the disk takes an object at its second miss.
-#[test]
-fn slices_in_memory_survive_a_restart() {
-    let folder = tempfile::tempdir().expect("the folder can be created");
-    let config = |edge: &mut EdgeConfig| {
-        on_disk(folder.path())(edge);
-        edge.hot.capacity = ByteSize::mib(8);
-        let disk = edge.disk.as_mut().expect("the disk is configured");
-        disk.admission = "second-hit".parse().expect("the rule is valid");
-    };
-    let bed = TestBed::with_config(config);
-    Representation::with(&[
-        ("cache-control", "max-age=600"),
-        ("vary", "accept-language"),
-    ])
-    .serve(&bed.origin, "/a");
-    expect_range(&bed, 0, 3 * SLICE..5 * SLICE);
-    let bed = TestBed::with_origin(bed.stop(), config);
-    assert!(expect_range(&bed, 0, 3 * SLICE + 5..5 * SLICE).is_hit());
-    assert_eq!(bed.origin.requests("/a"), 2);
-}
-
-#[test]
-fn slices_on_disk_survive_a_restart() {
-    let folder = tempfile::tempdir().expect("the folder can be created");
-    let origin = ScriptedOrigin::start();
-    Representation::cached().serve(&origin, "/a");
-    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
-    expect_range(&bed, 0, 3 * SLICE..5 * SLICE);
-    // Two slices and their entry.
-    bed.wait_until("the slices are on disk", |status| {
-        status["disk"]["devices"][0]["objects"] == 3
-    });
-    assert!(expect_range(&bed, 0, 3 * SLICE + 5..4 * SLICE + 9).is_hit());
-    let origin = bed.stop();
-    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
-    let hit = expect_range(&bed, 0, 3 * SLICE + 5..5 * SLICE);
-    assert!(
-        hit.is_hit() && hit.cache_status().ends_with("detail=disk"),
-        "{hit:?}"
-    );
-    assert_eq!(bed.origin.requests("/a"), 2);
-    let other = expect_range(&bed, 0, SLICE..SLICE + 1);
-    assert_eq!(other.cache_status(), "edgeward; fwd=partial");
-}
-
 /// Method: the second and third slice are stored. Before each request, the edge explains it.
 #[test]
 fn an_explanation_predicts_which_slices_are_fetched() {
@@ -861,10 +453,14 @@ fn an_explanation_predicts_which_slices_are_fetched() {
     let fourth = format!("bytes={}-{}", 2 * SLICE, 3 * SLICE);
     for (range, cache_status, status) in [
         (second.as_str(), "edgeward; hit; ttl=", Some(206)),
-        (&fourth, "edgeward; fwd=partial", None),
+        (&fourth, "edgeward; fwd=partial; detail=slices", None),
         (&fourth, "edgeward; hit; ttl=", Some(206)),
         ("bytes=99999999-", "edgeward; hit; ttl=", Some(416)),
-        ("bytes=0-0,9-9", "edgeward; fwd=partial", None),
+        (
+            "bytes=0-0,9-9",
+            "edgeward; fwd=partial; detail=slices",
+            None,
+        ),
         ("bytes=0-0,9-9", "edgeward; hit; ttl=", Some(200)),
     ] {
         let explained = api("/explain", range);

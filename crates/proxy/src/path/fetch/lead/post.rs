@@ -1,0 +1,112 @@
+//! The response to a POST that declares itself as the representation of its target (RFC 9110 §9.3.3). It replaces the
+//! stored response, which the POST invalidates, and answers later GETs.
+
+use std::time::{Duration, Instant};
+
+use edgeward_purge::Stamp;
+use edgeward_semantics::{Exchange, Storable, Verdict, on_post_response};
+use edgeward_store::versions::Version;
+use edgeward_types::Timestamp;
+use http::response::Parts;
+
+use super::versions::KeyVersions;
+use super::{Fetch, OpenFill};
+use crate::exchange::Request;
+use crate::origin::OriginResponse;
+use crate::path::lookup::key_of;
+use crate::path::worker::Worker;
+
+/// The state of the cache before a POST was sent.
+pub(in crate::path) struct PostBegin {
+    version: Version,
+    stamp: Stamp,
+    request_time: Timestamp,
+    sent_at: Instant,
+}
+
+/// A response that will be stored for its target.
+pub(in crate::path) struct PostUpdate {
+    storable: Box<Storable>,
+    /// The version of the target's own key. The response is stored only if the key has not changed since.
+    pub(in crate::path) version: Version,
+    stamp: Stamp,
+    response_time: Timestamp,
+    fetch_time: Duration,
+}
+
+impl PostBegin {
+    pub(in crate::path) fn now(worker: &Worker, request: &Request) -> Self {
+        Self {
+            version: worker.cache.hot.version(key_of(worker, request).hash),
+            stamp: worker.cache.purges.latest(),
+            request_time: worker.now(),
+            sent_at: Instant::now(),
+        }
+    }
+
+    /// Returns the update by a response, or `None` if the response does not answer later GETs.
+    pub(in crate::path) fn update(
+        self,
+        worker: &Worker,
+        request: &Request,
+        parts: &Parts,
+    ) -> Option<PostUpdate> {
+        let response_time = worker.now();
+        let exchange = Exchange {
+            request_time: self.request_time,
+            response_time,
+        };
+        let verdict = on_post_response(
+            &request.settings().caching,
+            &request.headers,
+            &request.target()?,
+            parts.status,
+            &parts.headers,
+            exchange,
+        );
+        let Verdict::Store(storable) = verdict else {
+            return None;
+        };
+        Some(PostUpdate {
+            storable,
+            version: self.version,
+            stamp: self.stamp,
+            response_time,
+            fetch_time: self.sent_at.elapsed(),
+        })
+    }
+}
+
+impl PostUpdate {
+    /// Records that the purge of `count` scopes by the response itself has the stamp `stamp`. It applies to older
+    /// responses only. If there were other purges since the POST was sent, they apply to this response too.
+    pub(in crate::path) fn set_purged(&mut self, stamp: Stamp, count: u64) {
+        if self.stamp.0.checked_add(count) == Some(stamp.0) {
+            self.stamp = stamp;
+        }
+    }
+}
+
+impl Fetch {
+    /// Stores the response to a POST. Reports a result to the leader.
+    pub(in crate::path::fetch) async fn run_post(
+        self,
+        (parts, body): OriginResponse,
+        update: PostUpdate,
+    ) {
+        let _open = OpenFill::new(&self.worker.counters);
+        let versions = KeyVersions {
+            key: update.version,
+            primary: update.version,
+            target: update.version,
+            path: update.version,
+            stamp: update.stamp,
+        };
+        let (response_time, fetch_time) = (update.response_time, update.fetch_time);
+        let storable = update.storable;
+        let rest = self.store(parts, body, storable, response_time, fetch_time, versions);
+        if let Some(rest) = rest {
+            rest.await;
+        }
+    }
+}

@@ -86,7 +86,7 @@ pub(super) const KEYS: &[SiteKey] = &[
         example: "origin_response.keep = [\"Set-Cookie\"]",
         doc: "Fields of the origin's response that this rule leaves as they are: it undoes the changes of earlier rules.",
         read: Read::Setting(|reader, entry, rule| {
-            keep(reader, entry, rule, Message::OriginResponse)
+            keep(reader, entry, rule, Message::OriginResponse);
         }),
     },
     SiteKey {

@@ -32,7 +32,8 @@ impl ReloadableConfig {
         }
     }
 
-    /// Reads the file, checks it, applies it and logs the differences. Returns the differences, or the reason why nothing
+    /// Reads the file, checks it, applies it and logs the differences. Returns the differences, or the reason why
+    /// nothing
     /// has changed.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let reloaded = self.try_reload();

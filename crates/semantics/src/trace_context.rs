@@ -199,7 +199,8 @@ mod tests {
             prop_assert_eq!(TraceParent::parse(child.to_string().as_bytes()), Some(child));
         }
 
-        /// Bytes that differ from a valid value in a few positions: each accepted value of version 0 is what is written.
+        /// Bytes that differ from a valid value in a few positions: each accepted value of version 0 is what is
+        /// written.
         #[test]
         fn an_accepted_value_of_version_0_has_one_form(
             changes in prop::collection::vec((0..FIELDS_BYTES, any::<u8>()), 0..4),

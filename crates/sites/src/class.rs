@@ -18,7 +18,7 @@ pub enum Class {
     Language(Box<[Box<str>]>),
     /// The value of the cookie with this name.
     Cookie(Box<str>),
-    /// Whether a cookie with such a name is present.
+    /// True if a cookie with such a name is present.
     HasCookie(Pattern),
     /// The first line of a request field.
     Header(HeaderName),
@@ -230,7 +230,8 @@ impl ImageFormat {
     }
 }
 
-/// Returns the language of `offered` with the highest weight in `Accept-Language`: a range matches a tag that is equal or
+/// Returns the language of `offered` with the highest weight in `Accept-Language`: a range matches a tag that is equal
+/// or
 /// that continues after a hyphen, and a longer range is shortened (RFC 4647 §3.4). Without a match, the first one.
 fn preferred_language<'a>(fields: &dyn Fields, offered: &'a [Box<str>]) -> &'a str {
     let mut best: Option<(u16, usize)> = None;

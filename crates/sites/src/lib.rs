@@ -1,6 +1,7 @@
 //! Sites and rules: which site a host belongs to, and which of the site's rules apply to a request.
 //!
-//! [`Sites`] finds the [`Site`] of a host. A site has settings and an ordered list of rules. The [`Condition`] of a rule
+//! [`Sites`] finds the [`Site`] of a host. A site has settings and an ordered list of rules. The [`Condition`] of a
+//! rule
 //! states to which requests the rule applies. It compares the path in [the form for matching](matching_path), in which
 //! `/%61dmin//x` is `/admin/x`. The [`Settings`] of all rules that apply are merged, and the later rule counts.
 //!

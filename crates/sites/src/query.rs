@@ -119,7 +119,7 @@ mod tests {
             prop_assert_eq!(shape.apply(&once), once.as_str());
         }
 
-        /// Whatever is sent in another order has one form, if names do not repeat.
+        /// Queries with the same parameters in another order have one form, if names do not repeat.
         #[test]
         fn a_sorted_query_does_not_depend_on_the_order(
             names in proptest::collection::btree_set("[a-d]{1,3}", 0..6),

@@ -3,7 +3,7 @@
 //! The limiter is a token bucket in the form of the generic cell rate algorithm (ITU-T I.371): one time for each client
 //! says until when its past requests have used up the rate.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 use std::time::Duration;
 
 use edgeward_types::{Timestamp, mix64};
@@ -22,11 +22,11 @@ pub struct RateLimit {
     pub per: Duration,
     /// Requests that a client may send at once after a pause.
     pub burst: u32,
-    /// What counts as one client.
+    /// The part of a request by which clients are counted.
     pub by: RateKey,
 }
 
-/// What counts as one client of a [`RateLimit`].
+/// The part of a request by which a [`RateLimit`] counts clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RateKey {
     /// The address: an IPv4 address, or an IPv6 network with a prefix of 64 bits.

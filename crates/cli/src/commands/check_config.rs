@@ -28,7 +28,8 @@ pub(crate) struct CheckConfigArgs {
     reference: bool,
 }
 
-/// Checks the file and prints its settings and sites, or its errors. Exit codes: 0 the file is valid, 1 it is invalid, 2
+/// Checks the file and prints its settings and sites, or its errors. Exit codes: 0 the file is valid, 1 it is invalid,
+/// 2
 /// it could not be read. With `--reference`, prints the reference of all settings instead.
 pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let Some(file) = &args.file else {

@@ -15,9 +15,9 @@ use crate::base::site_urls::SiteUrls;
 #[derive(Debug)]
 pub(crate) struct LiveConfig {
     pub(crate) sites: Arc<Sites>,
-    /// Of these settings, only those that a rule may change are read: `rules` and `stale_if_disconnected`.
+    /// Only the settings that a rule may change are read: `rules` and `stale_if_disconnected`.
     pub(crate) caching: CachingConfig,
-    /// Of these settings, the threads and budgets keep the values of the start.
+    /// The threads and budgets keep the values of the start.
     pub(crate) compression: CompressionConfig,
     pub(crate) site_urls: SiteUrls,
 }

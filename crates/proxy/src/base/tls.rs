@@ -92,7 +92,8 @@ impl SiteKeys {
     }
 }
 
-/// The certificates of a listener. Clients that name the host of a site by SNI get the certificate of the site, and other
+/// The certificates of a listener. Clients that name the host of a site by SNI get the certificate of the site, and
+/// other
 /// clients the certificate of the listener.
 #[derive(Debug)]
 pub(crate) struct ListenerKeys(RwLock<CurrentKeys>);

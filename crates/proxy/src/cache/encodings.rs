@@ -7,7 +7,6 @@
 //!
 //! An encoding without a body states that the coding saves too little.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,25 +24,8 @@ use super::tiers::WorkerCache;
 use crate::base::budget::{MemoryShare, charged};
 use crate::base::field_line::push_field;
 
-/// Appends what distinguishes the key of an encoding from the key of its response.
-pub(crate) fn write_encoding_key(generation: NonZeroU64, coding: Coding, key: &mut Vec<u8>) {
-    key.push(b'\n');
-    key.extend_from_slice(&generation.get().to_le_bytes());
-    key.push(b'\n');
-    key.extend_from_slice(coding.name().as_bytes());
-}
-
-/// Returns the coding of the object with this key, or `None` for other objects than encodings. Slices may look like
-/// encodings, so the caller checks that the object has not the status 206.
-///
-/// The key of a variant ends with a newline, and the key of a target has none.
-pub(crate) fn coding_of_key(key: &[u8]) -> Option<Coding> {
-    let at = memchr::memrchr(b'\n', key)?;
-    let coding = Coding::from_name(&key[at + 1..])?;
-    (key.get(at.checked_sub(1 + 8)?) == Some(&b'\n')).then_some(coding)
-}
-
-/// Returns the response of `plain` in a coding, with the current fields and freshness of `plain`. `key` is the key of the
+/// Returns the response of `plain` in a coding, with the current fields and freshness of `plain`. `key` is the key of
+/// the
 /// encoding, and `body` has the encoded bytes.
 pub(crate) fn encoded(
     plain: &Arc<Stored>,

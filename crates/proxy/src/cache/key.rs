@@ -17,7 +17,7 @@ use edgeward_types::KeyHash;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderMap;
 
-use super::encodings::write_encoding_key;
+use super::key_parts::write_encoding_key;
 use super::key_parts::{key_under_rule, path_key, primary_of};
 use super::slices::write_slice_key;
 use super::stored::{Stored, Variants};

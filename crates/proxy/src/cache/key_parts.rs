@@ -1,6 +1,9 @@
 //! The bytes of keys, which [`key`](super::key) describes.
 
+use std::num::NonZeroU64;
+
 use edgeward_semantics::NoVarySearch;
+use edgeward_semantics::content_coding::Coding;
 
 /// Returns the primary key of a primary or secondary key. A secondary key has a line feed after the primary key.
 pub(crate) fn primary_of(key: &[u8]) -> &[u8] {
@@ -56,6 +59,24 @@ pub(crate) fn key_under_rule(target: &[u8], rule: &NoVarySearch, generation: u64
     key.push(b'#');
     key.extend_from_slice(format!("{generation:016x}").as_bytes());
     key
+}
+
+/// Appends what distinguishes the key of an encoding from the key of its response.
+pub(crate) fn write_encoding_key(generation: NonZeroU64, coding: Coding, key: &mut Vec<u8>) {
+    key.push(b'\n');
+    key.extend_from_slice(&generation.get().to_le_bytes());
+    key.push(b'\n');
+    key.extend_from_slice(coding.name().as_bytes());
+}
+
+/// Returns the coding of the object with this key, or `None` for other objects than encodings. Slices may look like
+/// encodings, so the caller checks that the object has not the status 206.
+///
+/// The key of a variant ends with a newline, and the key of a target has none.
+pub(crate) fn coding_of_key(key: &[u8]) -> Option<Coding> {
+    let at = memchr::memrchr(b'\n', key)?;
+    let coding = Coding::from_name(&key[at + 1..])?;
+    (key.get(at.checked_sub(1 + 8)?) == Some(&b'\n')).then_some(coding)
 }
 
 /// The bytes between the URL and the class of a key. The part of a rule has no colon.

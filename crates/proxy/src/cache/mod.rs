@@ -11,7 +11,7 @@ pub(crate) mod encoders;
 pub(crate) mod encodings;
 pub(crate) mod fill;
 mod key;
-mod key_parts;
+pub(crate) mod key_parts;
 pub(crate) mod negative;
 pub(crate) mod offers;
 pub(crate) mod path_rules;

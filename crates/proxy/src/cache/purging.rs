@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
 use super::disk::head::{self, DiskHead};
-use super::encodings::coding_of_key;
+use super::key_parts::coding_of_key;
 use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredKind, push_fields};
 use super::tiers::Cache;

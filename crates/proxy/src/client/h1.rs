@@ -11,6 +11,7 @@
 //! request is known or is [found](request_end) in its body, and later bytes wait in the inbox. *Passthrough*: the end
 //! of a request is unknown (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
 
+mod end; // the end of a connection
 mod handover;
 mod head;
 mod head_parts;
@@ -172,7 +173,8 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the records of sent responses after hyper has flushed its output, and wakes hyper if a further request has arrived.
+    /// Ends the records of sent responses after hyper has flushed its output, and wakes hyper if a further request has
+    /// arrived.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.client.conn.record_hyper_flush();
         self.finish_sent();
@@ -364,21 +366,6 @@ impl FastPath {
         self.has_surplus = !self.inbox.is_empty();
         self.inbox.clear();
         self.read_ended = true;
-    }
-
-    /// Returns true if the edge reads no more bytes and no response is pending in the fast path or in hyper.
-    pub(crate) fn is_over(&self) -> bool {
-        self.read_ended && self.inbox.is_empty() && self.mode == Mode::Passthrough
-    }
-
-    /// Counts bytes of bodies that hyper has written to the socket.
-    pub(crate) fn count_response_bytes(&self, bytes: u64) {
-        self.worker.counters.response_bytes.add(bytes);
-    }
-
-    /// Returns true if unread bytes follow the last request that the edge answers on this connection.
-    pub(crate) fn has_surplus(&self) -> bool {
-        self.has_surplus
     }
 
     fn end_response(&mut self, cx: &Context<'_>) {

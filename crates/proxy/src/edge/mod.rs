@@ -1,6 +1,7 @@
 //! An edge as a whole: start, stop, metrics and status. `hostile` has functions for the fuzz targets only.
 
 mod admin;
+mod bind; // listeners and certificates
 #[doc(hidden)]
 pub mod hostile;
 mod metrics;
@@ -9,8 +10,10 @@ mod restart;
 mod site_metrics;
 mod span_export;
 mod start;
+mod start_error;
 mod status;
 
 pub use metrics::metric_definitions;
 pub use reload::{ReloadError, Reloader};
-pub use start::{Edge, RunningEdge, StartError};
+pub use start::{Edge, RunningEdge};
+pub use start_error::StartError;

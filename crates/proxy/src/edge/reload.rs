@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use edgeward_sites::{Settings, Sites};
+
 use crate::base::config::EdgeConfig;
 use crate::base::live::LiveConfig;
 use crate::base::tls::{ListenerKeys, SiteKeys, TlsError};
-use crate::edge::start::check_sites;
 use crate::path::worker::Shared;
 
 /// The reason why a reload changed nothing.
@@ -96,4 +97,16 @@ impl Reloader {
         self.shared.counters[0].reloads.increment();
         Ok(())
     }
+}
+
+/// Checks that sites and rules use only the first `origins` origins. Otherwise returns the name of a site.
+pub(super) fn check_sites(sites: &Sites, origins: usize) -> Result<(), Box<str>> {
+    let has_origin = |settings: &Settings| settings.origin.is_none_or(|origin| origin < origins);
+    for (_, site) in sites.iter() {
+        let rules = site.rules().iter().map(|rule| &rule.settings);
+        if !rules.chain([&site.settings]).all(has_origin) {
+            return Err(site.name.clone());
+        }
+    }
+    Ok(())
 }

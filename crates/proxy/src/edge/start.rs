@@ -1,29 +1,29 @@
 //! Starts and stops an edge.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use edgeward_sites::{RateLimiter, Settings, Sites};
+use edgeward_sites::RateLimiter;
 use edgeward_store::arena::Arena;
-use edgeward_store::purges::{self, PurgeLog, PurgeSettings, Purges};
+use edgeward_store::purges::{PurgeLog, PurgeSettings, Purges};
 use edgeward_types::ByteSize;
 use http::HeaderValue;
-use rustls::ServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::admin::{self, Admin};
-use super::reload::Reloader;
+use super::bind::{Bound, WorkerListeners, bind_all};
+use super::reload::{Reloader, check_sites};
 use super::restart::PersistentMemory;
 use super::span_export::{ExportError, SpanExport};
+use super::start_error::StartError;
 use super::status;
-use crate::base::access_log::{AccessLog, AccessLogError, LogQueue, LogReopener};
+use crate::base::access_log::{AccessLog, LogQueue, LogReopener};
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::{EdgeConfig, ORIGINS_MAX};
@@ -32,108 +32,18 @@ use crate::base::descriptors;
 use crate::base::live::Live;
 use crate::base::recent::RecentRequests;
 use crate::base::spans::Sampler;
-use crate::base::tls::{self, ListenerKeys, SiteKeys, TlsError};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
-use crate::cache::disk::{DiskError, DiskTier, default_file};
+use crate::cache::disk::{DiskTier, default_file};
 use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
-use crate::origin::{ConnectorError, OriginGroup, Servers, watch_servers};
+use crate::origin::{OriginGroup, Servers, watch_servers};
 use crate::path;
 use crate::path::worker::{Shared, TraceExports, Worker};
-
-/// The reason why an edge did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No listener is configured.
-    #[error("no listener is configured; give at least one address")]
-    NoListener,
-    /// The edge cannot listen on an address.
-    #[error("cannot listen on {addr}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The certificate or key of a site is unusable.
-    #[error("the certificate of a site cannot be used")]
-    SiteTls {
-        /// The cause.
-        source: Box<TlsError>,
-    },
-    /// A listener's certificate or key is unusable.
-    #[error("TLS on {addr} cannot be set up")]
-    Tls {
-        /// The listener.
-        addr: SocketAddr,
-        /// The cause.
-        source: Box<TlsError>,
-    },
-    /// There is no origin, or more than [`ORIGINS_MAX`].
-    #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
-    OriginCount,
-    /// A site or one of its rules has an origin that does not exist.
-    #[error("the site {site} has an origin that does not exist")]
-    SiteOrigin {
-        /// The name of the site.
-        site: Box<str>,
-    },
-    /// The configuration of an origin is unusable.
-    #[error("the origin {origin} cannot be set up")]
-    Origin {
-        /// The URL of the origin.
-        origin: String,
-        /// The cause.
-        source: ConnectorError,
-    },
-    /// The configuration of the collector of traces is unusable.
-    #[error("the collector {collector} cannot be set up")]
-    Collector {
-        /// The URL of the collector.
-        collector: String,
-        /// The cause.
-        source: ConnectorError,
-    },
-    /// The access log cannot be opened.
-    #[error("the access log cannot be set up")]
-    AccessLog(#[from] AccessLogError),
-    /// The name is not a token that `Via` and `Cache-Status` can carry.
-    #[error(
-        "`{name}` cannot be a node's name; use letters, digits, `-`, `_` and `.`, a letter first"
-    )]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// The disk cache cannot be opened.
-    #[error("the disk cache cannot be set up")]
-    Disk(#[from] DiskError),
-    /// The log of purges cannot be opened.
-    #[error("the log of purges cannot be set up")]
-    Purges(#[from] purges::OpenError),
-    /// The process's limit of open files is too low to serve a client.
-    #[error("the limit of open files is {limit}, and at least {needed} are needed")]
-    OpenFiles {
-        /// The soft limit.
-        limit: usize,
-        /// The smallest limit that is enough for this configuration.
-        needed: usize,
-    },
-    /// A thread or its runtime cannot be started.
-    #[error("{what} cannot be started")]
-    Thread {
-        /// The part of the edge that the thread runs.
-        what: &'static str,
-        /// The cause.
-        source: io::Error,
-    },
-}
 
 /// Starts edges: see [`Edge::start`].
 #[derive(Debug)]
@@ -353,74 +263,6 @@ impl std::fmt::Debug for RunningEdge {
             .field("ticker", &self.ticker)
             .finish_non_exhaustive()
     }
-}
-
-/// Checks that sites and rules use only the first `origins` origins. Otherwise returns the name of a site.
-pub(super) fn check_sites(sites: &Sites, origins: usize) -> Result<(), Box<str>> {
-    let has_origin = |settings: &Settings| settings.origin.is_none_or(|origin| origin < origins);
-    for (_, site) in sites.iter() {
-        let rules = site.rules().iter().map(|rule| &rule.settings);
-        if !rules.chain([&site.settings]).all(has_origin) {
-            return Err(site.name.clone());
-        }
-    }
-    Ok(())
-}
-
-type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
-
-/// The bound listeners.
-struct Bound {
-    listeners: Vec<WorkerListeners>,
-    /// The addresses by listener.
-    addrs: Vec<SocketAddr>,
-    /// The certificates by listener.
-    keys: Vec<Option<Arc<ListenerKeys>>>,
-}
-
-/// Binds one socket for each worker and listener.
-fn bind_all(config: &EdgeConfig) -> Result<Bound, StartError> {
-    let workers = config.workers.get();
-    let site_keys = SiteKeys::read(&config.site_certificates);
-    let site_keys = Arc::new(site_keys.map_err(|source| StartError::SiteTls {
-        source: Box::new(source),
-    })?);
-    let mut listeners: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
-    let mut addrs: Vec<SocketAddr> = Vec::new();
-    let mut keys = Vec::new();
-    for listener in &config.listeners {
-        let addr = listener.addr;
-        let listen_error = |source| StartError::Listen { addr, source };
-        let tls_error = |error| StartError::Tls {
-            addr,
-            source: Box::new(error),
-        };
-        let listener_keys = match &listener.tls {
-            Some(files) => Some(Arc::new(
-                ListenerKeys::read(files, &site_keys).map_err(tls_error)?,
-            )),
-            None => None,
-        };
-        let tls = match &listener_keys {
-            Some(keys) => Some(Arc::new(tls::server_config(keys).map_err(tls_error)?)),
-            None => None,
-        };
-        keys.push(listener_keys);
-        // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
-        // the first listener of a port refuses to share the port; later ones share it with the first.
-        let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
-        let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
-        let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
-        addrs.push(sockets[0].local_addr().map_err(listen_error)?);
-        for (worker_sockets, socket) in listeners.iter_mut().zip(sockets) {
-            worker_sockets.push((socket, tls.clone()));
-        }
-    }
-    Ok(Bound {
-        listeners,
-        addrs,
-        keys,
-    })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of the state")]

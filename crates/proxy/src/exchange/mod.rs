@@ -1,6 +1,7 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
 //! (its unsent bytes), `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
-//! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules), `heads` (limits the
+//! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules),
+//! `heads` (limits the
 //! memory of heads), `upgrade` (switches of the protocol).
 
 pub(crate) mod canonical;

@@ -19,7 +19,7 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
-use super::encoded::{self, compression};
+use super::coding_choice::{self, compression};
 use super::open_observation::OpenObservation;
 use super::parts::RangeSource;
 use super::range_reply;
@@ -30,7 +30,7 @@ use crate::base::field_line::push_field;
 use crate::base::request_settings::RequestSettings;
 use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk_body::DiskBody;
-use crate::cache::encodings::coding_of_key;
+use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, FieldEdit, Handling, InFlight, Request, RequestError};
@@ -99,11 +99,12 @@ impl Reply {
         };
         let coding = coding_of_key(stored.key());
         if let Some(coding) = coding {
-            encoded::count(&self.worker.counters, coding);
+            coding_choice::count(&self.worker.counters, coding);
         }
         let config = compression(request);
         let ignores_range = coding.is_some()
-            || (response.generation.is_some() && encoded::ignores_range(config, request, &headers));
+            || (response.generation.is_some()
+                && coding_choice::ignores_range(config, request, &headers));
         if let Some((status, headers, body)) = apply_conditions(
             request,
             response,

@@ -14,20 +14,20 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use edgeward_semantics::content_coding::{
-    AcceptedCodings, Coding, CodingOrder, add_vary, matching_coding, may_encode, wants_plain_range,
+    Coding, CodingOrder, add_vary, matching_coding, may_encode, wants_plain_range,
 };
 use edgeward_semantics::{CacheStatus, Storable, Validators};
-use http::header::{AGE, CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, IF_NONE_MATCH, RANGE};
+use http::header::{AGE, CONTENT_LENGTH, HeaderMap, IF_NONE_MATCH, RANGE};
 use http::{Response, StatusCode};
 use tokio::sync::watch;
 
 use super::body::EdgeBody;
+use super::coding_choice::{accepted_codings, compression};
 use super::deliver::{Reply, is_not_modified};
 use super::worker::Worker;
 use crate::base::budget::MemoryShare;
 use crate::base::config::CompressionConfig;
-use crate::base::counters::Counters;
-use crate::base::field_line::{members, push_field};
+use crate::base::field_line::push_field;
 use crate::cache::CacheKey;
 use crate::cache::disk::DiskEntry;
 use crate::cache::encoders::{Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody};
@@ -43,26 +43,6 @@ pub(super) enum Choice {
     Encoded(Arc<Stored>),
     /// The encoding is being made or read. `None` stands for [`Plain`](Self::Plain).
     Later(Pin<Box<dyn Future<Output = Option<Arc<Stored>>>>>),
-}
-
-/// Returns the settings of compression for a request.
-pub(crate) fn compression(request: &Request) -> &CompressionConfig {
-    &request.settings().compression
-}
-
-/// Returns the codings that the edge may apply for a request, the preferred one first.
-pub(super) fn accepted_codings(config: &CompressionConfig, request: &Request) -> CodingOrder {
-    let is_no_transform = |member: &[u8]| member.eq_ignore_ascii_case(b"no-transform");
-    // RFC 9111 §5.2.1.6. A plain request has no `Cache-Control`.
-    let forbids = !request.plain && members(&request.headers, CACHE_CONTROL).any(is_no_transform);
-    if !config.enabled || forbids {
-        return CodingOrder::default();
-    }
-    let accepted = match &request.client_codings {
-        Some(accepted) => *accepted,
-        None => AcceptedCodings::from_headers(&request.headers),
-    };
-    accepted.order(&config.codings)
 }
 
 /// Returns the generation of a response that is about to be stored, if the edge may encode it, and adds
@@ -187,32 +167,6 @@ pub(super) fn select_by_fields(
     let is_plain = (has_tags && is_not_modified(request, response.status, &headers))
         || wants_plain_range(method, fields, &validators);
     is_plain.then_some(None)
-}
-
-/// Returns true if the range of a request is not applied to a response, because the client may have a part of the
-/// response in a coding. `headers` is the head without a coding.
-pub(super) fn ignores_range(
-    config: &CompressionConfig,
-    request: &Request,
-    headers: &HeaderMap,
-) -> bool {
-    !request.plain
-        && request.headers.contains_key(RANGE)
-        && !accepted_codings(config, request).is_empty()
-        && !wants_plain_range(
-            &request.method,
-            &request.headers,
-            &Validators::from_headers(headers),
-        )
-}
-
-/// Counts a response in a coding.
-pub(crate) fn count(counters: &Counters, coding: Coding) {
-    match coding {
-        Coding::Brotli => counters.encoded_br.increment(),
-        Coding::Zstd => counters.encoded_zstd.increment(),
-        Coding::Gzip => counters.encoded_gzip.increment(),
-    }
 }
 
 /// The result of a lookup of an encoding.

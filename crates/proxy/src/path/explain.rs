@@ -18,7 +18,7 @@ use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::rules::{NotServed, RuleAnswer};
 use super::worker::Shared;
-use super::{deliver, encoded, purge};
+use super::{coding_choice, deliver, encoded, purge};
 use crate::cache::negative::Negative;
 use crate::cache::stored::{StoredBody, StoredResponse};
 use crate::cache::{Tier, url_of};
@@ -305,7 +305,7 @@ impl Explanation {
         self.cache_status = Some(status);
         let mut headers = response.headers();
         let ignores_range = response.generation.is_some()
-            && encoded::ignores_range(&shared.config.compression, request, &headers);
+            && coding_choice::ignores_range(&shared.config.compression, request, &headers);
         if let Some((coding, _)) = selected {
             encode_head(&mut headers, coding, 0); // the length does not matter here
         }
@@ -357,7 +357,7 @@ impl Explanation {
         const SECTION: &str = "RFC 9110 §12.5.3";
         let config = &shared.config.compression;
         let response = entry.stored.response();
-        let order = encoded::accepted_codings(config, request);
+        let order = coding_choice::accepted_codings(config, request);
         let first = order.first()?;
         let Some(_) = response.generation else {
             let (head, fields) = (response.headers(), &request.headers);

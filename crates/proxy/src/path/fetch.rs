@@ -3,6 +3,7 @@
 //! The leader's task polls the fetch, which needs no other task and no channel until the leader's response begins.
 //! After that, or if the leader's client disconnects earlier, a new task continues the fetch and reads the body.
 
+mod count;
 mod head;
 mod lead;
 mod leader;
@@ -22,8 +23,9 @@ use http::header::HeaderMap;
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::coding_choice::{self, compression};
 use super::deliver::{self, Reply};
-use super::encoded::{self, compression};
+use super::encoded;
 use super::lookup::{Query, lookup_again};
 use super::pass;
 use crate::base::site_counters::OutcomeClass;
@@ -40,6 +42,7 @@ use crate::path::parts::RangeSource;
 use crate::path::range_reply;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::worker::{Shared, Worker};
+use count::count_once;
 use lead::Fetch;
 pub(super) use lead::post::{PostBegin, PostUpdate};
 use leader::leader_result;
@@ -445,8 +448,8 @@ fn respond_shared(
         let code = StatusCode::NOT_MODIFIED;
         return reply.respond(request, code, headers, Source::Empty, &cache_status);
     }
-    let ignores_range =
-        head.encodable.is_some() && encoded::ignores_range(compression(request), request, &headers);
+    let ignores_range = head.encodable.is_some()
+        && coding_choice::ignores_range(compression(request), request, &headers);
     let mut reader = Some(reader);
     let source = || RangeSource::Fill(reader.take().expect("called once"));
     if let Some(length) = head.length.filter(|_| !ignores_range)
@@ -483,24 +486,6 @@ fn find_new_fresh(
         && matches!(&stored.kind, StoredKind::Response(r) if r.policy.is_fresh(worker.now()))
         && worker.cache.verdict(key.primary(), &stored) == Verdict::Current;
     usable.then_some(stored)
-}
-
-/// Counts the outcome of a request. A request that begins again is counted once.
-fn count_once(reply: &mut Reply, reason: Forward) {
-    if reply.observation.outcome.is_some() {
-        return;
-    }
-    reply.observation.outcome = Some(OutcomeClass::Miss);
-    let counters = &reply.worker.counters;
-    match reason {
-        Forward::VaryMiss => counters.vary_miss.increment(),
-        Forward::Stale => counters.stale.increment(),
-        Forward::Request => counters.request.increment(),
-        Forward::Partial => counters.partial.increment(),
-        Forward::UriMiss | Forward::Miss | Forward::Bypass | Forward::Method => {
-            counters.uri_miss.increment();
-        }
-    }
 }
 
 /// The detail of `Cache-Status` if no tier stores the response: by the policy, its size, or because memory is used.

@@ -1,6 +1,7 @@
 //! The request path: looks a request up, then answers it from the cache, fetches the response, passes or refuses it.
 
 pub(crate) mod body; // the body of a response, from memory, disk or the origin
+pub(crate) mod coding_choice; // the codings that a request accepts
 mod connections; // the client connections of a worker
 mod deliver; // builds responses to clients
 mod delivery; // bodies on their way to clients that may stop reading

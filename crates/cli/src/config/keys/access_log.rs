@@ -103,8 +103,8 @@ pub(super) const QUEUE_LINES_MAX: Key = Key {
         min: 1,
         max: 1 << 20,
     },
-    doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so a slow \
-          disk or daemon does not delay requests.",
+    doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so a \
+          slow disk or daemon does not delay requests.",
     set: |draft, _, value| draft.access_log.queue_lines_max = value.nonzero(),
     show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
 };

@@ -105,8 +105,8 @@ pub(super) const PERSONAL: Key = Key {
     flag: None,
     kind: ValueKind::Switch,
     doc: "True if the edge also compresses stored responses that may be for one user: those that set a cookie, vary \
-          by `Cookie` or `Authorization`, or answer a request with `Authorization`. An attacker who can add text to such a \
-          response and sees its length can guess secrets in it (BREACH).",
+          by `Cookie` or `Authorization`, or answer a request with `Authorization`. An attacker who can add text to \
+          such a response and sees its length can guess secrets in it (BREACH).",
     set: |draft, _, value| draft.edge.compression.rules.personal = value.switch(),
     show: |draft, _| Some(draft.edge.compression.rules.personal.to_string()),
 };

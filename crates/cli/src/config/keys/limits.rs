@@ -27,8 +27,8 @@ pub(super) const TUNNELS_MAX: Key = Key {
         max: 1 << 22,
     },
     doc: "The maximum number of tunnels of all workers to one origin: connections that have switched to WebSocket or \
-          another protocol, and requests for it. One client address may use `origin.client_share_percent` of them. A further \
-          request gets 503. A tunnel has a connection to the origin of its own, which \
+          another protocol, and requests for it. One client address may use `origin.client_share_percent` of them. \
+          A further request gets 503. A tunnel has a connection to the origin of its own, which \
           `origin.connections_per_worker_max` does not include. At the start, the edge lowers this limit if the limit \
           of open files requires it.",
     set: |draft, _, value| draft.edge.limits.tunnels_max = value.nonzero(),

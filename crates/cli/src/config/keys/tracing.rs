@@ -10,8 +10,8 @@ pub(super) const ENDPOINT: Key = Key {
     path: "tracing.endpoint",
     flag: None,
     kind: ValueKind::Url,
-    doc: "The collector that gets the spans by OTLP over HTTP in JSON, at the path `/v1/traces`. Without it, no request \
-          is traced, and `traceparent` is forwarded like any other field.",
+    doc: "The collector that gets the spans by OTLP over HTTP in JSON, at the path `/v1/traces`. Without it, no \
+          request is traced, and `traceparent` is forwarded like any other field.",
     set: |draft, _, value| draft.tracing_endpoint = Some(value.url()),
     show: |draft, _| Some(draft.tracing_endpoint.as_ref()?.to_string()),
 };
@@ -43,8 +43,8 @@ pub(super) const QUEUE_REQUESTS_MAX: Key = Key {
         min: 1,
         max: 1 << 20,
     },
-    doc: "The maximum of sampled requests per worker that wait for the export. Further ones are dropped and counted, so \
-          a slow collector does not delay requests.",
+    doc: "The maximum of sampled requests per worker that wait for the export. Further ones are dropped and \
+          counted, so a slow collector does not delay requests.",
     set: |draft, _, value| draft.tracing.queue_requests_max = value.nonzero(),
     show: |draft, _| Some(draft.tracing.queue_requests_max.to_string()),
 };

@@ -28,8 +28,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         doc: "Lifetimes that replace what the origin states: `Cache-Control`, `Expires` and heuristic lifetimes. One \
               duration stands for the statuses 200, 203, 206, 301 and 308. In the table, a status such as `404` \
               precedes its class such as `4xx`. Each status is a key of its own, so a later rule with \
-              `ttl = { 404 = \"1min\" }` keeps the lifetime of 200. `false` undoes all lifetimes of earlier rules. In whole \
-              seconds, at most 3650d.",
+              `ttl = { 404 = \"1min\" }` keeps the lifetime of 200. `false` undoes all lifetimes of earlier rules. \
+              In whole seconds, at most 3650d.",
         read: Read::Setting(|reader, entry, rule| durations(reader, entry, &mut rule.settings.ttl)),
     },
     SiteKey {

@@ -84,7 +84,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "list of field names",
         default: "`[]`",
         example: "origin_response.keep = [\"Set-Cookie\"]",
-        doc: "Fields of the origin's response that this rule leaves as they are: it undoes the changes of earlier rules.",
+        doc: "Fields of the origin's response that this rule leaves as they are: it undoes the changes of earlier \
+              rules.",
         read: Read::Setting(|reader, entry, rule| {
             keep(reader, entry, rule, Message::OriginResponse);
         }),

@@ -138,7 +138,8 @@ fn collect<'t>(
     }
 }
 
-/// A hint for a key that does not exist. Keys of the other table count as well: the next message says where they belong.
+/// A hint for a key that does not exist. Keys of the other table count as well: the next message says where they
+/// belong.
 fn hint(unknown: &str, level: Level) -> String {
     let leaf_of = |path: &str| path.rsplit('.').next().map(str::to_owned);
     let group_of = |path: &'static str| path.split('.').next().unwrap_or(path);

@@ -34,7 +34,7 @@ use crate::cache::stored::{Stored, StoredBody};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Client, Request};
 use crate::path::body::{EdgeBody, Source};
-use crate::path::encoded::count;
+use crate::path::coding_choice::count;
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::rules::canonical_and_settled;
 use crate::path::worker::Worker;

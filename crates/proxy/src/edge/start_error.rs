@@ -1,0 +1,99 @@
+//! The reasons why an edge does not start.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::base::access_log::AccessLogError;
+use crate::base::config::ORIGINS_MAX;
+use crate::base::tls::TlsError;
+use crate::cache::disk::DiskError;
+use crate::origin::ConnectorError;
+
+/// The reason why an edge did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No listener is configured.
+    #[error("no listener is configured; give at least one address")]
+    NoListener,
+    /// The edge cannot listen on an address.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The certificate or key of a site is unusable.
+    #[error("the certificate of a site cannot be used")]
+    SiteTls {
+        /// The cause.
+        source: Box<TlsError>,
+    },
+    /// A listener's certificate or key is unusable.
+    #[error("TLS on {addr} cannot be set up")]
+    Tls {
+        /// The listener.
+        addr: SocketAddr,
+        /// The cause.
+        source: Box<TlsError>,
+    },
+    /// There is no origin, or more than [`ORIGINS_MAX`].
+    #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
+    OriginCount,
+    /// A site or one of its rules has an origin that does not exist.
+    #[error("the site {site} has an origin that does not exist")]
+    SiteOrigin {
+        /// The name of the site.
+        site: Box<str>,
+    },
+    /// The configuration of an origin is unusable.
+    #[error("the origin {origin} cannot be set up")]
+    Origin {
+        /// The URL of the origin.
+        origin: String,
+        /// The cause.
+        source: ConnectorError,
+    },
+    /// The configuration of the collector of traces is unusable.
+    #[error("the collector {collector} cannot be set up")]
+    Collector {
+        /// The URL of the collector.
+        collector: String,
+        /// The cause.
+        source: ConnectorError,
+    },
+    /// The access log cannot be opened.
+    #[error("the access log cannot be set up")]
+    AccessLog(#[from] AccessLogError),
+    /// The name is not a token that `Via` and `Cache-Status` can carry.
+    #[error(
+        "`{name}` cannot be a node's name; use letters, digits, `-`, `_` and `.`, a letter first"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The disk cache cannot be opened.
+    #[error("the disk cache cannot be set up")]
+    Disk(#[from] DiskError),
+    /// The log of purges cannot be opened.
+    #[error("the log of purges cannot be set up")]
+    Purges(#[from] edgeward_store::purges::OpenError),
+    /// The process's limit of open files is too low to serve a client.
+    #[error("the limit of open files is {limit}, and at least {needed} are needed")]
+    OpenFiles {
+        /// The soft limit.
+        limit: usize,
+        /// The smallest limit that is enough for this configuration.
+        needed: usize,
+    },
+    /// A thread or its runtime cannot be started.
+    #[error("{what} cannot be started")]
+    Thread {
+        /// The part of the edge that the thread runs.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+}

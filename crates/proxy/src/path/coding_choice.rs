@@ -1,0 +1,56 @@
+//! The codings that a request accepts, under the settings of its site.
+
+use edgeward_semantics::Validators;
+use edgeward_semantics::content_coding::{AcceptedCodings, Coding, CodingOrder, wants_plain_range};
+use http::header::{CACHE_CONTROL, HeaderMap, RANGE};
+
+use crate::base::config::CompressionConfig;
+use crate::base::counters::Counters;
+use crate::base::field_line::members;
+use crate::exchange::Request;
+
+/// Returns the settings of compression for a request.
+pub(crate) fn compression(request: &Request) -> &CompressionConfig {
+    &request.settings().compression
+}
+
+/// Returns the codings that the edge may apply for a request, the preferred one first.
+pub(super) fn accepted_codings(config: &CompressionConfig, request: &Request) -> CodingOrder {
+    let is_no_transform = |member: &[u8]| member.eq_ignore_ascii_case(b"no-transform");
+    // RFC 9111 §5.2.1.6. A plain request has no `Cache-Control`.
+    let forbids = !request.plain && members(&request.headers, CACHE_CONTROL).any(is_no_transform);
+    if !config.enabled || forbids {
+        return CodingOrder::default();
+    }
+    let accepted = match &request.client_codings {
+        Some(accepted) => *accepted,
+        None => AcceptedCodings::from_headers(&request.headers),
+    };
+    accepted.order(&config.codings)
+}
+
+/// Returns true if the range of a request is not applied to a response, because the client may have a part of the
+/// response in a coding. `headers` is the head without a coding.
+pub(super) fn ignores_range(
+    config: &CompressionConfig,
+    request: &Request,
+    headers: &HeaderMap,
+) -> bool {
+    !request.plain
+        && request.headers.contains_key(RANGE)
+        && !accepted_codings(config, request).is_empty()
+        && !wants_plain_range(
+            &request.method,
+            &request.headers,
+            &Validators::from_headers(headers),
+        )
+}
+
+/// Counts a response in a coding.
+pub(crate) fn count(counters: &Counters, coding: Coding) {
+    match coding {
+        Coding::Brotli => counters.encoded_br.increment(),
+        Coding::Zstd => counters.encoded_zstd.increment(),
+        Coding::Gzip => counters.encoded_gzip.increment(),
+    }
+}

@@ -147,7 +147,7 @@ fn streams_of_one_http2_connection_are_collapsed() {
 #[test]
 fn an_http2_client_that_reads_nothing_is_closed() {
     let bed = TestBed::with_config(|config| {
-        config.limits.body_idle_timeout = std::time::Duration::from_millis(300);
+        config.limits.body_idle_timeout = Duration::from_millis(300);
     });
     bed.origin.on(
         "/big",

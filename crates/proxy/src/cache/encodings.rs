@@ -164,7 +164,10 @@ mod tests {
 
     use super::super::slices::write_slice_key;
     use super::super::stored::push_fields;
+    use std::num::NonZeroU64;
+
     use super::*;
+    use crate::cache::key_parts::{coding_of_key, write_encoding_key};
 
     #[test]
     fn the_key_of_an_encoding_names_its_coding_and_no_other_key_does() {

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Store(store::StoreArgs),
     Link(link::LinkArgs),
     Purge(purge::PurgeArgs),
+    // Hidden, so that the list of commands fits a screen; docs/how-to/sites.md describes this command.
+    #[command(hide = true)]
     Reload(reload::ReloadArgs),
     Cache(cache::CacheArgs),
     Explain(explain::ExplainArgs),

@@ -82,12 +82,12 @@ fn a_file_that_cannot_be_read_exits_with_code_2() {
     let binary = folder.path().join("binary.toml");
     fs::write(&binary, b"[hot]\n\xff\xfe").expect("the file is written");
     let large = folder.path().join("large.toml");
-    fs::write(&large, "#".repeat((1 << 20) + 1)).expect("the file is written");
+    fs::write(&large, "#".repeat((16 << 20) + 1)).expect("the file is written");
     for (path, reason) in [
         (folder.path().join("nowhere.toml"), "does not exist"),
         (folder.path().to_owned(), "cannot be read"),
         (binary, "is not valid UTF-8\n  in FILE, line 2"),
-        (large, "exceeds 1 MiB"),
+        (large, "exceeds 16 MiB"),
     ] {
         for command in ["check-config", "serve --config"] {
             let path = path.to_str().expect("the path is UTF-8");

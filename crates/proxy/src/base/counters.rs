@@ -265,7 +265,7 @@ counters! {
         encodings_failed = "result" "failed", // the body could not be read from disk
     }
     Counter "edgeward_encoding_bytes_total"
-        "Bytes of compressed bodies, before and after the compression. A body counts once for each coding." {
+        "Bytes of compressed bodies, before and after the compression, once for each coding." {
         encoding_input_bytes = "side" "input",
         encoding_output_bytes = "side" "output",
     }

@@ -171,7 +171,7 @@ fn run(
     }
 }
 
-fn find<'a>(views: &'a [ServerView], id: ServerId) -> &'a ServerView {
+fn find(views: &[ServerView], id: ServerId) -> &ServerView {
     views.iter().find(|view| view.id == id).expect("a member")
 }
 

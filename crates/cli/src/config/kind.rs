@@ -221,9 +221,9 @@ impl ValueKind {
             }
             Self::Seed | Self::SeedOrNone => self.number(raw).map(Value::Number),
             Self::Share => {
-                let text = match raw {
-                    Raw::Flag(text) | Raw::Number(text) | Raw::Other { source: text, .. } => text,
-                    _ => return Err(self.wrong_type_error(raw)),
+                let (Raw::Flag(text) | Raw::Number(text) | Raw::Other { source: text, .. }) = raw
+                else {
+                    return Err(self.wrong_type_error(raw));
                 };
                 let share = text.parse().ok().filter(|share: &f64| share.is_finite());
                 let share = share.ok_or_else(|| self.wrong_type_error(raw))?;

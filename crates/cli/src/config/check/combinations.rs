@@ -26,7 +26,9 @@ pub(super) fn check_combinations(
         };
         diagnostics.push((SettingSource::Default, Diagnostic::new(what).hint(hint)));
     };
-    let has_servers = given("origin.url").or(given("origin.servers")).is_some();
+    let has_servers = given("origin.url")
+        .or_else(|| given("origin.servers"))
+        .is_some();
     if draft.edge.origins.len() == 1 && !has_servers {
         missing(
             "origin.url is missing: the edge needs an origin to fetch misses from",
@@ -192,7 +194,7 @@ fn check_servers(
         );
     }
     let mut all = origin.servers.iter().chain(&origin.backup_servers);
-    let servers = find("origin.backup_servers").or(find("origin.servers"));
+    let servers = find("origin.backup_servers").or_else(|| find("origin.servers"));
     if let Some(setting) = servers
         && all.any(|server| server.tls != origin.url().tls)
     {

@@ -306,8 +306,8 @@ const CASES: &[Case] = &[
         "an upgrade",
         "GET /a",
         &[("connection", "upgrade"), ("upgrade", "websocket")],
-        501,
-        "detail=not-implemented",
+        200,
+        "fwd=bypass; fwd-status=200; detail=upgrade",
     ),
     (
         "a body above the limit",

@@ -452,8 +452,8 @@ fn no_request_waits_for_a_long_body() {
     let bed = TestBed::with_config(|config| config.compression.wait_bytes_max = ByteSize(4000));
     let body = text(1, 5000);
     bed.origin.on("/a", html(&body));
-    assert_eq!(decoded(&get(&bed, "/a", ALL)), body);
-    assert_eq!(coding(&get(&bed, "/a", ALL)), "none");
+    let answer = get(&bed, "/a", ALL);
+    assert_eq!((coding(&answer), decoded(&answer)), ("none", body.clone()));
     bed.wait_for_metric("edgeward_encodings_total{result=\"made\"}", 1.0);
     let answer = get(&bed, "/a", ALL);
     assert_eq!((coding(&answer), decoded(&answer)), ("br", body));
@@ -543,12 +543,17 @@ fn a_body_that_ends_early_while_a_request_waits_for_it_is_not_encoded() {
     let bed = TestBed::start();
     let body = text(1, 30_000);
     bed.origin.once("/a", html(&body).close_at(10_000));
-    let answer = get(&bed, "/a", ALL);
-    assert!(
-        !answer.complete || answer.status == 502,
-        "{}",
-        answer.status
-    );
+    let mut client = bed.connect();
+    client.send_head("GET", "/a", &[("accept-encoding", ALL)]);
+    // The edge may close the connection before it has sent a byte.
+    if let Some(mut answer) = client.try_head() {
+        client.body("GET", &mut answer);
+        assert!(
+            !answer.complete || answer.status == 502,
+            "{}",
+            answer.status
+        );
+    }
     bed.origin.on("/a", html(&body));
     assert_eq!(decoded(&get(&bed, "/a", ALL)), body);
 }

@@ -350,7 +350,7 @@ fn upgrades_and_the_cache_do_not_meet() {
         let answer = bed.get_with("/page", &HANDSHAKE);
         assert_eq!(
             answer.cache_status(),
-            "edgeward; fwd=bypass; fwd-status=200"
+            "edgeward; fwd=bypass; fwd-status=200; detail=upgrade"
         );
     }
     assert_eq!(bed.get("/page").text(), "page");

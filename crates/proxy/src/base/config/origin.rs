@@ -233,7 +233,7 @@ impl OriginId {
     }
 }
 
-/// The largest number of origins, so that an [`OriginId`] takes two bytes of a request.
+/// The largest number of origins, so that an `OriginId` takes two bytes of a request.
 pub const ORIGINS_MAX: usize = 1 << 16;
 
 /// The protocol of the origin.

@@ -240,7 +240,7 @@ bench-analyze: rust compiler ## count a log's requests; compares DuckDB, DataFus
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
 
 # `make test` skips this target, because it fetches grpc-go from the network. The same calls by hand-written clients are in
-# crates/proxy/tests/streams.
+# crates/proxy/tests/whole/streams.
 .PHONY: test-grpc
 test-grpc: program ## gRPC calls of grpc-go through an edge
 	@scripts/ensure-debian client-go

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "the results are the output")]
 
 #[path = "../tests/support/mod.rs"]
+#[expect(dead_code, reason = "the benchmark uses a part of the helpers")]
 mod support;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@
 
 #[path = "support/identity.rs"]
 mod identity;
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
 mod support;
 
 use std::convert::Infallible;

@@ -1,6 +1,7 @@
 //! Pinned memory: bodies that have left the cache while slow clients still read them. Tests of its limit, its effect on
 //! admission, and its release.
 
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
 mod support;
 
 use std::sync::{Mutex, PoisonError};

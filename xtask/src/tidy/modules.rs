@@ -1,7 +1,7 @@
 //! Finds dead files: every `.rs` file must belong to a target through a chain of `mod` lines.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::Finding;
 use super::edges::TargetKind;
@@ -41,7 +41,7 @@ pub(crate) fn reach(
             };
             // A file that `#[path]` names looks for its modules in its own folder, like a root file.
             let candidates = match module.file {
-                Some(named) => vec![(folder.join(named), true)],
+                Some(named) => vec![(without_dots(&folder.join(named)), true)],
                 None => {
                     let path = base.join(module.path.join("/"));
                     vec![
@@ -56,6 +56,18 @@ pub(crate) fn reach(
         }
     }
     reached
+}
+
+/// Returns the path with each `folder/..` removed, so that a file has one path.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => _ = plain.pop(),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Returns a finding for each `.rs` file that belongs to no target.
@@ -79,7 +91,7 @@ pub(crate) fn dead(sources: &[PathBuf], reached: &BTreeMap<PathBuf, TargetKind>)
 mod tests {
     use super::*;
 
-    const FILES: [(&str, &str); 8] = [
+    const FILES: [(&str, &str); 10] = [
         (
             "c/src/lib.rs",
             "pub mod a; #[cfg(test)] mod t; mod inline { mod deep; }",
@@ -93,7 +105,12 @@ mod tests {
             "mod common; #[path = \"odd.rs\"] mod o;",
         ),
         ("c/tests/common/mod.rs", ""),
-        ("c/tests/odd.rs", ""),
+        (
+            "c/tests/odd.rs",
+            "mod e; #[path = \"e/../../shared/s.rs\"] mod s;",
+        ),
+        ("c/tests/e.rs", ""),
+        ("c/shared/s.rs", ""),
     ];
 
     fn reached() -> BTreeMap<PathBuf, TargetKind> {

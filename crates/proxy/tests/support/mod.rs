@@ -1,5 +1,4 @@
 //! An edge in front of a scripted origin, and an HTTP/1.1 client that checks the bytes of each response.
-#![expect(dead_code, reason = "each test binary uses a part of this module")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

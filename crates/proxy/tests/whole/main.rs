@@ -1,0 +1,60 @@
+//! An edge in front of a scripted origin, tested with HTTP clients on loopback.
+//!
+//! All modules are in one binary, because each further test binary costs seconds to link. Tests that measure the memory
+//! of the process have a binary of their own: `pinned.rs`.
+
+#[path = "../support/accept_key.rs"]
+mod accept_key;
+#[path = "../support/closed_windows.rs"]
+mod closed_windows;
+#[path = "../support/codecs.rs"]
+mod codecs;
+#[path = "../support/identity.rs"]
+mod identity;
+#[path = "../support/socket_origin.rs"]
+mod socket_origin;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/wire.rs"]
+mod wire;
+
+mod access_log;
+mod cache_status;
+mod caching;
+mod compression;
+mod differential;
+mod disk;
+mod disk_hits;
+mod expectations;
+mod h2_abuse;
+mod hostile_bytes;
+mod inspect;
+mod large_bodies;
+mod least_rates;
+mod log_destinations;
+mod negative;
+mod no_vary_search;
+mod observation;
+mod one_request;
+mod operations;
+mod origins;
+mod plain_misses;
+mod policy_change;
+mod post;
+mod protocol_details;
+mod protocols;
+mod purge;
+mod ranges;
+mod read_ahead;
+mod reload;
+mod serving;
+mod sharing;
+mod sites;
+mod slices;
+mod slow_clients;
+mod streams;
+mod tracing;
+mod trouble;
+mod upgrades;
+mod variants;
+mod what_is_stored;

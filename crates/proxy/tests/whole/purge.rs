@@ -1,0 +1,382 @@
+//! Purges, tested with the responses that clients receive.
+
+use std::path::Path;
+
+use crate::support::{Client, TestBed};
+use edgeward_proxy::EdgeConfig;
+use edgeward_proxy::config::{DiskConfig, Token};
+use edgeward_store::disk::DiskSettings;
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
+use edgeward_types::ByteSize;
+
+const TOKEN: &str = "correct-horse-battery";
+
+fn with_token(config: &mut EdgeConfig) {
+    config.purge.token = Token::new(TOKEN).ok();
+}
+
+/// Returns a configuration with 64 MiB of disk in `folder`, and memory for few objects. Every miss is written to disk.
+fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
+    let settings = DiskSettings::new(folder, ByteSize::mib(64));
+    move |config| {
+        with_token(config);
+        config.hot.capacity = ByteSize::kib(4);
+        let mut disk = DiskConfig::with(settings);
+        disk.admission = "always".parse().expect("the rule is valid");
+        config.disk = Some(disk);
+    }
+}
+
+fn tagged(text: &'static str, tags: &str) -> Answer {
+    Answer::ok(text)
+        .header("cache-control", "max-age=600")
+        .header("surrogate-key", tags)
+}
+
+/// Sends a request to the purge API and returns its status and its body.
+fn api(bed: &TestBed, token: &str, body: &str) -> (u16, serde_json::Value) {
+    let addr = bed
+        .edge
+        .admin_addr()
+        .expect("the admin server is configured");
+    let authorization = format!("Bearer {token}");
+    let length = body.len().to_string();
+    let fields = [
+        ("authorization", authorization.as_str()),
+        ("content-length", &length),
+    ];
+    let answer = Client::connect(addr).request("POST", "/purge", &fields, body.as_bytes());
+    (
+        answer.status,
+        serde_json::from_slice(&answer.body).expect("JSON"),
+    )
+}
+
+fn purge(bed: &TestBed, body: &str) {
+    let (status, answer) = api(bed, TOKEN, body);
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[test]
+fn each_scope_purges_the_responses_that_it_covers_and_no_other() {
+    let bed = TestBed::with_config(with_token);
+    let table = [
+        (r#"{"urls": ["http://test.example/one"]}"#, "/one", "/one?x"),
+        (r#"{"tags": ["blue"]}"#, "/blue", "/red"),
+        (r#"{"prefixes": ["test.example/a/"]}"#, "/a/b", "/ab"),
+        (r#"{"prefixes": ["http://test.example/a/"]}"#, "/a/b", "/ab"),
+        (
+            r#"{"patterns": ["*.example/*.png"]}"#,
+            "/x/y.png",
+            "/x/y.jpg",
+        ),
+    ];
+    bed.origin.on("/blue", tagged("one", "green blue"));
+    bed.origin.on("/red", tagged("one", "red"));
+    for path in ["/one", "/one?x", "/a/b", "/ab", "/x/y.png", "/x/y.jpg"] {
+        bed.origin.on(path, tagged("one", "none"));
+    }
+    for (body, covered, other) in table {
+        bed.get(covered);
+        bed.get(other);
+        assert!(bed.get(covered).is_hit() && bed.get(other).is_hit());
+        purge(&bed, body);
+        assert!(
+            !bed.get(covered).is_hit(),
+            "{body} does not purge {covered}"
+        );
+        assert!(
+            bed.get(covered).is_hit(),
+            "{body} purges the next response too"
+        );
+        assert!(bed.get(other).is_hit(), "{body} purges {other}");
+    }
+    purge(&bed, r#"{"hosts": ["other.example"]}"#);
+    assert!(bed.get("/one").is_hit());
+    purge(&bed, r#"{"hosts": ["Test.Example"]}"#);
+    assert!(!bed.get("/one").is_hit());
+    assert_eq!(bed.metric("edgeward_purges_total{scope=\"prefix\"}"), 2.0);
+    assert_eq!(
+        bed.metric("edgeward_purged_found_total{purge=\"hard\"}"),
+        5.0
+    );
+}
+
+#[test]
+fn the_api_needs_the_token_and_a_valid_body() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin.on("/a", tagged("one", "a"));
+    bed.get("/a");
+    let body = r#"{"tags": ["a"]}"#;
+    assert_eq!(api(&bed, "correct-horse-batterz", body).0, 401);
+    assert_eq!(api(&bed, TOKEN, r#"{"tags": "a"}"#).0, 400);
+    assert_eq!(api(&bed, TOKEN, r#"{"urls": ["http://a b/"]}"#).0, 400);
+    assert_eq!(api(&bed, TOKEN, r#"{"urls": ["http://a:b/"]}"#).0, 400);
+    assert_eq!(
+        api(&bed, TOKEN, &format!("{body}{}", " ".repeat(1 << 20))).0,
+        413
+    );
+    assert!(bed.get("/a").is_hit());
+    let closed = TestBed::start();
+    assert_eq!(api(&closed, TOKEN, body).0, 401);
+}
+
+#[test]
+fn a_list_with_an_invalid_url_purges_and_counts_nothing() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin.on("/a", tagged("one", "a"));
+    bed.get("/a");
+    let body = r#"{"urls": ["http://test.example/a", "http://a:b/"]}"#;
+    assert_eq!(api(&bed, TOKEN, body).0, 400);
+    assert!(bed.get("/a").is_hit());
+    assert_eq!(bed.metric("edgeward_purges_total{scope=\"url\"}"), 0.0);
+}
+
+#[test]
+fn a_dry_run_counts_the_responses_and_purges_none() {
+    let bed = TestBed::with_config(with_token);
+    for path in ["/1", "/2", "/3"] {
+        bed.origin.on(path, tagged("one", "a"));
+        bed.get(path);
+    }
+    let count = |body: &str| api(&bed, TOKEN, body).1["memory_objects"].as_u64();
+    assert_eq!(count(r#"{"tags": ["a"], "dry_run": true}"#), Some(3));
+    assert_eq!(
+        count(r#"{"urls": ["http://test.example/1"], "tags": ["b"], "dry_run": true}"#),
+        Some(1)
+    );
+    assert!(bed.get("/1").is_hit());
+    purge(&bed, r#"{"patterns": ["*/2"]}"#);
+    assert_eq!(
+        count(r#"{"tags": ["a"], "soft": true, "dry_run": true}"#),
+        Some(2)
+    );
+}
+
+/// Method: the edge restarts after each purge. Responses are served from disk, where their stamps are stored.
+#[test]
+fn a_purge_applies_on_disk_and_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut origin = ScriptedOrigin::start();
+    for path in ["/url", "/tag", "/prefix", "/kept"] {
+        origin.on(
+            path,
+            Answer::pattern(20_000)
+                .header("cache-control", "max-age=600")
+                .header("xkey", path),
+        );
+    }
+    for round in 0..2 {
+        let bed = TestBed::with_origin(origin, on_disk(folder.path()));
+        let stored = if round == 0 { 4 } else { 3 };
+        for path in ["/url", "/tag", "/prefix", "/kept"] {
+            assert_eq!(
+                bed.get(path).is_hit(),
+                round == 1 && path == "/kept",
+                "round {round} {path}"
+            );
+        }
+        bed.wait_until("the objects are on disk", |status| {
+            status["disk"]["devices"][0]["stored_objects"] == stored
+        });
+        assert!(bed.get("/tag").is_hit() && bed.get("/prefix").is_hit());
+        let body = r#"{"urls": ["http://test.example/url"], "tags": ["/tag"], "prefixes": ["test.example/pre"]}"#;
+        purge(&bed, body);
+        origin = bed.stop();
+    }
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
+    let counted = api(
+        &bed,
+        TOKEN,
+        r#"{"prefixes": ["test.example/"], "dry_run": true}"#,
+    )
+    .1;
+    assert_eq!(counted["disk_objects"], 1, "{counted}");
+    for path in ["/url", "/tag", "/prefix"] {
+        assert!(!bed.get(path).is_hit(), "{path} is served after a restart");
+    }
+    assert!(bed.get("/kept").is_hit());
+}
+
+/// Method: the log is deleted, so the purges since the response was stored are unknown.
+#[test]
+fn responses_on_disk_count_as_purged_if_the_log_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = ScriptedOrigin::start();
+    origin.on(
+        "/a",
+        Answer::pattern(20_000).header("cache-control", "max-age=600"),
+    );
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
+    bed.get("/a");
+    bed.wait_until("the object is on disk", |status| {
+        status["disk"]["devices"][0]["stored_objects"] == 1
+    });
+    let origin = bed.stop();
+    std::fs::remove_file(folder.path().join("purges.log")).expect("the log exists");
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
+    assert!(!bed.get("/a").is_hit());
+}
+
+/// Method: the origin holds the first response back until the purge is accepted.
+#[test]
+fn a_fetch_that_began_before_a_purge_answers_no_request_after_it() {
+    let bed = TestBed::with_config(with_token);
+    let gate = Gate::new();
+    bed.origin
+        .on("/a", tagged("old", "a").wait_before_head(&gate));
+    let addr = bed.addr();
+    let first = std::thread::spawn(move || Client::connect(addr).get("/a", &[]));
+    gate.wait_reached(1);
+    bed.origin.on("/a", tagged("new", "a"));
+    purge(&bed, r#"{"tags": ["a"]}"#);
+    let later: Vec<_> = (0..4)
+        .map(|_| std::thread::spawn(move || Client::connect(addr).get("/a", &[])))
+        .collect();
+    bed.wait_for_metric("edgeward_requests_total{outcome=\"uri-miss\"}", 5.0);
+    gate.open();
+    assert_eq!(first.join().expect("answered").text(), "old");
+    for later in later {
+        assert_eq!(later.join().expect("answered").text(), "new");
+    }
+    assert_eq!(bed.get("/a").text(), "new");
+}
+
+/// Method: the origin holds the revalidation back, so a client that waited for it would time out.
+#[test]
+fn no_client_waits_after_a_soft_purge() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin
+        .on("/a", tagged("old", "a").header("etag", "\"1\""));
+    bed.get("/a");
+    let gate = Gate::new();
+    bed.origin
+        .on("/a", tagged("new", "a").wait_before_head(&gate));
+    purge(&bed, r#"{"tags": ["a"], "soft": true}"#);
+    for _ in 0..10 {
+        let answer = bed.get("/a");
+        assert!(answer.is_hit() && answer.text() == "old", "{answer:?}");
+    }
+    gate.wait_reached(1);
+    assert_eq!(bed.origin.requests("/a"), 2, "one revalidation, shared");
+    gate.open();
+    bed.wait_for_metric("edgeward_fills_total{end=\"stored\"}", 2.0);
+    let answer = bed.get("/a");
+    assert!(answer.is_hit() && answer.text() == "new", "{answer:?}");
+    assert_eq!(
+        bed.metric("edgeward_purged_found_total{purge=\"soft\"}"),
+        10.0
+    );
+}
+
+#[test]
+fn the_methods_need_an_allowed_address_and_purge_like_the_api() {
+    let bed = TestBed::with_config(|config| {
+        config.purge.allow = "127.0.0.0/8".parse().expect("a network");
+    });
+    for path in ["/a", "/b", "/c.png"] {
+        bed.origin
+            .on(path, tagged("one", "t").header("etag", "\"1\""));
+    }
+    let send = |method: &str, path: &str, fields: &[(&str, &str)]| {
+        bed.connect().request(method, path, fields, b"").status
+    };
+    bed.get("/a");
+    assert_eq!(send("PURGE", "/a", &[]), 200);
+    assert!(!bed.get("/a").is_hit());
+    bed.get("/b");
+    assert_eq!(send("PURGE", "/", &[("surrogate-key", "t u")]), 200);
+    assert!(!bed.get("/a").is_hit() && !bed.get("/b").is_hit());
+    assert_eq!(send("PURGE", "/a", &[("soft-purge", "1")]), 200);
+    assert!(bed.get("/a").is_hit());
+    bed.get("/c.png");
+    assert_eq!(send("BAN", "/*.png", &[]), 200);
+    assert!(!bed.get("/c.png").is_hit() && bed.get("/b").is_hit());
+    let strict = TestBed::with_config(|config| {
+        config.purge.allow = "10.0.0.0/8".parse().expect("a network");
+    });
+    strict.origin.on("/a", tagged("one", "t"));
+    strict.get("/a");
+    assert_eq!(
+        strict.connect().request("PURGE", "/a", &[], b"").status,
+        403
+    );
+    assert!(strict.get("/a").is_hit());
+    // Without the setting, the origin gets the request.
+    let open = TestBed::start();
+    assert_eq!(open.connect().request("PURGE", "/a", &[], b"").status, 404);
+    assert_eq!(open.origin.requests("/a"), 1);
+}
+
+fn grouped(groups: &str) -> Answer {
+    Answer::ok("one")
+        .header("cache-control", "max-age=600")
+        .header("cache-groups", groups)
+}
+
+/// RFC 9875 §3. Method: two members of a group, a member of another group, and a response with a tag of this name.
+#[test]
+fn a_response_to_an_unsafe_method_invalidates_cache_groups() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin.on("/a", grouped("\"news\", \"home\""));
+    bed.origin.on("/b", grouped("\"news\""));
+    bed.origin.on("/c", grouped("\"home\""));
+    bed.origin.on("/d", tagged("one", "news"));
+    let paths = ["/a", "/b", "/c", "/d"];
+    let hits = || paths.map(|path| bed.get(path).is_hit());
+    hits();
+    assert_eq!(hits(), [true; 4]);
+    let field = "cache-group-invalidation";
+    for (method, path, status, value) in [
+        ("GET", "/get", 200, "\"news\""),
+        ("POST", "/error", 500, "\"news\""),
+        ("POST", "/not-found", 404, "\"news\""),
+        ("POST", "/malformed", 200, "news"),
+        ("POST", "/other", 200, "\"News\", \"new\""),
+    ] {
+        bed.origin
+            .on(path, Answer::status(status).header(field, value));
+        let answer = bed
+            .connect()
+            .request(method, path, &[("content-length", "0")], b"");
+        assert_eq!((answer.status, answer.header(field)), (status, Some(value)));
+        assert_eq!(hits(), [true; 4], "{method} {path}");
+    }
+    let before = bed.metric("edgeward_purges_total{scope=\"group\"}");
+    bed.origin
+        .on("/news", Answer::status(201).header(field, "\"news\";p=1"));
+    let answer = bed
+        .connect()
+        .request("POST", "/news", &[("content-length", "0")], b"");
+    assert_eq!(answer.status, 201);
+    assert_eq!(hits(), [false, false, true, true]);
+    assert_eq!(hits(), [true; 4]);
+    assert_eq!(
+        bed.metric("edgeward_purges_total{scope=\"group\"}"),
+        before + 1.0
+    );
+}
+
+/// Method: the group is invalidated while a disk has its member. The edge starts again.
+#[test]
+fn an_invalidated_group_stays_invalid_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bed = TestBed::with_config(on_disk(folder.path()));
+    bed.origin.on("/a", grouped("\"news\""));
+    bed.origin.on("/c", grouped("\"home\""));
+    bed.get("/a");
+    bed.get("/c");
+    bed.wait_until("both are on disk", |status| {
+        status["disk"]["devices"][0]["objects"] == 2
+    });
+    bed.origin.on(
+        "/news",
+        Answer::status(204).header("cache-group-invalidation", "\"news\""),
+    );
+    bed.connect()
+        .request("POST", "/news", &[("content-length", "0")], b"");
+    let bed = TestBed::with_origin(bed.stop(), on_disk(folder.path()));
+    assert!(bed.get("/c").is_hit());
+    assert!(!bed.get("/a").is_hit());
+    assert_eq!(bed.metric("edgeward_invalidations_not_durable_total"), 0.0);
+}

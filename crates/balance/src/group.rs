@@ -1,5 +1,7 @@
 //! The servers of one origin, and the choice between them.
 
+use std::num::NonZeroU32;
+
 use edgeward_types::{Timestamp, mix64};
 
 use super::health::{Health, HealthSettings, HealthState, Verdict};
@@ -40,7 +42,12 @@ pub struct Member {
     pub key: u64,
     /// True if the server gets requests only if no other server is usable.
     pub is_backup: bool,
+    /// The share of requests, in relation to the weights of the other servers. At most [`WEIGHT_MAX`].
+    pub weight: NonZeroU32,
 }
+
+/// The largest weight. The sum of the weights of 4,096 servers times a number of 32 bits then fits into 64 bits.
+pub const WEIGHT_MAX: u32 = 1 << 20;
 
 /// The properties of a request that a choice depends on.
 #[derive(Clone, Copy, Debug)]
@@ -96,11 +103,17 @@ pub(crate) struct Server {
     id: ServerId,
     pub(crate) key: u64,
     is_backup: bool,
+    pub(crate) weight: u64,
     health: Health,
     pub(crate) under_way: u32,
-    /// The next turn of the server in round robin.
+    /// The next turn of the server in round robin. It grows by [`STRIDE`] over the weight for each request (stride
+    /// scheduling: Waldspurger, Weihl, 1995).
     pub(crate) turn: u64,
 }
+
+/// The distance between two turns of a server with weight 1. A server with the largest weight still advances.
+const STRIDE: u64 = 1 << 32;
+const _: () = assert!(STRIDE / WEIGHT_MAX as u64 >= 4096);
 
 impl Group {
     /// Returns a group without servers.
@@ -117,6 +130,7 @@ impl Group {
         let is_in_use = !self.servers.is_empty();
         let mut old = std::mem::take(&mut self.servers);
         for member in members {
+            let weight = u64::from(member.weight.get().min(WEIGHT_MAX));
             let known = old.iter().position(|server| server.id == member.id);
             let health = || match is_in_use {
                 true => Health::joining(now),
@@ -125,12 +139,14 @@ impl Group {
             self.servers.push(match known {
                 Some(at) => Server {
                     is_backup: member.is_backup,
+                    weight,
                     ..old.swap_remove(at)
                 },
                 None => Server {
                     id: member.id,
                     key: mix64(member.key),
                     is_backup: member.is_backup,
+                    weight,
                     health: health(),
                     under_way: 0,
                     turn: 0,
@@ -257,7 +273,7 @@ impl Group {
         {
             let server = &mut self.servers[index];
             self.virtual_time = self.virtual_time.max(server.turn);
-            server.turn = self.virtual_time + 1;
+            server.turn = self.virtual_time + STRIDE / server.weight;
             if server.health.takes_request(&health, query.now) {
                 return Ok(index);
             }

@@ -14,6 +14,8 @@ mod health;
 mod method;
 
 pub use budget::{BudgetSettings, RetryBudget};
-pub use group::{AllDown, Group, GroupSettings, Member, Query, Selection, ServerId, ServerView};
+pub use group::{
+    AllDown, Group, GroupSettings, Member, Query, Selection, ServerId, ServerView, WEIGHT_MAX,
+};
 pub use health::{HealthSettings, HealthState, Verdict};
 pub use method::Method;

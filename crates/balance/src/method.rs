@@ -41,36 +41,74 @@ impl Method {
                 .min_by_key(|&index| servers[index].turn.max(virtual_time)),
             Self::LeastRequests => pick_of_two(servers, left, query.random),
             Self::Hash { excess_percent } => {
-                let bound = load_bound(servers, all, excess_percent);
+                let has_room = load_bound(servers, all, excess_percent);
                 let below = left.iter().copied();
                 below
-                    .filter(|&index| u64::from(servers[index].under_way) < bound)
-                    .max_by_key(|&index| mix64(query.hash ^ servers[index].key))
+                    .filter(|&index| has_room(&servers[index]))
+                    .max_by(|&a, &b| {
+                        let score = |index: usize| score(&servers[index], query.hash);
+                        score(a).total_cmp(&score(b))
+                    })
             }
         }
     }
 }
 
+/// Picks two different servers at random, each with a probability in proportion to its weight, and returns the one with
+/// fewer requests under way in relation to its weight.
 fn pick_of_two(servers: &[Server], left: &[usize], random: u64) -> Option<usize> {
-    let (first, rest) = (random as u32 as usize, (random >> 32) as usize);
-    let count = left.len();
-    let first = first.checked_rem(count)?;
-    let second = match count {
-        1 => first,
-        _ => (first + 1 + rest % (count - 1)) % count,
+    let (low, high) = (random & u64::from(u32::MAX), random >> 32);
+    let first = pick_by_weight(servers, left.iter().copied(), low)?;
+    let others = left.iter().copied().filter(|&index| index != first);
+    let Some(second) = pick_by_weight(servers, others, high) else {
+        return Some(first);
     };
-    let (first, second) = (left[first], left[second]);
-    if servers[second].under_way < servers[first].under_way {
+    let (a, b) = (&servers[first], &servers[second]);
+    if u64::from(b.under_way) * a.weight < u64::from(a.under_way) * b.weight {
         Some(second)
     } else {
         Some(first)
     }
 }
 
-/// Returns the bound of the requests under way at each of `all`: the mean with this request, plus the excess, rounded
-/// up. At least one server is below the bound.
-fn load_bound(servers: &[Server], all: &[usize], excess_percent: u32) -> u64 {
+/// Returns one of the candidates with a probability in proportion to its weight. `random` has 32 random bits.
+fn pick_by_weight(
+    servers: &[Server],
+    candidates: impl Iterator<Item = usize> + Clone,
+    random: u64,
+) -> Option<usize> {
+    let total: u64 = candidates.clone().map(|index| servers[index].weight).sum();
+    // The product fits into 64 bits: see `WEIGHT_MAX`.
+    let mut rest = (random * total) >> 32;
+    for index in candidates {
+        match rest.checked_sub(servers[index].weight) {
+            Some(smaller) => rest = smaller,
+            None => return Some(index),
+        }
+    }
+    None
+}
+
+/// Returns the score of a server for a cache key. The server with the largest score gets the request. Over all keys,
+/// the probability of the largest score is in proportion to the weight (weighted rendezvous hashing: Schindelhauer,
+/// Schomaker, 2005).
+fn score(server: &Server, hash: u64) -> f64 {
+    // A value above 0 and below 1.
+    let uniform = ((mix64(hash ^ server.key) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+    -(server.weight as f64) / uniform.ln()
+}
+
+/// Returns the test if a server may get one more request: its requests under way are below the mean in relation to its
+/// weight, with this request, plus the excess. At least one server passes.
+fn load_bound(
+    servers: &[Server],
+    all: &[usize],
+    excess_percent: u32,
+) -> impl Fn(&Server) -> bool + use<> {
     let under_way = |&index: &usize| u64::from(servers[index].under_way);
     let total: u64 = all.iter().map(under_way).sum::<u64>() + 1;
-    (total * (100 + u64::from(excess_percent))).div_ceil(100 * all.len().max(1) as u64)
+    let weights: u64 = all.iter().map(|&index| servers[index].weight).sum();
+    let scale = u128::from(100 + u64::from(excess_percent)) * u128::from(total);
+    let whole = 100 * u128::from(weights.max(1));
+    move |server| u128::from(server.under_way) < (scale * u128::from(server.weight)).div_ceil(whole)
 }

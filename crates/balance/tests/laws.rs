@@ -1,6 +1,7 @@
 //! The laws of the choice of a server, over random sequences of requests, failures, checks and changes of the servers.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use edgeward_balance::{
@@ -93,6 +94,7 @@ fn members(bits: u8) -> Vec<Member> {
         id: ServerId(id),
         key: id,
         is_backup: id >= 4,
+        weight: NonZeroU32::MIN,
     };
     let is_set = |id: &u64| bits >> id & 1 == 1;
     (0..SERVERS).filter(is_set).map(member).collect()
@@ -451,4 +453,68 @@ fn only_the_keys_of_a_lost_server_move() {
             assert_eq!(place(&mut group, hash), before);
         }
     }
+}
+
+/// Method: 6,000 requests, one after the other, to three servers with weights 1, 2 and 3.
+#[test]
+fn servers_get_requests_in_proportion_to_their_weights() {
+    for method in [
+        Method::RoundRobin,
+        Method::LeastRequests,
+        Method::Hash { excess_percent: 25 },
+    ] {
+        let mut group = weighted_group(method);
+        let now = Timestamp::from_secs(1000);
+        let mut random = SplitMix64(3);
+        let mut counts = [0_u32; 3];
+        for _ in 0..6000 {
+            let chosen = group.choose(&query(now, random.draw())).expect("a server");
+            counts[chosen.server.0 as usize] += 1;
+            group.finish(chosen, now);
+        }
+        for (server, expected) in [1000_u32, 2000, 3000].into_iter().enumerate() {
+            let difference = counts[server].abs_diff(expected);
+            // Round robin is exact up to the rounding of the stride. The others are random: three standard deviations.
+            let allowed = if method == Method::RoundRobin { 2 } else { 120 };
+            assert!(difference <= allowed, "{method:?}: {counts:?}");
+        }
+    }
+}
+
+/// Method: requests that do not end pile up. The requests under way follow the weights, within one request for each
+/// unit of weight and within the excess of the hash.
+#[test]
+fn requests_under_way_follow_the_weights() {
+    for (method, excess) in [
+        (Method::LeastRequests, 1.1),
+        (Method::Hash { excess_percent: 25 }, 1.25),
+    ] {
+        let mut group = weighted_group(method);
+        let now = Timestamp::from_secs(1000);
+        let mut random = SplitMix64(4);
+        for count in 1..=1200 {
+            _ = group.choose(&query(now, random.draw())).expect("a server");
+            for (view, weight) in group.views(now).zip([1.0, 2.0, 3.0]) {
+                let fair = f64::from(count) * weight / 6.0;
+                let bound = (fair * excess).ceil() + 4.0 * weight;
+                assert!(
+                    f64::from(view.under_way) <= bound,
+                    "{method:?}: {view:?}, {count} requests"
+                );
+            }
+        }
+    }
+}
+
+fn weighted_group(method: Method) -> Group {
+    let mut group = Group::new(GroupSettings {
+        method,
+        ..GroupSettings::default()
+    });
+    let mut servers = members(0b111);
+    for (server, weight) in servers.iter_mut().zip(1..) {
+        server.weight = NonZeroU32::new(weight).expect("weights begin at 1");
+    }
+    group.set_members(&servers, Timestamp::from_secs(1000));
+    group
 }

@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use edgeward_proxy::Resolve;
 use edgeward_proxy::config::{Balance, OriginConfig, OriginUrl};
+use edgeward_proxy::{Resolve, Resolved, UrlName};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use support::{Client, TestBed};
 
@@ -91,8 +91,9 @@ fn url(addr: SocketAddr) -> OriginUrl {
 struct TableResolver(Mutex<Vec<SocketAddr>>);
 
 impl Resolve for TableResolver {
-    fn resolve(&self, _host: &str, _port: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok(self.0.lock().expect("no holder panics").clone())
+    fn resolve(&self, _name: &UrlName<'_>) -> io::Result<Resolved> {
+        let addresses = self.0.lock().expect("no holder panics").clone();
+        Ok(addresses.into_iter().collect())
     }
 }
 

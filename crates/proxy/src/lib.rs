@@ -29,7 +29,7 @@ pub use base::access_log::{AccessLogError, LogReopener};
 pub use base::config::id_filter as negative;
 pub use base::config::{self, EdgeConfig};
 pub use base::dial::{Dial, DialedStream};
-pub use base::resolve::Resolve;
+pub use base::resolve::{Resolve, Resolved, Target, UrlName};
 pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
 pub use client::h2_frames;

@@ -1,7 +1,7 @@
 //! Settings whose value is one of several words. Each setting has an enum; this file maps the words to its variants.
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{AllDown, Balance, OriginProtocol, SampledFlag};
+use edgeward_proxy::config::{AllDown, Balance, OriginProtocol, Resolution, SampledFlag};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerMode;
@@ -46,6 +46,7 @@ macro_rules! choices {
 choices! {
     AllDown { "try" => Try, "refuse" => Refuse }
     Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin, "hash" => Hash }
+    Resolution { "system" => System, "dns" => Dns }
     OriginProtocol { "http1" => Http1, "http2" => Http2 }
     HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
     Objective { "requests" => Requests, "bytes" => Bytes, "origin-cost" => OriginCost }

@@ -196,6 +196,8 @@ pub(super) static KEYS: &[Key] = &[
     servers::BALANCE,
     servers::HASH_EXCESS_PERCENT,
     servers::SERVERS_MAX,
+    servers::RESOLVER,
+    servers::NAME_SERVERS,
     servers::RESOLVE_INTERVAL,
     Key {
         path: "origin.protocol",

@@ -5,7 +5,7 @@ mod words;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub(super) enum ValueKind {
     Url,
     /// URLs of servers, separated by commas.
     Urls,
+    /// Addresses of DNS servers, separated by commas. The default port is 53.
+    NameServers,
     /// A path of a URL, with or without a query, or `"none"`.
     TargetOrNone,
     /// An existing, readable file.
@@ -153,6 +155,7 @@ pub(super) enum Value {
     Address(SocketAddr),
     Url(OriginUrl),
     Urls(Vec<OriginUrl>),
+    NameServers(Vec<SocketAddr>),
     File(PathBuf),
     Pattern(PathPattern),
     Filter(FilterLocation),
@@ -290,6 +293,19 @@ impl ValueKind {
                     urls.collect();
                 urls.map(Value::Urls)
                     .map_err(|error| to_value_error(text, &error))
+            }
+            Self::NameServers => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let servers = text.split(',').map(|server| {
+                    let server = server.trim();
+                    let with_port = || Some((server.parse::<IpAddr>().ok()?, 53).into());
+                    server.parse().ok().or_else(with_port)
+                });
+                let servers: Option<Vec<SocketAddr>> = servers.collect();
+                servers.map(Value::NameServers).ok_or_else(|| {
+                    ValueError::new("has an item that is not an IP address")
+                        .hint(format!("write {}", self.example()))
+                })
             }
             Self::TargetOrNone => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
@@ -511,6 +527,7 @@ impl ValueKind {
         matches!(
             self,
             Self::Urls
+                | Self::NameServers
                 | Self::PublicKeys
                 | Self::Networks
                 | Self::FieldNames

@@ -9,6 +9,7 @@ pub mod id_filter;
 pub(in crate::base) mod log_template;
 mod logs;
 mod origin;
+mod origin_url;
 mod purge;
 mod restart;
 
@@ -39,8 +40,9 @@ pub use logs::{
 pub(crate) use origin::OriginId;
 pub use origin::{
     AllDown, Balance, CertificateFiles, ChecksConfig, HostPolicy, ORIGINS_MAX, OriginConfig,
-    OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
+    OriginProtocol, OriginTls, Resolution,
 };
+pub use origin_url::{OriginUrl, ParseOriginUrlError};
 pub use purge::PurgeConfig;
 pub use restart::RestartConfig;
 

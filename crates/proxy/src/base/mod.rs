@@ -10,6 +10,7 @@ pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod descriptors;
 pub(crate) mod dial; // connections to the origin that other crates open
+pub(crate) mod dns;
 pub(crate) mod duration_histogram;
 pub(crate) mod error_chain;
 pub(crate) mod field_line; // writes header fields as lines

@@ -154,7 +154,7 @@ impl OriginGroup {
         let resolving = async {
             let _first = self.resolving.lock().await;
             match self.servers.is_empty() {
-                true => self.servers.resolve().await,
+                true => self.servers.resolve().await.map(drop),
                 false => Ok(()),
             }
         };

@@ -11,6 +11,7 @@ mod health;
 mod interim; // interim responses (1xx)
 mod lease; // the slots for connections
 mod location; // redirects to the origin's own address
+mod names;
 mod orphans; // fetches that can outlive their clients
 mod outbound; // builds the request to the origin
 mod pool;

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use edgeward_balance::{
     BudgetSettings, Group, GroupSettings, HealthSettings, HealthState, Member, Method, Query,
@@ -21,18 +22,20 @@ use tokio_rustls::TlsConnector;
 
 use super::connect::{Connector, ConnectorError, Route};
 use super::health::OriginHealth;
+use super::names::Names;
 use crate::base::config::{Balance, OriginConfig, OriginUrl};
 use crate::base::error_chain::ErrorChain;
-use crate::base::resolve::{Resolve, SystemResolver};
+use crate::base::resolve::{Resolved, Target};
 use crate::exchange::Request;
 
 /// The servers of one origin.
 pub(crate) struct Servers {
     origin: String,
-    /// The servers of the configuration. One with a host name becomes a server for each address.
+    /// The servers of the configuration. One with a host name becomes a server for each target.
     configured: Vec<ConfiguredServer>,
     tls: Option<TlsConnector>,
-    resolver: Arc<dyn Resolve>,
+    names: Names,
+    resolve_interval: Duration,
     servers_max: usize,
     has_hash: bool,
     /// The time 0 of the group. Health follows the monotonic clock, so that a step of the wall clock ejects no server.
@@ -62,7 +65,7 @@ struct State {
     budget: RetryBudget,
     random: SplitMix64,
     /// The last good answer for each configured server with a host name.
-    answers: HashMap<usize, Vec<SocketAddr>>,
+    answers: HashMap<usize, Vec<Target>>,
     /// True if the last resolution of a host name failed.
     has_unresolved: bool,
     servers: Vec<Arc<Server>>,
@@ -72,8 +75,6 @@ struct State {
 /// One address of a server.
 pub(crate) struct Server {
     pub(super) id: ServerId,
-    /// The index of the configured server.
-    configured: usize,
     /// The address, for messages and metrics. It identifies the server.
     pub(crate) name: String,
     pub(super) connector: Connector,
@@ -81,6 +82,16 @@ pub(crate) struct Server {
     pub(crate) failures: AtomicU64,
     pub(crate) ejections: AtomicU64,
     pub(crate) failed_checks: AtomicU64,
+}
+
+/// A server that the configuration and the resolved names ask for.
+struct RequestedServer {
+    name: String,
+    /// The index of the configured server.
+    configured: usize,
+    route: Route,
+    is_backup: bool,
+    weight: NonZeroU32,
 }
 
 /// The state of a server for the status page and the metrics.
@@ -102,6 +113,7 @@ impl Servers {
                 is_backup,
                 server_name: Connector::server_name(config, url)?,
                 routes: match (&config.dial, &url.socket, url.host.parse::<IpAddr>()) {
+                    (None, None, _) if url.service.is_some() => Routes::Name,
                     (Some(dial), _, _) => Routes::Fixed(Route::Dial(Arc::clone(dial))),
                     (None, Some(path), _) => Routes::Fixed(Route::Unix(path.clone())),
                     (None, None, Ok(ip)) => Routes::Fixed(Route::Tcp((ip, url.port).into())),
@@ -132,12 +144,12 @@ impl Servers {
             percent: config.retry_percent,
             per_second: config.retries_per_second,
         });
-        let default_resolver = || Arc::new(SystemResolver) as Arc<dyn Resolve>;
         let servers = Self {
             origin: config.name.clone(),
             configured: configured.collect::<Result<_, _>>()?,
             tls: Connector::tls(config)?,
-            resolver: config.resolver.clone().unwrap_or_else(default_resolver),
+            names: Names::new(config),
+            resolve_interval: config.resolve_interval,
             servers_max: config.servers_max.get(),
             has_hash: config.balance == Balance::Hash,
             start: Instant::now(),
@@ -290,68 +302,75 @@ impl Servers {
         }
     }
 
-    /// Resolves the host names and changes the list of servers. A name that cannot be resolved keeps its last
-    /// addresses. Returns the last error if the list is empty after that.
-    pub(super) async fn resolve(&self) -> Result<(), io::Error> {
+    /// Resolves the host names and changes the list of servers. A name that cannot be resolved keeps its last targets.
+    /// Returns the last error if the list is empty after that. Otherwise returns the time until the next resolution.
+    pub(super) async fn resolve(&self) -> Result<Duration, io::Error> {
         let mut last_error = None;
+        let mut ttl: Option<Duration> = None;
         for (index, configured) in self.configured.iter().enumerate() {
             if !matches!(configured.routes, Routes::Name) {
                 continue;
             }
-            let (host, port) = (configured.url.host.clone(), configured.url.port);
-            let resolver = Arc::clone(&self.resolver);
-            let resolving = tokio::task::spawn_blocking(move || resolver.resolve(&host, port));
-            let answer = match resolving.await {
-                Ok(Ok(addresses)) if addresses.is_empty() => {
-                    let text = format!("{} has no address", configured.url.host);
-                    Err(io::Error::new(io::ErrorKind::NotFound, text))
-                }
-                Ok(answer) => answer,
-                Err(panicked) => Err(io::Error::other(panicked)),
-            };
-            match answer {
-                Ok(mut addresses) => {
+            match self.names.resolve(&configured.url).await {
+                Ok(Resolved {
+                    mut targets,
+                    ttl: own_ttl,
+                }) => {
+                    let own_ttl = own_ttl.unwrap_or(self.resolve_interval);
+                    ttl = Some(ttl.map_or(own_ttl, |ttl| ttl.min(own_ttl)));
                     // The order of answers changes from query to query.
-                    addresses.sort_unstable();
-                    addresses.dedup();
+                    targets.sort_unstable();
+                    targets.dedup();
                     let state = &mut *self.lock();
-                    if state.answers.get(&index) != Some(&addresses) {
-                        state.answers.insert(index, addresses);
+                    if state.answers.get(&index) != Some(&targets) {
+                        state.answers.insert(index, targets);
                         self.update(state);
                     }
                 }
                 Err(error) => {
-                    let (origin, host) = (&self.origin, &configured.url.host);
-                    tracing::debug!(origin, host, error = %ErrorChain(&error), "cannot resolve the host");
+                    let (origin, name) = (&self.origin, &configured.url);
+                    tracing::debug!(origin, %name, error = %ErrorChain(&error), "cannot resolve the name");
                     last_error = Some(error);
                 }
             }
         }
-        self.lock().has_unresolved = last_error.is_some();
-        match last_error {
-            Some(error) if self.is_empty() => Err(error),
-            _ => Ok(()),
+        let has_failed = last_error.is_some();
+        self.lock().has_unresolved = has_failed;
+        match (last_error, ttl) {
+            (Some(error), _) if self.is_empty() => Err(error),
+            (None, Some(ttl)) => Ok(ttl),
+            (_, ttl) => Ok(ttl.map_or(self.resolve_interval, |ttl| ttl.min(self.resolve_interval))),
         }
     }
 
     /// Makes the list of servers from the configuration and the resolved addresses. Servers that stay keep their state.
     fn update(&self, state: &mut State) {
-        let mut found: Vec<(usize, Route, String)> = Vec::new();
+        let mut found: Vec<RequestedServer> = Vec::new();
         for (index, configured) in self.configured.iter().enumerate() {
-            let routes = match &configured.routes {
-                Routes::Fixed(route) => vec![route.clone()],
+            let requested = |route: Route, is_backup, weight| RequestedServer {
+                name: server_name(configured, &route),
+                configured: index,
+                is_backup: configured.is_backup || is_backup,
+                route,
+                weight,
+            };
+            let servers: Vec<_> = match &configured.routes {
+                Routes::Fixed(route) => vec![requested(route.clone(), false, NonZeroU32::MIN)],
                 Routes::Name => {
-                    let addresses = state.answers.get(&index).into_iter().flatten();
-                    addresses.map(|addr| Route::Tcp(*addr)).collect()
+                    let targets = state.answers.get(&index).into_iter().flatten();
+                    let to_server =
+                        |to: &Target| requested(Route::Tcp(to.addr), to.is_backup, to.weight);
+                    targets.map(to_server).collect()
                 }
             };
-            for route in routes {
-                let name = server_name(configured, &route);
-                if !found.iter().any(|(_, _, other)| *other == name) {
-                    found.push((index, route, name));
+            for server in servers {
+                if !found.iter().any(|other| other.name == server.name) {
+                    found.push(server);
                 }
             }
         }
+        // If the limit leaves some servers out, backups are left out first.
+        found.sort_by_key(|server| server.is_backup);
         if found.len() > self.servers_max {
             let (origin, servers) = (&self.origin, found.len());
             let servers_max = self.servers_max;
@@ -364,38 +383,41 @@ impl Servers {
             found.truncate(self.servers_max);
         }
         let mut servers = Vec::with_capacity(found.len());
-        for (index, route, name) in found {
-            let known = state.servers.iter().find(|server| server.name == name);
-            servers.push(match known {
+        let mut members = Vec::with_capacity(found.len());
+        for requested in found {
+            let (is_backup, weight) = (requested.is_backup, requested.weight);
+            let known = state
+                .servers
+                .iter()
+                .find(|server| server.name == requested.name);
+            let server = match known {
                 Some(server) => Arc::clone(server),
                 None => {
                     state.next_id += 1;
-                    Arc::new(self.server(ServerId(state.next_id), index, route, name))
+                    Arc::new(self.server(ServerId(state.next_id), requested))
                 }
+            };
+            members.push(Member {
+                id: server.id,
+                key: xxh3_64(server.name.as_bytes()),
+                is_backup,
+                weight,
             });
+            servers.push(server);
         }
         state.servers = servers;
-        let members = state.servers.iter().map(|server| Member {
-            id: server.id,
-            key: xxh3_64(server.name.as_bytes()),
-            is_backup: self.configured[server.configured].is_backup,
-        });
-        let members: Vec<_> = members.collect();
         state.group.set_members(&members, self.now());
         self.version.fetch_add(1, Relaxed);
     }
 
-    fn server(&self, id: ServerId, index: usize, route: Route, name: String) -> Server {
-        let health = OriginHealth::new(self.origin.clone(), name.clone());
-        let tls = self
-            .tls
-            .clone()
-            .zip(self.configured[index].server_name.clone());
+    fn server(&self, id: ServerId, requested: RequestedServer) -> Server {
+        let health = OriginHealth::new(self.origin.clone(), requested.name.clone());
+        let tls_name = self.configured[requested.configured].server_name.clone();
+        let tls = self.tls.clone().zip(tls_name);
         Server {
             id,
-            configured: index,
-            connector: Connector::new(route, tls, Arc::new(health)),
-            name,
+            connector: Connector::new(requested.route, tls, Arc::new(health)),
+            name: requested.name,
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
@@ -407,7 +429,10 @@ impl Servers {
 /// Returns the name of a server in messages and metrics: its address, and its host name if it has one.
 fn server_name(configured: &ConfiguredServer, route: &Route) -> String {
     match (route, &configured.routes) {
-        (Route::Tcp(addr), Routes::Name) => format!("{addr} ({})", configured.url.host),
+        (Route::Tcp(addr), Routes::Name) => {
+            let url = &configured.url;
+            format!("{addr} ({})", url.service.as_ref().unwrap_or(&url.host))
+        }
         (Route::Tcp(addr), Routes::Fixed(_)) => addr.to_string(),
         (Route::Unix(path), _) => format!("unix:{}", path.display()),
         (Route::Dial(_), _) => configured.url.authority(),

@@ -26,14 +26,13 @@ pub(crate) async fn watch_servers(
         if !servers.has_names() {
             std::future::pending::<()>().await;
         }
-        let mut interval = tokio::time::interval(config.resolve_interval);
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            interval.tick().await;
-            if let Err(error) = servers.resolve().await {
+            let next = servers.resolve().await.unwrap_or_else(|error| {
                 let (origin, error) = (&config.name, ErrorChain(&error));
                 tracing::warn!(origin, %error, "the name of the origin cannot be resolved");
-            }
+                config.resolve_interval
+            });
+            tokio::time::sleep(next).await;
         }
     };
     let checking = async {

@@ -25,6 +25,7 @@ mod compression;
 mod differential;
 mod disk;
 mod disk_hits;
+mod dns;
 mod expectations;
 mod h2_abuse;
 mod hostile_bytes;

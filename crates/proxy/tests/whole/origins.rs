@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, TIMEOUT, TestBed, config_for};
 use edgeward_proxy::config::{AllDown, Balance, OriginConfig, OriginUrl};
-use edgeward_proxy::{Edge, Resolve};
+use edgeward_proxy::{Edge, Resolve, Resolved, UrlName};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin, Step};
 
 fn url(addr: SocketAddr) -> OriginUrl {
@@ -358,10 +358,20 @@ impl TestResolver {
 }
 
 impl Resolve for TestResolver {
-    fn resolve(&self, host: &str, _port: u16) -> io::Result<Vec<SocketAddr>> {
-        assert_eq!(host, "app.internal");
+    fn resolve(&self, name: &UrlName<'_>) -> io::Result<Resolved> {
+        assert!(
+            matches!(
+                name,
+                UrlName::Host {
+                    host: "app.internal",
+                    port: 8080
+                }
+            ),
+            "{name:?}"
+        );
         let answer = self.answer.lock().expect("no test panicked here").clone();
         self.calls.fetch_add(1, SeqCst);
+        let answer = answer.map(Resolved::from_iter);
         answer.ok_or_else(|| io::Error::other("the test lets the resolver fail"))
     }
 }

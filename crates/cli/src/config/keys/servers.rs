@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use edgeward_proxy::config::{AllDown, Balance, OriginConfig, OriginUrl};
+use edgeward_proxy::config::{AllDown, Balance, OriginConfig, OriginUrl, Resolution};
 
 use super::super::check::ConfigDraft;
 use super::super::choice::Choice as _;
@@ -24,8 +24,9 @@ pub(super) const SERVERS: Key = Key {
     path: "origin.servers",
     flag: None,
     kind: ValueKind::Urls,
-    doc: "The servers of the origin, in place of `url`. A host name stands for all its addresses. All servers are \
-          `http` (or Unix sockets, `unix:/run/app.sock`), or all are `https`.",
+    doc: "The servers of the origin, in place of `url`. A host name stands for all its addresses. A name that \
+          begins with `_`, such as `http://_app._tcp.example.com`, stands for its SRV records. All servers are `http` \
+          (or Unix sockets, `unix:/run/app.sock`), or all are `https`.",
     set: |draft, item, value| draft.origin(item).servers = value.urls(),
     show: |draft, item| {
         let servers = &origin(draft, item)?.servers;
@@ -75,11 +76,36 @@ pub(super) const SERVERS_MAX: Key = Key {
     show: |draft, item| Some(origin(draft, item)?.servers_max.to_string()),
 };
 
+pub(super) const RESOLVER: Key = Key {
+    path: "origin.resolver",
+    flag: None,
+    kind: ValueKind::Choice(Resolution::WORDS),
+    doc: "How host names are resolved. `system` uses the resolver of the system, which also reads `/etc/hosts`, at \
+          intervals of `resolve_interval`. `dns` queries DNS servers and resolves a name again after the time to live \
+          of the answer (at least 1 second, at most 1 hour); names are complete, so search domains do not apply.",
+    set: |draft, item, value| draft.origin(item).resolution = value.choice(),
+    show: |draft, item| Some(origin(draft, item)?.resolution.word().to_owned()),
+};
+
+pub(super) const NAME_SERVERS: Key = Key {
+    path: "origin.name_servers",
+    flag: None,
+    kind: ValueKind::NameServers,
+    doc: "The DNS servers for `resolver = \"dns\"` and for SRV records. By default, those of `/etc/resolv.conf`.",
+    set: |draft, item, value| draft.origin(item).name_servers = value.name_servers(),
+    show: |draft, item| {
+        let servers = origin(draft, item)?.name_servers.iter();
+        let servers: Vec<_> = servers.map(ToString::to_string).collect();
+        (!servers.is_empty()).then(|| servers.join(", "))
+    },
+};
+
 pub(super) const RESOLVE_INTERVAL: Key = Key {
     path: "origin.resolve_interval",
     flag: None,
     kind: INTERVAL,
-    doc: "The interval at which host names are resolved again. If that fails, the last addresses are used.",
+    doc: "The interval at which host names are resolved again, if the time to live of the answer is unknown or the \
+          resolution failed. After a failure the last addresses are used.",
     set: |draft, item, value| draft.origin(item).resolve_interval = value.duration(),
     show: |draft, item| Some(duration_text(origin(draft, item)?.resolve_interval)),
 };

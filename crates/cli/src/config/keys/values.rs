@@ -151,6 +151,13 @@ impl Value {
         }
     }
 
+    pub(super) fn name_servers(self) -> Vec<std::net::SocketAddr> {
+        match self {
+            Self::NameServers(servers) => servers,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn urls(self) -> Vec<edgeward_proxy::config::OriginUrl> {
         match self {
             Self::Urls(urls) => urls,

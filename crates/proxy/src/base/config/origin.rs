@@ -1,14 +1,14 @@
 //! The origin: its URL, protocol, timeouts, limits and TLS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use edgeward_balance::AllDown;
 
+use super::origin_url::OriginUrl;
 use crate::base::dial::Dial;
 use crate::base::resolve::Resolve;
 
@@ -29,9 +29,14 @@ pub struct OriginConfig {
     /// Addresses of all servers together. Further addresses of a host name are not used. Default 32: more than the
     /// answers of DNS servers in use have, and the memory and the metrics per address stay small.
     pub servers_max: NonZeroUsize,
-    /// Interval at which host names are resolved again. Default 30 s, a common time to live of records that change.
+    /// Interval at which host names are resolved again, if the resolver does not report the time to live of its answer,
+    /// or has failed. Default 30 s, a common time to live of records that change.
     pub resolve_interval: Duration,
-    /// Resolves host names. Default: the resolver of the system.
+    /// How host names are resolved. SRV records always come from DNS. Default: by the resolver of the system.
+    pub resolution: Resolution,
+    /// The DNS servers. Default: none, so that those of `/etc/resolv.conf` are used.
+    pub name_servers: Vec<SocketAddr>,
+    /// Resolves names in place of `resolution`. Default: none.
     pub resolver: Option<Arc<dyn Resolve>>,
     /// Consecutive failed requests after which a server gets no requests for a time. Default 3: a lost packet or a
     /// restarted process of the server fails one or two requests.
@@ -120,6 +125,8 @@ impl OriginConfig {
             hash_excess_percent: 25,
             servers_max: NonZeroUsize::new(32).expect("32 is not zero"),
             resolve_interval: Duration::from_secs(30),
+            resolution: Resolution::default(),
+            name_servers: Vec::new(),
             resolver: None,
             failures_max: NonZeroU32::new(3).expect("3 is not zero"),
             ejection_time: Duration::from_secs(5),
@@ -185,6 +192,16 @@ pub enum Balance {
     LeastRequests,
     /// The same server for the same URL, unless it has too many requests under way.
     Hash,
+}
+
+/// How host names are resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resolution {
+    /// By the system (`getaddrinfo`), which also reads `/etc/hosts`. The time to live of an answer is unknown.
+    #[default]
+    System,
+    /// By queries to DNS servers. A name is resolved again after the time to live of its answer.
+    Dns,
 }
 
 /// Active health checks of the servers of an origin.
@@ -305,164 +322,5 @@ impl HostPolicy {
     }
 }
 
-/// Scheme, host and port of a server, from a URL such as `http://10.0.0.7:9000`, or a Unix socket such as
-/// `unix:/run/app.sock`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OriginUrl {
-    /// `https` rather than `http`.
-    pub tls: bool,
-    /// A name or an address; IPv6 without its brackets.
-    pub host: String,
-    /// The port of the URL, or 80 or 443.
-    pub port: u16,
-    /// The path of a Unix socket. Host and port are then `localhost` and 80, for `Host`.
-    pub socket: Option<PathBuf>,
-}
-
-impl OriginUrl {
-    /// Returns host and port in the form of `Host`: the scheme's default port is omitted.
-    pub fn authority(&self) -> String {
-        if self.port == default_port(self.tls) {
-            self.bracketed_host()
-        } else {
-            self.authority_with_port()
-        }
-    }
-
-    /// Returns host and port.
-    pub(crate) fn authority_with_port(&self) -> String {
-        format!("{}:{}", self.bracketed_host(), self.port)
-    }
-
-    fn bracketed_host(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]", self.host)
-        } else {
-            self.host.clone()
-        }
-    }
-}
-
 /// The name of an origin without a configured name.
 const DEFAULT_NAME: &str = "default";
-
-const fn default_port(tls: bool) -> u16 {
-    if tls { 443 } else { 80 }
-}
-
-impl std::fmt::Display for OriginUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(path) = &self.socket {
-            return write!(f, "unix:{}", path.display());
-        }
-        let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.authority())
-    }
-}
-
-impl FromStr for OriginUrl {
-    type Err = ParseOriginUrlError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = |problem| ParseOriginUrlError {
-            text: text.to_owned(),
-            problem,
-        };
-        if let Some(path) = text.strip_prefix("unix:") {
-            if !path.starts_with('/') || path.ends_with('/') {
-                return Err(error(UrlProblem::Socket));
-            }
-            return Ok(Self {
-                tls: false,
-                host: "localhost".to_owned(),
-                port: 80,
-                socket: Some(PathBuf::from(path)),
-            });
-        }
-        let uri: http::Uri = text.parse().map_err(|_| error(UrlProblem::Syntax))?;
-        let tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(error(UrlProblem::Scheme)),
-        };
-        let authority = uri.authority().ok_or_else(|| error(UrlProblem::Syntax))?;
-        if authority.as_str().contains('@') {
-            return Err(error(UrlProblem::User));
-        }
-        if uri.path() != "/" || uri.query().is_some() {
-            return Err(error(UrlProblem::Path));
-        }
-        let port = match authority.port() {
-            Some(port) if port.as_u16() == 0 => return Err(error(UrlProblem::Syntax)),
-            Some(port) => port.as_u16(),
-            None => default_port(tls),
-        };
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        if host.is_empty() {
-            return Err(error(UrlProblem::Syntax));
-        }
-        Ok(Self {
-            tls,
-            host,
-            port,
-            socket: None,
-        })
-    }
-}
-
-/// The reason why a text is not the URL of an origin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` {problem}")]
-pub struct ParseOriginUrlError {
-    text: String,
-    problem: UrlProblem,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum UrlProblem {
-    #[error("is not a URL; write http://HOST:PORT")]
-    Syntax,
-    #[error("has no known scheme; start with http:// or https://")]
-    Scheme,
-    #[error("has a user name; the edge sends no credentials, so remove the text up to the @")]
-    User,
-    #[error("is not the absolute path of a Unix socket; write unix:/run/NAME.sock")]
-    Socket,
-    #[error("has a path; requests keep their own paths, so end the URL after the port")]
-    Path,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_origin_is_a_scheme_a_host_and_a_port() {
-        for (text, shown, port) in [
-            ("http://127.0.0.1:9000", "http://127.0.0.1:9000", 9000),
-            ("http://example.com", "http://example.com", 80),
-            ("https://example.com/", "https://example.com", 443),
-            ("http://[::1]:8080", "http://[::1]:8080", 8080),
-            ("unix:/run/app.sock", "unix:/run/app.sock", 80),
-        ] {
-            let url: OriginUrl = text.parse().expect(text);
-            assert_eq!((url.to_string().as_str(), url.port), (shown, port));
-        }
-    }
-
-    #[test]
-    fn an_invalid_url_is_refused_with_a_hint() {
-        for (text, hint) in [
-            ("example.com:80", "http://"),
-            ("ftp://example.com", "scheme"),
-            ("http://user@example.com", "@"),
-            ("http://example.com/site", "path"),
-            ("http://example.com/?a", "path"),
-            ("unix:app.sock", "unix:/run/"),
-            ("", "http://"),
-        ] {
-            let message = text.parse::<OriginUrl>().expect_err(text).to_string();
-            assert!(message.contains(hint), "{text}: {message}");
-        }
-    }
-}

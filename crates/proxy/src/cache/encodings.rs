@@ -40,6 +40,7 @@ pub(crate) fn encoded(
         head: encoded_lines(&response.head, coding, body.len()),
         body,
         generation: None,
+        awaits_disk: false,
     };
     Stored::encoded(key, response, plain)
 }
@@ -112,7 +113,7 @@ impl WorkerCache {
             return None;
         }
         let head = write_block(stored.response(), stored.stamp());
-        let mut fill = DiskFill::begin(tier, &self.counters, hash, key, head, length)?;
+        let mut fill = DiskFill::begin(tier, &self.counters, hash, key, head, length).ok()?;
         for start in (0..body.len()).step_by(tier.piece_bytes()) {
             let end = body.len().min(start + tier.piece_bytes());
             fill.push(&body.slice(start..end));

@@ -91,6 +91,9 @@ pub(crate) struct StoredResponse {
     /// For a response that the edge may encode: a part of the keys of its [encodings](super::encodings), unique across
     /// processes.
     pub(crate) generation: Option<NonZeroU64>,
+    /// True if the disk has admitted the response, but its queue was full. The disk gets the response when memory
+    /// evicts it, even without a hit.
+    pub(crate) awaits_disk: bool,
 }
 
 /// The place of a body. The memory tier stores no bodies that are on disk.
@@ -301,6 +304,7 @@ impl StoredResponse {
             head: head_block(status, head, body.len()),
             body,
             generation: None,
+            awaits_disk: false,
         }
     }
 

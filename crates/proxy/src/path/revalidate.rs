@@ -91,6 +91,7 @@ fn apply(
     let renewed = |head, policy, generation| {
         let response = StoredResponse {
             generation,
+            awaits_disk: old.awaits_disk,
             ..StoredResponse::new(old.status, head, policy, old.body.clone())
         };
         Stored::new(stored.key(), StoredKind::Response(response), stamp)

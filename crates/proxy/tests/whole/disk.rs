@@ -504,6 +504,42 @@ fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     assert_eq!(bed.metric("edgeward_disk_evicted_from_memory_total"), 1.0);
 }
 
+/// Method: the disk writer waits at its first write, with a queue of 64 KiB, so that the queue takes one of five
+/// objects. Memory has room for all. Then the disk works again, and other objects evict the five, which had no hit.
+#[test]
+fn an_object_that_found_the_queue_full_is_written_when_memory_evicts_it() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let bed = TestBed::with_config(|config| {
+        on_simulated_disk(&disk)(config);
+        config.hot.capacity = ByteSize::kib(400);
+        let disk = config.disk.as_mut().expect("the disk tier is configured");
+        disk.settings.queue_bytes = ByteSize::kib(64);
+    });
+    let is_queue_empty =
+        |status: &serde_json::Value| status["disk"]["devices"][0]["queue_bytes"] == 0;
+    let gate = Gate::new();
+    disk.inject(Fault::WritesWait(gate.clone()));
+    bed.origin.otherwise(|_| cached(60_000));
+    for n in 0..5 {
+        bed.get(&format!("/{n}"));
+    }
+    let fills = bed.status()["disk_fills"].clone();
+    let count = |result: &str| fills[result].as_u64().unwrap_or_default();
+    assert!(count("dropped") + count("refused") >= 4, "{fills}");
+    gate.open();
+    disk.heal();
+    bed.wait_until("the queue is empty", is_queue_empty);
+    for n in 0..6 {
+        bed.get_with(&format!("/other/{n}"), &[]);
+        bed.wait_until("the queue is empty", is_queue_empty);
+    }
+    assert_eq!(bed.metric("edgeward_disk_evicted_from_memory_total"), 4.0);
+    for n in 0..5 {
+        assert!(bed.get(&format!("/{n}")).is_hit(), "object {n}");
+        assert_eq!(bed.origin.requests(&format!("/{n}")), 1);
+    }
+}
+
 /// Method: request one path of three hosts with different admission rules. The last request to each host is a
 /// hit if the response was written to disk.
 #[test]

@@ -3,22 +3,37 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use edgeward_store::disk::{DiskWrite, WriteError};
+use edgeward_store::disk::{BeginError, DiskWrite, WriteError};
 use edgeward_types::KeyHash;
 
 use super::{Claim, DiskTier};
 use crate::base::counters::Counters;
 
+/// The reason why a write does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FillRefusal {
+    /// The device's queue is full.
+    QueueFull,
+    /// The store refuses the object, or another fetch is writing the key.
+    Other,
+}
+
 /// The write of one response to disk. The first error ends the write.
 pub(crate) struct DiskFill {
     counters: Arc<Counters>,
     write: Option<DiskWrite>,
+    /// True if the write was dropped because the device's queue was full.
+    has_met_full_queue: bool,
     /// Keeps the key in the set of keys being written, until the write has ended.
     _claim: Claim,
 }
 
 impl DiskFill {
-    /// Begins a write. Returns `None` if the store refuses the write, or if another fetch is writing the same key.
+    /// Begins a write.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store refuses the write, or if another fetch is writing the same key.
     pub(crate) fn begin(
         tier: &DiskTier,
         counters: &Arc<Counters>,
@@ -26,20 +41,29 @@ impl DiskFill {
         key: &[u8],
         head: Bytes,
         length: Option<u64>,
-    ) -> Option<Self> {
-        let claim = tier.writing.claim(hash)?;
+    ) -> Result<Self, FillRefusal> {
+        let claim = tier.writing.claim(hash).ok_or(FillRefusal::Other)?;
         match tier.cache.begin(hash, key, head, length) {
-            Ok(write) => Some(Self {
+            Ok(write) => Ok(Self {
                 counters: Arc::clone(counters),
                 write: Some(write),
+                has_met_full_queue: false,
                 _claim: claim,
             }),
             Err(refused) => {
                 tracing::debug!(%refused, "a response is not written to disk");
                 counters.disk_fills_refused.increment();
-                None
+                Err(match refused {
+                    BeginError::QueueFull => FillRefusal::QueueFull,
+                    _ => FillRefusal::Other,
+                })
             }
         }
+    }
+
+    /// Returns true if the write was dropped because the device's queue was full.
+    pub(crate) fn has_met_full_queue(&self) -> bool {
+        self.has_met_full_queue
     }
 
     /// Returns true while the response is being written.
@@ -83,6 +107,7 @@ impl DiskFill {
     fn drop_write(&mut self, dropped: &WriteError) {
         tracing::debug!(%dropped, "a write to disk was dropped");
         self.write = None;
+        self.has_met_full_queue = *dropped == WriteError::QueueFull;
         self.counters.disk_fills_dropped.increment();
     }
 }

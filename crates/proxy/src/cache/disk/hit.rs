@@ -47,6 +47,7 @@ impl DiskHit {
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Disk(self.object.clone()),
             generation: self.generation,
+            awaits_disk: false,
         };
         Stored::new(&key.bytes, StoredKind::Response(response), self.stamp)
     }
@@ -59,6 +60,7 @@ impl DiskHit {
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Memory(body),
             generation: self.generation,
+            awaits_disk: false,
         };
         Stored::new(key, StoredKind::Response(response), self.stamp)
     }

@@ -8,6 +8,7 @@
 //! A lookup that fails because of a disk error counts as a miss.
 
 pub(crate) mod admission;
+mod entry;
 pub(crate) mod fill;
 pub mod head;
 mod hit;
@@ -18,13 +19,12 @@ pub(in crate::cache) mod readers;
 pub(crate) mod report;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_policy::disk_admission::{DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
-use edgeward_purge::Stamp;
 use edgeward_store::disk::{
     Candidate, DiskCache, DiskObject, NonBlockingRead, SyncError, WriteError,
 };
@@ -36,10 +36,11 @@ use crate::base::counters::Counters;
 use crate::cache::key::hash_key;
 use crate::cache::slices::Slices;
 use crate::cache::stored::{
-    Hot, Selector, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
+    Hot, Selector, Stored, StoredBody, StoredResponse, Variants, stable_key,
 };
 use admission::Admissions;
-use head::DiskHead;
+pub(crate) use entry::DiskEntry;
+use entry::parse;
 pub(crate) use hit::DiskHit;
 pub(in crate::cache) use key_set::{Claim, KeySet};
 pub use life::DiskError;
@@ -65,18 +66,6 @@ pub(crate) struct DiskTier {
 
 /// Resolves when a removal is durable, or with the error of the device.
 pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
-
-/// The result of a lookup on disk.
-pub(crate) enum DiskEntry {
-    Absent,
-    Response(Box<DiskHit>),
-    /// The responses are stored under other keys, which depend on more of the request.
-    Marker(Arc<Stored>),
-    /// The entry of a sliced response. Its slices are objects of their own.
-    Sliced(Arc<Stored>),
-    /// The head is not in the page cache, so it has to be read from the device.
-    Pending(Candidate),
-}
 
 impl DiskTier {
     /// Looks a key up without waiting for the device. Counts the lookup if it finds no readable entry.
@@ -212,8 +201,8 @@ impl DiskTier {
         version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// Writes an object that memory evicted, if admission accepts the object. `version` is the key's version at the
-    /// eviction. Returns true if the object was written.
+    /// Writes an object that memory evicted, if admission accepts the object or has accepted it before. `version` is
+    /// the key's version at the eviction. Returns true if the object was written.
     pub(crate) fn take_evicted(
         &self,
         evicted: &Evicted,
@@ -228,10 +217,15 @@ impl DiskTier {
         let hash = evicted.object.key;
         let length = body.len() as u64;
         let on_disk = || self.contains(hash) || self.writing.contains(hash);
-        let rules = self.admissions.rule_for(key);
-        let mut candidate = *evicted;
-        candidate.object.key = self.admission_hash(hash, key);
-        if rules.evicted_from_ram(&candidate, length, on_disk) != DiskVerdict::Write {
+        let is_admitted = if response.awaits_disk {
+            !on_disk() // Admission has counted the request of the fetch.
+        } else {
+            let rules = self.admissions.rule_for(key);
+            let mut candidate = *evicted;
+            candidate.object.key = self.admission_hash(hash, key);
+            rules.evicted_from_ram(&candidate, length, on_disk) == DiskVerdict::Write
+        };
+        if !is_admitted {
             return false;
         }
         self.write(
@@ -408,80 +402,8 @@ pub(crate) struct TierMemory {
     pub(crate) queues_max: u64,
 }
 
-/// Returns the entry that an object's head describes, or `None` if the head cannot be parsed.
-fn parse(
-    key: &[u8],
-    object: DiskObject,
-    version_of: impl FnOnce(&DiskObject) -> Option<Version>,
-) -> Option<DiskEntry> {
-    match head::parse(object.head()) {
-        Ok(DiskHead::Response {
-            status,
-            policy,
-            stamp,
-            fields,
-            slices: None,
-            generation,
-        }) => Some(DiskEntry::Response(Box::new(DiskHit {
-            object,
-            status,
-            policy,
-            stamp,
-            fields,
-            generation,
-        }))),
-        Ok(DiskHead::Response {
-            status,
-            policy,
-            stamp,
-            fields,
-            slices: Some(on_disk),
-            generation: _,
-        }) => {
-            let slices = Slices {
-                on_disk: AtomicBool::new(true),
-                version: version_of(&object),
-                ..Slices::new(on_disk.slicing, on_disk.generation)
-            };
-            let response = StoredResponse {
-                policy,
-                status,
-                head: head::block(status, &fields, on_disk.slicing.complete_length),
-                body: StoredBody::Slices(Arc::new(slices)),
-                generation: None,
-            };
-            let kind = StoredKind::Response(response);
-            Some(DiskEntry::Sliced(Stored::new(key, kind, stamp)))
-        }
-        Ok(DiskHead::Varies { fields, generation }) => {
-            let selector = Selector::Fields(fields);
-            Some(marker(key, selector, generation, version_of(&object)))
-        }
-        Ok(DiskHead::PathRule { rule, generation }) => {
-            let selector = Selector::Query(rule);
-            Some(marker(key, selector, generation, version_of(&object)))
-        }
-        Err(error) => {
-            tracing::debug!(%error, "a head on disk cannot be parsed");
-            None
-        }
-    }
-}
-
 /// The largest piece of a body that [`DiskTier::write`] gets, if the queue of a device is large enough.
 const PIECE_BYTES_MAX: usize = 1 << 20;
-
-/// Returns a marker that was read from disk.
-fn marker(key: &[u8], selector: Selector, generation: u64, version: Option<Version>) -> DiskEntry {
-    let variants = Variants {
-        count: AtomicU32::new(0),
-        on_disk: AtomicBool::new(true),
-        version,
-        ..Variants::new(selector, generation)
-    };
-    let kind = StoredKind::Varies(Box::new(variants));
-    DiskEntry::Marker(Stored::new(key, kind, Stamp::NONE))
-}
 
 fn unreadable(counters: &Counters) -> DiskEntry {
     counters.disk_unreadable.increment();

@@ -56,7 +56,7 @@ proptest! {
         let head = block(status, &fields, length);
         prop_assert_eq!(head.len(), predicted_bytes);
         let body = StoredBody::Memory(Bytes::new());
-        let mut response = StoredResponse { policy, status, head, body, generation };
+        let mut response = StoredResponse { policy, status, head, body, generation, awaits_disk: false };
         prop_assert_eq!(&write_block(&response, stamp), &bytes);
         prop_assert!(is_same_response(&write_block(&response, other), &bytes));
         let slicing = Slicing { complete_length: length, slice_bytes: 1 << 20 };
@@ -93,6 +93,7 @@ proptest! {
                 head: block(status, &fields, 5),
                 body: StoredBody::Memory(Bytes::from_static(b"hello")),
                 generation: None,
+                awaits_disk: false,
             };
             prop_assert!(response.headers().len() <= head.len() + 1);
         }

@@ -15,7 +15,7 @@ use http::StatusCode;
 
 use super::Fetch;
 use super::versions::KeyVersions;
-use crate::cache::disk::fill::DiskFill;
+use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::{DiskTier, head};
 use crate::cache::path_rules::PathMarker;
 use crate::cache::stored::{self, Selector, Stored, StoredKind, Variants};
@@ -39,6 +39,8 @@ pub(super) struct Destination {
     pub(super) fetch_time: Duration,
     /// Present if the edge may encode the response.
     pub(super) generation: Option<NonZeroU64>,
+    /// See [`StoredResponse::awaits_disk`](crate::cache::stored::StoredResponse::awaits_disk).
+    pub(super) awaits_disk: bool,
 }
 
 impl Destination {
@@ -99,6 +101,7 @@ impl Fetch {
                 reservation: None,
                 fetch_time,
                 generation: None,
+                awaits_disk: false,
             });
         };
         let cache = &self.worker.cache;
@@ -188,6 +191,7 @@ impl Fetch {
             reservation: None,
             fetch_time,
             generation: None,
+            awaits_disk: false,
         })
     }
 
@@ -237,14 +241,16 @@ impl Fetch {
             &storable.head,
             destination.generation,
         );
-        DiskFill::begin(
+        let begun = DiskFill::begin(
             tier,
             &worker.counters,
             destination.hash,
             &destination.key,
             head,
             length,
-        )
+        );
+        destination.awaits_disk = matches!(begun, Err(FillRefusal::QueueFull));
+        begun.ok()
     }
 }
 

@@ -166,6 +166,8 @@ impl Fetch {
         // An invalidation changes the version of the primary key; `insert` checks only that of the response's key.
         let is_current = cache.hot.is_current(destination.versions.primary);
         let complete = self.leader.fill.finish();
+        let awaits_disk =
+            destination.awaits_disk || disk.as_ref().is_some_and(DiskFill::has_met_full_queue);
         let mut ram = None;
         let complete = complete.map(|(body, mut memory)| {
             let length = body.as_ref().len() as u64;
@@ -182,6 +184,7 @@ impl Fetch {
                 let body = StoredBody::Memory(body.clone());
                 let response = StoredResponse {
                     generation: destination.generation,
+                    awaits_disk,
                     ..StoredResponse::new(status, &storable.head, storable.policy, body)
                 };
                 let kind = StoredKind::Response(response);

@@ -21,7 +21,7 @@ use super::destination::{Destination, charge_of};
 use super::{BodyTransfer, Fetch, KeyVersions, OpenFill};
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
-use crate::cache::disk::fill::DiskFill;
+use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::head;
 use crate::cache::fill::{BodyBuffer, Failure, FillHead};
 use crate::cache::slices::Slices;
@@ -394,10 +394,11 @@ impl Fetch {
             reservation: None,
             fetch_time: arriving.fetch_time,
             generation: None,
+            awaits_disk: false,
         };
         let mut disk = None;
         if arriving.is_storable {
-            disk = self.slice_to_disk(&destination, &storable, length);
+            disk = self.slice_to_disk(&mut destination, &storable, length);
             let charge = charge_of(&destination, &storable, status, length);
             destination.offer(&worker, charge, length);
         }
@@ -452,7 +453,7 @@ impl Fetch {
     /// Begins to write a slice to disk, if the disk admits it. The disk then also gets the entry of the response.
     fn slice_to_disk(
         &self,
-        destination: &Destination,
+        destination: &mut Destination,
         storable: &Storable,
         length: u64,
     ) -> Option<DiskFill> {
@@ -467,6 +468,8 @@ impl Fetch {
         let stamp = destination.versions.stamp;
         let status = StatusCode::PARTIAL_CONTENT;
         let head = head::write_response(status, &storable.policy, stamp, &storable.head, None);
-        DiskFill::begin(tier, counters, hash, key, head, Some(length))
+        let begun = DiskFill::begin(tier, counters, hash, key, head, Some(length));
+        destination.awaits_disk = matches!(begun, Err(FillRefusal::QueueFull));
+        begun.ok()
     }
 }

@@ -1,0 +1,14 @@
+//! Decisions about an overloaded process: which work it sheds, and which of its workers are stuck.
+//!
+//! An [`Overload`] compares the use of memory, processor and descriptors with their bounds, and moves between five
+//! [`Level`]s. Each level sheds one more class of work: new connections, then requests that bypass the cache, then
+//! misses, then hits. A [`Watchdog`] finds workers that have not reported for longer than a deadline.
+//!
+//! The crate has no clock and no I/O: times and measured values are arguments.
+#![forbid(unsafe_code)]
+
+mod level;
+mod watchdog;
+
+pub use level::{Bounds, Level, Overload, Resource, Sample, Transition, Work};
+pub use watchdog::{Watchdog, WorkerEvent};

@@ -22,6 +22,12 @@ pub(crate) fn warn_if_hot_exceeds_memory(hot: ByteSize) {
     }
 }
 
+/// Returns the default bound of the process's memory: 90 % of the memory that is available to it.
+pub(crate) fn bound_of_system() -> Option<ByteSize> {
+    let limit = MemoryLimit::of_system(Path::new("/"))?;
+    Some(ByteSize(limit.bytes / 10 * 9))
+}
+
 /// The lowest limit of memory that applies to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryLimit {

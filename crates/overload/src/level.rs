@@ -179,8 +179,8 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// Returns a machine at [`Level::Normal`]. Two changes of the level are at least `step` apart, and the first one comes
-    /// at least `step` after the start.
+    /// Returns a machine at [`Level::Normal`]. Two changes of the level are at least `step` apart, and the first one
+    /// comes at least `step` after the start.
     #[must_use]
     pub const fn new(bounds: Bounds, step: Duration) -> Self {
         Self {

@@ -52,8 +52,9 @@ impl Watchdog {
         stuck.count()
     }
 
-    /// Compares the time of each worker's last report with the deadline. If the last call is longer ago than half of the
-    /// deadline (but at least a second), the whole process was stopped, and each worker gets a new deadline.
+    /// Compares the time of each worker's last report with the deadline. If the last call is
+    /// longer ago than half of the deadline and than a second, the whole process was stopped. Each worker then gets a
+    /// new deadline.
     pub fn check(&mut self, now: Duration, reports: &[Duration]) -> Vec<WorkerEvent> {
         let since_check = self
             .checked

@@ -29,11 +29,14 @@ pub use base::access_log::{AccessLogError, LogReopener};
 pub use base::config::id_filter as negative;
 pub use base::config::{self, EdgeConfig};
 pub use base::dial::{Dial, DialedStream};
+pub use base::panics::log_panics;
 pub use base::resolve::{Resolve, Resolved, Target, UrlName};
 pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
 pub use client::h2_frames;
 #[doc(hidden)]
 pub use edge::hostile;
-pub use edge::{Edge, ReloadError, Reloader, RunningEdge, StartError, metric_definitions};
+pub use edge::{
+    Edge, EdgeHealth, ReloadError, Reloader, RunningEdge, StartError, metric_definitions,
+};
 pub use origin::ConnectorError;

@@ -208,6 +208,7 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let flags = args.settings()?;
     let checked = config::load(args.config.as_deref(), &flags)?;
+    edgeward_proxy::log_panics();
     descriptors::raise_limit();
     memory::warn_if_hot_exceeds_memory(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;

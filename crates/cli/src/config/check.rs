@@ -21,6 +21,7 @@ use super::sites::{self, SiteDraft};
 use super::{CheckedConfig, RawSetting, Setting, SettingSource, SettingsFile};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
+use crate::memory;
 use crate::negative::NegativeSettings;
 use combinations::check_combinations;
 
@@ -35,6 +36,8 @@ pub(super) struct ConfigDraft {
     pub(super) negative: Vec<NegativeSettings>,
     pub(super) link: LinkSettings,
     pub(super) purge_token_file: Option<PathBuf>,
+    /// True if the user has set the bound of memory.
+    pub(super) overload_memory_given: bool,
     pub(super) access_log: AccessLogConfig,
     /// True if the user has set the path of the access log.
     pub(super) access_log_given: bool,
@@ -78,6 +81,7 @@ impl ConfigDraft {
             negative: Vec::new(),
             link: LinkSettings::default(),
             purge_token_file: None,
+            overload_memory_given: false,
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
             tracing: TracingConfig::new(placeholder()),
@@ -205,6 +209,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         negative: _,
         link: _,
         purge_token_file: _,
+        overload_memory_given,
         access_log,
         access_log_given,
         tracing,
@@ -230,6 +235,9 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
             Some(HostAdmission { host, admission })
         })
         .collect();
+    if !overload_memory_given {
+        edge.overload.memory_max = memory::bound_of_system();
+    }
     edge.disk = (!disk.settings.devices.is_empty()).then_some(disk);
     edge.access_log = access_log_given.then_some(access_log);
     edge.tracing = tracing_endpoint.map(|endpoint| TracingConfig {

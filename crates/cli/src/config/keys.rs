@@ -13,6 +13,7 @@ mod forwarding;
 mod limits;
 mod link;
 mod negative;
+mod overload;
 mod purge;
 mod ranges;
 mod restart;
@@ -71,7 +72,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 18] = [
+pub(super) const TABLES: [(&str, &str); 20] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -133,6 +134,14 @@ pub(super) const TABLES: [(&str, &str); 18] = [
     (
         "limits",
         "Limits of the memory, connections and time that clients and origins can use.",
+    ),
+    (
+        "overload",
+        "Bounds above which the edge sheds load. See docs/how-to/overload.md.",
+    ),
+    (
+        "watchdog",
+        "The watchdog of the worker threads. See docs/how-to/overload.md.",
     ),
 ];
 
@@ -835,6 +844,13 @@ pub(super) static KEYS: &[Key] = &[
     limits::H2_WINDOW_UPDATES_MAX,
     limits::H2_HEADS_BYTES_MAX,
     limits::HEADS_BYTES_MAX,
+    overload::MEMORY_MAX,
+    overload::LAG_MAX,
+    overload::DESCRIPTORS_FREE_MIN,
+    overload::STEP,
+    overload::RETRY_AFTER,
+    overload::WATCHDOG_DEADLINE,
+    overload::WATCHDOG_ABORT,
 ];
 
 /// The bounds of timeouts. A timeout below a millisecond would make every operation fail; a timeout above a day

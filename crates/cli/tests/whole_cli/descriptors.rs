@@ -172,7 +172,7 @@ impl Drop for KilledOnDrop {
 }
 
 /// A command that runs the binary with these limits of open files.
-fn with_limits(soft: u64, hard: u64, args: &[&str]) -> Command {
+pub(super) fn with_limits(soft: u64, hard: u64, args: &[&str]) -> Command {
     let binary = edgeward(&[]);
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");

@@ -18,6 +18,7 @@ mod link_endpoints;
 mod memory; // the process stays within its configured memory
 mod metrics;
 mod negative; // negative rules
+mod overload; // the limit of descriptors, panics, the watchdog
 mod pipes; // a closed stdout is not an error
 mod purge;
 mod restart; // SIGTERM or SIGKILL, then a start with a warm cache

@@ -10,6 +10,7 @@ pub(in crate::base) mod log_template;
 mod logs;
 mod origin;
 mod origin_url;
+mod overload;
 mod purge;
 mod restart;
 
@@ -43,6 +44,7 @@ pub use origin::{
     OriginProtocol, OriginTls, Resolution,
 };
 pub use origin_url::{OriginUrl, ParseOriginUrlError};
+pub use overload::{OverloadConfig, WatchdogConfig};
 pub use purge::PurgeConfig;
 pub use restart::RestartConfig;
 
@@ -88,6 +90,10 @@ pub struct EdgeConfig {
     pub tracing: Option<TracingConfig>,
     /// Limits of the memory, connections and time that clients and origins can use.
     pub limits: LimitsConfig,
+    /// The bounds above which the edge sheds load.
+    pub overload: OverloadConfig,
+    /// The watchdog of the workers.
+    pub watchdog: WatchdogConfig,
     /// Threads, each with its own runtime, listeners and connections to the origin. Default: one per core.
     pub workers: NonZeroUsize,
     /// Longest time that a shutdown waits for requests under way. Default 30 s: the time that orchestrators leave
@@ -120,6 +126,8 @@ impl EdgeConfig {
             access_log: None,
             tracing: None,
             limits: LimitsConfig::default(),
+            overload: OverloadConfig::default(),
+            watchdog: WatchdogConfig::default(),
             workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             drain_timeout: Duration::from_secs(30),
             name: "edgeward".to_owned(),

@@ -128,6 +128,22 @@ counters! {
         reloads = "result" "applied",
         reloads_refused = "result" "refused", // the configuration is invalid, so nothing has changed
     }
+    Counter "edgeward_shed_total" "Work that was shed because of overload, by class of work." {
+        shed_connections = "work" "connection",
+        shed_passes = "work" "pass",
+        shed_misses = "work" "miss",
+        shed_hits = "work" "hit",
+    }
+    Counter "edgeward_shed_stale_total"
+        "Requests answered by a stale response during an overload that sheds misses." {
+        shed_stale,
+    }
+    Counter "edgeward_panics_total"
+        "Panics that were caught, by the part that has ended: a connection or HTTP/2 stream, a fetch, or one check of the limits." {
+        panics_connection = "task" "connection",
+        panics_fetch = "task" "fetch",
+        panics_sweep = "task" "sweep",
+    }
     Gauge "edgeward_client_connections" "Client connections open." {
         connections,
     }

@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub mod config;
 pub(crate) mod counter;
 pub(crate) mod counters;
+pub(crate) mod debug_faults; // faults for tests of debug builds
 pub(crate) mod descriptors;
 pub(crate) mod dial; // connections to the origin that other crates open
 pub(crate) mod dns;
@@ -15,11 +16,13 @@ pub(crate) mod duration_histogram;
 pub(crate) mod error_chain;
 pub(crate) mod field_line; // writes header fields as lines
 pub(crate) mod field_spans; // the positions of header fields in a head
+pub(crate) mod health; // the level of overload, and the reports of the workers
 pub(crate) mod key_map; // hash maps with a fast hash function
 pub(crate) mod live; // the configuration that a reload changes
 pub(crate) mod lock;
 pub(crate) mod observation; // the record of one request
 pub(crate) mod pace; // the minimum rate of a client
+pub(crate) mod panics;
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces
 pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod request_settings; // the settings of a request, by site and rules

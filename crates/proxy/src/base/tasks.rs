@@ -7,9 +7,13 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::task::JoinHandle;
+
+use super::counter::Counter;
+use super::counters::Counters;
 
 #[derive(Clone, Default)]
 pub(crate) struct TaskSet(Rc<Inner>);
@@ -26,9 +30,14 @@ struct Inner {
     waiting: RefCell<Option<Waker>>,
     /// True while a task of hyper that can be aborted is being polled.
     is_abortable: Cell<bool>,
+    /// The counter of the set's tasks that have panicked.
+    panics: Option<(Arc<Counters>, CounterOf)>,
     /// The handle that the polled task got from [`TaskSet::abort_handle`], until its `MemberTask` takes it.
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
+
+/// Selects a counter.
+type CounterOf = fn(&Counters) -> &Counter;
 
 /// Aborts a task that serves an HTTP/2 stream.
 #[derive(Debug, Default)]
@@ -47,6 +56,14 @@ impl AbortHandle {
 }
 
 impl TaskSet {
+    /// Returns an empty set that counts the panics of its tasks. The runtime catches them.
+    pub(crate) fn counting(counters: &Arc<Counters>, of: CounterOf) -> Self {
+        Self(Rc::new(Inner {
+            panics: Some((Arc::clone(counters), of)),
+            ..Inner::default()
+        }))
+    }
+
     /// Spawns a future on this thread's runtime. The task is in the set until the future drops its [`Member`].
     ///
     /// `future` gets the member as an argument. An `async` block around the future and its member would store the
@@ -90,6 +107,12 @@ pub(crate) struct Member(Rc<Inner>);
 
 impl Drop for Member {
     fn drop(&mut self) {
+        // The future of a task that panics is dropped while its stack unwinds.
+        if std::thread::panicking()
+            && let Some((counters, of)) = &self.0.panics
+        {
+            of(counters).increment();
+        }
         let running = self.0.running.get() - 1;
         self.0.running.set(running);
         if running == 0
@@ -135,13 +158,32 @@ impl<F: Future<Output = ()>> Future for MemberTask<F> {
             return Poll::Ready(());
         }
         let set = &this.member.0;
-        set.is_abortable.set(true);
+        let abortable = Abortable::begin(set);
         let polled = this.future.as_mut().poll(cx);
-        set.is_abortable.set(false);
+        drop(abortable);
         if let Some(handle) = set.requested.take() {
             handle.task.replace(Some(cx.waker().clone()));
             this.abort_handle = Some(handle);
         }
         polled
+    }
+}
+
+/// Marks the polled task as abortable until dropped, also if the task panics.
+struct Abortable<'a>(&'a Inner);
+
+impl<'a> Abortable<'a> {
+    fn begin(set: &'a Inner) -> Self {
+        set.is_abortable.set(true);
+        Self(set)
+    }
+}
+
+impl Drop for Abortable<'_> {
+    fn drop(&mut self) {
+        self.0.is_abortable.set(false);
+        if std::thread::panicking() {
+            self.0.requested.take(); // the handle of the task that has panicked
+        }
     }
 }

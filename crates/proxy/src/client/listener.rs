@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_httpd::disable_loopback_pacing;
+use edgeward_overload::Work;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
 
+use crate::base::health::Activity;
 use crate::base::sparse_log::SparseLog;
 use crate::client::connection;
 use crate::path::worker::Worker;
@@ -101,6 +103,10 @@ pub(crate) async fn accept(
                 continue;
             }
         };
+        worker.heart().set_activity(Activity::Accept);
+        if sheds_connection(&worker) {
+            continue;
+        }
         if worker.connections.borrow().len() >= limit {
             if !worker.close_idle_client() {
                 worker.counters.closed_limit.increment();
@@ -113,6 +119,16 @@ pub(crate) async fn accept(
             .connection_tasks
             .spawn(|member| connection::run(Rc::clone(&worker), stream, peer, tls.clone(), member));
     }
+}
+
+/// Returns true if a new connection is closed because of overload. If only descriptors are scarce, it may take the one
+/// of an idle connection.
+fn sheds_connection(worker: &Worker) -> bool {
+    let health = &worker.shared.health;
+    if health.lacks_descriptors() && worker.close_idle_client() {
+        return false;
+    }
+    worker.sheds(Work::Connection)
 }
 
 /// Returns this worker's share of `limits.connections_max`, rounded up.

@@ -4,10 +4,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use edgeward_metrics::{Definition, Family, encode, metrics};
+use edgeward_overload::Resource;
 use edgeward_policy::adaptsize::{CurvePoint, Tuning};
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{HotStats, TuningStatus};
 
+use super::measured::{self, Memory};
 use super::site_metrics;
 use crate::base::counters;
 use crate::cache::disk::report as disk;
@@ -89,6 +91,23 @@ metrics! {
         Counter "edgeward_access_log_lost_total"
             "Lines that the destination of the access log did not accept: a full disk, or a daemon that does not listen."
             { shared.lost_log_lines.as_ref().map_or(0, |lost| lost.load(Relaxed)) }
+        Gauge "edgeward_overload_level"
+            "Level of overload: 0 sheds nothing, 1 new connections, 2 also requests that bypass the cache, 3 also \
+             misses, 4 all requests."
+            { shared.health.level() as u8 }
+        Counter "edgeward_overload_raised_total" "Times that the level of overload has risen."
+            { shared.health.raised.load(Relaxed) }
+        Gauge "edgeward_overload_used_ratio" "Used share of each bound; above 1 the level rises." ["resource":
+            "memory" = used_share(shared, Resource::Memory),
+            "lag" = used_share(shared, Resource::Lag),
+            "descriptors" = used_share(shared, Resource::Descriptors),
+        ]
+        Gauge "edgeward_worker_lag_seconds" "Smoothed delay of the slowest worker's event loop."
+            { shared.health.sample().lag.as_secs_f64() }
+        Gauge "edgeward_workers_stuck" "Workers that have not reported within the deadline of the watchdog."
+            { shared.health.stuck.load(Relaxed) }
+        Counter "edgeward_workers_stuck_total" "Times that a worker was found stuck."
+            { shared.health.stuck_total.load(Relaxed) }
         Gauge "edgeward_client_connections_max"
             "Bound of the client connections." { shared.config.limits.connections_max.get() }
     }
@@ -250,6 +269,10 @@ fn origins(shared: &Shared) -> Vec<Family> {
     families
 }
 
+fn used_share(shared: &Shared, resource: Resource) -> f64 {
+    measured::bounds(&shared.config).used_share(resource, &shared.health.sample())
+}
+
 fn arena(shared: &Shared, bytes: fn(&Arena) -> u64) -> u64 {
     shared.cache.arena.as_deref().map_or(0, bytes)
 }
@@ -283,31 +306,5 @@ fn c_label(c: f64) -> String {
     match c.is_finite() {
         true => format!("{c:.0}"),
         false => "+Inf".to_owned(),
-    }
-}
-
-/// The memory of this process.
-pub(crate) struct Memory {
-    pub(crate) resident_bytes: u64,
-    /// The resident memory, and the arena's pages that are not part of the resident memory.
-    pub(crate) all_bytes: u64,
-}
-
-impl Memory {
-    /// Reads the process's memory from `/proc/self/status`. `None` if this file is unavailable.
-    pub(crate) fn of(shared: &Shared) -> Option<Self> {
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let kib = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-            Some(kib * 1024)
-        };
-        let resident_bytes = kib("VmRSS:")?;
-        let resident_arena = kib("RssShmem:").unwrap_or(0);
-        let arena = shared.cache.arena.as_deref().map_or(0, Arena::used_bytes);
-        Some(Self {
-            resident_bytes,
-            all_bytes: resident_bytes + arena.saturating_sub(resident_arena),
-        })
     }
 }

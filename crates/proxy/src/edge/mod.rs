@@ -2,9 +2,13 @@
 
 mod admin;
 mod bind; // listeners and certificates
+mod edge_health;
 #[doc(hidden)]
 pub mod hostile;
+mod measured; // the memory of the process, and its bounds
 mod metrics;
+mod monitor; // measures the process: overload, stuck workers
+mod open; // parts of an edge that may be missing
 mod reload; // changes the configuration while the edge serves
 mod restart;
 mod site_metrics;
@@ -13,6 +17,7 @@ mod start;
 mod start_error;
 mod status;
 
+pub use edge_health::EdgeHealth;
 pub use metrics::metric_definitions;
 pub use reload::{ReloadError, Reloader};
 pub use start::{Edge, RunningEdge};

@@ -51,6 +51,10 @@ impl Reloader {
         }
     }
 
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Counts a reload that changed nothing, because the configuration is invalid.
     pub fn count_refused(&self) {
         self.shared.counters[0].reloads_refused.increment();

@@ -8,9 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use edgeward_sites::RateLimiter;
-use edgeward_store::arena::Arena;
-use edgeward_store::purges::{PurgeLog, PurgeSettings, Purges};
-use edgeward_types::ByteSize;
+use edgeward_store::purges::Purges;
 use http::HeaderValue;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
@@ -18,23 +16,29 @@ use tokio::task::JoinSet;
 
 use super::admin::{self, Admin};
 use super::bind::{Bound, WorkerListeners, bind_all};
+use super::edge_health::EdgeHealth;
+use super::monitor;
+use super::open::{arena, open_purges};
 use super::reload::{Reloader, check_sites};
 use super::restart::PersistentMemory;
 use super::span_export::{ExportError, SpanExport};
 use super::start_error::StartError;
 use super::status;
 use crate::base::access_log::{AccessLog, LogQueue, LogReopener};
+use crate::base::background::Background;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::{EdgeConfig, ORIGINS_MAX};
 use crate::base::counters::Counters;
 use crate::base::descriptors;
+use crate::base::health::{Activity, Health};
 use crate::base::live::Live;
+use crate::base::panics;
 use crate::base::recent::RecentRequests;
 use crate::base::spans::Sampler;
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
-use crate::cache::disk::{DiskTier, default_file};
+use crate::cache::disk::DiskTier;
 use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
@@ -103,7 +107,7 @@ impl Edge {
             }
             None => (None, Vec::new()),
         };
-        let purges = open_purges(&config, disk.is_some())?;
+        let purges = open_purges(&config, disk.is_some(), [random(), random()])?;
         let encoders = Encoders::start(&config.compression);
         let encoders = encoders.map_err(thread_error("the compression"))?;
         let shared = Arc::new(shared_state(
@@ -129,6 +133,7 @@ impl Edge {
             disk,
             memory: None,
             encoders,
+            monitor: None,
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
@@ -142,7 +147,7 @@ impl Edge {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
-                watches_origins: n == 0,
+                number: n,
                 listeners,
                 log: log_queues.next(),
                 sampler,
@@ -169,6 +174,8 @@ impl Edge {
             let memory = PersistentMemory::start(disk, cache, counters);
             edge.memory = Some(memory.map_err(thread_error("the fill of memory"))?);
         }
+        let monitor = monitor::start(Arc::clone(&shared));
+        edge.monitor = Some(monitor.map_err(thread_error("the monitor"))?);
         if let Some(listener) = admin_listener {
             let admin =
                 Admin::start(listener, shared).map_err(thread_error("the admin listener"))?;
@@ -192,6 +199,7 @@ pub struct RunningEdge {
     /// `None` without a disk.
     memory: Option<PersistentMemory>,
     encoders: Arc<Encoders>,
+    monitor: Option<Background>,
     ticker: Ticker,
 }
 
@@ -212,6 +220,11 @@ impl RunningEdge {
         self.log.as_ref()?.reopener()
     }
 
+    /// Returns the health of the edge, for a supervisor's watchdog.
+    pub fn health(&self) -> EdgeHealth {
+        EdgeHealth(Arc::clone(self.reloader.shared()))
+    }
+
     /// Returns a handle that changes the configuration.
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
@@ -226,6 +239,8 @@ impl RunningEdge {
 
     fn stop_within(&mut self, drain: Duration, persists_memory: bool) {
         let start = Instant::now();
+        // A worker that has stopped reports no more.
+        self.monitor = None;
         self.stop.send_replace(Some(drain));
         if let Some(memory) = &mut self.memory {
             memory.stop_filling();
@@ -311,6 +326,7 @@ fn shared_state(
         live: Arc::clone(&live),
     };
     Shared {
+        health: Health::new(config.workers.get()),
         cache: Arc::new(cache),
         encoders,
         upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
@@ -330,37 +346,6 @@ fn shared_state(
         trace_exports: TraceExports::default(),
         lost_log_lines: log.map(AccessLog::lost_lines),
         config: config.clone(),
-    }
-}
-
-/// Opens the log of purges, which a cache on disk needs.
-fn open_purges(config: &EdgeConfig, has_disk: bool) -> Result<Purges, StartError> {
-    let file = || {
-        let settings = &config.disk.as_ref()?.settings;
-        let default = || default_file(settings, "purges.log", ".purges");
-        config.purge.log.clone().or_else(default)
-    };
-    let log = match has_disk.then(file) {
-        None => PurgeLog::None,
-        Some(Some(path)) => PurgeLog::File(path),
-        Some(None) => PurgeLog::Missing,
-    };
-    let (limits, random) = (config.purge.limits(), [random(), random()]);
-    Ok(Purges::open(&PurgeSettings {
-        log,
-        limits,
-        random,
-    })?)
-}
-
-/// Returns the arena for large bodies, if the system supports it.
-fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
-    match Arena::new(capacity) {
-        Ok(arena) => Some(arena),
-        Err(error) => {
-            tracing::warn!(%error, "no arena: large bodies are stored on the heap and copied on each hit");
-            None
-        }
     }
 }
 
@@ -391,8 +376,8 @@ fn check_name(name: &str) -> Result<(), StartError> {
 struct WorkerStart {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    /// True for the worker that watches the servers of the origins.
-    watches_origins: bool,
+    /// The number of the worker. The first one watches the servers of the origins.
+    number: usize,
     listeners: WorkerListeners,
     log: Option<LogQueue>,
     sampler: Option<Sampler>,
@@ -425,9 +410,16 @@ impl WorkerStart {
             ))
         });
         let origins = origins.collect();
-        let worker = Worker::new(self.shared, self.counters, origins, self.log, self.sampler);
+        let worker = Worker::new(
+            self.shared,
+            self.counters,
+            self.number,
+            origins,
+            self.log,
+            self.sampler,
+        );
         let mut watching = JoinSet::new();
-        if self.watches_origins {
+        if self.number == 0 {
             let limits = Rc::new(worker.config().limits.clone());
             let origins = worker.config().origins.iter().zip(&worker.shared.origins);
             for (origin, servers) in origins {
@@ -447,6 +439,7 @@ impl WorkerStart {
                 stop.ok().and_then(|drain| *drain).unwrap_or_default()
             }
             never = sweep(&worker) => match never {},
+            never = worker.shared.health.beat(self.number) => match never {},
         };
         drop(watching);
         for task in accepting {
@@ -477,7 +470,8 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     let mut interval = tokio::time::interval(SWEEP_INTERVAL);
     loop {
         interval.tick().await;
-        path::sweep::sweep(worker);
+        worker.heart().set_activity(Activity::Sweep);
+        panics::survive(&worker.counters.panics_sweep, || path::sweep::sweep(worker));
         let shared = &worker.shared;
         let totals = || status::totals(&shared.counters);
         shared.recent.sample(Instant::now(), totals);

@@ -13,7 +13,7 @@ use crate::base::counters::{self, Counters, sum};
 use crate::base::recent::{LONGEST_WINDOW, Totals};
 use crate::base::site_counters::OutcomeClass;
 use crate::cache::stored::Hot;
-use crate::edge::metrics::Memory;
+use crate::edge::measured::{self, Memory};
 use crate::origin::{ServerReport, Servers};
 use crate::path::worker::Shared;
 
@@ -82,6 +82,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "clients_max": config.limits.connections_max.get(),
             "origin": total(|c| c.origin_connections.value()),
         },
+        "overload": overload(shared),
         "fills": {
             "under_way": total(|c| c.fills.value()),
             "collapsible_keys": shared.cache.collapse.len(),
@@ -119,6 +120,23 @@ fn hit_ratios(shared: &Shared, now: Instant, parts: fn(Totals) -> (u64, u64)) ->
         "minute": recent(Duration::from_secs(60)),
         "five_minutes": recent(LONGEST_WINDOW),
         "since_start": ratio(totals),
+    })
+}
+
+fn overload(shared: &Shared) -> Value {
+    let (health, bounds) = (&shared.health, measured::bounds(&shared.config));
+    let sample = health.sample();
+    json!({
+        // The work that is shed: normal (none), connections, passes, misses, hits.
+        "level": health.level().word(),
+        "memory_bytes": sample.memory_bytes,
+        "memory_bytes_max": bounds.memory_bytes,
+        "lag_seconds": sample.lag.as_secs_f64(),
+        "lag_seconds_max": bounds.lag.map(|lag| lag.as_secs_f64()),
+        "descriptors": sample.descriptors,
+        "descriptors_max": bounds.descriptors,
+        "shed": by_label("edgeward_shed_total", shared),
+        "workers_stuck": health.stuck.load(Relaxed),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The error responses that the edge generates: to requests that it refuses, and if the origin fails.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
@@ -13,6 +14,8 @@ pub(crate) struct RequestError {
     pub(crate) text: Cow<'static, str>,
     /// True if the connection is closed, because the bytes after the head cannot be parsed or are not read.
     pub(crate) close: bool,
+    /// The value of `Retry-After`, if it is not that of a busy origin.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// How the cache handled a request that the edge answers with an error.
@@ -34,6 +37,7 @@ impl RequestError {
             handling: Handling::Refused(detail),
             text: text.into(),
             close: false,
+            retry_after: None,
         }
     }
 
@@ -100,6 +104,16 @@ impl RequestError {
 
     pub(crate) fn overloaded(text: &'static str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
+    }
+
+    /// The request is shed. `close` ends its connection, so that the client's further requests reach another edge.
+    pub(crate) fn shed(retry_after: Duration, close: bool) -> Self {
+        let text = "the edge is overloaded and sheds this kind of request";
+        Self {
+            close,
+            retry_after: Some(retry_after),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", text)
+        }
     }
 
     pub(crate) fn not_implemented(text: &'static str) -> Self {

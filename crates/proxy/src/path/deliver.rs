@@ -260,8 +260,8 @@ impl Reply {
             // RFC 9110 §10.2.3: within this time, each request that now waits for an origin is sent or refused.
             let origins = self.worker.config().origins.iter();
             let queue_timeout = origins.map(|origin| origin.queue_timeout).max();
-            let queue_timeout = queue_timeout.unwrap_or_default();
-            let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
+            let wait = error.retry_after.or(queue_timeout).unwrap_or_default();
+            let seconds = wait.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -24,7 +24,10 @@ impl<F: Future, D: FnOnce(Pin<Box<F>>)> Detachable<F, D> {
 
 impl<F: Future, D: FnOnce(Pin<Box<F>>)> Drop for Detachable<F, D> {
     fn drop(&mut self) {
-        if let Some((future, detach)) = self.0.take() {
+        // A future that has panicked cannot be continued.
+        if let Some((future, detach)) = self.0.take()
+            && !std::thread::panicking()
+        {
             detach(future);
         }
     }

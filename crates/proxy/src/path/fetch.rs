@@ -44,11 +44,12 @@ use crate::path::sliced_body::SliceFetch;
 use crate::path::worker::{Shared, Worker};
 use count::count_once;
 use lead::Fetch;
+pub(super) use lead::may_serve_error;
 pub(super) use lead::post::{PostBegin, PostUpdate};
 use leader::leader_result;
 pub(super) use leader::store_post;
 use ranges::{has_range, part_to_fetch, range_mark};
-pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced};
+pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced, respond as respond_stored};
 
 /// The result of a fetch for its leader.
 enum FetchResult {

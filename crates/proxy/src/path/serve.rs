@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use edgeward_semantics::{PassReason, Route, TraceParent};
+use edgeward_overload::{Level, Work};
+use edgeward_semantics::{CacheStatus, PassReason, Route, TraceParent};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -21,8 +22,12 @@ use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
 use super::worker::Worker;
 use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
+use crate::base::debug_faults;
+use crate::base::health::Activity;
 use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::SampledRequest;
+use crate::cache::CacheKey;
+use crate::cache::stored::Stored;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{Client, Request, RequestError};
 
@@ -67,7 +72,9 @@ pub(crate) fn serve(
     body: Option<Incoming>,
     outcome: Option<Outcome>,
 ) -> Serving {
+    worker.heart().set_activity(Activity::Request);
     let (mut request, checked) = rules::prepare(worker, client, head);
+    debug_faults::cause("request", &request.headers);
     let sampled = sample(worker, &mut request);
     let mut reply = Reply::new(worker, client, &request);
     reply.observation.sampled = sampled;
@@ -81,6 +88,9 @@ pub(crate) fn serve(
         worker.counters.method.increment();
         reply.observation.outcome = Some(OutcomeClass::Pass);
         return later(purge::answer(reply, request));
+    }
+    if request.upgrade.is_some() && worker.sheds(Work::Pass) {
+        return ready(shed(reply, false));
     }
     if let Some(asked) = &request.upgrade {
         worker.counters.bypass.increment();
@@ -128,6 +138,19 @@ fn carry_out(
 ) -> Serving {
     let worker = Rc::clone(&reply.worker);
     reply.observation.trace(SampledRequest::end_lookup);
+    if worker.shared.health.level() > Level::Normal
+        && let Some(work) = work_of(&worker, &outcome)
+        && worker.sheds(work)
+    {
+        return match outcome {
+            Outcome::Revalidate { key, stale, .. }
+                if fetch::may_serve_error(&worker, &request, &stale.response().policy) =>
+            {
+                later(stale_for_overload(reply, request, key, stale))
+            }
+            _ => ready(shed(reply, work == Work::Hit)),
+        };
+    }
     match outcome {
         Outcome::Hit(hit) => {
             if let Some(stored) = hit.sliced() {
@@ -136,7 +159,7 @@ fn carry_out(
             }
             reply.observation.outcome = Some(hit.count(&worker));
             let stored = hit.found.into_stored(&hit.key);
-            if hit.revalidates {
+            if hit.revalidates && !worker.shared.health.sheds(Work::Pass) {
                 fetch::revalidate_in_background(&worker, &request, hit.key, &stored);
             } else {
                 worker.cache.recycle_key(hit.key);
@@ -185,6 +208,46 @@ fn carry_out(
             carry_out(reply, request, body, outcome).response().await
         }),
     }
+}
+
+/// Returns the class of work to which a request belongs, or `None` if the edge refuses it anyway or still looks it up.
+fn work_of(worker: &Worker, outcome: &Outcome) -> Option<Work> {
+    match outcome {
+        Outcome::Hit(_) => Some(Work::Hit),
+        Outcome::Revalidate { .. } => Some(Work::Miss),
+        Outcome::Miss { key, .. } => {
+            // The last response for the URL could not be stored.
+            let marks = &worker.cache.hit_for_miss;
+            Some(match marks.contains(key.primary_hash(), worker.now()) {
+                true => Work::Pass,
+                false => Work::Miss,
+            })
+        }
+        Outcome::Pass(_) => Some(Work::Pass),
+        Outcome::Refuse(_) | Outcome::Wait(_) => None,
+    }
+}
+
+/// Refuses a request because of overload.
+fn shed(reply: Reply, close: bool) -> Response<EdgeBody> {
+    let retry_after = reply.worker.config().overload.retry_after;
+    reply.refuse(&RequestError::shed(retry_after, close))
+}
+
+/// Answers a request by a stale response that may be served instead of an error (RFC 5861 §4).
+async fn stale_for_overload(
+    mut reply: Reply,
+    request: Rc<Request>,
+    key: CacheKey,
+    stale: Arc<Stored>,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    worker.counters.hit_stale.increment();
+    worker.counters.shed_stale.increment();
+    reply.observation.outcome = Some(OutcomeClass::HitStale);
+    let ttl = stale.response().policy.ttl_secs(worker.now());
+    let status = CacheStatus::hit(ttl).with_detail("overload");
+    fetch::respond_stored(reply, request, key, stale, Some(status), None).await
 }
 
 fn ready(response: Response<EdgeBody>) -> Serving {

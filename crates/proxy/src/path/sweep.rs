@@ -30,6 +30,11 @@ pub(crate) fn sweep(worker: &Worker) {
     }
     worker.tunnels.sweep(now, limits);
     sweep_pinned(worker, now);
+    if worker.shared.health.lacks_descriptors() {
+        for _ in 0..CLOSED_FOR_DESCRIPTORS {
+            worker.close_idle_client();
+        }
+    }
     if let Some(disk) = &worker.cache.disk {
         disk.cache.tick(now);
     }
@@ -124,6 +129,9 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
         );
     }
 }
+
+/// The idle connections that a sweep closes while descriptors are scarce: 256 per second and worker.
+const CLOSED_FOR_DESCRIPTORS: usize = 64;
 
 /// The time for which the speed of a connection is measured before it may be closed for pinned bytes.
 const WATCH_TIME: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use edgeward_overload::Work;
 use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_sites::RateLimiter;
 use edgeward_types::Timestamp;
@@ -19,6 +20,7 @@ use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
+use crate::base::health::{Health, Heart};
 use crate::base::live::Live;
 use crate::base::observation::Observation;
 use crate::base::recent::RecentRequests;
@@ -39,6 +41,8 @@ pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + 
 /// The state that all workers share.
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
+    /// The level of overload, and the reports of the workers.
+    pub(crate) health: Health,
     pub(crate) cache: Arc<Cache>,
     /// The threads that compress bodies.
     pub(crate) encoders: Arc<Encoders>,
@@ -93,6 +97,8 @@ pub(crate) struct TraceExports {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
+    /// The number of this worker.
+    number: usize,
     pub(crate) cache: WorkerCache,
     log: Option<LogQueue>,
     /// The settings of sites and rules.
@@ -122,12 +128,13 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,
+        number: usize,
         origins: Vec<Rc<OriginGroup>>,
         log: Option<LogQueue>,
         sampler: Option<Sampler>,
     ) -> Rc<Self> {
-        let connection_tasks = TaskSet::default();
-        let fetch_tasks = TaskSet::default();
+        let connection_tasks = TaskSet::counting(&counters, |counters| &counters.panics_connection);
+        let fetch_tasks = TaskSet::counting(&counters, |counters| &counters.panics_fetch);
         let ahead_max = shared.config.limits.read_ahead_rate_max.bytes();
         let ahead_rate = AheadRate::new(ahead_max, Arc::clone(&counters));
         let deliveries = Deliveries {
@@ -145,6 +152,7 @@ impl Worker {
             settings: RefCell::new(Rc::new(SettingsCache::new(&shared.live))),
             shared,
             counters,
+            number,
             origins,
             log,
             sampler,
@@ -160,6 +168,27 @@ impl Worker {
             pinned_log: SparseLog::default(),
             flood_log: SparseLog::default(),
         })
+    }
+
+    /// Returns the reports of this worker.
+    pub(crate) fn heart(&self) -> &Heart {
+        self.shared.health.heart(self.number)
+    }
+
+    /// Returns true, and counts, if work of this class is shed because of overload.
+    #[inline]
+    pub(crate) fn sheds(&self, work: Work) -> bool {
+        let sheds = self.shared.health.sheds(work);
+        if sheds {
+            let counters = &self.counters;
+            match work {
+                Work::Connection => counters.shed_connections.increment(),
+                Work::Pass => counters.shed_passes.increment(),
+                Work::Miss => counters.shed_misses.increment(),
+                Work::Hit => counters.shed_hits.increment(),
+            }
+        }
+        sheds
     }
 
     pub(crate) fn now(&self) -> Timestamp {

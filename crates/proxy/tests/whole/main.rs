@@ -39,6 +39,7 @@ mod observation;
 mod one_request;
 mod operations;
 mod origins;
+mod overload;
 mod plain_misses;
 mod policy_change;
 mod post;

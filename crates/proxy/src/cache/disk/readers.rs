@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -152,7 +153,8 @@ impl Queue {
                         .unwrap_or_else(PoisonError::into_inner);
                 }
             };
-            job();
+            // A job that panics drops its sender, so its caller gets no result. The thread must survive it.
+            _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 }
@@ -162,6 +164,17 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn a_job_that_panics_gives_no_result_and_its_thread_does_the_next_one() {
+        let readers =
+            Readers::start("disk-reader", NonZeroUsize::MIN, 10).expect("the thread starts");
+        let broken = readers.queue_required(|| panic!("a defect in a job"));
+        let next = readers.queue_required(|| 2).expect("the readers are open");
+        let broken: Result<(), _> = broken.expect("the readers are open").blocking_recv();
+        assert!(broken.is_err());
+        assert_eq!(next.blocking_recv(), Ok(2));
+    }
 
     /// Starts one thread and blocks the thread with a read. The read returns 1 when the returned sender is dropped.
     fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {

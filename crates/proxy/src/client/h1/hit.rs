@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use edgeward_overload::Work;
 use edgeward_semantics::content_coding::AcceptedCodings;
 use edgeward_semantics::{
     Authority, RequestDirectives, TRACEPARENT, Target, TraceParent, VaryFields,
@@ -60,6 +61,9 @@ pub(super) fn try_hit(
     outbox: &mut Outbox,
 ) -> HitResult {
     let started_at = Instant::now();
+    if worker.shared.health.sheds(Work::Hit) {
+        return HitResult::NotServed(None); // the request path refuses it
+    }
     let settings_cache = worker.settings();
     let host = match last_host {
         Some(host) if *host.text == *plain.host && host.version == settings_cache.version => host,

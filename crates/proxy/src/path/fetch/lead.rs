@@ -31,6 +31,7 @@ use http_body::Body as _;
 
 use super::{FetchResult, NOT_ADMITTED};
 use crate::base::counters::Counters;
+use crate::base::debug_faults;
 use crate::cache::CacheKey;
 use crate::cache::collapse::FetchLeader;
 use crate::cache::fill::{BodyBuffer, Encodable, Failure};
@@ -104,6 +105,7 @@ impl Fetch {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
             };
+            debug_faults::cause("fetch", &self.request.headers);
             change_origin_response(&self.request, &mut parts.headers);
             let status = parts.status;
             if stale.is_some() && status.is_server_error() {
@@ -451,7 +453,11 @@ pub(super) fn may_serve_after(
 }
 
 /// Returns true if a stored response may be served instead of a response with a status of 5xx (RFC 5861 §4).
-pub(super) fn may_serve_error(worker: &Worker, request: &Request, policy: &StoredPolicy) -> bool {
+pub(in crate::path) fn may_serve_error(
+    worker: &Worker,
+    request: &Request,
+    policy: &StoredPolicy,
+) -> bool {
     let now = worker.now();
     policy.may_serve_on_error(now)
         && !policy.is_too_stale_for(request.directives().stale_if_error, now)

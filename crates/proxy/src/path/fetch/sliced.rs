@@ -68,7 +68,7 @@ pub(in crate::path) async fn answer_sliced(
 
 /// Answers a request with a stored response, which may be in slices. `first` is a slice whose fetch is under way. If
 /// the representation has changed at the origin, the request begins again.
-pub(super) fn respond(
+pub(in crate::path) fn respond(
     reply: Reply,
     request: Rc<Request>,
     key: CacheKey,

@@ -20,7 +20,9 @@ mod memory;
 mod negative;
 mod output;
 mod reload;
+mod service;
 mod signals;
+mod upgrade;
 
 use std::process::ExitCode;
 

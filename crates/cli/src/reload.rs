@@ -7,6 +7,7 @@ use edgeward_proxy::Reloader;
 use edgeward_types::with_causes;
 
 use crate::config::{self, FlagSetting, Setting};
+use crate::service;
 
 /// The source of the configuration of a running edge, and the settings that it has now.
 pub(crate) struct ReloadableConfig {
@@ -36,7 +37,12 @@ impl ReloadableConfig {
     /// nothing
     /// has changed.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
+        service::reloading();
         let reloaded = self.try_reload();
+        service::ready(match &reloaded {
+            Ok(_) => "serving",
+            Err(_) => "serving; the last reload was refused",
+        });
         match &reloaded {
             Ok(changes) => {
                 for change in changes {

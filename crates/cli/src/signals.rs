@@ -1,10 +1,12 @@
-//! Signals: SIGTERM and SIGINT shut a process down; servers also handle SIGHUP, SIGUSR1 and SIGUSR2.
+//! Signals: SIGTERM and SIGINT shut a process down; servers also handle SIGQUIT, SIGHUP, SIGUSR1 and SIGUSR2.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 /// The signals of a process whose main thread is not asynchronous.
 pub(crate) struct Signals {
@@ -44,13 +46,24 @@ impl Signals {
         self.signals.reload = Some(Box::new(reload));
     }
 
-    /// Waits for SIGTERM or SIGINT and returns its name.
+    /// Returns a function that ends the wait of [`next`](Self::next): another process has replaced this one.
+    pub(crate) fn replaced(&self) -> impl Fn() + Send + Sync + 'static {
+        let replaced = Arc::clone(&self.signals.replaced);
+        move || replaced.notify_one()
+    }
+
+    /// Sets the function that is called on each SIGUSR2. It must not block.
+    pub(crate) fn on_upgrade(&mut self, upgrade: impl Fn() + Send + 'static) {
+        self.signals.upgrade = Some(Box::new(upgrade));
+    }
+
+    /// Waits for SIGTERM, SIGINT or SIGQUIT and returns its name.
     pub(crate) fn next(&mut self) -> &'static str {
         self.runtime.block_on(self.signals.wait_for_stop())
     }
 
-    /// Waits until `end` completes or until SIGTERM or SIGINT arrives. Returns the signal's name, or `None` if `end`
-    /// completed first.
+    /// Waits until `end` completes or until a signal of [`next`](Self::next) arrives. Returns the signal's name, or
+    /// `None` if `end` completed first.
     pub(crate) fn next_before<T>(&mut self, end: impl Future<Output = T>) -> Option<&'static str> {
         self.runtime.block_on(async {
             tokio::select! {
@@ -71,6 +84,10 @@ pub(crate) struct AsyncSignals {
     reload: Option<Box<dyn Fn() + Send>>,
     /// Reopens the log files.
     reopen: Option<Box<dyn Fn() + Send>>,
+    /// Starts the process that replaces this one.
+    upgrade: Option<Box<dyn Fn() + Send>>,
+    /// Notified when a process has replaced this one.
+    replaced: Arc<Notify>,
 }
 
 /// Signals whose default action would kill a server.
@@ -78,6 +95,7 @@ struct ServerSignals {
     hangup: Signal,
     user1: Signal,
     user2: Signal,
+    quit: Signal,
 }
 
 impl AsyncSignals {
@@ -89,23 +107,26 @@ impl AsyncSignals {
             server_signals: None,
             reload: None,
             reopen: None,
+            upgrade: None,
+            replaced: Arc::default(),
         })
     }
 
-    /// Handles the signals of a server: SIGTERM and SIGINT stop it, SIGHUP reloads its configuration if it has one,
-    /// SIGHUP and SIGUSR1 reopen its log files, and SIGUSR2 is logged and ignored.
+    /// Handles the signals of a server: SIGTERM, SIGINT and SIGQUIT stop it, SIGHUP reloads its configuration if it
+    /// has one, SIGHUP and SIGUSR1 reopen its log files, and SIGUSR2 upgrades it if it can be upgraded.
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Ok(Self {
             server_signals: Some(ServerSignals {
                 hangup: listen(SignalKind::hangup())?,
                 user1: listen(SignalKind::user_defined1())?,
                 user2: listen(SignalKind::user_defined2())?,
+                quit: listen(SignalKind::quit())?,
             }),
             ..Self::listen()?
         })
     }
 
-    /// Waits for SIGTERM or SIGINT and returns its name. Handles the other signals meanwhile.
+    /// Waits for SIGTERM, SIGINT or, in a server, SIGQUIT and returns its name. Handles the other signals meanwhile.
     pub(crate) async fn wait_for_stop(&mut self) -> &'static str {
         loop {
             let name = self.next().await;
@@ -116,8 +137,11 @@ impl AsyncSignals {
                 }
             }
             match (name, &self.reopen) {
-                ("SIGTERM" | "SIGINT", _) => return name,
-                ("SIGUSR2", _) => tracing::warn!(signal = name, "the signal is ignored"),
+                ("SIGTERM" | "SIGINT" | "SIGQUIT" | UPGRADED, _) => return name,
+                ("SIGUSR2", _) => match &self.upgrade {
+                    Some(upgrade) => upgrade(),
+                    None => tracing::warn!(signal = name, "the signal is ignored"),
+                },
                 (_, Some(reopen)) => {
                     tracing::info!(signal = name, "reopening log files");
                     reopen();
@@ -134,6 +158,7 @@ impl AsyncSignals {
             terminate,
             interrupt,
             server_signals,
+            replaced,
             ..
         } = self;
         let other = async {
@@ -143,10 +168,12 @@ impl AsyncSignals {
                     hangup,
                     user1,
                     user2,
+                    quit,
                 }) => tokio::select! {
                     _ = hangup.recv() => "SIGHUP",
                     _ = user1.recv() => "SIGUSR1",
                     _ = user2.recv() => "SIGUSR2",
+                    _ = quit.recv() => "SIGQUIT",
                 },
             }
         };
@@ -154,9 +181,13 @@ impl AsyncSignals {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
             name = other => name,
+            () = replaced.notified() => UPGRADED,
         }
     }
 }
+
+/// The name of the event that another process has replaced this one.
+const UPGRADED: &str = "upgrade";
 
 fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot handle signals")

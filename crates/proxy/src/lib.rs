@@ -33,10 +33,12 @@ pub use base::panics::log_panics;
 pub use base::resolve::{Resolve, Resolved, Target, UrlName};
 pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
+pub use cache::successor::ForwardedChange;
 pub use client::h2_frames;
 #[doc(hidden)]
 pub use edge::hostile;
 pub use edge::{
-    Edge, EdgeHealth, ReloadError, Reloader, RunningEdge, StartError, metric_definitions,
+    CacheIdentity, DiskTakeOver, Edge, EdgeHealth, Inheritance, InheritedSockets, ReloadError,
+    Reloader, RunningEdge, StartError, UpgradeSource, metric_definitions,
 };
 pub use origin::ConnectorError;

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
 use edgeward_purge::log::{self, Header, LogError, Record};
@@ -45,6 +45,8 @@ pub struct PurgeSettings {
 pub enum PurgeLog {
     /// No log: no object survives a restart.
     None,
+    /// The log still belongs to an earlier process, whose newest purge has this stamp. [`Purges::attach`] opens it.
+    Later(Stamp),
     /// The log is in this file.
     File(PathBuf),
     /// Objects survive a restart, but no file is configured. Purges that need the log are refused.
@@ -76,6 +78,9 @@ pub enum OpenError {
     /// The thread cannot be started.
     #[error("the thread of the log of purges cannot be started")]
     Thread(#[source] io::Error),
+    /// The thread of the log has ended.
+    #[error("the thread of the log of purges has ended")]
+    Ended,
 }
 
 /// The reason why a purge was not accepted.
@@ -96,10 +101,17 @@ pub enum PurgeError {
 /// The function that gets the result of a request: the newest stamp after its purges, or the reason of a failure.
 type Done = Box<dyn FnOnce(Result<Stamp, PurgeError>) + Send>;
 
-/// The purges of one request.
-struct Job {
-    purges: Vec<Purge>,
-    done: Done,
+/// A request to the thread that owns the log.
+enum Job {
+    /// The purges of one request.
+    Purge { purges: Vec<Purge>, done: Done },
+    /// The log of an earlier process, which has closed it.
+    Attach {
+        path: PathBuf,
+        done: SyncSender<Result<Stamp, OpenError>>,
+    },
+    /// Closes the log, so that a later process can open it.
+    Detach { done: SyncSender<()> },
 }
 
 #[derive(Debug)]
@@ -126,6 +138,10 @@ impl Purges {
                 Some(opened.file)
             }
             PurgeLog::None => None,
+            PurgeLog::Later(latest) => {
+                header.start = *latest;
+                None
+            }
             PurgeLog::Missing => {
                 // No purge gets a stamp, so the objects of earlier and later processes have the same stamp.
                 header.start = Stamp::NONE;
@@ -150,6 +166,8 @@ impl Purges {
                 shared,
                 header,
                 file,
+                limits: settings.limits,
+                accepted: matches!(settings.log, PurgeLog::Later(_)).then(Vec::new),
             };
             let thread = std::thread::Builder::new()
                 .name("edgeward-purges".to_owned())
@@ -186,10 +204,33 @@ impl Purges {
         let Some(jobs) = &self.jobs else {
             return done(Err(PurgeError::NoLog));
         };
-        if let Err(refused) = jobs.try_send(Job { purges, done }) {
+        if let Err(refused) = jobs.try_send(Job::Purge { purges, done }) {
             self.shared.failures.fetch_add(1, Ordering::Relaxed);
             let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
-            (job.done)(Err(PurgeError::Busy));
+            if let Job::Purge { done, .. } = job {
+                done(Err(PurgeError::Busy));
+            }
+        }
+    }
+
+    /// Opens the log of an earlier process, which must have closed it, and adds the purges that were accepted
+    /// meanwhile. For purges that were opened by [`PurgeLog::Later`]. Returns the stamp of the newest purge.
+    pub fn attach(&self, path: PathBuf) -> Result<Stamp, OpenError> {
+        let (done, attached) = mpsc::sync_channel(1);
+        let jobs = self.jobs.as_ref().ok_or(OpenError::Ended)?;
+        jobs.send(Job::Attach { path, done })
+            .map_err(|_| OpenError::Ended)?;
+        attached.recv().unwrap_or(Err(OpenError::Ended))
+    }
+
+    /// Closes the log, so that a later process can open it. Later purges still apply in this process, but are not
+    /// persisted: the caller must send them to the later process.
+    pub fn detach(&self) {
+        let (done, detached) = mpsc::sync_channel(1);
+        if let Some(jobs) = &self.jobs
+            && jobs.send(Job::Detach { done }).is_ok()
+        {
+            _ = detached.recv();
         }
     }
 
@@ -218,8 +259,12 @@ impl Shared {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn table_mut(&self) -> RwLockWriteGuard<'_, PurgeTable> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn apply(&self, records: Vec<Record>) -> Stamp {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table_mut();
         records.into_iter().for_each(|record| table.apply(record));
         let latest = table.latest();
         self.latest.store(latest.0, Ordering::Release);
@@ -233,23 +278,85 @@ struct Writer {
     header: Header,
     /// `None` if no object survives a restart.
     file: Option<LogFile>,
+    limits: Limits,
+    /// The purges that were accepted before [`Purges::attach`], at most [`ACCEPTED_MAX`] and one batch. `None`
+    /// if no log is to be attached.
+    accepted: Option<Vec<Purge>>,
 }
 
 impl Writer {
     fn run(mut self, waiting: &Receiver<Job>) {
         while let Ok(first) = waiting.recv() {
-            let jobs: Vec<Job> = std::iter::once(first)
-                .chain(waiting.try_iter().take(JOBS_MAX))
-                .collect();
-            self.accept(jobs);
+            let jobs = std::iter::once(first).chain(waiting.try_iter().take(JOBS_MAX));
+            let mut batch = Vec::new();
+            for job in jobs.collect::<Vec<_>>() {
+                match job {
+                    Job::Purge { done, .. } if self.is_full() => {
+                        self.shared.failures.fetch_add(1, Ordering::Relaxed);
+                        done(Err(PurgeError::Busy));
+                    }
+                    Job::Purge { purges, done } => batch.push((purges, done)),
+                    Job::Attach { path, done } => {
+                        self.accept(std::mem::take(&mut batch));
+                        _ = done.send(self.attach(&path));
+                    }
+                    Job::Detach { done } => {
+                        self.accept(std::mem::take(&mut batch));
+                        self.file = None;
+                        _ = done.send(());
+                    }
+                }
+            }
+            self.accept(batch);
             self.compact();
         }
     }
 
-    /// Makes the purges of all jobs durable with one sync, applies them, and calls the jobs' functions.
-    fn accept(&mut self, jobs: Vec<Job>) {
+    /// Returns true if no more purges are accepted before [`Purges::attach`].
+    fn is_full(&self) -> bool {
+        let accepted = self.accepted.as_ref();
+        accepted.is_some_and(|accepted| accepted.len() >= ACCEPTED_MAX)
+    }
+
+    /// Replaces the table by that of the log, and adds the purges that were accepted before.
+    fn attach(&mut self, path: &Path) -> Result<Stamp, OpenError> {
+        let Some(accepted) = self.accepted.take() else {
+            return Ok(self.shared.table().latest());
+        };
+        let opened = open_file(path, &self.header)?;
+        let mut table = PurgeTable::new(self.limits, opened.header.start, opened.header.hash_seed);
+        opened
+            .records
+            .into_iter()
+            .for_each(|record| table.apply(record));
+        self.header = opened.header;
+        self.file = Some(opened.file);
+        *self.shared.table_mut() = table;
+        // Objects in memory have stamps of this process. Repeated purges have later stamps, so that they cover these
+        // objects too.
+        let (send, repeated) = mpsc::sync_channel(1);
+        let done: Done = Box::new(move |result| _ = send.send(result));
+        self.accept(vec![(accepted, done)]);
+        match repeated.recv() {
+            Ok(Ok(stamp)) => Ok(stamp),
+            Ok(Err(PurgeError::NotDurable(error))) => Err(OpenError::File {
+                path: path.to_owned(),
+                source: io::Error::new(error.kind(), error.to_string()),
+            }),
+            Ok(Err(_)) | Err(_) => Err(OpenError::Ended),
+        }
+    }
+
+    /// Makes the purges of all requests durable with one sync, applies them, and calls the requests' functions.
+    fn accept(&mut self, jobs: Vec<(Vec<Purge>, Done)>) {
+        if jobs.is_empty() {
+            return;
+        }
+        if let Some(accepted) = &mut self.accepted {
+            accepted.extend(jobs.iter().flat_map(|(purges, _)| purges.iter().cloned()));
+        }
         let table = self.shared.table();
-        let purges = jobs.iter().flat_map(|job| &job.purges);
+        let purges = jobs.iter().flat_map(|(purges, _)| purges);
         let records: Vec<Record> = purges
             .zip(0..)
             .map(|(purge, earlier)| table.record(purge, earlier))
@@ -271,8 +378,8 @@ impl Writer {
                 .failures
                 .fetch_add(jobs.len() as u64, Ordering::Relaxed);
         }
-        for job in jobs {
-            (job.done)(match &written {
+        for (_, done) in jobs {
+            done(match &written {
                 Ok(()) => Ok(stamp),
                 Err(error) => Err(PurgeError::NotDurable(Arc::clone(error))),
             });
@@ -338,6 +445,10 @@ fn open_file(path: &Path, new: &Header) -> Result<OpenedLog, OpenError> {
 
 /// The maximum number of requests that wait for the log. One sync makes all of them durable.
 const JOBS_MAX: usize = 1024;
+
+/// The maximum number of purges that a process accepts before it gets the log of an earlier process: seconds later.
+/// Each takes about 100 bytes.
+const ACCEPTED_MAX: usize = 100_000;
 
 /// A log of at most this length in bytes is not rewritten. It has about 30 000 purges of tags.
 const COMPACTION_BYTES_MIN: u64 = 1 << 20;

@@ -26,6 +26,7 @@ mod serve;
 mod simulate;
 mod store;
 mod trace;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,9 @@ pub(crate) enum Command {
     // Hidden, so that the list of commands fits a screen; docs/how-to/sites.md describes this command.
     #[command(hide = true)]
     Reload(reload::ReloadArgs),
+    // Hidden, so that the list of commands fits a screen; docs/how-to/without-restart.md describes this command.
+    #[command(hide = true)]
+    Upgrade(upgrade::UpgradeArgs),
     Cache(cache::CacheArgs),
     Explain(explain::ExplainArgs),
     CheckConfig(check_config::CheckConfigArgs),
@@ -78,6 +82,7 @@ impl Command {
             Self::Link(args) => link::run(&args),
             Self::Purge(args) => purge::run(&args),
             Self::Reload(args) => reload::run(&args),
+            Self::Upgrade(args) => upgrade::run(&args),
             Self::Cache(args) => cache::run(&args),
             Self::Explain(args) => explain::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
@@ -102,6 +107,7 @@ impl Command {
             | Self::Store(_)
             | Self::Purge(_)
             | Self::Reload(_)
+            | Self::Upgrade(_)
             | Self::Cache(_)
             | Self::Explain(_)
             | Self::CheckConfig(_)

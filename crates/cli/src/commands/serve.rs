@@ -1,15 +1,15 @@
 //! `edgeward serve`: runs the edge until a signal stops it.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use anyhow::Context as _;
 use serde_json::json;
 
 use edgeward_proxy::config::EdgeConfig;
-use edgeward_proxy::{Edge, RunningEdge, StartError};
+use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge, StartError};
 use edgeward_types::ByteSize;
 
 use crate::allocator;
@@ -21,13 +21,15 @@ use crate::memory;
 use crate::negative;
 use crate::output;
 use crate::reload::ReloadableConfig;
+use crate::service;
 use crate::signals::Signals;
+use crate::upgrade::{NewProcess, Predecessor, Upgrader, program};
 
 /// Run the edge: a caching reverse proxy, in memory and on disk
 ///
-/// Caches responses of an origin as RFC 9111 says, by a size-aware policy. SIGTERM and SIGINT stop it: it
+/// Caches responses of an origin as RFC 9111 says, by a size-aware policy. SIGTERM, SIGINT and SIGQUIT stop it: it
 /// accepts no more connections and finishes requests in progress. A second signal stops it at once. SIGHUP reloads the
-/// configuration file and reopens the access log; SIGUSR1 only reopens the log; SIGUSR2 is ignored.
+/// configuration file and reopens the access log; SIGUSR1 only reopens the log; SIGUSR2 upgrades the program.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -203,9 +205,58 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
     }
 }
 
-/// Runs the edge until a signal stops it. Exit codes: 0 the requests in progress were finished or the drain timeout
-/// ended, 1 a second signal ended the wait for them.
+/// Runs the edge until a signal or an upgrade ends it. Exit codes: 0 the requests in progress were finished or the
+/// drain timeout ended, 1 a second signal ended the wait for them.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    // First, because both change the environment or the standard input of the process.
+    let predecessor = Predecessor::of_environment()?;
+    let activated = service::activation_sockets()?;
+    let started = start(args, predecessor.as_ref(), activated);
+    match (started, predecessor) {
+        (Ok(serving), Some(predecessor)) => {
+            predecessor
+                .follow(&serving.edge)
+                .context("the process to replace has ended")?;
+            serving.edge.count_upgrade();
+            serving.run()
+        }
+        (Ok(serving), None) => {
+            service::ready("serving");
+            serving.run()
+        }
+        (Err(error), predecessor) => {
+            if let Some(predecessor) = predecessor {
+                predecessor.report_failure(&error);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// A running edge with its signals.
+struct Serving {
+    edge: RunningEdge,
+    signals: Signals,
+    config: EdgeConfig,
+    _link: Option<EdgeLink>,
+    /// Gets the process that replaces this one.
+    replaced: mpsc::Receiver<NewProcess>,
+}
+
+/// Starts the edge, with the sockets of another process if there is one.
+fn start(
+    args: &ServeArgs,
+    predecessor: Option<&Predecessor>,
+    activated: InheritedSockets,
+) -> anyhow::Result<Serving> {
+    // Received first: if this process ends with unread messages, the old process does not get the reason.
+    let inheritance = match predecessor {
+        Some(predecessor) => predecessor.inheritance()?,
+        None => Inheritance {
+            sockets: activated,
+            predecessor: None,
+        },
+    };
     let flags = args.settings()?;
     let checked = config::load(args.config.as_deref(), &flags)?;
     edgeward_proxy::log_panics();
@@ -218,11 +269,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
     edge_config.origins[0].dial = link.as_ref().map(EdgeLink::dial);
-    let drain = edge_config.drain_timeout;
     // The signals are handled before the first line is printed, because the reader of this line may send a signal
     // immediately.
     let mut signals = Signals::of_server()?;
-    let edge = Edge::start(edge_config.clone()).map_err(with_hint)?;
+    let edge = Edge::start_with(edge_config.clone(), inheritance).map_err(with_hint)?;
+    let health = edge.health();
+    service::start_watchdog(move || health.is_alive());
     if let Some(reopener) = edge.log_reopener() {
         signals.on_reopen(move || reopener.reopen());
     }
@@ -235,29 +287,108 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         reloader.on_request(move || by_request.reload());
         signals.on_reload(move || _ = config.reload());
     }
-    announce(&edge, &edge_config, link.as_ref(), args.json)?;
-    let name = signals.next();
-    tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
-    let shutdown_thread = std::thread::Builder::new()
-        .name("drain".to_owned())
-        .spawn(move || edge.shutdown(drain))
-        .context("the shutdown cannot be started")?;
-    let (send_done, done) = tokio::sync::oneshot::channel();
-    let waiting_thread = std::thread::spawn(move || {
-        let joined = shutdown_thread.join();
-        // The error is ignored: after a second signal, `run` has returned and dropped the receiver.
-        _ = send_done.send(());
-        joined
-    });
-    if let Some(name) = signals.next_before(done) {
-        tracing::warn!(signal = name, "stopped before all requests were finished");
-        return Ok(ExitCode::from(1));
+    let replaced = offer_upgrade(&edge, &edge_config, &mut signals)?;
+    if let Some(file) = &edge_config.pid_file {
+        write_pid(file).map_err(|error| Diagnostic::unreadable(file, "cannot write", &error))?;
     }
-    if waiting_thread.join().is_ok_and(|joined| joined.is_ok()) {
-        tracing::info!("drained");
-        Ok(ExitCode::SUCCESS)
-    } else {
-        anyhow::bail!("the shutdown failed")
+    announce(&edge, &edge_config, link.as_ref(), args.json)?;
+    Ok(Serving {
+        edge,
+        signals,
+        config: edge_config,
+        _link: link,
+        replaced,
+    })
+}
+
+/// Lets SIGUSR2 and the admin server replace this process. Returns the receiver of the new process.
+fn offer_upgrade(
+    edge: &RunningEdge,
+    config: &EdgeConfig,
+    signals: &mut Signals,
+) -> anyhow::Result<mpsc::Receiver<NewProcess>> {
+    let (send, replaced) = mpsc::channel();
+    let ended = signals.replaced();
+    let on_done = move |new| {
+        _ = send.send(new);
+        ended();
+    };
+    let (source, by_request) = (edge.upgrade_source(), edge.upgrade_source());
+    let upgrader = Upgrader::new(program()?, config.upgrade_timeout, source, on_done);
+    let upgrader = Arc::new(upgrader);
+    let by_signal = Arc::clone(&upgrader);
+    by_request.on_request(move || upgrader.upgrade());
+    signals.on_upgrade(move || {
+        let upgrader = Arc::clone(&by_signal);
+        // Other signals are handled while the new process starts.
+        let spawned = std::thread::Builder::new()
+            .name("upgrade".to_owned())
+            .spawn(move || upgrader.upgrade());
+        if let Err(error) = spawned {
+            tracing::error!(%error, "the upgrade cannot be started");
+        }
+    });
+    Ok(replaced)
+}
+
+impl Serving {
+    /// Waits for the end of the edge, and finishes its requests.
+    fn run(mut self) -> anyhow::Result<ExitCode> {
+        let drain = self.config.drain_timeout;
+        let name = self.signals.next();
+        let new = self.replaced.try_recv().ok();
+        tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
+        if new.is_none() {
+            service::stopping();
+        }
+        let edge = self.edge;
+        let shutdown_thread = std::thread::Builder::new()
+            .name("drain".to_owned())
+            .spawn(move || match new {
+                Some(new) => {
+                    edge.shutdown_for_successor(drain, || new.release_disk());
+                    new.finish();
+                }
+                None => edge.shutdown(drain),
+            })
+            .context("the shutdown cannot be started")?;
+        let (send_done, done) = tokio::sync::oneshot::channel();
+        let waiting_thread = std::thread::spawn(move || {
+            let joined = shutdown_thread.join();
+            // The error is ignored: after a second signal, `run` has returned and dropped the receiver.
+            _ = send_done.send(());
+            joined
+        });
+        let second = self.signals.next_before(done);
+        if let Some(file) = &self.config.pid_file {
+            remove_pid(file);
+        }
+        if let Some(name) = second {
+            tracing::warn!(signal = name, "stopped before all requests were finished");
+            return Ok(ExitCode::from(1));
+        }
+        if waiting_thread.join().is_ok_and(|joined| joined.is_ok()) {
+            tracing::info!("drained");
+            Ok(ExitCode::SUCCESS)
+        } else {
+            anyhow::bail!("the shutdown failed")
+        }
+    }
+}
+
+/// Writes the id of this process. The file is replaced as a whole, because another process may read it.
+fn write_pid(file: &Path) -> io::Result<()> {
+    let mut new = file.as_os_str().to_owned();
+    new.push(".new");
+    std::fs::write(&new, format!("{}\n", std::process::id()))?;
+    std::fs::rename(&new, file)
+}
+
+/// Removes the file, unless the process that has replaced this one has written its own id.
+fn remove_pid(file: &Path) {
+    let own = std::process::id().to_string();
+    if std::fs::read_to_string(file).is_ok_and(|text| text.trim() == own) {
+        _ = std::fs::remove_file(file);
     }
 }
 

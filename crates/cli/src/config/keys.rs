@@ -786,6 +786,8 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.drain_timeout = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.drain_timeout)),
     },
+    server::UPGRADE_TIMEOUT,
+    server::PID_FILE,
     Key {
         path: "server.name",
         flag: None,

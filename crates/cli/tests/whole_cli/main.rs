@@ -15,6 +15,7 @@ mod lab;
 mod large; // an object larger than the memory
 mod link;
 mod link_endpoints;
+mod load; // clients that count failed requests
 mod memory; // the process stays within its configured memory
 mod metrics;
 mod negative; // negative rules
@@ -25,3 +26,4 @@ mod restart; // SIGTERM or SIGKILL, then a start with a warm cache
 mod run;
 mod serve;
 mod store; // `edgeward store`
+mod upgrade; // a new process replaces a running edge

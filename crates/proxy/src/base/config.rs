@@ -12,6 +12,7 @@ mod origin;
 mod origin_url;
 mod overload;
 mod purge;
+mod ranges;
 mod restart;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +47,7 @@ pub use origin::{
 pub use origin_url::{OriginUrl, ParseOriginUrlError};
 pub use overload::{OverloadConfig, WatchdogConfig};
 pub use purge::PurgeConfig;
+pub use ranges::RangesConfig;
 pub use restart::RestartConfig;
 
 /// The configuration of one edge.
@@ -99,6 +101,11 @@ pub struct EdgeConfig {
     /// Longest time that a shutdown waits for requests under way. Default 30 s: the time that orchestrators leave
     /// between SIGTERM and SIGKILL.
     pub drain_timeout: Duration,
+    /// Longest time that an upgrade waits until the new process accepts connections. Default 60 s: a start reads files
+    /// and certificates, and the disk store is opened later.
+    pub upgrade_timeout: Duration,
+    /// The file with the id of the process. Default: none.
+    pub pid_file: Option<PathBuf>,
     /// The name in `Via` and `Cache-Status`. Default `edgeward`. Each edge of a chain needs a name of its own.
     pub name: String,
 }
@@ -130,6 +137,8 @@ impl EdgeConfig {
             watchdog: WatchdogConfig::default(),
             workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             drain_timeout: Duration::from_secs(30),
+            upgrade_timeout: Duration::from_secs(60),
+            pid_file: None,
             name: "edgeward".to_owned(),
         }
     }
@@ -311,26 +320,6 @@ impl Default for CachingConfig {
             early_links_bytes_max: ByteSize::kib(4),
             ignored_parameters: IgnoredParameters::default(),
             hash_seed: None,
-        }
-    }
-}
-
-/// The settings of requests for ranges without a stored response.
-#[derive(Clone, Copy, Debug)]
-pub struct RangesConfig {
-    /// The size of a slice. Default 1 MiB: a second of video at 8 Mbit/s, and two orders of magnitude more than the
-    /// head and the index entry of a slice. 0 disables slices: these requests are then passed to the origin.
-    pub slice_bytes: ByteSize,
-    /// Slices that are fetched ahead of a client that reads in order. Default 2: while one is read, the next has
-    /// arrived and one is under way.
-    pub read_ahead_slices: u32,
-}
-
-impl Default for RangesConfig {
-    fn default() -> Self {
-        Self {
-            slice_bytes: ByteSize::mib(1),
-            read_ahead_slices: 2,
         }
     }
 }

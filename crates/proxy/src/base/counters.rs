@@ -144,6 +144,11 @@ counters! {
         panics_fetch = "task" "fetch",
         panics_sweep = "task" "sweep",
     }
+    Counter "edgeward_process_upgrades_total"
+        "Upgrades of the program: whether this process was started by one, and those that failed here." {
+        process_upgrades = "result" "applied", // 1 in a process that has replaced another
+        process_upgrades_failed = "result" "failed", // the new process did not start, so this process carries on
+    }
     Gauge "edgeward_client_connections" "Client connections open." {
         connections,
     }

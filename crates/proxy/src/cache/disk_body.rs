@@ -113,7 +113,7 @@ impl DiskBody {
                 }
                 NonBlockingRead::WouldBlock => {}
             }
-            let tier = cache.disk.as_ref();
+            let tier = cache.disk();
             let (object, range) = (self.object.clone(), self.remaining.clone());
             let read =
                 tier.and_then(|tier| tier.readers.queue_required(move || object.read(range)).ok());
@@ -187,7 +187,7 @@ impl Promotion {
         stored: impl FnOnce() -> Arc<Stored>,
     ) -> Option<Self> {
         let shared = cache.shared();
-        let tier = shared.disk.as_ref()?;
+        let tier = shared.disk()?;
         let length = object.length();
         let is_offered = tier.hit(hash, length);
         let Some(claim) = is_offered.then(|| tier.promoting.claim(hash)).flatten() else {

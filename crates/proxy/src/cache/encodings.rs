@@ -106,7 +106,7 @@ impl WorkerCache {
         key: &CacheKey,
         body: &Bytes,
     ) -> Option<DiskFill> {
-        let tier = self.disk.as_ref()?;
+        let tier = self.disk()?;
         let (hash, key) = (key.hash, &key.bytes);
         let length = Some(body.len() as u64);
         if !(tier.admits(hash, key, length, &self.counters) | tier.contains(hash)) {

@@ -1,12 +1,14 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
 //! (`collapse`, `fill`), responses in slices (`slices`), responses that the edge compresses (`encodings`, `encoders`),
 //! rules for the queries of paths (`path_rules`), memory that slow clients pin (`pinned`), ids that do not exist
-//! (`negative`), and the objects that memory has after a restart (`restart`, `warm_start`). `offers` has request fields
-//! of other clients, whose variants a lookup tries.
+//! (`negative`), the objects that memory has after a restart (`restart`, `warm_start`), and the hand-over of the store
+//! in an upgrade (`disk_slot`, `successor`). `offers` has request fields of other clients, whose variants a lookup
+//! tries.
 
 pub(crate) mod collapse;
 pub(crate) mod disk;
 pub(crate) mod disk_body;
+pub(crate) mod disk_slot;
 pub(crate) mod encoders;
 pub(crate) mod encodings;
 pub(crate) mod fill;
@@ -21,6 +23,7 @@ pub(crate) mod purging;
 pub(crate) mod restart;
 pub(crate) mod slices;
 pub(crate) mod stored;
+pub(crate) mod successor;
 mod tiers;
 pub(crate) mod warm_progress;
 pub(crate) mod warm_start;

@@ -17,6 +17,7 @@ use edgeward_types::KeyHash;
 use super::disk::Durable;
 use super::key_parts::{key_under_rule, path_key, without_rule};
 use super::stored::{Selector, Stored, StoredKind, Variants};
+use super::successor::ForwardedChange;
 use super::tiers::Cache;
 use crate::base::counters::Counters;
 
@@ -94,7 +95,7 @@ impl Cache {
                     version,
                 };
                 // An older marker on disk has another generation.
-                if self.disk.as_ref().is_some_and(|disk| disk.contains(hash)) {
+                if self.disk().is_some_and(|disk| disk.contains(hash)) {
                     self.write_path_marker(&marker);
                 }
                 return Some(marker);
@@ -109,7 +110,7 @@ impl Cache {
         let hash = marker.version.key();
         let in_memory = self.hot.peek(hash);
         if in_memory.is_some_and(|stored| stored.has_key(&marker.key))
-            || self.disk.as_ref().is_some_and(|disk| disk.contains(hash))
+            || self.disk().is_some_and(|disk| disk.contains(hash))
         {
             return true;
         }
@@ -124,7 +125,7 @@ impl Cache {
 
     /// Writes a marker to disk. If this fails, removes an older marker of the path from disk.
     pub(crate) fn write_path_marker(&self, marker: &PathMarker) {
-        let (Some(disk), StoredKind::Varies(variants)) = (&self.disk, &marker.marker.kind) else {
+        let (Some(disk), StoredKind::Varies(variants)) = (self.disk(), &marker.marker.kind) else {
             return;
         };
         let hash = marker.version.key();
@@ -152,6 +153,8 @@ impl Cache {
     /// Removes the responses of a target from both tiers: the one under the target's own key, and the one under the
     /// rule of its path. Returns true if there was one, and receivers that resolve when the removals are durable.
     pub(crate) fn purge_target(&self, target: &[u8]) -> (bool, Vec<Durable>) {
+        self.successor
+            .send(|| ForwardedChange::Target(target.into()));
         let (found, durable) = self.purge_key(target);
         self.purge_under_rule(target, found, durable)
     }
@@ -163,6 +166,8 @@ impl Cache {
         version: Version,
         target: &[u8],
     ) -> Option<(bool, Vec<Durable>, Version)> {
+        self.successor
+            .send(|| ForwardedChange::Target(target.into()));
         self.collapse.stop_joining(version.key(), target);
         let (found, durable, version) = self.purge_since(version, target)?;
         let (found, durable) = self.purge_under_rule(target, found, durable);

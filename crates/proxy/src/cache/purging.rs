@@ -12,6 +12,7 @@ use super::disk::head::{self, DiskHead};
 use super::key_parts::coding_of_key;
 use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredKind, push_fields};
+use super::successor::ForwardedChange;
 use super::tiers::Cache;
 use crate::base::config::PurgeConfig;
 
@@ -135,13 +136,13 @@ impl Cache {
         }
         if !for_table.is_empty() {
             let (sender, accepted) = oneshot::channel();
-            self.purges.purge(for_table, move |result| {
+            self.purge_scopes(for_table, move |result| {
                 // The client may have disconnected.
                 _ = sender.send(result);
             });
             accepted.await.unwrap_or(Err(PurgeError::Busy))?;
         }
-        let Some(disk) = &self.disk else {
+        let Some(disk) = self.disk() else {
             return Ok(());
         };
         let all = async {
@@ -156,6 +157,26 @@ impl Cache {
         match tokio::time::timeout(disk.invalidation_wait_max, all).await {
             Ok(true) => Ok(()),
             _ => Err(RejectedPurge::NotDurable),
+        }
+    }
+
+    /// Adds purges to the table. Calls `done` when they apply and are durable, or with the error.
+    pub(crate) fn purge_scopes(
+        &self,
+        purges: Vec<Purge>,
+        done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
+    ) {
+        self.successor
+            .send(|| ForwardedChange::Purges(purges.clone()));
+        self.purges.purge(purges, done);
+    }
+
+    /// Applies a change that the process before this one has accepted after this one was started.
+    pub(crate) fn apply_forwarded(&self, change: ForwardedChange) {
+        match change {
+            ForwardedChange::Target(target) => drop(self.purge_target(&target)),
+            // The process before this one waits for no result.
+            ForwardedChange::Purges(purges) => self.purge_scopes(purges, |_| ()),
         }
     }
 
@@ -195,7 +216,7 @@ impl Cache {
                 in_memory += u64::from(is_covered);
             }
         });
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk() {
             disk.cache.for_each_head(|key, head| {
                 if let Ok(DiskHead::Response {
                     status,

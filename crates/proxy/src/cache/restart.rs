@@ -54,7 +54,7 @@ impl Cache {
         list: Option<&Path>,
     ) -> PersistedObjects {
         let mut counts = PersistedObjects::default();
-        let Some(disk) = self.disk.as_ref().filter(|_| restart.enabled) else {
+        let Some(disk) = self.disk().filter(|_| restart.enabled) else {
             return counts;
         };
         let objects = self.hot.drain();
@@ -93,7 +93,7 @@ impl Cache {
 
     /// Writes the list while the edge runs. The order of the objects is arbitrary.
     pub(crate) fn save_list(&self, list: &Path) {
-        let Some(disk) = &self.disk else { return };
+        let Some(disk) = self.disk() else { return };
         let mut listed = Vec::new();
         self.hot.for_each(|stored| {
             let key = self.hash(stored.key());

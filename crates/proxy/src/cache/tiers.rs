@@ -19,6 +19,7 @@ use http::StatusCode;
 use super::collapse::{Collapse, MarkedKeys};
 use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
+use super::disk_slot::DiskSlot;
 use super::key::{CacheKey, hash_key};
 use super::key_parts::primary_of;
 use super::negative::Negative;
@@ -26,6 +27,7 @@ use super::offers::RecentOffers;
 use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
+use super::successor::Successor;
 use super::warm_progress::WarmProgress;
 use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
@@ -36,7 +38,9 @@ pub(crate) struct Cache {
     pub(crate) hot: Arc<Hot>,
     /// The memory of the large bodies of `hot`. If the system supports no arena, large bodies are on the heap.
     pub(crate) arena: Option<Arc<Arena>>,
-    pub(crate) disk: Option<Arc<DiskTier>>,
+    pub(crate) disk: DiskSlot,
+    /// Sends changes to the process that replaces this one.
+    pub(crate) successor: Successor,
     /// The devices of the disk cache that are unused because they are damaged.
     pub(crate) disk_damaged: Vec<String>,
     pub(crate) collapse: Arc<Collapse>,
@@ -64,6 +68,12 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
+    /// Returns the disk tier, unless the cache has none or its store still belongs to an earlier process.
+    #[inline]
+    pub(crate) fn disk(&self) -> Option<&Arc<DiskTier>> {
+        self.disk.get()
+    }
+
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         hash_key(key, self.hash_seed)
     }
@@ -80,7 +90,7 @@ impl Cache {
         if in_memory.is_some_and(|stored| stored.has_key(&key.bytes)) {
             return Some(Tier::Memory);
         }
-        let disk = self.disk.as_ref()?;
+        let disk = self.disk()?;
         disk.contains(key.hash).then_some(Tier::Disk)
     }
 
@@ -105,7 +115,7 @@ impl Cache {
         fetch_time: Option<Duration>,
         counters: &Counters,
     ) -> Offer<Stored> {
-        if self.disk.is_none() {
+        if self.disk().is_none() {
             return self
                 .hot
                 .offer_with(key, charge_bytes, fetch_time, |_, _, _| ());
@@ -146,7 +156,7 @@ impl Cache {
         value: &Stored,
         counters: &Counters,
     ) {
-        let (Some(disk), StoredKind::Response(response)) = (&self.disk, &value.kind) else {
+        let (Some(disk), StoredKind::Response(response)) = (self.disk(), &value.kind) else {
             return;
         };
         let is_written = match value.slices() {
@@ -166,7 +176,7 @@ impl Cache {
 
     /// Writes the entry of a slice to disk, because lookups of the slice need the entry, and the markers of the entry.
     pub(crate) fn write_entry_of_slice(&self, slice_key: &[u8]) {
-        let (Some(disk), Some(key)) = (&self.disk, entry_of_slice(slice_key)) else {
+        let (Some(disk), Some(key)) = (self.disk(), entry_of_slice(slice_key)) else {
             return;
         };
         let hash = self.hash(key);
@@ -183,7 +193,7 @@ impl Cache {
     pub(crate) fn write_markers_of(&self, key: &[u8]) {
         self.write_marker_of(primary_of(key));
         // A variant's key is the primary key, a newline and more.
-        let (Some(disk), Some(end)) = (&self.disk, memchr::memchr(b'\n', key)) else {
+        let (Some(disk), Some(end)) = (self.disk(), memchr::memchr(b'\n', key)) else {
             return;
         };
         let primary = &key[..end];
@@ -243,11 +253,7 @@ impl Cache {
             Some(Commit::Outdated) => return None,
             Some(Commit::Lost) | None => false, // The reserved slot was evicted, or the caller has no slot.
         };
-        let is_on_disk = || {
-            self.disk
-                .as_ref()
-                .is_some_and(|tier| tier.contains(version.key()))
-        };
+        let is_on_disk = || self.disk().is_some_and(|tier| tier.contains(version.key()));
         if !ram && disk.is_none() && !is_on_disk() {
             return self
                 .hot
@@ -259,7 +265,7 @@ impl Cache {
             self.hot.remove(version)?;
         }
         let disk = disk.is_some_and(DiskFill::finish);
-        if !disk && let Some(tier) = &self.disk {
+        if !disk && let Some(tier) = self.disk() {
             tier.remove(version.key(), key);
         }
         Some(StoredTiers { ram, disk })
@@ -270,7 +276,7 @@ impl Cache {
     pub(crate) fn remove(&self, version: Version, key: &[u8]) -> Option<Version> {
         let _changing = self.changing(version.key());
         let new_version = self.hot.remove(version)?;
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk.for_removal(version.key(), key) {
             disk.remove(version.key(), key);
         }
         Some(new_version)
@@ -278,12 +284,12 @@ impl Cache {
 
     /// Returns true if a tier has an object with this hash.
     pub(crate) fn has(&self, hash: KeyHash) -> bool {
-        self.hot.peek(hash).is_some() || self.disk.as_ref().is_some_and(|disk| disk.contains(hash))
+        self.hot.peek(hash).is_some() || self.disk().is_some_and(|disk| disk.contains(hash))
     }
 
     /// Returns true if the disk has a key, and no fetch is writing it at the moment.
     pub(crate) fn is_settled_on_disk(&self, hash: KeyHash) -> bool {
-        let disk = self.disk.as_ref();
+        let disk = self.disk();
         disk.is_some_and(|disk| disk.contains(hash) && !disk.writing.contains(hash))
     }
 
@@ -292,7 +298,7 @@ impl Cache {
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let _changing = self.changing(hash);
         let in_ram = self.hot.purge(hash, |stored| stored.has_key(key));
-        let Some(disk) = &self.disk else {
+        let Some(disk) = self.disk.for_removal(hash, key) else {
             return (in_ram, None);
         };
         let (on_disk, durable) = disk.purge(hash, key);
@@ -311,7 +317,7 @@ impl Cache {
         let present = self.hot.peek(hash);
         let in_ram = present.is_some_and(|stored| stored.has_key(key));
         let new_version = self.hot.remove(version)?;
-        let Some(disk) = &self.disk else {
+        let Some(disk) = self.disk.for_removal(hash, key) else {
             return Some((in_ram, None, new_version));
         };
         let (on_disk, durable) = disk.purge(hash, key);
@@ -320,7 +326,7 @@ impl Cache {
 
     /// Returns a guard that stops promotions of a key. The caller keeps it while it changes the key in both tiers.
     pub(crate) fn changing(&self, hash: KeyHash) -> Option<ChangeGuard<'_>> {
-        self.disk.as_ref().map(|_| self.hot.changing(hash))
+        self.disk().map(|_| self.hot.changing(hash))
     }
 
     pub(crate) fn next_marker_generation(&self) -> u64 {
@@ -387,7 +393,7 @@ impl WorkerCache {
 
     /// Counts a hit on disk that reads only a part of the body. The hit does not promote the object.
     pub(crate) fn count_partial_hit(&self, key: KeyHash, length: u64, charge_bytes: u64) {
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk() {
             disk.hit(key, length);
         }
         self.record(key, charge_bytes, false);

@@ -93,7 +93,9 @@ type Pending = Mutex<VecDeque<(HotObject, Reservation<Stored>)>>;
 impl Fill {
     fn run(&self, list: &Path) {
         let start = Instant::now();
-        let Some(disk) = &self.cache.disk else { return };
+        let Some(disk) = self.cache.disk() else {
+            return;
+        };
         let objects = match HotList::read(list) {
             Ok(Some(list)) if list.key_seed == disk.cache.key_seed() => list.objects,
             Ok(Some(_)) => {
@@ -165,7 +167,7 @@ impl Fill {
     /// key already, or if the object on disk is not current any more.
     fn load(&self, hot: &HotObject, mut reservation: Reservation<Stored>) -> Option<u64> {
         let cache = &self.cache;
-        let disk = cache.disk.as_ref()?;
+        let disk = cache.disk()?;
         let hash = hot.object.key;
         if cache.hot.peek(hash).is_some() {
             return None;

@@ -209,7 +209,7 @@ impl FastPath {
         match parsed {
             ParsedHead::Plain(plain) => {
                 let (head_bytes, closes) = (plain.bytes.len(), plain.closes);
-                if self.client.conn.is_draining() {
+                if self.client.conn.is_draining() || self.client.conn.is_leaving() {
                     // hyper answers with `Connection: close`, and ends a connection that is draining.
                     self.hand_over(RequestEndScan::sized(head_bytes, 0));
                     return Poll::Ready(Ok(()));

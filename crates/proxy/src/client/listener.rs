@@ -1,9 +1,11 @@
 //! Listening sockets, one for each worker and address.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use edgeward_httpd::disable_loopback_pacing;
@@ -11,6 +13,7 @@ use edgeward_overload::Work;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use crate::base::health::Activity;
 use crate::base::sparse_log::SparseLog;
@@ -39,6 +42,32 @@ pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result
     Ok(all)
 }
 
+/// Divides sockets of another process between the workers. The process may have another number of workers, or be
+/// systemd, which opens one socket for each address. Each socket has a queue of connections of its own, so none is
+/// dropped: a worker may have several sockets, and workers may share one.
+pub(crate) fn adopt(
+    sockets: Vec<StdListener>,
+    workers: usize,
+) -> io::Result<Vec<Vec<StdListener>>> {
+    let addr = sockets[0].local_addr()?;
+    let mut divided: Vec<Vec<StdListener>> = (0..workers).map(|_| Vec::new()).collect();
+    for (socket, worker) in sockets.into_iter().zip((0..workers).cycle()) {
+        set_options(&SockRef::from(&socket), addr)?;
+        divided[worker].push(socket);
+    }
+    for worker in 0..workers {
+        if divided[worker].is_empty() {
+            // Sockets of systemd or of another user do not share their address.
+            let socket = match bind_one(addr) {
+                Ok(socket) => socket,
+                Err(_) => divided[0][0].try_clone()?,
+            };
+            divided[worker].push(socket);
+        }
+    }
+    Ok(divided)
+}
+
 fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
     let socket = new_socket(addr)?;
     socket.set_reuse_port(true)?;
@@ -55,13 +84,18 @@ fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
 fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    set_options(&socket, addr)?;
+    Ok(socket)
+}
+
+fn set_options(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     // Accepted sockets inherit this option and the next one. Nagle's algorithm would delay the end of a response.
     socket.set_tcp_nodelay(true)?;
     // Without this limit the kernel buffers up to 4 MB for a client that reads no bytes, outside of all budgets.
     _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     socket.set_nonblocking(true)?;
-    disable_loopback_pacing(&socket, addr.ip());
-    Ok(socket)
+    disable_loopback_pacing(socket, addr.ip());
+    Ok(())
 }
 
 fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
@@ -70,11 +104,13 @@ fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-/// Accepts connections until the future is dropped.
+/// Accepts connections until the future is dropped, or until `closing` is notified. Then accepts the connections that
+/// wait in the kernel's queue and returns.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: StdListener,
     tls: Option<Arc<ServerConfig>>,
+    closing: Rc<Notify>,
 ) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -83,11 +119,26 @@ pub(crate) async fn accept(
             return;
         }
     };
-    let limit = connections_max(&worker);
     let failures = SparseLog::default();
+    let mut is_closing = false;
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let accepted = if is_closing {
+            match poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await {
+                Poll::Ready(accepted) => accepted,
+                Poll::Pending => return,
+            }
+        } else {
+            tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = closing.notified() => {
+                    is_closing = true;
+                    continue;
+                }
+            }
+        };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
+            Err(_) if is_closing => return,
             Err(error) => {
                 worker.counters.accept_errors.increment();
                 if let Some(unlogged) = failures.record(worker.now()) {
@@ -107,7 +158,7 @@ pub(crate) async fn accept(
         if sheds_connection(&worker) {
             continue;
         }
-        if worker.connections.borrow().len() >= limit {
+        if worker.connections.borrow().len() >= connections_max(&worker) {
             if !worker.close_idle_client() {
                 worker.counters.closed_limit.increment();
                 continue;

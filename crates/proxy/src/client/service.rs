@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::BytesMut;
-use http::header::UPGRADE;
-use http::{Request, Response, Version};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::service::Service;
@@ -99,13 +99,25 @@ impl Service<Request<Incoming>> for EdgeService {
             }
         }
         let may_upgrade = head.version == Version::HTTP_11 && head.headers.contains_key(UPGRADE);
+        let is_http1 = head.version < Version::HTTP_2;
         let serving = path::serve(worker, client, head, Some(body), None);
         match stream {
             Some(stream) => self.spawn_tunnel(serving, stream),
             None if may_upgrade => self.keep_tunnel(serving),
+            None if is_http1 && client.conn.is_leaving() => closing(serving),
             None => serving,
         }
     }
+}
+
+/// Adds `Connection: close` to the response.
+fn closing(serving: Serving) -> Serving {
+    Serving::Later(Box::pin(async move {
+        let mut response = serving.response().await;
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
+    }))
 }
 
 /// Runs a tunnel on a connection that has switched to another protocol. `read_by_hyper` has the bytes after the request

@@ -25,6 +25,8 @@ use crate::path::worker::Shared;
 /// A running admin listener. Dropping this value stops the listener and joins its thread.
 pub(crate) struct Admin {
     addr: SocketAddr,
+    /// The socket, for the process that replaces this one.
+    socket: StdListener,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -39,6 +41,7 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<StdListener> {
 impl Admin {
     pub(crate) fn start(listener: StdListener, shared: Arc<Shared>) -> io::Result<Self> {
         let addr = listener.local_addr()?;
+        let socket = listener.try_clone()?;
         let (stop, stopping) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -54,6 +57,7 @@ impl Admin {
             .spawn(move || runtime.block_on(server.run(listener)))?;
         Ok(Self {
             addr,
+            socket,
             stop,
             thread: Some(thread),
         })
@@ -61,6 +65,11 @@ impl Admin {
 
     pub(crate) const fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns the socket, which stays open if another process has it too.
+    pub(crate) fn socket(&self) -> io::Result<StdListener> {
+        self.socket.try_clone()
     }
 }
 
@@ -88,6 +97,9 @@ const EXPLAIN: &str = "/explain";
 /// The path that reloads the configuration.
 const RELOAD: &str = "/reload";
 
+/// The path that replaces the process by a new one.
+const UPGRADE: &str = "/upgrade";
+
 /// Parses a policy. The error lists the rules.
 fn parse_policy(text: &str) -> Result<PolicySpec, String> {
     text.parse().map_err(|error: ParsePolicyError| {
@@ -114,6 +126,7 @@ impl AdminPages for Pages {
         let is_page = match path {
             "/purge" | CACHE | EXPLAIN => true,
             RELOAD => self.0.on_reload.get().is_some(),
+            UPGRADE => self.0.on_upgrade.get().is_some(),
             _ => false,
         };
         is_page.then(|| has_token().unwrap_or(false))
@@ -123,6 +136,7 @@ impl AdminPages for Pages {
         let (code, answer) = match path {
             CACHE | EXPLAIN => self.inspect(path == EXPLAIN, &body).await,
             RELOAD => self.reload().await,
+            UPGRADE => self.upgrade().await,
             _ => self.purge(&body).await,
         };
         (code, format!("{answer}\n"))
@@ -207,6 +221,23 @@ impl Pages {
             Err(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 json!({ "error": "the reload failed" }),
+            ),
+        }
+    }
+
+    /// Replaces this process by a new one.
+    async fn upgrade(&self) -> (StatusCode, serde_json::Value) {
+        let shared = Arc::clone(&self.0);
+        let upgraded = tokio::task::spawn_blocking(move || match shared.on_upgrade.get() {
+            Some(upgrade) => upgrade(),
+            None => Err("this edge cannot be upgraded".to_owned()),
+        });
+        match upgraded.await {
+            Ok(Ok(pid)) => (StatusCode::OK, json!({ "pid": pid })),
+            Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "error": error })),
+            Err(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                json!({ "error": "the upgrade failed" }),
             ),
         }
     }

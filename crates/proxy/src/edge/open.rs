@@ -1,30 +1,29 @@
 //! Opens parts of an edge that may be missing: the log of purges, and the arena.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use edgeward_store::arena::Arena;
 use edgeward_store::purges::{PurgeLog, PurgeSettings, Purges};
 use edgeward_types::ByteSize;
 
+use super::inherit::CacheIdentity;
 use super::start_error::StartError;
 use crate::base::config::EdgeConfig;
 use crate::cache::disk::default_file;
 
-/// Opens the log of purges, which a cache on disk needs.
+/// Opens the log of purges, which a cache on disk needs. After an upgrade, it is opened later.
 pub(super) fn open_purges(
     config: &EdgeConfig,
     has_disk: bool,
+    predecessor: Option<CacheIdentity>,
     random: [u64; 2],
 ) -> Result<Purges, StartError> {
-    let file = || {
-        let settings = &config.disk.as_ref()?.settings;
-        let default = || default_file(settings, "purges.log", ".purges");
-        config.purge.log.clone().or_else(default)
-    };
-    let log = match has_disk.then(file) {
-        None => PurgeLog::None,
-        Some(Some(path)) => PurgeLog::File(path),
-        Some(None) => PurgeLog::Missing,
+    let log = match (config.disk.is_some(), purge_log(config), predecessor) {
+        (true, Some(_), Some(predecessor)) => PurgeLog::Later(predecessor.stamp()),
+        (true, Some(path), None) if has_disk => PurgeLog::File(path),
+        (true, None, _) if has_disk || predecessor.is_some() => PurgeLog::Missing,
+        _ => PurgeLog::None,
     };
     let limits = config.purge.limits();
     Ok(Purges::open(&PurgeSettings {
@@ -32,6 +31,13 @@ pub(super) fn open_purges(
         limits,
         random,
     })?)
+}
+
+/// Returns the file of the log of purges. `None` without a disk, and if a disk cache on a block device has no file.
+pub(super) fn purge_log(config: &EdgeConfig) -> Option<PathBuf> {
+    let settings = &config.disk.as_ref()?.settings;
+    let default = || default_file(settings, "purges.log", ".purges");
+    config.purge.log.clone().or_else(default)
 }
 
 /// Returns the arena for large bodies, if the system supports it.

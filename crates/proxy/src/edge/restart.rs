@@ -2,13 +2,34 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::base::config::{DiskConfig, RestartConfig};
 use crate::base::counters::Counters;
+use crate::base::lock::lock;
 use crate::cache::Cache;
+use crate::cache::disk::DiskTier;
 use crate::cache::restart;
 use crate::cache::warm_start::WarmStart;
+
+/// The disk of a running edge and the memory that it keeps there. Both are absent without a disk, and until the process
+/// before this one has released the store.
+#[derive(Default)]
+pub(super) struct Persistent {
+    pub(super) disk: Option<Arc<DiskTier>>,
+    pub(super) memory: Option<PersistentMemory>,
+    /// True if the edge stops, and uses no disk any more.
+    pub(super) has_ended: bool,
+}
+
+impl Persistent {
+    /// Returns the disk and the memory, which the caller closes.
+    pub(super) fn end(this: &Mutex<Self>) -> (Option<Arc<DiskTier>>, Option<PersistentMemory>) {
+        let mut this = lock(this);
+        this.has_ended = true;
+        (this.disk.take(), this.memory.take())
+    }
+}
 
 /// The memory of a running edge that has a disk.
 pub(super) struct PersistentMemory {

@@ -1,7 +1,6 @@
 //! Starts and stops an edge.
 
-use std::net::SocketAddr;
-use std::rc::Rc;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -10,44 +9,42 @@ use std::time::{Duration, Instant};
 use edgeward_sites::RateLimiter;
 use edgeward_store::purges::Purges;
 use http::HeaderValue;
-use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::admin::{self, Admin};
-use super::bind::{Bound, WorkerListeners, bind_all};
+use super::bind::bind_all;
 use super::edge_health::EdgeHealth;
+use super::inherit::{ADMIN, CacheIdentity, Inheritance, InheritedSockets};
 use super::monitor;
 use super::open::{arena, open_purges};
 use super::reload::{Reloader, check_sites};
-use super::restart::PersistentMemory;
+use super::restart::{Persistent, PersistentMemory};
 use super::span_export::{ExportError, SpanExport};
 use super::start_error::StartError;
-use super::status;
-use crate::base::access_log::{AccessLog, LogQueue, LogReopener};
+use super::worker_thread::{Listeners, Stop, WorkerStart};
+use crate::base::access_log::{AccessLog, LogReopener};
 use crate::base::background::Background;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::{EdgeConfig, ORIGINS_MAX};
-use crate::base::counters::Counters;
 use crate::base::descriptors;
-use crate::base::health::{Activity, Health};
+use crate::base::health::Health;
 use crate::base::live::Live;
-use crate::base::panics;
+use crate::base::lock::lock;
 use crate::base::recent::RecentRequests;
 use crate::base::spans::Sampler;
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::DiskTier;
+use crate::cache::disk_slot::DiskSlot;
 use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
-use crate::client::listener;
+use crate::cache::successor::Successor;
 use crate::exchange::canonical::Canonicaliser;
-use crate::origin::{OriginGroup, Servers, watch_servers};
-use crate::path;
-use crate::path::worker::{Shared, TraceExports, Worker};
+use crate::origin::Servers;
+use crate::path::worker::{Shared, TraceExports};
 
 /// Starts edges: see [`Edge::start`].
 #[derive(Debug)]
@@ -55,7 +52,20 @@ pub struct Edge;
 
 impl Edge {
     /// Binds the sockets, opens the access log and the disk store, and starts the workers, which accept connections.
-    pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
+    pub fn start(config: EdgeConfig) -> Result<RunningEdge, StartError> {
+        Self::start_with(config, Inheritance::default())
+    }
+
+    /// Like [`start`](Self::start), with sockets of another process. If that process is replaced by this one, the disk
+    /// store is opened by [`RunningEdge::disk_take_over`].
+    pub fn start_with(
+        mut config: EdgeConfig,
+        inheritance: Inheritance,
+    ) -> Result<RunningEdge, StartError> {
+        let Inheritance {
+            mut sockets,
+            predecessor,
+        } = inheritance;
         check_name(&config.name)?;
         if config.listeners.is_empty() {
             return Err(StartError::NoListener);
@@ -70,11 +80,7 @@ impl Edge {
             needed: too_few.needed,
         })?;
         let workers = config.workers.get();
-        let Bound {
-            listeners,
-            addrs,
-            keys,
-        } = bind_all(&config)?;
+        let listeners = bind_all(&config, &mut sockets)?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let origins = config.origins.iter().map(|origin| {
@@ -90,24 +96,29 @@ impl Edge {
             None => (None, Vec::new()),
         };
         let admin_listener = match config.admin {
-            Some(addr) => {
-                Some(admin::bind(addr).map_err(|source| StartError::Listen { addr, source })?)
-            }
+            Some(addr) => Some(bind_admin(addr, &mut sockets)?),
             None => None,
         };
+        for address in sockets.left() {
+            tracing::warn!(
+                address,
+                "an inherited socket is closed: no listener has its address"
+            );
+        }
+        drop(sockets);
         // The disk store is opened after the quick steps that may fail, because its recovery may take seconds.
         let hot = Hot::new(config.hot.clone());
         let (disk, disk_damaged) = match &config.disk {
-            Some(disk) => {
+            Some(disk) if predecessor.is_none() => {
                 let ram_object_bytes_max = config.limits.object_bytes_max.min(config.hot.capacity);
                 let hash_seed = config.caching.hash_seed;
                 let opened = DiskTier::open(disk, hash_seed, ram_object_bytes_max, &hot)?;
                 let names = opened.damaged.into_iter().map(|device| device.device);
                 (opened.tier.map(Arc::new), names.collect())
             }
-            None => (None, Vec::new()),
+            _ => (None, Vec::new()),
         };
-        let purges = open_purges(&config, disk.is_some(), [random(), random()])?;
+        let purges = open_purges(&config, disk.is_some(), predecessor, [random(), random()])?;
         let encoders = Encoders::start(&config.compression);
         let encoders = encoders.map_err(thread_error("the compression"))?;
         let shared = Arc::new(shared_state(
@@ -120,25 +131,33 @@ impl Edge {
             &ticker,
             log.as_ref(),
             origins,
+            predecessor,
         ));
         let (stop, stopping) = watch::channel(None);
+        let keys = listeners.iter().map(|l| l.keys.clone()).collect();
+        let addrs = listeners.iter().map(|l| l.addr).collect();
+        let (listeners, following) = watch::channel(Arc::new(listeners));
         let mut edge = RunningEdge {
             reloader: Reloader::new(Arc::clone(&shared), keys),
+            shared: Arc::clone(&shared),
             addrs,
+            listeners,
             admin: None,
             workers: Vec::with_capacity(workers),
             stop,
             log,
             spans: None,
-            disk,
-            memory: None,
+            persistent: Arc::new(Mutex::new(Persistent {
+                disk: disk.clone(),
+                ..Persistent::default()
+            })),
             encoders,
             monitor: None,
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
         let mut sampled_queues = Vec::new();
-        for (n, listeners) in listeners.into_iter().enumerate() {
+        for n in 0..workers {
             let sampler = config.tracing.as_ref().map(|tracing| {
                 let (sampler, sampled) = Sampler::new(tracing, random());
                 sampled_queues.push(sampled);
@@ -148,7 +167,7 @@ impl Edge {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
                 number: n,
-                listeners,
+                listeners: following.clone(),
                 log: log_queues.next(),
                 sampler,
                 stopping: stopping.clone(),
@@ -169,10 +188,11 @@ impl Edge {
                 ExportError::Thread(source) => thread_error("the export of spans")(source),
             })?);
         }
-        if let Some(disk) = config.disk.filter(|_| edge.disk.is_some()) {
+        if let Some(config) = config.disk.filter(|_| disk.is_some()) {
             let (cache, counters) = (Arc::clone(&shared.cache), Arc::clone(&shared.counters[0]));
-            let memory = PersistentMemory::start(disk, cache, counters);
-            edge.memory = Some(memory.map_err(thread_error("the fill of memory"))?);
+            let memory = PersistentMemory::start(config, cache, counters);
+            let memory = memory.map_err(thread_error("the fill of memory"))?;
+            lock(&edge.persistent).memory = Some(memory);
         }
         let monitor = monitor::start(Arc::clone(&shared));
         edge.monitor = Some(monitor.map_err(thread_error("the monitor"))?);
@@ -187,20 +207,20 @@ impl Edge {
 
 /// A running edge. Dropping this value stops the edge without waiting for requests under way.
 pub struct RunningEdge {
-    reloader: Reloader,
-    addrs: Vec<SocketAddr>,
-    admin: Option<Admin>,
-    workers: Vec<JoinHandle<()>>,
+    pub(super) reloader: Reloader,
+    pub(super) shared: Arc<Shared>,
+    pub(super) listeners: watch::Sender<Listeners>,
+    pub(super) addrs: Vec<SocketAddr>,
+    pub(super) admin: Option<Admin>,
+    pub(super) workers: Vec<JoinHandle<()>>,
     /// Tells the workers to stop: set to the drain timeout.
-    stop: watch::Sender<Option<Duration>>,
-    log: Option<AccessLog>,
-    spans: Option<SpanExport>,
-    disk: Option<Arc<DiskTier>>,
-    /// `None` without a disk.
-    memory: Option<PersistentMemory>,
-    encoders: Arc<Encoders>,
-    monitor: Option<Background>,
-    ticker: Ticker,
+    pub(super) stop: watch::Sender<Option<Stop>>,
+    pub(super) log: Option<AccessLog>,
+    pub(super) spans: Option<SpanExport>,
+    pub(super) persistent: Arc<Mutex<Persistent>>,
+    pub(super) encoders: Arc<Encoders>,
+    pub(super) monitor: Option<Background>,
+    pub(super) ticker: Ticker,
 }
 
 impl RunningEdge {
@@ -237,28 +257,22 @@ impl RunningEdge {
         self.stop_within(drain, true);
     }
 
-    fn stop_within(&mut self, drain: Duration, persists_memory: bool) {
+    pub(super) fn stop_within(&mut self, drain: Duration, persists_memory: bool) {
         let start = Instant::now();
         // A worker that has stopped reports no more.
         self.monitor = None;
-        self.stop.send_replace(Some(drain));
-        if let Some(memory) = &mut self.memory {
-            memory.stop_filling();
-        }
-        for worker in self.workers.drain(..) {
-            if worker.join().is_err() {
-                tracing::error!("a worker's thread panicked");
-            }
-        }
+        self.stop_accepting(drain, Duration::ZERO);
+        self.join_workers();
         self.encoders.close();
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
         self.spans = None;
-        if let Some(memory) = self.memory.take().filter(|_| persists_memory) {
+        let (disk, memory) = Persistent::end(&self.persistent);
+        if let Some(memory) = memory.filter(|_| persists_memory) {
             memory.persist();
         }
-        if let Some(disk) = self.disk.take() {
+        if let Some(disk) = disk {
             disk.close(drain.saturating_sub(start.elapsed()).max(DISK_CLOSE_MIN));
         }
     }
@@ -291,11 +305,12 @@ fn shared_state(
     ticker: &Ticker,
     log: Option<&AccessLog>,
     origins: Vec<Arc<Servers>>,
+    predecessor: Option<CacheIdentity>,
 ) -> Shared {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
-    let hash_seed = disk
-        .as_ref()
-        .map(|disk| disk.cache.key_seed())
+    let hash_seed = predecessor
+        .map(|predecessor| predecessor.hash_seed)
+        .or_else(|| disk.as_ref().map(|disk| disk.cache.key_seed()))
         .or(config.caching.hash_seed)
         .unwrap_or_else(random);
     let live = Live::new(config);
@@ -304,8 +319,12 @@ fn shared_state(
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), hot.freed_pages()),
         hot,
         arena: arena(config.hot.capacity),
-        may_have_path_rules: AtomicBool::new(disk.is_some()), // the disk may have markers
-        disk,
+        may_have_path_rules: AtomicBool::new(config.disk.is_some()), // the disk may have markers
+        disk: match predecessor {
+            Some(_) if config.disk.is_some() => DiskSlot::expected(),
+            _ => DiskSlot::new(disk),
+        },
+        successor: Successor::default(),
         disk_damaged,
         collapse: Collapse::new(
             config.caching.collapse_followers_max.get(),
@@ -340,12 +359,27 @@ fn shared_state(
         origins,
         live,
         on_reload: OnceLock::new(),
+        on_upgrade: OnceLock::new(),
         rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         recent: RecentRequests::new(Instant::now()),
         trace_exports: TraceExports::default(),
         lost_log_lines: log.map(AccessLog::lost_lines),
         config: config.clone(),
+    }
+}
+
+/// Binds the address of the admin server, or takes the socket of the process that this one replaces.
+fn bind_admin(addr: SocketAddr, sockets: &mut InheritedSockets) -> Result<StdListener, StartError> {
+    let listen_error = |source| StartError::Listen { addr, source };
+    let mut inherited = sockets.take(&format!("{ADMIN} {addr}"));
+    inherited.extend(sockets.take(&addr.to_string()));
+    match inherited.pop() {
+        Some(socket) => {
+            socket.set_nonblocking(true).map_err(listen_error)?;
+            Ok(socket)
+        }
+        None => admin::bind(addr).map_err(listen_error),
     }
 }
 
@@ -372,115 +406,6 @@ fn check_name(name: &str) -> Result<(), StartError> {
     })
 }
 
-/// The values that a worker's thread starts with.
-struct WorkerStart {
-    shared: Arc<Shared>,
-    counters: Arc<Counters>,
-    /// The number of the worker. The first one watches the servers of the origins.
-    number: usize,
-    listeners: WorkerListeners,
-    log: Option<LogQueue>,
-    sampler: Option<Sampler>,
-    stopping: watch::Receiver<Option<Duration>>,
-}
-
-impl WorkerStart {
-    fn run(self) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(LocalOptions::default());
-        match runtime {
-            Ok(runtime) => runtime.block_on(self.serve()),
-            Err(error) => tracing::error!(%error, "a worker's runtime cannot be started"),
-        }
-    }
-
-    async fn serve(mut self) {
-        let config = &self.shared.config;
-        let origins = config.origins.iter().zip(&self.shared.origins);
-        let origins = origins.map(|(origin, servers)| {
-            Rc::new(OriginGroup::new(
-                Arc::clone(servers),
-                origin.clone(),
-                config.limits.clone(),
-                config.workers,
-                Arc::clone(&self.counters),
-                Arc::clone(&self.shared.clock),
-                Arc::clone(&self.shared.upload_budget),
-            ))
-        });
-        let origins = origins.collect();
-        let worker = Worker::new(
-            self.shared,
-            self.counters,
-            self.number,
-            origins,
-            self.log,
-            self.sampler,
-        );
-        let mut watching = JoinSet::new();
-        if self.number == 0 {
-            let limits = Rc::new(worker.config().limits.clone());
-            let origins = worker.config().origins.iter().zip(&worker.shared.origins);
-            for (origin, servers) in origins {
-                let (servers, limits) = (Arc::clone(servers), Rc::clone(&limits));
-                watching.spawn_local(watch_servers(servers, Rc::new(origin.clone()), limits));
-            }
-        }
-        let accepting: Vec<_> = self
-            .listeners
-            .into_iter()
-            .map(|(listener, tls)| {
-                tokio::task::spawn_local(listener::accept(Rc::clone(&worker), listener, tls))
-            })
-            .collect();
-        let drain = tokio::select! {
-            stop = self.stopping.wait_for(Option::is_some) => {
-                stop.ok().and_then(|drain| *drain).unwrap_or_default()
-            }
-            never = sweep(&worker) => match never {},
-            never = worker.shared.health.beat(self.number) => match never {},
-        };
-        drop(watching);
-        for task in accepting {
-            task.abort();
-            _ = task.await;
-        }
-        for conn in worker.connections.borrow().iter() {
-            conn.drain();
-        }
-        let deadline = tokio::time::Instant::now() + drain;
-        let left = || deadline.saturating_duration_since(tokio::time::Instant::now());
-        let finished = tokio::time::timeout(drain, worker.connection_tasks.idle()).await;
-        if finished.is_err() {
-            tracing::warn!(
-                connections = worker.connections.borrow().len(),
-                "connections with requests under way were closed because the drain timeout expired"
-            );
-        }
-        _ = tokio::time::timeout(left(), worker.fetch_tasks.idle()).await;
-        for origin in &worker.origins {
-            origin.shut_down(left()).await;
-        }
-    }
-}
-
-/// At each interval, ends the worker's connections, streams and uploads that exceed a limit. Never returns.
-async fn sweep(worker: &Worker) -> std::convert::Infallible {
-    let mut interval = tokio::time::interval(SWEEP_INTERVAL);
-    loop {
-        interval.tick().await;
-        worker.heart().set_activity(Activity::Sweep);
-        panics::survive(&worker.counters.panics_sweep, || path::sweep::sweep(worker));
-        let shared = &worker.shared;
-        let totals = || status::totals(&shared.counters);
-        shared.recent.sample(Instant::now(), totals);
-    }
-}
-
 /// The minimum time that the disk cache gets to persist its queues and its index, even if the drain timeout is
 /// shorter. Data that was not persisted has to be recovered at the next start.
-const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
-
-/// The interval of the sweep. A connection may exceed its timeout by up to this time before it is closed.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+pub(super) const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);

@@ -77,6 +77,9 @@ pub enum StartError {
     /// The disk cache cannot be opened.
     #[error("the disk cache cannot be set up")]
     Disk(#[from] DiskError),
+    /// The store on disk has another seed of key hashes than the process that was replaced.
+    #[error("the disk cache is not the one of the process that was replaced; restart to use it")]
+    OtherStore,
     /// The log of purges cannot be opened.
     #[error("the log of purges cannot be set up")]
     Purges(#[from] edgeward_store::purges::OpenError),

@@ -64,7 +64,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "tuning": stats.tuning.as_ref().map(tuning),
         },
         // `null` without a disk cache.
-        "disk": shared.cache.disk.as_ref().map(|disk| disk.status()),
+        "disk": shared.cache.disk().map(|disk| disk.status()),
         // Configured devices that are unused because their stores are damaged.
         "disk_damaged": shared.cache.disk_damaged,
         "disk_lookups": by_label("edgeward_disk_lookups_total", shared),

@@ -50,6 +50,8 @@ pub(crate) struct ConnState {
     upload_waits_since: Cell<Option<Timestamp>>,
     close_reason: Cell<Option<CloseReason>>,
     draining: Cell<bool>,
+    /// True if the next request is the last one of the connection.
+    leaving: Cell<bool>,
     /// True if a request was refused before its body was read.
     lingers: Cell<bool>,
     /// True if hyper has the complete response to the last request that it got.
@@ -122,6 +124,7 @@ impl ConnState {
             upload_waits_since: Cell::new(None),
             close_reason: Cell::new(None),
             draining: Cell::new(false),
+            leaving: Cell::new(false),
             lingers: Cell::new(false),
             response_ended: Cell::new(false),
             response_flushed: Cell::new(false),
@@ -258,6 +261,20 @@ impl ConnState {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
+    }
+    /// Tells the connection's task that the next request is the last one. Closing an idle HTTP/1.1 connection could
+    /// meet a request that is under way to the edge, and the client would get no response to it. The response to the
+    /// next request has `Connection: close` instead. HTTP/2 has GOAWAY, which states the requests that are answered.
+    pub(crate) fn leave(&self) {
+        if self.is_h2() {
+            self.drain();
+        } else {
+            self.leaving.set(true);
+        }
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.get()
     }
 
     /// Keeps the closed connection readable, because the client may still send the body of a refused request.

@@ -192,7 +192,7 @@ fn find(worker: &Rc<Worker>, key: &CacheKey, coding: Coding, plain: &Arc<Stored>
     if let Some(encoded) = cache.encoding_in_memory(key.hash, &key.bytes, coding, plain) {
         return encoded.into();
     }
-    let Some(disk) = cache.disk.as_ref().filter(|disk| disk.contains(key.hash)) else {
+    let Some(disk) = cache.disk().filter(|disk| disk.contains(key.hash)) else {
         return Lookup::Absent;
     };
     let from_disk = move |entry, key: &CacheKey, plain: &Arc<Stored>| match entry {

@@ -215,7 +215,7 @@ pub(super) async fn fetch(
                     return Box::pin(pass::pass(reply, request, None, status)).await;
                 }
                 worker.counters.collapsed.increment();
-                if let Some(disk) = &worker.cache.disk {
+                if let Some(disk) = worker.cache.disk() {
                     let secondary = head.variant.as_ref().map(|variant| &variant.secondary[..]);
                     disk.record_follower(key.primary(), secondary);
                 }

@@ -230,7 +230,7 @@ fn find_key(shared: &Shared, key: &CacheKey) -> Option<FoundEntry> {
     let cache = &shared.cache;
     let in_memory = cache.hot.peek(key.hash);
     let in_memory = in_memory.filter(|stored| stored.has_key(&key.bytes));
-    let disk = cache.disk.as_ref();
+    let disk = cache.disk();
     let on_disk = disk.map_or(DiskEntry::Absent, |disk| disk.peek(key.hash, &key.bytes));
     let on_disk = match on_disk {
         DiskEntry::Response(hit) => Some(hit.stored(key)),
@@ -305,7 +305,7 @@ fn other_variants(shared: &Shared, key: &CacheKey, generation: u64, all: bool) -
             list(stored.key(), response.status, "memory");
         }
     });
-    if let Some(disk) = shared.cache.disk.as_ref().filter(|_| all) {
+    if let Some(disk) = shared.cache.disk().filter(|_| all) {
         disk.cache.for_each_head(|stored_key, bytes| {
             if stored_key.starts_with(&prefix)
                 && let Ok(DiskHead::Response { status, .. }) = head::parse(bytes)

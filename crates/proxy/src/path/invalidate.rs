@@ -191,7 +191,7 @@ fn purge(
     let hard = |scope| Purge { scope, soft: false };
     let purges = scopes.into_iter().map(hard).collect();
     let (sender, accepted) = oneshot::channel();
-    worker.cache.purges.purge(purges, move |result| {
+    worker.cache.purge_scopes(purges, move |result| {
         // The client's task may have ended.
         _ = sender.send(result);
     });
@@ -204,7 +204,7 @@ static CACHE_GROUP_INVALIDATION: HeaderName = HeaderName::from_static("cache-gro
 /// Waits until invalidations are durable, so that clients do not get the old content after a restart of the edge. The
 /// wait is limited, so that a faulty disk does not delay responses for long.
 async fn wait_until_durable(worker: &Worker, pending: &mut Pending) {
-    let disk = worker.cache.disk.as_ref();
+    let disk = worker.cache.disk();
     let all = async {
         let mut certain = true;
         if let Some(scopes) = pending.scopes.take() {

@@ -281,7 +281,7 @@ async fn wait_for_disk(
     query: &impl Query,
 ) -> Progress {
     while let Progress::Pending(candidate) = progress {
-        let Some(disk) = &worker.cache.disk else {
+        let Some(disk) = worker.cache.disk() else {
             return Progress::Absent;
         };
         let read = disk
@@ -308,7 +308,7 @@ fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option
         }
         worker.counters.key_collisions.increment();
     }
-    let Some(disk) = &worker.cache.disk else {
+    let Some(disk) = worker.cache.disk() else {
         return Some(Progress::Absent);
     };
     if matches!(key.path_rule, PathRule::Reading(_)) && !disk.contains(key.hash) {

@@ -57,7 +57,7 @@ fn stored_others(cache: &Cache, own: &[u8]) -> Vec<Vec<u8>> {
         let hash = cache.hash(&key);
         let in_memory = cache.hot.peek(hash);
         let is_stored = in_memory.is_some_and(|stored| stored.has_key(&key))
-            || cache.disk.as_ref().is_some_and(|disk| disk.contains(hash));
+            || cache.disk().is_some_and(|disk| disk.contains(hash));
         if is_stored {
             others.push(key);
         }

@@ -133,7 +133,7 @@ pub(super) fn replace(
         Some(false) => {}
         None => return worker.counters.dropped_refresh.increment(),
     }
-    if let Some(disk) = &cache.disk {
+    if let Some(disk) = cache.disk() {
         let key = &key.bytes;
         match &updated.response().body {
             StoredBody::Memory(_) | StoredBody::Slices(_) => {

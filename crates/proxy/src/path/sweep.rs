@@ -35,7 +35,7 @@ pub(crate) fn sweep(worker: &Worker) {
             worker.close_idle_client();
         }
     }
-    if let Some(disk) = &worker.cache.disk {
+    if let Some(disk) = worker.cache.disk() {
         disk.cache.tick(now);
     }
     for origin in &worker.origins {

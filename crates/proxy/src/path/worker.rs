@@ -38,6 +38,9 @@ use crate::origin::{EdgeInfo, OriginGroup, Servers};
 /// See [`Shared::on_reload`].
 pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
 
+/// See [`Shared::on_upgrade`].
+pub(crate) type UpgradeFn = Box<dyn Fn() -> Result<u32, String> + Send + Sync>;
+
 /// The state that all workers share.
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
@@ -59,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) live: Arc<Live>,
     /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
     pub(crate) on_reload: OnceLock<ReloadFn>,
+    /// Replaces this process by a new one, and returns the id of the new one.
+    pub(crate) on_upgrade: OnceLock<UpgradeFn>,
     /// The requests of clients that have a rate limit.
     pub(crate) rate_limiter: Mutex<RateLimiter>,
     /// The name of this edge as a member of `CDN-Loop`.

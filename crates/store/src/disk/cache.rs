@@ -33,6 +33,7 @@ struct Shared {
     volumes: Vec<Arc<Volume>>,
     writers: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
+    retired: AtomicBool,
     key_seed: u64,
     object_bytes_max: u64,
     head_bytes_max: u64,
@@ -159,6 +160,7 @@ impl DiskCache {
             volumes,
             writers: Mutex::new(writers),
             closed: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             key_seed,
             object_bytes_max,
             head_bytes_max,
@@ -178,6 +180,9 @@ impl DiskCache {
     pub fn lookup(&self, hash: KeyHash) -> Option<Candidate> {
         let volume = self.route(hash);
         let device = &self.shared.volumes[usize::from(volume)];
+        if self.shared.retired.load(Ordering::Relaxed) {
+            return None;
+        }
         if device.health.state() == DeviceState::OutOfService {
             return None;
         }
@@ -442,6 +447,26 @@ impl DiskCache {
         let result = self.send_to_all(|done| Message::Close { done });
         self.shared.stop();
         result
+    }
+
+    /// Returns true while a caller reads or writes an object of an open cache.
+    pub fn is_in_use(&self) -> bool {
+        // The cache and the thread of the device's writer each have a reference to the device's state.
+        let own = 1 + usize::from(!self.shared.writers.lock().is_empty());
+        let volumes = self.shared.volumes.iter();
+        volumes.map(Arc::strong_count).any(|owners| owners > own)
+    }
+
+    /// Ends lookups: they find no object from now on. Objects that were found earlier can still be read.
+    pub fn retire(&self) {
+        self.shared.retired.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets another process open the devices of a cache that was closed. From then on, objects must not be read.
+    pub fn unlock(&self) {
+        for volume in &self.shared.volumes {
+            volume.device.unlock();
+        }
     }
 
     /// Returns the counters of all devices.

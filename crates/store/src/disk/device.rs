@@ -74,6 +74,9 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Lets another process open the device, although this process still has it open.
+    fn unlock(&self) {}
+
     /// The name of the device in messages.
     fn name(&self) -> String;
 }
@@ -316,6 +319,11 @@ impl Device for FileDevice {
             Some(replacement) => replacement.replace(&self.file, offset, bytes),
             None => Ok(()),
         }
+    }
+
+    fn unlock(&self) {
+        // Without a lock, the call fails; the lock then ends with the process.
+        _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 
     fn name(&self) -> String {

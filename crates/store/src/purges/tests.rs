@@ -134,14 +134,14 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
             hash_seed: 8,
         },
         file: Some(file),
+        limits: LIMITS,
+        accepted: None,
     };
     directory.close().expect("removed");
     let (sender, done) = channel();
     let scope = Scope::tag("a").expect("a tag");
-    writer.accept(vec![Job {
-        purges: vec![Purge { scope, soft: false }],
-        done: Box::new(move |result| sender.send(result).expect("the test waits")),
-    }]);
+    let answer: Done = Box::new(move |result| sender.send(result).expect("the test waits"));
+    writer.accept(vec![(vec![Purge { scope, soft: false }], answer)]);
     assert!(matches!(done.recv(), Ok(Err(PurgeError::NotDurable(_)))));
     assert_eq!(verdict(&purges, before), Verdict::Hard);
     assert_eq!(purges.failures(), 1);
@@ -156,4 +156,48 @@ fn a_cache_without_a_log_on_disk_keeps_purges_in_memory_only() {
     let missing = Purges::open(&settings(PurgeLog::Missing)).expect("opened");
     assert!(matches!(purge_tag(&missing, "b"), Err(PurgeError::NoLog)));
     assert_eq!(missing.latest(), Stamp::NONE);
+}
+
+/// Method: an old and a new process use one log. Both accept purges before the new one opens the log. An object on disk
+/// has a stamp of the old process, and an object in memory one of the new process.
+#[test]
+fn a_process_that_gets_the_log_later_applies_the_purges_of_both_processes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let old = open(&path);
+    let on_disk = old.latest();
+    let new = Purges::open(&settings(PurgeLog::Later(old.latest()))).expect("opens");
+    let in_memory = new.latest();
+    assert_eq!(verdict(&new, on_disk), Verdict::Current);
+    purge_tag(&new, "b").expect("accepted");
+    assert_eq!(verdict(&new, in_memory), Verdict::Hard);
+    let after_own_purge = new.latest();
+    purge_tag(&old, "other").expect("accepted");
+    purge_tag(&old, "a").expect("accepted");
+    old.detach();
+    purge_tag(&old, "not in the log").expect("accepted");
+    let attached = new.attach(path.clone()).expect("the log opens");
+    assert_eq!(new.latest(), attached);
+    assert!(attached >= old.latest());
+    // The purge of the new process covers both objects again, and so does that of the old process.
+    for since in [on_disk, in_memory, after_own_purge] {
+        assert_eq!(verdict(&new, since), Verdict::Hard);
+    }
+    assert_eq!(verdict(&new, attached), Verdict::Current);
+    drop(new);
+    let reopened = open(&path);
+    assert_eq!(reopened.latest(), attached);
+    assert_eq!(verdict(&reopened, on_disk), Verdict::Hard);
+    assert_eq!(verdict(&reopened, attached), Verdict::Current);
+}
+
+#[test]
+fn purges_before_the_log_is_attached_are_bounded() {
+    let new = Purges::open(&settings(PurgeLog::Later(Stamp::start_of(7)))).expect("opens");
+    let scopes = vec![Scope::tag("a").expect("a tag"); 10_000];
+    for _ in 0..ACCEPTED_MAX / scopes.len() {
+        purge_all(&new, &scopes, false).expect("accepted");
+    }
+    assert!(matches!(purge_tag(&new, "a"), Err(PurgeError::Busy)));
+    assert_eq!(new.failures(), 1);
 }

@@ -1,7 +1,9 @@
-//! Two settings with long descriptions: `server.share_ports` and `admin.hosts`.
+//! Settings of the process: shared ports, upgrades, the file of the process id, and names of the admin server.
 
+use super::DURATION;
 use super::Key;
-use crate::config::kind::ValueKind;
+use crate::config::check::path_text;
+use crate::config::kind::{ValueKind, duration_text};
 
 pub(super) const SHARE_PORTS: Key = Key {
     path: "server.share_ports",
@@ -11,6 +13,27 @@ pub(super) const SHARE_PORTS: Key = Key {
           connections to both, and each has a cache of its own. Use it while one edge replaces another.",
     set: |draft, _, value| draft.edge.share_ports = value.switch(),
     show: |draft, _| Some(draft.edge.share_ports.to_string()),
+};
+
+pub(super) const UPGRADE_TIMEOUT: Key = Key {
+    path: "server.upgrade_timeout",
+    flag: None,
+    kind: DURATION,
+    doc: "How long an upgrade waits until the new process accepts connections. If it does not, the new process is \
+          ended, and the old one carries on.",
+    set: |draft, _, value| draft.edge.upgrade_timeout = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.upgrade_timeout)),
+};
+
+pub(super) const PID_FILE: Key = Key {
+    path: "server.pid_file",
+    flag: None,
+    kind: ValueKind::Path,
+    doc: "The file to which the edge writes its process id when it accepts connections. After an upgrade, the file has \
+          the id of the new process. The edge removes the file when it ends. Without this setting \
+          there is no file; systemd does not need one.",
+    set: |draft, _, value| draft.edge.pid_file = Some(value.file()),
+    show: |draft, _| draft.edge.pid_file.as_deref().map(path_text),
 };
 
 pub(super) const ADMIN_HOSTS: Key = Key {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use edgeward_policy::hierarchy::HierarchyRules;
@@ -121,6 +122,7 @@ impl DiskTier {
             promoting: KeySet::default(),
             writing: KeySet::default(),
             hot: Arc::clone(hot),
+            retiring: AtomicBool::new(false),
         };
         let ram = tier.memory_bytes();
         tracing::info!(
@@ -135,6 +137,26 @@ impl DiskTier {
             tier: Some(tier),
             damaged: report.damaged,
         })
+    }
+
+    /// Ends lookups of requests. Reads of objects that were found earlier continue.
+    pub(crate) fn retire(&self) {
+        self.retiring.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets another process open the store, which was closed, when `is_needed` returns false or the last object was
+    /// read.
+    pub(crate) fn release(&self, is_needed: impl FnMut() -> bool) {
+        self.cache.retire();
+        self.wait_until_unused(is_needed);
+        self.cache.unlock();
+    }
+
+    /// Waits until no object is read or written, or `is_needed` returns false.
+    pub(crate) fn wait_until_unused(&self, mut is_needed: impl FnMut() -> bool) {
+        while self.cache.is_in_use() && is_needed() {
+            std::thread::sleep(USE_CHECK_INTERVAL);
+        }
     }
 
     /// Saves the history of admission. Then waits at most `within` until the queued writes and the index are persisted.
@@ -186,3 +208,6 @@ fn log_event(event: &DiskEvent) {
         _ => tracing::warn!("{event}"),
     }
 }
+
+/// The interval of the checks if a request still uses the store of a process that is replaced.
+const USE_CHECK_INTERVAL: Duration = Duration::from_millis(5);

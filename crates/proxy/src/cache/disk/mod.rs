@@ -19,7 +19,7 @@ pub(in crate::cache) mod readers;
 pub(crate) mod report;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,6 +62,8 @@ pub(crate) struct DiskTier {
     pub(in crate::cache) writing: KeySet,
     /// The memory tier, which also tracks the versions of keys for both tiers.
     hot: Arc<Hot>,
+    /// True if requests begin no more reads, because another process gets the store.
+    retiring: AtomicBool,
 }
 
 /// Resolves when a removal is durable, or with the error of the device.
@@ -70,7 +72,8 @@ pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 impl DiskTier {
     /// Looks a key up without waiting for the device. Counts the lookup if it finds no readable entry.
     pub(crate) fn lookup(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> DiskEntry {
-        let Some(candidate) = self.cache.lookup(hash) else {
+        let is_retiring = self.retiring.load(Ordering::Relaxed);
+        let Some(candidate) = self.cache.lookup(hash).filter(|_| !is_retiring) else {
             counters.disk_absent.increment();
             return DiskEntry::Absent;
         };

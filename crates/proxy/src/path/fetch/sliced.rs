@@ -314,7 +314,7 @@ impl Opener {
         let mut next = match ahead {
             Some(fetch) => fetch,
             None => {
-                if let Some(disk) = &self.worker.cache.disk {
+                if let Some(disk) = self.worker.cache.disk() {
                     let counters = &self.worker.counters;
                     let mut entry = disk.lookup(key.hash, &key.bytes, counters);
                     if let DiskEntry::Pending(candidate) = entry {

@@ -143,7 +143,7 @@ impl Fetch {
             let is_on_disk = |disk: &Arc<DiskTier>| disk.contains(primary_hash);
             let present = cache.hot.peek(primary_hash);
             present.is_some_and(|present| present.has_key(&primary))
-                || cache.disk.as_ref().is_some_and(is_on_disk)
+                || cache.disk().is_some_and(is_on_disk)
         };
         if !is_findable
             && let Offer::Admit(mut reservation) = cache.offer_to_ram(
@@ -164,7 +164,7 @@ impl Fetch {
                 is_findable = true;
             }
         }
-        if !is_findable && cache.disk.is_none() {
+        if !is_findable && cache.disk().is_none() {
             return None;
         }
         let mut key = primary;
@@ -204,7 +204,7 @@ impl Fetch {
         length: Option<u64>,
     ) -> Option<DiskFill> {
         let worker = &self.worker;
-        let tier = worker.cache.disk.as_ref()?;
+        let tier = worker.cache.disk()?;
         let primary = destination.versions.primary.key();
         // An older response on disk is always replaced: lookups would find it after memory has evicted the new one.
         let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)

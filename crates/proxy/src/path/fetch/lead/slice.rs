@@ -170,7 +170,7 @@ impl Fetch {
             {
                 counters.dropped_insert.increment();
             }
-        } else if let Some(disk) = &cache.disk
+        } else if let Some(disk) = cache.disk()
             && let Some(version) = cache.remove(versions.key, &destination.key)
             && let Some(slices) = stored.slices()
             && disk.put_sliced(hash, stored, slices, version)
@@ -458,7 +458,7 @@ impl Fetch {
         length: u64,
     ) -> Option<DiskFill> {
         let cache = &self.worker.cache;
-        let tier = cache.disk.as_ref()?;
+        let tier = cache.disk()?;
         let counters = &self.worker.counters;
         let (hash, key) = (destination.hash, &destination.key);
         if !(tier.admits(hash, key, Some(length), counters) | tier.contains(hash)) {

@@ -1,0 +1,263 @@
+//! `edgeward upgrade`: a running edge starts its program again, passes the listening sockets and then the disk store to
+//! the new process, and ends. `edgeward_proxy` has the steps inside of an edge (`edge::handover`).
+//!
+//! The two processes talk by a [socket](channel), which is the standard input of the new process. The sockets travel as
+//! ancillary data and not as inherited descriptors: starting a process then needs no code between `fork` and `exec`,
+//! and no copy of the page tables of a process with a large cache.
+//!
+//! | from | message | meaning |
+//! |---|---|---|
+//! | old | `{"hash_seed", "purges"}` | the identity of the cache |
+//! | old | `{"sockets": [address, …]}` | listening sockets, as descriptors |
+//! | old | `{"start": true}` | all sockets were sent |
+//! | new | `{"ready": true}` | the new process accepts connections |
+//! | new | `{"failed": text}` | the new process ends, and the old one carries on |
+//! | old | `{"main": true}` | the service manager knows the new process |
+//! | old | `{"target"}`, `{"purges": […]}` | a purge or an invalidation |
+//! | old | `{"released": true}` | the disk store is free |
+
+mod channel;
+mod successor;
+
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Mutex, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use edgeward_proxy::UpgradeSource;
+use serde_json::{Value, json};
+
+use crate::service;
+use channel::{Channel, DESCRIPTORS_MAX};
+pub(crate) use successor::Predecessor;
+
+/// Starts the process that replaces this one.
+pub(crate) struct Upgrader {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    timeout: Duration,
+    edge: UpgradeSource,
+    /// Locked during an upgrade. `true` after an upgrade has succeeded: this process ends.
+    is_done: Mutex<bool>,
+    /// Gets the successor when it accepts connections.
+    on_done: Box<dyn Fn(NewProcess) + Send + Sync>,
+}
+
+/// The process that replaces this one. It accepts connections already.
+#[derive(Debug)]
+pub(crate) struct NewProcess {
+    /// `None` ends the thread.
+    messages: SyncSender<Option<Value>>,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl NewProcess {
+    /// Lets the new process open the disk store.
+    pub(crate) fn release_disk(&self) {
+        _ = self.messages.send(Some(json!({ "released": true })));
+    }
+
+    /// Returns when all messages were sent.
+    pub(crate) fn finish(self) {
+        _ = self.messages.send(None);
+        if let Some(sender) = self.sender {
+            _ = sender.join();
+        }
+    }
+}
+
+impl Upgrader {
+    /// Returns an upgrader that starts `program` with the arguments of this process. The path is looked up at each
+    /// upgrade, so it may have a newer file by then.
+    pub(crate) fn new(
+        program: PathBuf,
+        timeout: Duration,
+        edge: UpgradeSource,
+        on_done: impl Fn(NewProcess) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            program,
+            arguments: std::env::args_os().skip(1).collect(),
+            timeout,
+            edge,
+            is_done: Mutex::new(false),
+            on_done: Box::new(on_done),
+        }
+    }
+
+    /// Starts the new process and waits until it accepts connections. Returns its process id, or the reason why this
+    /// process carries on.
+    pub(crate) fn upgrade(&self) -> Result<u32, String> {
+        let mut is_done = match self.is_done.try_lock() {
+            Ok(is_done) => is_done,
+            Err(TryLockError::WouldBlock) => return Err("an upgrade is under way".to_owned()),
+            Err(TryLockError::Poisoned(_)) => return Err("an earlier upgrade panicked".to_owned()),
+        };
+        if *is_done {
+            return Err("this process was replaced already".to_owned());
+        }
+        tracing::info!(program = %self.program.display(), "upgrade: the new process starts");
+        service::status("upgrade: the new process starts");
+        let started = self.start();
+        match started {
+            Ok((channel, child)) => {
+                *is_done = true;
+                let process_id = child.id();
+                tracing::info!(process_id, "upgrade: the new process accepts connections");
+                service::main_process(process_id);
+                let new = self.forward(channel);
+                (self.on_done)(new);
+                Ok(process_id)
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                self.edge.count_failed_upgrade();
+                tracing::error!("the upgrade failed, and this process carries on: {error}");
+                service::status("serving; the last upgrade failed");
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts the new process, and returns when it accepts connections.
+    fn start(&self) -> anyhow::Result<(Channel, Child)> {
+        let (channel, theirs) = Channel::pair().context("the socket for the upgrade")?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::from(theirs))
+            .env(UPGRADE_VARIABLE, std::process::id().to_string());
+        // The socket carries the descriptors, and the process id in these variables would be wrong.
+        for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
+            command.env_remove(variable);
+        }
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("{} cannot be started", self.program.display()))?;
+        drop(command); // closes the other end, so that the end of the process is noticed
+        let started = self
+            .pass_sockets(&channel)
+            .and_then(|()| self.wait(&channel));
+        match started {
+            Ok(()) => Ok((channel, child)),
+            Err(error) => {
+                _ = child.kill();
+                let status = child.wait();
+                // The exit status explains the end of a process that has sent nothing.
+                Err(match status.ok().and_then(|status| status.code()) {
+                    Some(code) if error.is::<Ended>() => {
+                        anyhow::anyhow!(
+                            "the new process ended with exit code {code}; its log has the reason"
+                        )
+                    }
+                    _ => error,
+                })
+            }
+        }
+    }
+
+    fn pass_sockets(&self, channel: &Channel) -> anyhow::Result<()> {
+        let identity = self.edge.cache_identity();
+        let sockets = self.edge.sockets().context("the sockets of the edge")?;
+        let ended = |_| anyhow::Error::new(Ended);
+        let hello = json!({ "hash_seed": identity.hash_seed, "purges": identity.purges });
+        channel.send(&hello, &[]).map_err(ended)?;
+        for some in sockets.chunks(DESCRIPTORS_MAX) {
+            let addresses: Vec<&String> = some.iter().map(|(address, _)| address).collect();
+            let descriptors: Vec<BorrowedFd<'_>> =
+                some.iter().map(|(_, socket)| socket.as_fd()).collect();
+            channel
+                .send(&json!({ "sockets": addresses }), &descriptors)
+                .map_err(ended)?;
+        }
+        channel.send(&json!({ "start": true }), &[]).map_err(ended)
+    }
+
+    /// Waits until the new process accepts connections.
+    fn wait(&self, channel: &Channel) -> anyhow::Result<()> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            anyhow::ensure!(
+                !left.is_zero(),
+                "the new process did not accept connections within server.upgrade_timeout ({} s)",
+                self.timeout.as_secs_f64()
+            );
+            channel.set_timeout(Some(left))?;
+            match channel.receive() {
+                Ok(Some((message, _))) if message["ready"] == json!(true) => break,
+                Ok(Some((message, _))) => {
+                    let reason = message["failed"].as_str().unwrap_or("an unknown message");
+                    anyhow::bail!("the new process did not start: {reason}");
+                }
+                Ok(None) => return Err(Ended.into()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        channel.set_timeout(None)?;
+        Ok(())
+    }
+
+    /// Starts the thread that sends purges and the release of the disk to the new process.
+    fn forward(&self, channel: Channel) -> NewProcess {
+        let (messages, waiting) = mpsc::sync_channel(MESSAGES_MAX);
+        _ = messages.send(Some(json!({ "main": true })));
+        let changes = messages.clone();
+        self.edge.forward_changes(move |change| {
+            // A worker must not wait. The queue has space for all changes of requests under way.
+            if changes.try_send(Some(change.to_json())).is_err() {
+                tracing::error!("an invalidation did not reach the new process");
+            }
+        });
+        let spawned = std::thread::Builder::new()
+            .name("upgrade".to_owned())
+            .spawn(move || {
+                while let Ok(Some(message)) = waiting.recv() {
+                    if let Err(error) = channel.send(&message, &[]) {
+                        tracing::error!(%error, "a message did not reach the new process");
+                    }
+                }
+            });
+        let sender = spawned
+            .inspect_err(|error| {
+                tracing::error!(%error, "later invalidations do not reach the new process");
+            })
+            .ok();
+        NewProcess { messages, sender }
+    }
+}
+
+/// The new process has ended, or closed the socket.
+#[derive(Debug, thiserror::Error)]
+#[error("the new process ended")]
+struct Ended;
+
+/// Returns the path by which this program was started. After an upgrade of the file, the path has the new program.
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe().context("the path of this program")?;
+    // The kernel adds this suffix if the file was replaced since the start.
+    let text = path.as_os_str().to_string_lossy();
+    Ok(match text.strip_suffix(" (deleted)") {
+        Some(path) => Path::new(path).to_owned(),
+        None => path,
+    })
+}
+
+/// The variable that tells a process that its standard input is the socket. Its value is the id of the old process.
+const UPGRADE_VARIABLE: &str = "EDGEWARD_UPGRADE_FROM";
+
+/// The most messages that wait for the thread that sends them. A message takes about 200 bytes.
+const MESSAGES_MAX: usize = 65_536;
+
+/// A listening socket from a descriptor that the old process has sent.
+fn listener(descriptor: OwnedFd) -> TcpListener {
+    TcpListener::from(descriptor)
+}

@@ -1,0 +1,96 @@
+//! The new process of an upgrade.
+
+use std::io;
+
+use anyhow::Context as _;
+use edgeward_proxy::{CacheIdentity, ForwardedChange, Inheritance, RunningEdge};
+use rustix::stdio::{dup2_stdin, stdin};
+use serde_json::json;
+
+use super::channel::Channel;
+use super::{UPGRADE_VARIABLE, listener};
+use crate::service;
+
+/// The process that this one replaces.
+pub(crate) struct Predecessor(Channel);
+
+impl Predecessor {
+    /// Returns the process that this one replaces, if this one was started by an upgrade.
+    pub(crate) fn of_environment() -> anyhow::Result<Option<Self>> {
+        if std::env::var_os(UPGRADE_VARIABLE).is_none() {
+            return Ok(None);
+        }
+        let end = rustix::io::fcntl_dupfd_cloexec(stdin(), 3)
+            .context("the socket for the upgrade is not the standard input")?;
+        let null = std::fs::File::open("/dev/null").context("/dev/null cannot be opened")?;
+        dup2_stdin(null).context("the standard input cannot be replaced")?;
+        Ok(Some(Self(Channel::new(end))))
+    }
+
+    /// Receives the sockets and the identity of the cache.
+    pub(crate) fn inheritance(&self) -> anyhow::Result<Inheritance> {
+        let ended = || anyhow::anyhow!("the process to replace has ended");
+        let mut inheritance = Inheritance::default();
+        loop {
+            let (message, descriptors) = self.0.receive()?.with_context(ended)?;
+            if let Some(addresses) = message["sockets"].as_array() {
+                for (address, descriptor) in addresses.iter().zip(descriptors) {
+                    let address = address.as_str().unwrap_or_default().to_owned();
+                    inheritance.sockets.push(address, listener(descriptor));
+                }
+            } else if let (Some(hash_seed), Some(purges)) =
+                (message["hash_seed"].as_u64(), message["purges"].as_u64())
+            {
+                inheritance.predecessor = Some(CacheIdentity { hash_seed, purges });
+            } else if message["start"] == json!(true) {
+                return Ok(inheritance);
+            }
+        }
+    }
+
+    /// Reports to the old process why this one ends.
+    pub(crate) fn report_failure(&self, error: &anyhow::Error) {
+        _ = self.0.send(&json!({ "failed": format!("{error:#}") }), &[]);
+    }
+
+    /// Reports that this process accepts connections. Starts the thread that applies the changes of the old process,
+    /// and opens the disk store when the old process has released it or has ended.
+    pub(crate) fn follow(self, edge: &RunningEdge) -> io::Result<()> {
+        self.0.send(&json!({ "ready": true }), &[])?;
+        let (apply, disk) = (edge.forwarded_changes(), edge.disk_take_over());
+        let follow = move || {
+            let mut disk = Some(disk);
+            let mut take_over = || {
+                let Some(disk) = disk.take() else { return };
+                match disk.run() {
+                    Ok(()) => service::ready("serving"),
+                    Err(error) => {
+                        service::ready("serving without the disk cache");
+                        let error = edgeward_types::with_causes(&error);
+                        tracing::error!("the disk cache is unused until the next start: {error}");
+                    }
+                }
+            };
+            loop {
+                match self.0.receive() {
+                    Ok(Some((message, _))) if message["main"] == json!(true) => {
+                        service::ready("serving; the earlier process finishes its requests");
+                    }
+                    Ok(Some((message, _))) if message["released"] == json!(true) => take_over(),
+                    Ok(Some((message, _))) => {
+                        if let Some(change) = ForwardedChange::from_json(&message) {
+                            apply(change);
+                        }
+                    }
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            tracing::info!("upgrade: the earlier process has ended");
+            take_over();
+        };
+        std::thread::Builder::new()
+            .name("upgrade".to_owned())
+            .spawn(follow)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! An upgrade: an edge passes its sockets to a new process, then its store on disk, and ends.
+//!
+//! 1. The new process gets copies of all listening sockets ([`UpgradeSource::sockets`]) and starts. The kernel's queues
+//!    of
+//!    connections belong to the sockets, so both processes accept from the same queues, and no connection is lost.
+//! 2. The old process stops accepting, and sends later purges and invalidations to the new one
+//!    ([`UpgradeSource::forward_changes`]). Its requests under way finish.
+//! 3. When no request reads the store any more, the old process writes the objects of memory to the store, closes it
+//!    and
+//!    lets the new process open it ([`RunningEdge::disk_take_over`]). Until then the new process works with memory and
+//!    the origin.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use edgeward_store::disk::OpenError;
+use tokio::sync::watch;
+
+use super::inherit::{ADMIN, CacheIdentity};
+use super::open::purge_log;
+use super::restart::{Persistent, PersistentMemory};
+use super::start::{DISK_CLOSE_MIN, RunningEdge};
+use super::start_error::StartError;
+use super::worker_thread::{Listeners, Stop};
+use crate::base::lock::lock;
+use crate::cache::disk::{DiskError, DiskTier};
+use crate::cache::successor::ForwardedChange;
+use crate::path::worker::Shared;
+
+impl RunningEdge {
+    /// Returns a handle by which another thread passes this edge to a new process.
+    pub fn upgrade_source(&self) -> UpgradeSource {
+        UpgradeSource {
+            shared: Arc::clone(&self.shared),
+            listeners: self.listeners.clone(),
+            admin: self.admin.as_ref().and_then(|admin| admin.socket().ok()),
+        }
+    }
+
+    /// Returns a handle that applies the changes that the process before this one forwards.
+    pub fn forwarded_changes(&self) -> impl Fn(ForwardedChange) + Send + Sync + 'static {
+        let cache = Arc::clone(&self.shared.cache);
+        move |change| cache.apply_forwarded(change)
+    }
+
+    /// Counts that this process has replaced another.
+    pub fn count_upgrade(&self) {
+        self.shared.counters[0].process_upgrades.increment();
+    }
+
+    /// Like [`shutdown`](Self::shutdown), for an edge that another process replaces. Calls `released` when the other
+    /// process can open the disk store, which may be long before the last request has ended. Idle connections of
+    /// HTTP/1.1 stay open for one more request, for a few seconds at most.
+    pub fn shutdown_for_successor(mut self, drain: Duration, released: impl FnOnce() + Send) {
+        self.stop_accepting(drain, LAST_REQUEST_MAX);
+        let (disk, memory) = Persistent::end(&self.persistent);
+        let cache = Arc::clone(&self.shared.cache);
+        std::thread::scope(|scope| {
+            let (ended, workers_run) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                let is_needed = || workers_run.try_recv() == Err(mpsc::TryRecvError::Empty);
+                if let Some(disk) = disk {
+                    disk.retire();
+                    disk.wait_until_unused(is_needed);
+                    if let Some(memory) = memory {
+                        memory.persist();
+                    }
+                    disk.close(DISK_CLOSE_MIN.max(drain));
+                    cache.purges.detach();
+                    disk.release(is_needed);
+                }
+                released();
+            });
+            // The other process accepts the requests of the admin server. The response to the request for the upgrade
+            // may still be pending.
+            self.admin = None;
+            self.join_workers();
+            drop(ended);
+        });
+        self.stop_within(Duration::ZERO, false);
+    }
+
+    /// Returns a handle that opens the disk store after the process before this one has released it.
+    pub fn disk_take_over(&self) -> DiskTakeOver {
+        DiskTakeOver {
+            shared: Arc::clone(&self.shared),
+            persistent: Arc::clone(&self.persistent),
+        }
+    }
+
+    /// Stops accepting connections, and lets the workers end.
+    pub(super) fn stop_accepting(&mut self, drain: Duration, last_request: Duration) {
+        let stop = Stop {
+            drain,
+            last_request,
+        };
+        if self.stop.borrow().is_none() {
+            self.stop.send_replace(Some(stop));
+        }
+        self.listeners.send_replace(Arc::default());
+        if let Some(memory) = &mut lock(&self.persistent).memory {
+            memory.stop_filling();
+        }
+    }
+
+    pub(super) fn join_workers(&mut self) {
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a worker's thread panicked");
+            }
+        }
+    }
+}
+
+/// The parts of a running edge that a new process gets.
+pub struct UpgradeSource {
+    shared: Arc<Shared>,
+    listeners: watch::Sender<Listeners>,
+    admin: Option<StdListener>,
+}
+
+impl UpgradeSource {
+    /// Returns copies of all listening sockets with the addresses of the configuration, for
+    /// [`InheritedSockets`](crate::InheritedSockets) of another process.
+    pub fn sockets(&self) -> io::Result<Vec<(String, StdListener)>> {
+        let mut copies = Vec::new();
+        for listener in self.listeners.borrow().iter() {
+            for socket in listener.sockets.iter().flatten() {
+                copies.push((listener.configured.to_string(), socket.try_clone()?));
+            }
+        }
+        if let (Some(admin), Some(addr)) = (&self.admin, self.shared.config.admin) {
+            copies.push((format!("{ADMIN} {addr}"), admin.try_clone()?));
+        }
+        Ok(copies)
+    }
+
+    /// Returns the values that a process needs to identify the objects of this cache.
+    pub fn cache_identity(&self) -> CacheIdentity {
+        CacheIdentity {
+            hash_seed: self.shared.cache.hash_seed,
+            purges: self.shared.cache.purges.latest().0,
+        }
+    }
+
+    /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. Call it when
+    /// the other process accepts connections.
+    pub fn forward_changes(&self, send: impl Fn(ForwardedChange) + Send + Sync + 'static) {
+        self.shared.cache.successor.set(send);
+    }
+
+    /// Counts an upgrade that failed: this process carries on.
+    pub fn count_failed_upgrade(&self) {
+        self.shared.counters[0].process_upgrades_failed.increment();
+    }
+
+    /// Sets the function that `POST /upgrade` of the admin server calls. It returns the id of the new process, or the
+    /// reason why the upgrade failed. Only the first call counts.
+    pub fn on_request(&self, upgrade: impl Fn() -> Result<u32, String> + Send + Sync + 'static) {
+        _ = self.shared.on_upgrade.set(Box::new(upgrade));
+    }
+}
+
+impl std::fmt::Debug for UpgradeSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UpgradeSource")
+    }
+}
+
+/// Opens the disk store of the process before this one.
+pub struct DiskTakeOver {
+    shared: Arc<Shared>,
+    persistent: Arc<Mutex<Persistent>>,
+}
+
+impl DiskTakeOver {
+    /// Opens the disk store and its log of purges. Waits up to a minute if another process still has them. After an
+    /// error, the edge works without a disk.
+    pub fn run(self) -> Result<(), StartError> {
+        let (config, cache) = (&self.shared.config, &self.shared.cache);
+        let Some(disk) = &config.disk else {
+            return Ok(());
+        };
+        let ram_object_bytes_max = config.limits.object_bytes_max.min(config.hot.capacity);
+        let start = Instant::now();
+        let opened = loop {
+            let seed = Some(cache.hash_seed);
+            match DiskTier::open(disk, seed, ram_object_bytes_max, &cache.hot) {
+                Err(DiskError::Open(error))
+                    if is_locked(&error)
+                        && start.elapsed() < RELEASE_WAIT_MAX
+                        && !lock(&self.persistent).has_ended =>
+                {
+                    std::thread::sleep(RELEASE_CHECK_INTERVAL);
+                }
+                other => break other?,
+            }
+        };
+        let Some(tier) = opened.tier.map(Arc::new) else {
+            return Ok(());
+        };
+        // The edge does not stop before both are in place.
+        let mut persistent = lock(&self.persistent);
+        let is_other = tier.cache.key_seed() != cache.hash_seed;
+        if persistent.has_ended || is_other {
+            drop(persistent);
+            tier.close(DISK_CLOSE_MIN);
+            return if is_other {
+                Err(StartError::OtherStore)
+            } else {
+                Ok(())
+            };
+        }
+        if let Some(path) = purge_log(config) {
+            cache.purges.attach(path)?;
+        }
+        cache.disk.attach(Arc::clone(&tier), |purges| {
+            let (done, accepted) = mpsc::channel();
+            cache
+                .purges
+                .purge(purges, move |result| _ = done.send(result));
+            _ = accepted.recv();
+        });
+        let counters = Arc::clone(&self.shared.counters[0]);
+        let memory = PersistentMemory::start(disk.clone(), Arc::clone(cache), counters);
+        persistent.disk = Some(tier);
+        persistent.memory = Some(memory.map_err(|source| StartError::Thread {
+            what: "the fill of memory",
+            source,
+        })?);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for DiskTakeOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DiskTakeOver")
+    }
+}
+
+fn is_locked(error: &OpenError) -> bool {
+    let OpenError::Device { source, .. } = error else {
+        return false;
+    };
+    source.kind() == io::ErrorKind::ResourceBusy
+}
+
+/// The longest time for which an idle connection stays open for a last request. Clients that send requests all the time
+/// need milliseconds. An idle connection that is closed later may meet a request only in the moment of the close.
+const LAST_REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// The longest wait for the process before this one to release the store, after it has said so or has ended.
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(60);
+const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(10);

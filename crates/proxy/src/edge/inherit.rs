@@ -1,0 +1,61 @@
+//! The parts of another process that an edge takes over: listening sockets, and in an upgrade also the store on disk.
+
+use std::net::TcpListener as StdListener;
+
+use edgeward_purge::Stamp;
+
+/// The parts of another process that an edge takes over when it starts. The default is empty.
+#[derive(Debug, Default)]
+pub struct Inheritance {
+    /// Sockets that already listen: from systemd, or from the process that this one replaces.
+    pub sockets: InheritedSockets,
+    /// The process that this one replaces. It closes the store on disk later: see
+    /// [`RunningEdge::disk_take_over`](crate::RunningEdge::disk_take_over).
+    pub predecessor: Option<CacheIdentity>,
+}
+
+/// The values by which two processes identify the objects of one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheIdentity {
+    /// The seed of key hashes.
+    pub hash_seed: u64,
+    /// The stamp of the newest purge.
+    pub purges: u64,
+}
+
+impl CacheIdentity {
+    pub(super) fn stamp(self) -> Stamp {
+        Stamp(self.purges)
+    }
+}
+
+/// Listening sockets of another process, each with the address of its listener.
+#[derive(Debug, Default)]
+pub struct InheritedSockets(Vec<(String, StdListener)>);
+
+impl InheritedSockets {
+    /// Adds a socket. `address` is the address of the configuration, for example `127.0.0.1:0`, or the address to which
+    /// the socket is bound.
+    pub fn push(&mut self, address: String, socket: StdListener) {
+        self.0.push((address, socket));
+    }
+
+    /// Removes and returns the sockets of one listener.
+    pub(super) fn take(&mut self, address: &str) -> Vec<StdListener> {
+        let (taken, left) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(of, _)| of == address);
+        self.0 = left;
+        Vec::into_iter(taken).map(|(_, socket)| socket).collect()
+    }
+
+    /// Returns the addresses of the sockets that no listener has taken.
+    pub(super) fn left(&self) -> Vec<&str> {
+        let mut left: Vec<&str> = self.0.iter().map(|(address, _)| address.as_str()).collect();
+        left.dedup();
+        left
+    }
+}
+
+/// The name of the sockets of the admin server among [`InheritedSockets`].
+pub(super) const ADMIN: &str = "admin";

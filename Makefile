@@ -95,10 +95,11 @@ docs: rust compiler ## the API documentation; warnings are errors
 		$(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items --quiet
 
 .PHONY: reference
-reference: rust compiler ## rewrites the generated pages: settings and metrics
+reference: rust compiler ## rewrites the generated pages: settings, metrics, malformed messages
 	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- check-config --reference > docs/reference/configuration.md.new
 	@mv docs/reference/configuration.md.new docs/reference/configuration.md
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-cli --test whole_cli the_reference_of_metrics
+	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-proxy --test whole the_reference_of_malformed
 
 .PHONY: docs-site
 docs-site: rust compiler ## the documentation as a searchable site with checked links: target/docs-site/index.html

@@ -36,7 +36,8 @@ impl FieldFilter {
     /// Removes the fields that this client may not send to the origin.
     pub(crate) fn apply(&self, headers: &mut HeaderMap, client_is_trusted: bool, cacheable: bool) {
         remove_where(headers, |name| {
-            (!client_is_trusted && self.client_fields.contains(name))
+            is_framing_lookalike(name)
+                || (!client_is_trusted && self.client_fields.contains(name))
                 || (cacheable && self.override_fields.contains(name))
         });
     }
@@ -56,8 +57,14 @@ impl FieldFilter {
         } else {
             &self.plain
         };
-        names.contains(name)
+        names.contains(name) || is_framing_lookalike(name)
     }
+}
+
+/// Returns true for a name that is the name of a framing field with an underscore. Servers that pass fields as
+/// variables (CGI, WSGI, FastCGI) give both the same name.
+fn is_framing_lookalike(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "content_length" | "transfer_encoding")
 }
 
 fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
@@ -88,8 +95,15 @@ impl NameSet {
     fn contains(&self, name: &HeaderName) -> bool {
         self.lengths & length_bit(name) != 0
             && self.first_letters & first_bit(name) != 0
-            && self.names.contains(name)
+            && self.names.iter().any(|own| is_same_variable(own, name))
     }
+}
+
+/// Returns true if the names are equal, or differ only in `-` and `_`: see [`is_framing_lookalike`].
+fn is_same_variable(own: &HeaderName, name: &HeaderName) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let (own, name) = (own.as_str().bytes(), name.as_str().bytes());
+    own.map(dashed).eq(name.map(dashed))
 }
 
 fn length_bit(name: &HeaderName) -> u64 {
@@ -150,6 +164,11 @@ mod tests {
             ("forwarded", false, true, false),
             ("x-forwarded-port", false, true, false),
             ("x-real-ip", false, true, false),
+            ("x_real_ip", false, true, false),
+            ("x_forwarded-for", false, true, false),
+            ("content_length", false, false, false),
+            ("transfer_encoding", false, false, false),
+            ("user_agent", true, true, true),
             ("x-original-url", false, false, true),
             ("x-http-method-override", false, false, true),
             ("x-requested-with", true, true, true),

@@ -115,6 +115,11 @@ impl Outbound<'_> {
         let uri = match edge.origin.protocol {
             OriginProtocol::Http1 => {
                 headers.insert(HOST, host(edge, request));
+                // hyper sends a body of unknown length with these methods only if the field is present.
+                if matches!(*self.method, Method::GET | Method::HEAD) && upload.has_unknown_length()
+                {
+                    headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+                }
                 origin_form(request)
             }
             OriginProtocol::Http2 => {

@@ -197,6 +197,11 @@ impl Uploads {
 type UploadError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Upload {
+    /// Returns true if the length of the body is known only at its end.
+    pub(crate) fn has_unknown_length(&self) -> bool {
+        self.size_hint().exact().is_none()
+    }
+
     /// Returns the stream of a client's body, and its progress.
     pub(crate) fn stream(
         incoming: Incoming,

@@ -33,6 +33,7 @@ mod inspect;
 mod large_bodies;
 mod least_rates;
 mod log_destinations;
+mod malformed;
 mod negative;
 mod no_vary_search;
 mod observation;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
 
-use super::request_end::RequestEndScan;
+use super::request_end::{EndUncertain, RequestEndScan};
 use super::{FastPath, INBOX_BYTES_MAX, Mode};
 use crate::client::stream::ClientStream;
 
@@ -54,10 +54,17 @@ impl FastPath {
         let before = buffer.filled().len();
         ready!(self.give(stream, cx, buffer))?;
         let given = &buffer.filled()[before..];
-        let Ok(taken) = scan.advance(given) else {
-            // hyper parses the malformed body itself.
-            self.mode = Mode::Passthrough;
-            return Poll::Ready(Ok(()));
+        let taken = match scan.advance(given) {
+            Ok(taken) => taken,
+            Err(EndUncertain { valid_bytes }) => {
+                // Servers disagree about the end of such a body, so one may read the bytes after it as a request. hyper
+                // sees an incomplete body. The client gets 400, and the connection closes.
+                buffer.set_filled(before + valid_bytes);
+                self.inbox.clear();
+                self.read_ended = true;
+                self.mode = Mode::Passthrough;
+                return Poll::Ready(Ok(()));
+            }
         };
         self.mode = Mode::HandedOver(scan);
         if taken < given.len() {

@@ -1,6 +1,7 @@
 //! Checks the parser of request heads with arbitrary bytes, for the fuzz target `http_request_head`.
 
 use super::head::{ParsedHead, no_fields, parse};
+use super::request_end::EndUncertain;
 
 /// Parses a request head as the fast path does. The fast path serves `Plain` requests, hyper serves `Bounded` ones.
 pub fn check_request(bytes: &[u8]) {
@@ -16,7 +17,10 @@ pub fn check_request(bytes: &[u8]) {
             let mut scan_bytewise = || {
                 let mut taken = 0;
                 for byte in bytes.chunks(1) {
-                    taken += bytewise.advance(byte)?;
+                    match bytewise.advance(byte) {
+                        Ok(more) => taken += more,
+                        Err(_) => return Err(EndUncertain { valid_bytes: taken }),
+                    }
                 }
                 Ok((taken, bytewise))
             };

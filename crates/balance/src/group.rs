@@ -155,6 +155,15 @@ impl Group {
         }
     }
 
+    /// Gives a server the health of a server of another group, whose times have the same start.
+    pub fn adopt(&mut self, id: ServerId, from: &Self, other: ServerId, now: Timestamp) {
+        let settings = self.settings.health;
+        let other = from.servers.iter().find(|server| server.id == other);
+        if let (Some(other), Some(server)) = (other, self.server(id)) {
+            server.health = other.health.adopted(&settings, now);
+        }
+    }
+
     /// Returns the server for a request, or `None` if no server is left.
     ///
     /// The order of preference: a server that is to be probed; a usable server; a usable backup; a server in its slow

@@ -123,6 +123,16 @@ impl Health {
         }
     }
 
+    /// Returns the health for a group with these settings. A probe of the other group does not count.
+    pub(crate) fn adopted(&self, settings: &HealthSettings, now: Timestamp) -> Self {
+        let mut health = self.clone();
+        health.end_probe(now);
+        if !settings.has_checks {
+            (health.checks_failed, health.check_streak) = (false, 0);
+        }
+        health
+    }
+
     pub(crate) fn state(&self, settings: &HealthSettings, now: Timestamp) -> HealthState {
         if self.checks_failed {
             return HealthState::CheckFailed;

@@ -36,8 +36,8 @@ impl Signals {
         Ok(Self { runtime, signals })
     }
 
-    /// Sets the function that is called on each SIGHUP and SIGUSR1 from now on.
-    pub(crate) fn on_reopen(&mut self, reopen: impl Fn() + Send + 'static) {
+    /// Sets the function that is called on each SIGHUP and SIGUSR1 from now on. It returns false if no log is open.
+    pub(crate) fn on_reopen(&mut self, reopen: impl Fn() -> bool + Send + 'static) {
         self.signals.reopen = Some(Box::new(reopen));
     }
 
@@ -83,7 +83,7 @@ pub(crate) struct AsyncSignals {
     /// Reloads the configuration.
     reload: Option<Box<dyn Fn() + Send>>,
     /// Reopens the log files.
-    reopen: Option<Box<dyn Fn() + Send>>,
+    reopen: Option<Box<dyn Fn() -> bool + Send>>,
     /// Starts the process that replaces this one.
     upgrade: Option<Box<dyn Fn() + Send>>,
     /// Notified when a process has replaced this one.
@@ -132,9 +132,6 @@ impl AsyncSignals {
             let name = self.next().await;
             if let ("SIGHUP", Some(reload)) = (name, &self.reload) {
                 reload();
-                if self.reopen.is_none() {
-                    continue;
-                }
             }
             match (name, &self.reopen) {
                 ("SIGTERM" | "SIGINT" | "SIGQUIT" | UPGRADED, _) => return name,
@@ -142,11 +139,11 @@ impl AsyncSignals {
                     Some(upgrade) => upgrade(),
                     None => tracing::warn!(signal = name, "the signal is ignored"),
                 },
-                (_, Some(reopen)) => {
+                (_, Some(reopen)) if reopen() => {
                     tracing::info!(signal = name, "reopening log files");
-                    reopen();
                 }
-                (_, None) => {
+                ("SIGHUP", _) if self.reload.is_some() => {}
+                (_, _) => {
                     tracing::info!(signal = name, "the signal is ignored: no log file is open");
                 }
             }

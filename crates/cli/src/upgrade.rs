@@ -28,7 +28,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, TryLockError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use edgeward_proxy::UpgradeSource;
@@ -42,7 +42,6 @@ pub(crate) use successor::Predecessor;
 pub(crate) struct Upgrader {
     program: PathBuf,
     arguments: Vec<OsString>,
-    timeout: Duration,
     edge: UpgradeSource,
     /// Locked during an upgrade. `true` after an upgrade has succeeded: this process ends.
     is_done: Mutex<bool>,
@@ -78,14 +77,12 @@ impl Upgrader {
     /// upgrade, so it may have a newer file by then.
     pub(crate) fn new(
         program: PathBuf,
-        timeout: Duration,
         edge: UpgradeSource,
         on_done: impl Fn(NewProcess) + Send + Sync + 'static,
     ) -> Self {
         Self {
             program,
             arguments: std::env::args_os().skip(1).collect(),
-            timeout,
             edge,
             is_done: Mutex::new(false),
             on_done: Box::new(on_done),
@@ -182,13 +179,14 @@ impl Upgrader {
 
     /// Waits until the new process accepts connections.
     fn wait(&self, channel: &Channel) -> anyhow::Result<()> {
-        let deadline = Instant::now() + self.timeout;
+        let timeout = self.edge.timeout();
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             anyhow::ensure!(
                 !left.is_zero(),
                 "the new process did not accept connections within server.upgrade_timeout ({} s)",
-                self.timeout.as_secs_f64()
+                timeout.as_secs_f64()
             );
             channel.set_timeout(Some(left))?;
             match channel.receive() {

@@ -25,7 +25,7 @@ mod exchange; // the state of connections and requests
 mod origin; // connections and requests to the origin
 mod path; // the request path, from the lookup to the response
 
-pub use base::access_log::{AccessLogError, LogReopener};
+pub use base::access_log::AccessLogError;
 pub use base::config::id_filter as negative;
 pub use base::config::{self, EdgeConfig};
 pub use base::dial::{Dial, DialedStream};
@@ -38,7 +38,8 @@ pub use client::h2_frames;
 #[doc(hidden)]
 pub use edge::hostile;
 pub use edge::{
-    CacheIdentity, DiskTakeOver, Edge, EdgeHealth, Inheritance, InheritedSockets, ReloadError,
-    Reloader, RunningEdge, StartError, UpgradeSource, metric_definitions,
+    CacheIdentity, DiskTakeOver, Edge, EdgeHealth, Inheritance, InheritedSockets, LogReopener,
+    ReloadError, Reloader, RunningEdge, StartError, UpgradeSource, after_reload,
+    metric_definitions,
 };
 pub use origin::ConnectorError;

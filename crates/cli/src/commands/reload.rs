@@ -11,8 +11,8 @@ use crate::output;
 
 /// Let a running edge read its configuration again
 ///
-/// Sites, rules, certificates and rules of caching change at once; the answer lists all differences and says which of
-/// them need a restart. An invalid file changes nothing. SIGHUP does the same.
+/// Nearly all settings change at once; the answer lists all differences and says which of them need a new process, for
+/// example by `edgeward upgrade`. An invalid file changes nothing. SIGHUP does the same.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ReloadArgs {

@@ -275,19 +275,27 @@ fn start(
     let edge = Edge::start_with(edge_config.clone(), inheritance).map_err(with_hint)?;
     let health = edge.health();
     service::start_watchdog(move || health.is_alive());
-    if let Some(reopener) = edge.log_reopener() {
-        signals.on_reopen(move || reopener.reopen());
-    }
+    let reopener = edge.log_reopener();
+    signals.on_reopen(move || {
+        reopener.reopen();
+        reopener.has_log()
+    });
     if let Some(file) = &args.config {
         let reloader = edge.reloader();
         let settings = checked.settings;
-        let config = ReloadableConfig::new(file.clone(), flags, settings, reloader.clone());
+        let config = ReloadableConfig::new(
+            file.clone(),
+            flags,
+            settings,
+            checked.negative,
+            reloader.clone(),
+        );
         let config = Arc::new(config);
         let by_request = Arc::clone(&config);
         reloader.on_request(move || by_request.reload());
         signals.on_reload(move || _ = config.reload());
     }
-    let replaced = offer_upgrade(&edge, &edge_config, &mut signals)?;
+    let replaced = offer_upgrade(&edge, &mut signals)?;
     if let Some(file) = &edge_config.pid_file {
         write_pid(file).map_err(|error| Diagnostic::unreadable(file, "cannot write", &error))?;
     }
@@ -304,7 +312,6 @@ fn start(
 /// Lets SIGUSR2 and the admin server replace this process. Returns the receiver of the new process.
 fn offer_upgrade(
     edge: &RunningEdge,
-    config: &EdgeConfig,
     signals: &mut Signals,
 ) -> anyhow::Result<mpsc::Receiver<NewProcess>> {
     let (send, replaced) = mpsc::channel();
@@ -314,7 +321,7 @@ fn offer_upgrade(
         ended();
     };
     let (source, by_request) = (edge.upgrade_source(), edge.upgrade_source());
-    let upgrader = Upgrader::new(program()?, config.upgrade_timeout, source, on_done);
+    let upgrader = Upgrader::new(program()?, source, on_done);
     let upgrader = Arc::new(upgrader);
     let by_signal = Arc::clone(&upgrader);
     by_request.on_request(move || upgrader.upgrade());
@@ -334,8 +341,8 @@ fn offer_upgrade(
 impl Serving {
     /// Waits for the end of the edge, and finishes its requests.
     fn run(mut self) -> anyhow::Result<ExitCode> {
-        let drain = self.config.drain_timeout;
         let name = self.signals.next();
+        let drain = self.edge.reloader().config().drain_timeout;
         let new = self.replaced.try_recv().ok();
         tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
         if new.is_none() {

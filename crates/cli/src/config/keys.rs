@@ -787,6 +787,7 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(duration_text(draft.edge.drain_timeout)),
     },
     server::UPGRADE_TIMEOUT,
+    server::CERTIFICATE_INTERVAL,
     server::PID_FILE,
     Key {
         path: "server.name",

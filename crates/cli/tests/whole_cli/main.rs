@@ -22,8 +22,10 @@ mod negative; // negative rules
 mod overload; // the limit of descriptors, panics, the watchdog
 mod pipes; // a closed stdout is not an error
 mod purge;
+mod reload;
 mod restart; // SIGTERM or SIGKILL, then a start with a warm cache
 mod run;
 mod serve;
+mod service; // messages to systemd, its sockets, and logrotate
 mod store; // `edgeward store`
 mod upgrade; // a new process replaces a running edge

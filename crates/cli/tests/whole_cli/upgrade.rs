@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::atomic::Ordering::Relaxed;
+
+use serde_json::Value;
 
 use super::load::{Load, LoadOrigin};
 use super::run::{Server, edgeward, get, output, send_request, text, until};
@@ -19,6 +21,11 @@ pub(crate) struct UpgradableEdge {
 impl UpgradableEdge {
     /// Starts an edge with these additional lines in its file.
     pub(crate) fn start(origin: &str, more: &str) -> Self {
+        Self::start_with(origin, more, |_| ())
+    }
+
+    /// Like [`start`](Self::start), and changes the command that starts the edge.
+    pub(crate) fn start_with(origin: &str, more: &str, change: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("token"), TOKEN).expect("written");
         let file = folder.path().join("edge.toml");
@@ -33,7 +40,9 @@ impl UpgradableEdge {
         );
         std::fs::write(&file, text).expect("written");
         let config = file.display().to_string();
-        let server = Server::start(&["serve", "--json", "--log=info", "--config", &config]);
+        let mut command = edgeward(&["serve", "--json", "--log=info", "--config", &config]);
+        change(&mut command);
+        let server = Server::from_command(command);
         Self {
             addr: server.addr("/listening/0"),
             admin: server.addr("/admin"),
@@ -146,20 +155,22 @@ fn the_store_on_disk_survives_upgrades_and_purges_of_both_processes_apply() {
     let mut edge = UpgradableEdge::start(&url, &more);
     let path = |n: u32| format!("/o/{n}?size=3000");
     let is_hit = |n| get(edge.addr, &path(n)).contains("edgeward; hit");
-    let has_store = || {
-        let page = get(edge.admin, "/metrics");
-        page.contains("\nedgeward_disk_objects{").then_some(())
+    // The old process may answer the first requests after an upgrade.
+    let has_store = |pid: u32| {
+        let page = get(edge.admin, "/status");
+        let status: Value = serde_json::from_str(page.split_once("\r\n\r\n")?.1).ok()?;
+        (status["pid"] == pid && !status["disk"].is_null()).then_some(())
     };
     for n in 0..20 {
         get(edge.addr, &path(n));
     }
     for _ in 0..2 {
-        edge.upgrade();
+        let pid = edge.upgrade();
         // The store is free when the old process has closed it.
-        until("the store is open", has_store);
+        until("the store is open", || has_store(pid));
         assert!((0..20).all(is_hit));
     }
-    edge.upgrade();
+    let pid = edge.upgrade();
     // The new process may not have the store yet.
     let purge = edge.command(&["purge", &format!("http://localhost{}", path(1))]);
     assert_eq!(purge.status.code(), Some(0), "{}", text(&purge.stderr));
@@ -170,7 +181,7 @@ fn the_store_on_disk_survives_upgrades_and_purges_of_both_processes_apply() {
         path(3)
     );
     send_request(edge.addr, &post);
-    until("the store is open", has_store);
+    until("the store is open", || has_store(pid));
     assert_eq!(
         (0..20).filter(|n| !is_hit(*n)).collect::<Vec<_>>(),
         [1, 2, 3]
@@ -237,7 +248,7 @@ fn a_new_process_that_hangs_is_ended_at_the_deadline() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("edgeward");
     std::fs::copy(env!("CARGO_BIN_EXE_edgeward"), &program).expect("copied");
-    let mut command = std::process::Command::new(&program);
+    let mut command = Command::new(&program);
     command.args([
         "serve",
         "--json",

@@ -14,6 +14,7 @@ mod syslog;
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,14 +48,14 @@ pub enum AccessLogError {
 
 /// Opens the access log's file again by its path. This is needed after a log rotation has renamed the open file.
 #[derive(Clone, Debug)]
-pub struct LogReopener {
+pub(crate) struct LogReopener {
     requested: Arc<AtomicBool>,
     thread: std::thread::Thread,
 }
 
 impl LogReopener {
     /// Asks the log thread to reopen the file, and returns at once. Lines queued before this call go to the old file.
-    pub fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.requested.store(true, Ordering::Release);
         self.thread.unpark();
     }
@@ -113,12 +114,25 @@ impl AccessLog {
     }
 }
 
+/// The text of a request, with the queue for its line. A reload may replace the log while the request is under way.
+#[derive(Debug)]
+pub(crate) struct LogText {
+    pub(crate) request: RequestText,
+    pub(crate) queue: Rc<LogQueue>,
+}
+
 /// A worker's end of the access log.
 pub(crate) struct LogQueue {
     ring: RefCell<rtrb::Producer<LogLine>>,
     /// The request fields that a line has.
     fields: Arc<[HeaderName]>,
     scratch: RefCell<Vec<u8>>,
+}
+
+impl std::fmt::Debug for LogQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogQueue")
+    }
 }
 
 impl LogQueue {

@@ -34,7 +34,7 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     used: AtomicU64,
-    max: u64,
+    max: AtomicU64,
     /// Counts the bytes of each released share, and returns free pages to the system from time to time.
     freed: Option<Arc<FreedPages>>,
 }
@@ -43,9 +43,14 @@ impl MemoryBudget {
     pub(crate) fn new(max: u64, freed: Option<Arc<FreedPages>>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicU64::new(0),
-            max,
+            max: AtomicU64::new(max),
             freed,
         })
+    }
+
+    /// Changes the limit. Shares that exceed it remain until they are released.
+    pub(crate) fn set_max(&self, max: u64) {
+        self.max.store(max, Ordering::Relaxed);
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -105,7 +110,7 @@ impl MemoryShare {
         let Some(added) = bytes.checked_sub(reserved).filter(|&added| added > 0) else {
             return true;
         };
-        let max = self.budget.max;
+        let max = self.budget.max.load(Ordering::Relaxed);
         let grown = self
             .budget
             .used

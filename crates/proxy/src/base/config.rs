@@ -104,6 +104,8 @@ pub struct EdgeConfig {
     /// Longest time that an upgrade waits until the new process accepts connections. Default 60 s: a start reads files
     /// and certificates, and the disk store is opened later.
     pub upgrade_timeout: Duration,
+    /// Time between two checks if a file of a certificate has changed. Default 10 s; zero: no checks.
+    pub certificate_interval: Duration,
     /// The file with the id of the process. Default: none.
     pub pid_file: Option<PathBuf>,
     /// The name in `Via` and `Cache-Status`. Default `edgeward`. Each edge of a chain needs a name of its own.
@@ -138,6 +140,7 @@ impl EdgeConfig {
             workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             drain_timeout: Duration::from_secs(30),
             upgrade_timeout: Duration::from_secs(60),
+            certificate_interval: Duration::from_secs(10),
             pid_file: None,
             name: "edgeward".to_owned(),
         }

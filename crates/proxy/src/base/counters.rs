@@ -144,6 +144,11 @@ counters! {
         panics_fetch = "task" "fetch",
         panics_sweep = "task" "sweep",
     }
+    Counter "edgeward_certificate_reads_total"
+        "Changes of the files of certificates that the edge noticed, by result." {
+        certificates_read = "result" "applied",
+        certificates_refused = "result" "refused", // certificate and key do not belong together, or cannot be read
+    }
     Counter "edgeward_process_upgrades_total"
         "Upgrades of the program: whether this process was started by one, and those that failed here." {
         process_upgrades = "result" "applied", // 1 in a process that has replaced another

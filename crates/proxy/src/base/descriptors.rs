@@ -123,8 +123,9 @@ fn tunnel_origins(config: &EdgeConfig) -> usize {
 fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
     let listeners = config.listeners.len();
-    // Per listener, each worker has the listening socket and one accepted connection that it is about to close.
-    let listener_sockets = workers * listeners * 2;
+    // Per listener, each worker has the listening socket, a copy for reloads and upgrades, and one accepted connection
+    // that it is about to close.
+    let listener_sockets = workers * listeners * 3;
     let devices = config
         .disk
         .as_ref()

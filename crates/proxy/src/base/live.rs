@@ -1,9 +1,7 @@
-//! The part of the configuration that changes while the edge serves: sites with their rules, and the rules of caching.
+//! The part of the configuration that the cache reads too: sites with their rules, and the rules of caching.
 //!
-//! A reload replaces the whole value. Each worker compares a version number at each request, and merges the settings of
-//! the new value at its next request. A request keeps the settings with which it began.
+//! Each generation of an edge has one value. The cache, which all generations share, has the newest.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use edgeward_sites::Sites;
@@ -33,36 +31,20 @@ impl LiveConfig {
     }
 }
 
-/// The live configuration, which all threads share.
+/// The newest live configuration.
 #[derive(Debug)]
-pub(crate) struct Live {
-    version: AtomicU64,
-    config: RwLock<Arc<LiveConfig>>,
-}
+pub(crate) struct Live(RwLock<Arc<LiveConfig>>);
 
 impl Live {
-    pub(crate) fn new(config: &EdgeConfig) -> Arc<Self> {
-        Arc::new(Self {
-            version: AtomicU64::new(0),
-            config: RwLock::new(Arc::new(LiveConfig::of(config))),
-        })
-    }
-
-    /// Returns the number of the current version. A caller that knows another number reads the configuration again.
-    #[inline]
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    pub(crate) fn new(config: Arc<LiveConfig>) -> Self {
+        Self(RwLock::new(config))
     }
 
     pub(crate) fn config(&self) -> Arc<LiveConfig> {
-        let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&config)
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn replace(&self, config: LiveConfig) {
-        let mut current = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(config);
-        // After the value: a worker that sees the number also sees the value.
-        self.version.fetch_add(1, Ordering::Release);
+    pub(crate) fn replace(&self, config: Arc<LiveConfig>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 }

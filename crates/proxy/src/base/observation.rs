@@ -2,14 +2,18 @@
 //! statuses, and the line of the access log, are made from this record at its end.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use edgeward_semantics::{CacheStatus, Outcome};
 use http::StatusCode;
 
-use super::access_log::{LogLine, RequestText};
+use super::access_log::{LogLine, LogQueue, LogText};
 use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
 use super::spans::{RequestEnd, SampledRequest};
+
+/// A line of the access log, and its queue.
+pub(crate) type QueuedLine = (Rc<LogQueue>, LogLine);
 
 /// The record of a request whose response has not ended.
 #[derive(Debug)]
@@ -30,16 +34,16 @@ pub(crate) struct Observation {
     /// `Some` if the request is sampled for tracing.
     pub(crate) sampled: Option<Box<SampledRequest>>,
     /// The first part of the line of the access log, if one is configured.
-    text: Option<RequestText>,
+    text: Option<LogText>,
 }
 
 impl Observation {
     /// Begins the record of a request whose head is complete.
-    pub(crate) fn begin(text: Option<RequestText>) -> Self {
+    pub(crate) fn begin(text: Option<LogText>) -> Self {
         Self::begin_at(Instant::now(), text)
     }
 
-    pub(crate) fn begin_at(started_at: Instant, text: Option<RequestText>) -> Self {
+    pub(crate) fn begin_at(started_at: Instant, text: Option<LogText>) -> Self {
         Self {
             started_at,
             outcome: None,
@@ -101,7 +105,7 @@ impl Observation {
         mut self,
         outcome: OutcomeClass,
         site: &SiteCounters,
-    ) -> (Option<LogLine>, Option<Box<SampledRequest>>) {
+    ) -> (Option<QueuedLine>, Option<Box<SampledRequest>>) {
         let duration = self.started_at.elapsed();
         let mut sampled = self.sampled.take();
         if let Some(sampled) = &mut sampled {
@@ -118,7 +122,7 @@ impl Observation {
     }
 
     /// Like [`finish`](Self::finish), for a request of which only the status is known.
-    pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<LogLine> {
+    pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<QueuedLine> {
         self.finish_after(Duration::ZERO, OutcomeClass::Refused, site)
     }
 
@@ -127,10 +131,11 @@ impl Observation {
         duration: Duration,
         outcome: OutcomeClass,
         site: &SiteCounters,
-    ) -> Option<LogLine> {
+    ) -> Option<QueuedLine> {
         site.record_response(outcome, self.status, self.body_bytes, duration);
-        Some(LogLine {
-            request: self.text?,
+        let LogText { request, queue } = self.text?;
+        let line = LogLine {
+            request,
             status: self.status,
             bytes: self.body_bytes,
             duration,
@@ -139,6 +144,7 @@ impl Observation {
             collapsed: self.is_collapsed,
             aborted: self.is_aborted,
             detail: self.detail,
-        })
+        };
+        Some((queue, line))
     }
 }

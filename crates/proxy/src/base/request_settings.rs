@@ -16,7 +16,7 @@ use edgeward_sites::{
 };
 
 use crate::base::config::{CompressionConfig, OriginId};
-use crate::base::live::{Live, LiveConfig};
+use crate::base::live::LiveConfig;
 
 /// The settings of all requests of a site to which the same rules apply.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl RequestSettings {
 /// The merged settings that a worker has used.
 #[derive(Debug)]
 pub(crate) struct SettingsCache {
-    /// The version of the live configuration.
+    /// The number of the generation to which the settings belong.
     pub(crate) version: u64,
     config: Arc<LiveConfig>,
     /// The settings of each site if none of its rules applies.
@@ -116,24 +116,18 @@ pub(crate) struct SettingsCache {
 }
 
 impl SettingsCache {
-    pub(crate) fn new(live: &Live) -> Self {
-        let version = live.version(); // read first: a later change makes this value outdated
-        let config = live.config();
+    /// `version` is the number of the generation.
+    pub(crate) fn new(config: &Arc<LiveConfig>, version: u64) -> Self {
         let sites = &config.sites;
         let without_rules = sites.iter().map(|(id, site)| {
-            let settings = RequestSettings::new(
-                sites,
-                id,
-                RuleSet::default(),
-                site.settings.clone(),
-                &config,
-            );
+            let settings =
+                RequestSettings::new(sites, id, RuleSet::default(), site.settings.clone(), config);
             Rc::new(settings)
         });
         Self {
             without_rules: without_rules.collect(),
             version,
-            config: Arc::clone(&config),
+            config: Arc::clone(config),
             merged: RefCell::default(),
         }
     }

@@ -22,7 +22,6 @@ use super::disk::{DiskTier, Durable};
 use super::disk_slot::DiskSlot;
 use super::key::{CacheKey, hash_key};
 use super::key_parts::primary_of;
-use super::negative::Negative;
 use super::offers::RecentOffers;
 use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
@@ -52,7 +51,6 @@ pub(crate) struct Cache {
     pub(crate) unreached_validations: MarkedKeys,
     pub(crate) purges: Purges,
     pub(crate) accepted_purges: AcceptedPurges,
-    pub(crate) negative: Negative,
     pub(crate) warm_progress: WarmProgress,
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,

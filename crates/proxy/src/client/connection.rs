@@ -1,5 +1,6 @@
 //! One client connection: TLS, the detection of its protocol, and serving it to its end.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::base::config::HEADERS_ON_STACK;
+use crate::base::counters::Counters;
 use crate::base::tasks::{LocalExecutor, Member};
 use crate::base::tls;
 use crate::client::h1::FastPath;
@@ -29,16 +31,18 @@ use crate::client::io::ClientIo;
 use crate::client::service::{EdgeService, run_tunnel};
 use crate::client::stream::ClientStream;
 use crate::exchange::{Client, CloseReason, ConnState};
-use crate::path::worker::Worker;
+use crate::path::connections::Connections;
+use crate::path::worker::{CurrentWorker, Worker};
 
 /// Serves a connection to its end. `_member` counts the task in the worker's set of connection tasks.
 pub(crate) async fn run(
-    worker: Rc<Worker>,
+    workers: Rc<CurrentWorker>,
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
     _member: Member,
 ) {
+    let worker = workers.get();
     let conn = ConnState::new(Arc::clone(&worker.shared.clock));
     let _registration = Registration::new(&worker, &conn);
     let client = Client {
@@ -53,8 +57,10 @@ pub(crate) async fn run(
             .trusted_proxies
             .contains(peer.ip()),
     };
+    let timeout = worker.config().limits.request_head_timeout;
+    drop(worker); // a connection does not keep a generation
     let Some(config) = tls else {
-        return detect(worker, client, stream).await;
+        return detect(workers, client, stream).await;
     };
     _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
@@ -66,22 +72,21 @@ pub(crate) async fn run(
         }
         handshake.as_mut().poll(cx)
     });
-    let timeout = worker.config().limits.request_head_timeout;
     match tokio::time::timeout(timeout, unless_closed).await {
         Ok(Ok(stream)) => {
             let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
             let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
-            serve(worker, client, io, is_h2).await;
+            serve(workers, client, io, is_h2).await;
         }
         Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
-            count_closed(&worker, CloseReason::Crowded);
+            count_closed(&workers.get(), CloseReason::Crowded);
         }
         Ok(Err(error)) => {
-            worker.counters.closed_tls.increment();
+            workers.get().counters.closed_tls.increment();
             tracing::debug!(%peer, %error, "TLS handshake failed");
         }
         Err(_) => {
-            worker.counters.closed_tls.increment();
+            workers.get().counters.closed_tls.increment();
             tracing::debug!(%peer, "TLS handshake not finished in time");
         }
     }
@@ -100,13 +105,16 @@ enum Detected {
 }
 
 /// Reads enough bytes to distinguish HTTP/2's preface from an HTTP/1.1 request.
-async fn detect<S>(worker: Rc<Worker>, client: Client, mut stream: S)
+async fn detect<S>(workers: Rc<CurrentWorker>, client: Client, mut stream: S)
 where
     S: ClientStream + 'static,
 {
     let mut start = BytesMut::with_capacity(READ_AHEAD_BYTES);
-    let limits = &worker.config().limits;
-    let (idle_timeout, head_timeout) = (limits.idle_timeout, limits.request_head_timeout);
+    let (idle_timeout, head_timeout) = {
+        let worker = workers.get();
+        let limits = &worker.config().limits;
+        (limits.idle_timeout, limits.request_head_timeout)
+    };
     let detecting = async {
         loop {
             let compared = start.len().min(H2_PREFACE.len());
@@ -147,35 +155,35 @@ where
             Detected::Http2 => true,
             Detected::Gone => return,
             Detected::Silent => {
-                worker.counters.closed_idle.increment();
+                workers.get().counters.closed_idle.increment();
                 return;
             }
-            Detected::Crowded => return count_closed(&worker, CloseReason::Crowded),
+            Detected::Crowded => return count_closed(&workers.get(), CloseReason::Crowded),
         }
     };
     let io = ClientIo::new(stream, Rc::clone(&client.conn), start.freeze());
-    serve(worker, client, io, is_h2).await;
+    serve(workers, client, io, is_h2).await;
 }
 
 /// Serves HTTP/1.1 or HTTP/2. Both futures are boxed, so a connection takes only the memory of its own protocol.
-async fn serve<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>, is_h2: bool)
+async fn serve<S>(workers: Rc<CurrentWorker>, client: Client, io: ClientIo<S>, is_h2: bool)
 where
     S: ClientStream + 'static,
 {
     if is_h2 {
-        Box::pin(serve_h2(worker, client, io)).await;
+        Box::pin(serve_h2(workers, client, io)).await;
     } else {
-        Box::pin(serve_h1(worker, client, io)).await;
+        Box::pin(serve_h1(workers, client, io)).await;
     }
 }
 
 /// Serves HTTP/1.1. The fast path answers simple requests; hyper is started for the first other request.
-async fn serve_h1<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
+async fn serve_h1<S>(workers: Rc<CurrentWorker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
-    worker.counters.accepted_h1.increment();
-    let mut io = io.with_fast_path(Rc::clone(&worker), client.clone());
+    workers.get().counters.accepted_h1.increment();
+    let mut io = io.with_fast_path(Rc::clone(&workers), client.clone());
     let serving = poll_fn(|cx| {
         client.conn.register_task(cx);
         if let Some(reason) = client.conn.close_reason() {
@@ -192,7 +200,7 @@ where
         })
     });
     match serving.await {
-        FastPathResult::NeedsHyper => Box::pin(serve_by_hyper(worker, client, io)).await,
+        FastPathResult::NeedsHyper => Box::pin(serve_by_hyper(workers, client, io)).await,
         FastPathResult::Finished => {
             if client.conn.lingers() || io.fast_path().is_some_and(FastPath::has_surplus) {
                 half_close(io, b"").await;
@@ -202,7 +210,7 @@ where
             }
         }
         FastPathResult::Closed(reason) => {
-            if let Some(response) = record_closed(&worker, &client, reason) {
+            if let Some(response) = record_closed(&workers.get(), &client, reason) {
                 half_close(io, response).await;
             }
         }
@@ -223,10 +231,11 @@ enum FastPathResult {
     Failed(io::Error),
 }
 
-async fn serve_by_hyper<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
+async fn serve_by_hyper<S>(workers: Rc<CurrentWorker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
+    let worker = workers.get();
     let limits = &worker.config().limits;
     let mut builder = http1::Builder::new();
     builder
@@ -238,7 +247,8 @@ where
     if limits.headers_max.get() != HEADERS_ON_STACK {
         builder.max_headers(limits.headers_max.get());
     }
-    let service = EdgeService::new(&worker, &client);
+    drop(worker);
+    let service = EdgeService::new(&workers, &client);
     let tunnel = Rc::clone(&service.tunnel);
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
@@ -271,12 +281,12 @@ where
                 last_bytes = Some(b"");
                 let status = client.conn.status_written();
                 if let Some(status) = status.filter(StatusCode::is_client_error) {
-                    worker.record_unread(&client, status);
+                    workers.get().record_unread(&client, status);
                 }
             }
-            record_end(&worker, &client, result);
+            record_end(&workers.get(), &client, result);
         }
-        Err(reason) => last_bytes = record_closed(&worker, &client, reason).or(last_bytes),
+        Err(reason) => last_bytes = record_closed(&workers.get(), &client, reason).or(last_bytes),
     }
     if let Some(last_bytes) = last_bytes {
         half_close(connection.into_parts().io.into_inner(), last_bytes).await;
@@ -308,10 +318,11 @@ where
     Ok(())
 }
 
-async fn serve_h2<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
+async fn serve_h2<S>(workers: Rc<CurrentWorker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
+    let worker = workers.get();
     worker.counters.accepted_h2.increment();
     client.conn.set_h2();
     let limits = &worker.config().limits;
@@ -326,8 +337,9 @@ where
     if worker.config().forwarding.upgrades.allows("websocket") {
         builder.enable_connect_protocol();
     }
-    let service = EdgeService::new(&worker, &client);
+    let service = EdgeService::new(&workers, &client);
     let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock));
+    drop(worker);
     let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
@@ -343,7 +355,7 @@ where
     })
     .await;
     if let Some(excess) = io.excess() {
-        record_flood(&worker, &client, excess);
+        record_flood(&workers.get(), &client, excess);
         drop(connection);
         if let Some((io, goaway)) = io.into_stream_and_goaway() {
             half_close(io, &goaway).await;
@@ -351,9 +363,9 @@ where
         return;
     }
     match end {
-        Ok(result) => record_end(&worker, &client, result),
+        Ok(result) => record_end(&workers.get(), &client, result),
         Err(reason) => {
-            count_closed(&worker, reason);
+            count_closed(&workers.get(), reason);
             if reason == CloseReason::Idle {
                 // RFC 9113 §9.1: GOAWAY tells the client which requests were not served.
                 Pin::new(&mut connection).graceful_shutdown();
@@ -436,16 +448,18 @@ fn count_closed(worker: &Worker, reason: CloseReason) {
 
 /// Registers a connection with its worker until dropped: counts it, and lets the worker's sweep check its timeouts.
 struct Registration {
-    worker: Rc<Worker>,
+    counters: Arc<Counters>,
+    connections: Rc<RefCell<Connections>>,
     slot: usize,
 }
 
 impl Registration {
-    fn new(worker: &Rc<Worker>, conn: &Rc<ConnState>) -> Self {
+    fn new(worker: &Worker, conn: &Rc<ConnState>) -> Self {
         worker.counters.connections.increment();
         let slot = worker.connections.borrow_mut().insert(Rc::clone(conn));
         Self {
-            worker: Rc::clone(worker),
+            counters: Arc::clone(&worker.counters),
+            connections: Rc::clone(&worker.connections),
             slot,
         }
     }
@@ -453,8 +467,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.worker.counters.connections.decrement();
-        self.worker.connections.borrow_mut().remove(self.slot);
+        self.counters.connections.decrement();
+        self.connections.borrow_mut().remove(self.slot);
     }
 }
 

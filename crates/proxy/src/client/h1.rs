@@ -37,10 +37,9 @@ use crate::base::partial_head::PartialHead;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
 use crate::client::stream::ClientStream;
-use crate::exchange::InFlight;
-use crate::exchange::{Client, RequestError};
+use crate::exchange::{Client, InFlight, RequestError};
 use crate::path::lookup::Outcome;
-use crate::path::worker::Worker;
+use crate::path::worker::{CurrentWorker, Worker};
 use head::{ParsedHead, no_fields, parse};
 use head_parts::HeadParts;
 use hit::{HitResult, HostPrefix, LastCodings, try_hit};
@@ -51,6 +50,8 @@ use response::{FillProgress, ResponseWriter};
 
 /// One connection's fast path.
 pub(crate) struct FastPath {
+    workers: Rc<CurrentWorker>,
+    /// The generation of the last request.
     worker: Rc<Worker>,
     client: Client,
     mode: Mode,
@@ -63,7 +64,7 @@ pub(crate) struct FastPath {
     inbox: BytesMut,
     /// The progress of parsing the head at the front of the inbox.
     partial_head: PartialHead,
-    /// True if the edge reads no more bytes: the client has half-closed, or the connection ends with the last response.
+    /// True if the edge reads no more bytes, for example because the client has half-closed.
     read_ended: bool,
     /// True if unread bytes follow the last request that the edge answers on this connection.
     has_surplus: bool,
@@ -95,12 +96,13 @@ impl fmt::Debug for FastPath {
 
 impl FastPath {
     /// Returns the fast path of a new connection. `read_ahead` has the bytes that were read to detect the protocol.
-    pub(crate) fn new(worker: Rc<Worker>, client: Client, read_ahead: Bytes) -> Self {
+    pub(crate) fn new(workers: Rc<CurrentWorker>, client: Client, read_ahead: Bytes) -> Self {
         if !read_ahead.is_empty() {
             client.conn.record_received();
         }
         Self {
-            worker,
+            worker: workers.get(),
+            workers,
             client,
             mode: Mode::Boundary,
             response: None,
@@ -194,6 +196,7 @@ impl FastPath {
         cx: &mut Context<'_>,
         responses_left: &mut u32,
     ) -> Poll<io::Result<()>> {
+        self.workers.update(&mut self.worker);
         let mut fields = no_fields();
         let parsed = if self.inbox.is_empty() || !self.partial_head.may_be_complete(&self.inbox) {
             ParsedHead::Partial

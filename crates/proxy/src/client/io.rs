@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::client::h1::FastPath;
 use crate::client::stream::ClientStream;
 use crate::exchange::{Client, ConnState};
-use crate::path::worker::Worker;
+use crate::path::worker::CurrentWorker;
 
 /// A stream that records its reads and writes in a [`ConnState`]. It first returns the bytes of `read_ahead`.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ impl<S> ClientIo<S> {
     }
 
     /// Adds the fast path, which serves simple requests without hyper (see [`crate::client::h1`]).
-    pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, client: Client) -> Self {
+    pub(crate) fn with_fast_path(mut self, workers: Rc<CurrentWorker>, client: Client) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
             self.state.record_received(); // The bytes begin a request's head.
         }
         self.state.hold_observations();
-        let fast_path = FastPath::new(worker, client, read_ahead);
+        let fast_path = FastPath::new(workers, client, read_ahead);
         self.fast_path = Some(Box::new(fast_path));
         self
     }

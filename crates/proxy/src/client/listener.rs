@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::base::health::Activity;
 use crate::base::sparse_log::SparseLog;
 use crate::client::connection;
-use crate::path::worker::Worker;
+use crate::path::worker::{CurrentWorker, Worker};
 
 /// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the
 /// workers, which share no lock.
@@ -107,7 +107,7 @@ fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
 /// Accepts connections until the future is dropped, or until `closing` is notified. Then accepts the connections that
 /// wait in the kernel's queue and returns.
 pub(crate) async fn accept(
-    worker: Rc<Worker>,
+    workers: Rc<CurrentWorker>,
     listener: StdListener,
     tls: Option<Arc<ServerConfig>>,
     closing: Rc<Notify>,
@@ -136,6 +136,7 @@ pub(crate) async fn accept(
                 }
             }
         };
+        let worker = workers.get();
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(_) if is_closing => return,
@@ -166,9 +167,9 @@ pub(crate) async fn accept(
             // The closed connection's task runs now, and releases its descriptor.
             tokio::task::yield_now().await;
         }
-        worker
-            .connection_tasks
-            .spawn(|member| connection::run(Rc::clone(&worker), stream, peer, tls.clone(), member));
+        worker.connection_tasks.spawn(|member| {
+            connection::run(Rc::clone(&workers), stream, peer, tls.clone(), member)
+        });
     }
 }
 

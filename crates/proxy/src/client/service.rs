@@ -23,21 +23,21 @@ use crate::exchange::heads::{self, HeadCharge};
 use crate::exchange::{Client, RequestError};
 use crate::path::body::EdgeBody;
 use crate::path::tunnel::Tunnel;
-use crate::path::worker::Worker;
+use crate::path::worker::{CurrentWorker, Worker};
 use crate::path::{self, Serving};
 
 /// The service of one connection.
 pub(super) struct EdgeService {
-    pub(super) worker: Rc<Worker>,
+    workers: Rc<CurrentWorker>,
     pub(super) client: Client,
     /// For HTTP/1.1: the tunnel that the connection becomes after the last response.
     pub(super) tunnel: Rc<RefCell<Option<Box<Tunnel>>>>,
 }
 
 impl EdgeService {
-    pub(super) fn new(worker: &Rc<Worker>, client: &Client) -> Self {
+    pub(super) fn new(workers: &Rc<CurrentWorker>, client: &Client) -> Self {
         Self {
-            worker: Rc::clone(worker),
+            workers: Rc::clone(workers),
             client: client.clone(),
             tunnel: Rc::default(),
         }
@@ -55,7 +55,7 @@ impl EdgeService {
 
     /// Runs the tunnel of a response of HTTP/2 on its stream, when hyper has sent the head.
     fn spawn_tunnel(&self, serving: Serving, stream: OnUpgrade) -> Serving {
-        let (worker, conn) = (Rc::clone(&self.worker), Rc::clone(&self.client.conn));
+        let (worker, conn) = (self.workers.get(), Rc::clone(&self.client.conn));
         Serving::Later(Box::pin(async move {
             let mut response = serving.response().await;
             if let Some(tunnel) = response.body_mut().take_tunnel() {
@@ -80,7 +80,7 @@ impl Service<Request<Incoming>> for EdgeService {
     type Future = Serving;
 
     fn call(&self, request: Request<Incoming>) -> Serving {
-        let Self { worker, client, .. } = self;
+        let (worker, client) = (&self.workers.get(), &self.client);
         let (mut parts, body) = request.into_parts();
         let protocol = parts.extensions.remove::<Protocol>();
         let stream = protocol

@@ -16,11 +16,11 @@ use tokio::sync::watch;
 
 use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, ServerConfig};
 
+use super::generations::Generations;
 use super::{metrics, status};
 use crate::cache::purging::RejectedPurge;
 use crate::path::explain::explain;
 use crate::path::inspect::{InspectedRequest, cache_get};
-use crate::path::worker::Shared;
 
 /// A running admin listener. Dropping this value stops the listener and joins its thread.
 pub(crate) struct Admin {
@@ -39,7 +39,7 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<StdListener> {
 }
 
 impl Admin {
-    pub(crate) fn start(listener: StdListener, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn start(listener: StdListener, generations: Arc<Generations>) -> io::Result<Self> {
         let addr = listener.local_addr()?;
         let socket = listener.try_clone()?;
         let (stop, stopping) = watch::channel(false);
@@ -47,7 +47,7 @@ impl Admin {
             .enable_all()
             .build()?;
         let server = Server {
-            handler: AdminRoutes(Pages(shared)),
+            handler: AdminRoutes(Pages(generations)),
             config: ServerConfig::ADMIN,
             counters: Arc::new(ConnectionCounters::default()),
             stopping,
@@ -83,7 +83,7 @@ impl Drop for Admin {
 }
 
 #[derive(Clone)]
-struct Pages(Arc<Shared>);
+struct Pages(Arc<Generations>);
 
 /// The path of the policy.
 const POLICY: &str = "/policy";
@@ -111,16 +111,17 @@ fn parse_policy(text: &str) -> Result<PolicySpec, String> {
 
 impl AdminPages for Pages {
     fn metrics(&self) -> String {
-        metrics::render(&self.0)
+        metrics::render(&self.0.shared())
     }
 
     fn status(&self) -> String {
-        format!("{:#}\n", status::render(&self.0))
+        format!("{:#}\n", status::render(&self.0.shared()))
     }
 
     fn may_post(&self, path: &str, authorization: Option<&HeaderValue>) -> Option<bool> {
         let has_token = || {
-            let token = self.0.config.purge.token.as_ref()?;
+            let shared = self.0.shared();
+            let token = shared.config.purge.token.as_ref()?;
             Some(token.matches_authorization(authorization?.as_bytes()))
         };
         let is_page = match path {
@@ -143,14 +144,14 @@ impl AdminPages for Pages {
     }
 
     fn setting(&self, path: &str) -> Option<String> {
-        (path == POLICY).then(|| self.0.cache.hot.policy().to_string())
+        (path == POLICY).then(|| self.0.shared().cache.hot.policy().to_string())
     }
 
     /// Changes the policy of the cache in memory. A thread for blocking work moves the objects, so the pages are served
     /// meanwhile. The runtime waits for this thread when it stops.
     async fn change_setting(&self, _path: &str, value: &str) -> Result<String, String> {
         let policy = parse_policy(value)?;
-        let shared = Arc::clone(&self.0);
+        let shared = self.0.shared();
         // The first worker's counters count the objects that the change writes to disk.
         let change = move || shared.cache.change_policy(policy, &shared.counters[0]);
         let changed = tokio::task::spawn_blocking(change).await;
@@ -171,7 +172,8 @@ impl AdminPages for Pages {
     /// Returns true for IP addresses, `localhost` and the configured names. A malicious web site can make its own name
     /// resolve to the admin address (DNS rebinding). Requests of its pages have this name in `Host` and are refused.
     fn is_own_host(&self, host: &str) -> bool {
-        let config = &self.0.config;
+        let shared = self.0.shared();
+        let config = &shared.config;
         let host = host.strip_suffix('.').unwrap_or(host);
         host.parse::<IpAddr>().is_ok()
             || host.eq_ignore_ascii_case("localhost")
@@ -191,7 +193,7 @@ impl Pages {
             Ok(query) => query,
             Err(error) => return bad_request(error.to_string()),
         };
-        let shared = Arc::clone(&self.0);
+        let shared = self.0.shared();
         // The disk is read, and with `all` the heads of all objects.
         let answered = tokio::task::spawn_blocking(move || match explains {
             true => Ok(explain(&shared, &query)),
@@ -209,9 +211,9 @@ impl Pages {
 
     /// Reloads the configuration.
     async fn reload(&self) -> (StatusCode, serde_json::Value) {
-        let shared = Arc::clone(&self.0);
+        let generations = Arc::clone(&self.0);
         // The files are read on a thread for blocking work.
-        let reloaded = tokio::task::spawn_blocking(move || match shared.on_reload.get() {
+        let reloaded = tokio::task::spawn_blocking(move || match generations.on_reload.get() {
             Some(reload) => reload(),
             None => Err("this edge cannot reload its configuration".to_owned()),
         });
@@ -227,8 +229,8 @@ impl Pages {
 
     /// Replaces this process by a new one.
     async fn upgrade(&self) -> (StatusCode, serde_json::Value) {
-        let shared = Arc::clone(&self.0);
-        let upgraded = tokio::task::spawn_blocking(move || match shared.on_upgrade.get() {
+        let generations = Arc::clone(&self.0);
+        let upgraded = tokio::task::spawn_blocking(move || match generations.on_upgrade.get() {
             Some(upgrade) => upgrade(),
             None => Err("this edge cannot be upgraded".to_owned()),
         });
@@ -253,7 +255,7 @@ impl Pages {
                 );
             }
         };
-        let cache = Arc::clone(&self.0.cache);
+        let cache = Arc::clone(&self.0.shared().cache);
         if request.dry_run {
             // Reading all objects takes seconds for millions of them.
             let counted = tokio::task::spawn_blocking(move || cache.count_covered(&request)).await;

@@ -35,8 +35,8 @@ pub(super) fn bind_all(
     bind_more(config, &[], 0, inherited)
 }
 
-/// Returns a listener for each one of the configuration: one of `present` with the same address and the same kind, or
-/// else a new one. New listeners are numbered from `next_id` on.
+/// Returns a listener for each one of the configuration: one of `present` with the same address, or else a new one. New
+/// listeners are numbered from `next_id` on.
 pub(super) fn bind_more(
     config: &EdgeConfig,
     present: &[Arc<BoundListener>],
@@ -51,30 +51,61 @@ pub(super) fn bind_more(
     for listener in &config.listeners {
         // Each port 0 of the configuration is another listener.
         let is_unused = |known: &&Arc<BoundListener>| !bound.iter().any(|b| b.id == known.id);
-        let mut present = present.iter().filter(is_unused);
-        let known = present.find(|known| {
-            known.configured == listener.addr && known.tls.is_some() == listener.tls.is_some()
-        });
+        let mut unused = present.iter().filter(is_unused);
+        let known = unused.find(|known| known.configured == listener.addr);
+        let id = next_id + bound.len() as u64;
         bound.push(match known {
-            Some(known) => Arc::clone(known),
+            Some(known) if known.tls.is_some() == listener.tls.is_some() => Arc::clone(known),
+            Some(known) => {
+                // Another protocol on the same sockets, so that no connection is refused.
+                let sockets = known.sockets.iter().map(|of_worker| {
+                    let copies = of_worker.iter().map(StdListener::try_clone);
+                    copies.collect::<Result<Vec<_>, _>>()
+                });
+                let copies = sockets.collect::<Result<Vec<_>, _>>();
+                let addr = listener.addr;
+                let copies = copies.map_err(|source| StartError::Listen { addr, source })?;
+                Arc::new(listen(listener, id, &site_keys, copies)?)
+            }
             None => {
-                let id = next_id + bound.len() as u64;
-                Arc::new(bind(config, listener, id, &bound, &site_keys, inherited)?)
+                let earlier: Vec<_> = present.iter().chain(&bound).map(|b| b.addr).collect();
+                let sockets = bind(config, listener, &earlier, inherited)?;
+                Arc::new(listen(listener, id, &site_keys, sockets)?)
             }
         });
     }
     Ok(bound)
 }
 
+/// Returns the sockets of each worker.
 fn bind(
     config: &EdgeConfig,
     listener: &ListenerConfig,
-    id: u64,
-    earlier: &[Arc<BoundListener>],
-    site_keys: &Arc<SiteKeys>,
+    earlier: &[SocketAddr],
     inherited: &mut InheritedSockets,
+) -> Result<Vec<Vec<StdListener>>, StartError> {
+    let (addr, workers) = (listener.addr, config.workers.get());
+    let taken = inherited.take(&addr.to_string());
+    let sockets = if taken.is_empty() {
+        // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
+        // the first listener of a port refuses to share the port; later ones share it with the first.
+        let is_of_port = |known: &SocketAddr| addr.port() != 0 && known.port() == addr.port();
+        let shared = config.share_ports || earlier.iter().any(is_of_port);
+        let sockets = listener::bind(addr, workers, shared);
+        sockets.map(|sockets| sockets.into_iter().map(|socket| vec![socket]).collect())
+    } else {
+        listener::adopt(taken, workers)
+    };
+    sockets.map_err(|source| StartError::Listen { addr, source })
+}
+
+/// Returns the listener of sockets, with its certificate.
+fn listen(
+    listener: &ListenerConfig,
+    id: u64,
+    site_keys: &Arc<SiteKeys>,
+    sockets: Vec<Vec<StdListener>>,
 ) -> Result<BoundListener, StartError> {
-    let workers = config.workers.get();
     let addr = listener.addr;
     let listen_error = |source| StartError::Listen { addr, source };
     let tls_error = |error| StartError::Tls {
@@ -91,23 +122,10 @@ fn bind(
         Some(keys) => Some(Arc::new(tls::server_config(keys).map_err(tls_error)?)),
         None => None,
     };
-    let taken = inherited.take(&addr.to_string());
-    let sockets = if taken.is_empty() {
-        // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
-        // the first listener of a port refuses to share the port; later ones share it with the first.
-        let is_of_port =
-            |known: &Arc<BoundListener>| addr.port() != 0 && known.addr.port() == addr.port();
-        let shared = config.share_ports || earlier.iter().any(is_of_port);
-        let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
-        sockets.into_iter().map(|socket| vec![socket]).collect()
-    } else {
-        listener::adopt(taken, workers).map_err(listen_error)?
-    };
-    let of_first: &Vec<StdListener> = &sockets[0];
     Ok(BoundListener {
         id,
         configured: addr,
-        addr: of_first[0].local_addr().map_err(listen_error)?,
+        addr: sockets[0][0].local_addr().map_err(listen_error)?,
         tls,
         keys,
         sockets,

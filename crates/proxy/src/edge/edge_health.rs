@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::path::worker::Shared;
+use crate::base::health::Health;
 
 /// The health of a running edge. A program that reports to the watchdog of its supervisor (systemd's `WATCHDOG=1`) asks
 /// it before each report.
 #[derive(Clone)]
-pub struct EdgeHealth(pub(super) Arc<Shared>);
+pub struct EdgeHealth(pub(super) Arc<Health>);
 
 impl EdgeHealth {
     /// Returns true if no worker is stuck.
     pub fn is_alive(&self) -> bool {
-        self.0.health.stuck.load(Ordering::Relaxed) == 0
+        self.0.stuck.load(Ordering::Relaxed) == 0
     }
 }
 

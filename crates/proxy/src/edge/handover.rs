@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use edgeward_store::disk::OpenError;
 use tokio::sync::watch;
 
+use super::generations::Generations;
 use super::inherit::{ADMIN, CacheIdentity};
 use super::open::purge_log;
 use super::restart::{Persistent, PersistentMemory};
@@ -33,7 +34,7 @@ impl RunningEdge {
     /// Returns a handle by which another thread passes this edge to a new process.
     pub fn upgrade_source(&self) -> UpgradeSource {
         UpgradeSource {
-            shared: Arc::clone(&self.shared),
+            generations: Arc::clone(&self.generations),
             listeners: self.listeners.clone(),
             admin: self.admin.as_ref().and_then(|admin| admin.socket().ok()),
         }
@@ -41,13 +42,15 @@ impl RunningEdge {
 
     /// Returns a handle that applies the changes that the process before this one forwards.
     pub fn forwarded_changes(&self) -> impl Fn(ForwardedChange) + Send + Sync + 'static {
-        let cache = Arc::clone(&self.shared.cache);
+        let cache = Arc::clone(&self.generations.shared().cache);
         move |change| cache.apply_forwarded(change)
     }
 
     /// Counts that this process has replaced another.
     pub fn count_upgrade(&self) {
-        self.shared.counters[0].process_upgrades.increment();
+        self.generations.shared().counters[0]
+            .process_upgrades
+            .increment();
     }
 
     /// Like [`shutdown`](Self::shutdown), for an edge that another process replaces. Calls `released` when the other
@@ -56,7 +59,7 @@ impl RunningEdge {
     pub fn shutdown_for_successor(mut self, drain: Duration, released: impl FnOnce() + Send) {
         self.stop_accepting(drain, LAST_REQUEST_MAX);
         let (disk, memory) = Persistent::end(&self.persistent);
-        let cache = Arc::clone(&self.shared.cache);
+        let cache = Arc::clone(&self.generations.shared().cache);
         std::thread::scope(|scope| {
             let (ended, workers_run) = mpsc::channel::<()>();
             scope.spawn(move || {
@@ -85,7 +88,7 @@ impl RunningEdge {
     /// Returns a handle that opens the disk store after the process before this one has released it.
     pub fn disk_take_over(&self) -> DiskTakeOver {
         DiskTakeOver {
-            shared: Arc::clone(&self.shared),
+            shared: self.generations.shared(),
             persistent: Arc::clone(&self.persistent),
         }
     }
@@ -116,7 +119,7 @@ impl RunningEdge {
 
 /// The parts of a running edge that a new process gets.
 pub struct UpgradeSource {
-    shared: Arc<Shared>,
+    generations: Arc<Generations>,
     listeners: watch::Sender<Listeners>,
     admin: Option<StdListener>,
 }
@@ -131,7 +134,7 @@ impl UpgradeSource {
                 copies.push((listener.configured.to_string(), socket.try_clone()?));
             }
         }
-        if let (Some(admin), Some(addr)) = (&self.admin, self.shared.config.admin) {
+        if let (Some(admin), Some(addr)) = (&self.admin, self.generations.shared().config.admin) {
             copies.push((format!("{ADMIN} {addr}"), admin.try_clone()?));
         }
         Ok(copies)
@@ -139,27 +142,35 @@ impl UpgradeSource {
 
     /// Returns the values that a process needs to identify the objects of this cache.
     pub fn cache_identity(&self) -> CacheIdentity {
+        let cache = &self.generations.shared().cache;
         CacheIdentity {
-            hash_seed: self.shared.cache.hash_seed,
-            purges: self.shared.cache.purges.latest().0,
+            hash_seed: cache.hash_seed,
+            purges: cache.purges.latest().0,
         }
     }
 
     /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. Call it when
     /// the other process accepts connections.
     pub fn forward_changes(&self, send: impl Fn(ForwardedChange) + Send + Sync + 'static) {
-        self.shared.cache.successor.set(send);
+        self.generations.shared().cache.successor.set(send);
+    }
+
+    /// Returns the longest time to wait for the new process.
+    pub fn timeout(&self) -> Duration {
+        self.generations.shared().config.upgrade_timeout
     }
 
     /// Counts an upgrade that failed: this process carries on.
     pub fn count_failed_upgrade(&self) {
-        self.shared.counters[0].process_upgrades_failed.increment();
+        self.generations.shared().counters[0]
+            .process_upgrades_failed
+            .increment();
     }
 
     /// Sets the function that `POST /upgrade` of the admin server calls. It returns the id of the new process, or the
     /// reason why the upgrade failed. Only the first call counts.
     pub fn on_request(&self, upgrade: impl Fn() -> Result<u32, String> + Send + Sync + 'static) {
-        _ = self.shared.on_upgrade.set(Box::new(upgrade));
+        _ = self.generations.on_upgrade.set(Box::new(upgrade));
     }
 }
 

@@ -236,7 +236,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     families.extend(EDGE.of(shared));
     families.extend(origins(shared));
     families.extend(shared.cache.disk().iter().flat_map(|disk| disk.metrics()));
-    families.extend(shared.cache.negative.metrics());
+    families.extend(shared.negative.metrics());
     families.extend(
         Memory::of(shared)
             .iter()

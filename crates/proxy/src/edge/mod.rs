@@ -2,7 +2,12 @@
 
 mod admin;
 mod bind; // listeners and certificates
+mod certificate_files;
+mod certificate_watch;
+mod checks; // checks a configuration
 mod edge_health;
+mod generation; // makes the state of a generation
+mod generations; // the states of the start and of each reload
 mod handover; // an upgrade passes sockets and store to another process
 #[doc(hidden)]
 pub mod hostile;
@@ -21,9 +26,10 @@ mod status;
 mod worker_thread;
 
 pub use edge_health::EdgeHealth;
+pub use generations::LogReopener;
 pub use handover::{DiskTakeOver, UpgradeSource};
 pub use inherit::{CacheIdentity, Inheritance, InheritedSockets};
 pub use metrics::metric_definitions;
-pub use reload::{ReloadError, Reloader};
+pub use reload::{ReloadError, Reloader, after_reload};
 pub use start::{Edge, RunningEdge};
 pub use start_error::StartError;

@@ -10,19 +10,19 @@ use edgeward_overload::{
     Bounds, Level, Overload, Resource, Sample, Transition, Watchdog, WorkerEvent,
 };
 
+use super::generations::Generations;
 use super::measured::{Memory, bounds};
 use crate::base::background::Background;
-use crate::base::health::Health;
 use crate::path::worker::Shared;
 
 /// Starts the monitor. Dropping the value stops it.
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<Background> {
-    let mut monitor = Monitor::new(shared);
+pub(super) fn start(generations: &Arc<Generations>) -> io::Result<Background> {
+    let mut monitor = Monitor::new(Arc::clone(generations));
     Background::start("edgeward-monitor", INTERVAL, move || monitor.check())
 }
 
 struct Monitor {
-    shared: Arc<Shared>,
+    generations: Arc<Generations>,
     overload: Overload,
     /// `None` if it is disabled.
     watchdog: Option<Watchdog>,
@@ -32,7 +32,8 @@ struct Monitor {
 }
 
 impl Monitor {
-    fn new(shared: Arc<Shared>) -> Self {
+    fn new(generations: Arc<Generations>) -> Self {
+        let shared = generations.shared();
         let config = &shared.config;
         let deadline = config.watchdog.deadline;
         let watchdog = Watchdog::new(deadline, config.workers.get());
@@ -41,15 +42,15 @@ impl Monitor {
             watchdog: Some(watchdog).filter(|_| !deadline.is_zero()),
             checks_left: 0,
             descriptors: None,
-            shared,
+            generations,
         }
     }
 
     fn check(&mut self) {
-        let shared = Arc::clone(&self.shared);
+        let shared = self.generations.shared();
         let health = &shared.health;
         let now = health.now();
-        let sample = self.measure(health, now);
+        let sample = self.measure(&shared, now);
         health.set_sample(&sample);
         if let Some(transition) = self.overload.update(now, &sample) {
             health.set_level(transition.to, transition.resource);
@@ -58,16 +59,16 @@ impl Monitor {
             }
             log_transition(&transition, &sample, self.overload.bounds());
         }
-        self.check_workers(health, now);
+        self.check_workers(&shared, now);
     }
 
-    fn measure(&mut self, health: &Health, now: Duration) -> Sample {
-        let lags = health.hearts().iter().map(|heart| heart.lag(now));
+    fn measure(&mut self, shared: &Shared, now: Duration) -> Sample {
+        let lags = shared.health.hearts().iter().map(|heart| heart.lag(now));
         let bounds = self.overload.bounds();
         Sample {
             memory_bytes: bounds
                 .memory_bytes
-                .and_then(|_| Some(Memory::of(&self.shared)?.all_bytes)),
+                .and_then(|_| Some(Memory::of(shared)?.all_bytes)),
             lag: lags.max().unwrap_or_default(),
             descriptors: bounds.descriptors.and_then(|_| self.count_descriptors()),
         }
@@ -90,7 +91,8 @@ impl Monitor {
         self.descriptors
     }
 
-    fn check_workers(&mut self, health: &Health, now: Duration) {
+    fn check_workers(&mut self, shared: &Shared, now: Duration) {
+        let health = &shared.health;
         let Some(watchdog) = &mut self.watchdog else {
             return;
         };
@@ -118,7 +120,7 @@ impl Monitor {
                         thread_state = thread_state(heart.thread()),
                         "a worker is stuck: it has not reported within watchdog.deadline"
                     );
-                    if self.shared.config.watchdog.aborts {
+                    if shared.config.watchdog.aborts {
                         tracing::error!("watchdog.abort ends the process");
                         std::process::abort();
                     }

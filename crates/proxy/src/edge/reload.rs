@@ -1,11 +1,28 @@
-//! Changes the configuration of a running edge.
+//! Changes the configuration of a running edge, as a whole or not at all.
+//!
+//! A reload first makes everything that may fail: it reads certificates, resolves the settings of origins, opens logs
+//! and binds new listeners. Then it makes a [generation](super::generations), passes it to each worker and waits until
+//! all use it. Requests under way keep their generation.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-use edgeward_sites::{Settings, Sites};
+use edgeward_policy::PolicySpec;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 
+use super::bind::{BoundListener, bind_more};
+use super::certificate_files::{FileStates, file_states};
+use super::checks::check;
+use super::generation::{Basis, has_same_settings, servers_of, start_log, start_spans};
+use super::generations::{Generation, Generations};
+use super::inherit::InheritedSockets;
+use super::start_error::StartError;
+use super::worker_thread::{Listeners, Switch};
 use crate::base::config::EdgeConfig;
-use crate::base::live::LiveConfig;
+use crate::base::descriptors;
+use crate::base::error_chain::ErrorChain;
+use crate::base::lock::lock;
 use crate::base::tls::{ListenerKeys, SiteKeys, TlsError};
 use crate::path::worker::Shared;
 
@@ -13,10 +30,8 @@ use crate::path::worker::Shared;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// A site or rule has an origin that the running edge lacks.
-    #[error(
-        "the site {site} has an origin that was added or moved since the start; restart to use it"
-    )]
+    /// A site or rule has an origin that does not exist.
+    #[error("the site {site} has an origin that does not exist")]
     Origin {
         /// The name of the site.
         site: Box<str>,
@@ -27,14 +42,21 @@ pub enum ReloadError {
         /// The cause.
         source: Box<TlsError>,
     },
+    /// An edge could not start with this configuration.
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
 /// Changes the configuration of a running edge. Made by [`RunningEdge::reloader`](crate::RunningEdge::reloader).
 #[derive(Clone)]
-pub struct Reloader {
-    shared: Arc<Shared>,
-    /// The certificates of the listeners, in the order of the configuration. `None` for a listener without TLS.
-    listener_keys: Vec<Option<Arc<ListenerKeys>>>,
+pub struct Reloader(Arc<Inner>);
+
+struct Inner {
+    generations: Arc<Generations>,
+    listeners: watch::Sender<Listeners>,
+    switches: Vec<UnboundedSender<Switch>>,
+    /// The number of the next listener. Locked during a reload, so that two reloads follow each other.
+    next_listener: Mutex<u64>,
 }
 
 impl std::fmt::Debug for Reloader {
@@ -44,20 +66,24 @@ impl std::fmt::Debug for Reloader {
 }
 
 impl Reloader {
-    pub(super) fn new(shared: Arc<Shared>, listener_keys: Vec<Option<Arc<ListenerKeys>>>) -> Self {
-        Self {
-            shared,
-            listener_keys,
-        }
-    }
-
-    pub(super) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(super) fn new(
+        generations: &Arc<Generations>,
+        listeners: &watch::Sender<Listeners>,
+        switches: Vec<UnboundedSender<Switch>>,
+    ) -> Self {
+        let next_listener = listeners.borrow().len() as u64;
+        Self(Arc::new(Inner {
+            generations: Arc::clone(generations),
+            listeners: listeners.clone(),
+            switches,
+            next_listener: Mutex::new(next_listener),
+        }))
     }
 
     /// Counts a reload that changed nothing, because the configuration is invalid.
     pub fn count_refused(&self) {
-        self.shared.counters[0].reloads_refused.increment();
+        let shared = self.0.generations.shared();
+        shared.counters[0].reloads_refused.increment();
     }
 
     /// Sets the function that `POST /reload` of the admin server calls. It reads the configuration, calls
@@ -66,51 +92,211 @@ impl Reloader {
         &self,
         reload: impl Fn() -> Result<Vec<String>, String> + Send + Sync + 'static,
     ) {
-        _ = self.shared.on_reload.set(Box::new(reload));
+        _ = self.0.generations.on_reload.set(Box::new(reload));
     }
 
-    /// Applies the live part of `config`: sites, rules, the rules of caching, and certificates, which are read from
-    /// their files again. After an error nothing has changed. Requests under way keep their settings, and connections
-    /// their certificates. All other settings keep the values of the start.
+    /// Returns the time between two checks of the files of certificates. Zero: they are not checked.
+    pub(super) fn certificate_interval(&self) -> Duration {
+        self.0.generations.shared().config.certificate_interval
+    }
+
+    /// Reads all certificates again if a file has another state than in `read`. If a certificate cannot be used, all
+    /// are kept.
+    pub(super) fn reload_changed_certificates(&self, read: &mut FileStates) {
+        // A reload reads the files too.
+        let _reloading = lock(&self.0.next_listener);
+        let shared = self.0.generations.shared();
+        let states = file_states(&shared.config);
+        if *read == states {
+            return;
+        }
+        *read = states;
+        let listeners = Arc::clone(&self.0.listeners.borrow());
+        match read_keys(&shared.config, &listeners) {
+            Ok(new) => {
+                replace_keys(new);
+                shared.counters[0].certificates_read.increment();
+                tracing::info!("certificates were read again, because a file has changed");
+            }
+            Err(source) => {
+                shared.counters[0].certificates_refused.increment();
+                let error = ErrorChain(&source);
+                tracing::error!(
+                    %error,
+                    "changed files of a certificate cannot be used; the edge keeps the earlier certificates"
+                );
+            }
+        }
+    }
+
+    /// Returns the configuration in use.
+    pub fn config(&self) -> EdgeConfig {
+        self.0.generations.shared().config.clone()
+    }
+
+    /// Applies `config`, except for the settings that [`after_reload`] keeps. Certificates are read from their files
+    /// again. Returns when all workers use the new settings. After an error nothing has changed. Requests under way
+    /// keep their settings, and connections their certificates.
     pub fn reload(&self, config: &EdgeConfig) -> Result<(), ReloadError> {
-        // Settings have indices of origins, so they are valid only for the origins of the start.
-        let names = |config: &EdgeConfig| -> Vec<String> {
-            config
-                .origins
-                .iter()
-                .map(|origin| origin.name.clone())
-                .collect()
-        };
-        let (started, new) = (names(&self.shared.config), names(config));
-        let same = started.iter().zip(&new).take_while(|(a, b)| a == b).count();
-        check_sites(&config.sites, same).map_err(|site| ReloadError::Origin { site })?;
+        let Inner {
+            generations,
+            listeners,
+            switches,
+            next_listener,
+        } = &*self.0;
+        let mut next_listener = lock(next_listener);
+        let before = generations.current();
+        let (config, policy) = after_reload(config, &before.shared.config);
+        check(&config).map_err(|error| match error {
+            StartError::SiteOrigin { site } => ReloadError::Origin { site },
+            error => error.into(),
+        })?;
+        let mut config = config;
+        descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
+            limit: too_few.limit,
+            needed: too_few.needed,
+        })?;
+
+        // Everything that may fail.
+        let present = Arc::clone(&listeners.borrow());
+        let bound = bind_more(
+            &config,
+            &present,
+            *next_listener,
+            &mut InheritedSockets::default(),
+        )?;
         let tls_error = |source| ReloadError::Tls {
             source: Box::new(source),
         };
-        let sites = Arc::new(SiteKeys::read(&config.site_certificates).map_err(tls_error)?);
-        let mut read = Vec::new();
-        for (listener, keys) in config.listeners.iter().zip(&self.listener_keys) {
-            if let (Some(files), Some(keys)) = (&listener.tls, keys) {
-                read.push((keys, ListenerKeys::read(files, &sites).map_err(tls_error)?));
+        let read = read_keys(&config, &bound).map_err(tls_error)?;
+        let origins = servers_of(&config, Some(&before.shared))?;
+        let has_same_log = has_same_settings(&before.shared.config.access_log, &config.access_log);
+        let (log, log_queues) = match has_same_log {
+            true => (before.log.clone(), None),
+            false => start_log(&config).map(|(log, queues)| (log, Some(queues)))?,
+        };
+        let has_same_spans = has_same_settings(&before.shared.config.tracing, &config.tracing);
+        let exports = &before.shared.trace_exports;
+        let (spans, samplers) = match has_same_spans {
+            true => (before.spans.clone(), None),
+            false => start_spans(&config, exports).map(|(spans, all)| (spans, Some(all)))?,
+        };
+
+        *next_listener += bound.len() as u64;
+        let keeps_connections = has_same_settings(&before.shared.config.limits, &config.limits);
+        let shared = Basis::of(&before.shared).generation(
+            before.shared.generation + 1,
+            config,
+            origins,
+            log.as_deref(),
+            Some(&before.shared),
+        );
+        let shared = Arc::new(shared);
+        let cache = &shared.cache;
+        cache
+            .fill_budget
+            .set_max(shared.config.limits.fill_bytes_max.bytes());
+        cache.live.replace(Arc::clone(&shared.live));
+        replace_keys(read);
+        let (done, switched) = mpsc::channel();
+        let mut log_queues = log_queues.map(Vec::into_iter);
+        let mut samplers = samplers.map(Vec::into_iter);
+        for worker in switches {
+            // A worker that has ended switches to nothing.
+            _ = worker.send(Switch {
+                shared: Arc::clone(&shared),
+                log: log_queues.as_mut().map(Iterator::next),
+                sampler: samplers.as_mut().map(Iterator::next),
+                keeps_connections,
+                done: done.clone(),
+            });
+        }
+        drop(done);
+        for _ in switches {
+            if switched.recv_timeout(SWITCH_MAX).is_err() {
+                tracing::warn!("a worker does not use the new configuration yet");
+                break;
             }
         }
-        for (keys, new) in read {
-            keys.replace(new);
+        listeners.send_replace(Arc::new(bound));
+        generations.replace(Generation {
+            shared: Arc::clone(&shared),
+            log,
+            spans,
+        });
+        shared.counters[0].reloads.increment();
+        if let Some(policy) = policy {
+            change_policy(&shared, policy);
         }
-        self.shared.live.replace(LiveConfig::of(config));
-        self.shared.counters[0].reloads.increment();
         Ok(())
     }
 }
 
-/// Checks that sites and rules use only the first `origins` origins. Otherwise returns the name of a site.
-pub(super) fn check_sites(sites: &Sites, origins: usize) -> Result<(), Box<str>> {
-    let has_origin = |settings: &Settings| settings.origin.is_none_or(|origin| origin < origins);
-    for (_, site) in sites.iter() {
-        let rules = site.rules().iter().map(|rule| &rule.settings);
-        if !rules.chain([&site.settings]).all(has_origin) {
-            return Err(site.name.clone());
+/// The certificates of a listener, and those that replace them.
+type NewKeys = Vec<(Arc<ListenerKeys>, ListenerKeys)>;
+
+/// Reads the certificates of all listeners.
+fn read_keys(config: &EdgeConfig, bound: &[Arc<BoundListener>]) -> Result<NewKeys, TlsError> {
+    let sites = Arc::new(SiteKeys::read(&config.site_certificates)?);
+    let mut read = Vec::new();
+    for (listener, bound) in config.listeners.iter().zip(bound) {
+        if let (Some(files), Some(keys)) = (&listener.tls, &bound.keys) {
+            read.push((Arc::clone(keys), ListenerKeys::read(files, &sites)?));
         }
     }
-    Ok(())
+    Ok(read)
 }
+
+fn replace_keys(new: NewKeys) {
+    for (keys, new) in new {
+        keys.replace(new);
+    }
+}
+
+fn change_policy(shared: &Shared, policy: PolicySpec) {
+    match shared.cache.change_policy(policy, &shared.counters[0]) {
+        Ok(change) => tracing::info!(
+            before = %change.before,
+            %policy,
+            kept_objects = change.kept_objects,
+            lost_objects = change.lost_objects,
+            "the policy was changed"
+        ),
+        Err(error) => tracing::warn!(%error, %policy, "the policy was not changed"),
+    }
+}
+
+/// Returns the configuration that a reload of `new` has the effect of, and the new policy of memory if it differs. The
+/// settings that need another process keep the values of `running`: the threads, the cache with its store, and the
+/// admin server.
+pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Option<PolicySpec>) {
+    let mut config = new.clone();
+    let policy = new.hot.policy;
+    config.hot = running.hot.clone();
+    let changed = (policy != running.hot.policy).then_some(policy);
+    config.hot.policy = policy;
+    config.disk.clone_from(&running.disk);
+    config.workers = running.workers;
+    config.admin = running.admin;
+    config.pid_file.clone_from(&running.pid_file);
+    config.overload = running.overload.clone();
+    config.watchdog = running.watchdog;
+    let (caching, before) = (&mut config.caching, &running.caching);
+    caching.hash_seed = before.hash_seed;
+    caching.validation_backoff = before.validation_backoff;
+    caching.hit_for_miss = before.hit_for_miss;
+    caching.collapse_wait_max = before.collapse_wait_max;
+    caching.collapse_followers_max = before.collapse_followers_max;
+    caching
+        .ignored_parameters
+        .clone_from(&before.ignored_parameters);
+    config.compression.threads = running.compression.threads;
+    config.compression.pending_bytes_max = running.compression.pending_bytes_max;
+    config.purge.log.clone_from(&running.purge.log);
+    config.purge.entries_max = running.purge.entries_max;
+    config.purge.patterns_max = running.purge.patterns_max;
+    (config, changed)
+}
+
+/// The longest wait for a worker. A worker serves requests between two waits, and a request takes milliseconds of it.
+const SWITCH_MAX: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use crate::base::background::Background;
 use crate::base::config::{OriginConfig, TracingConfig};
 use crate::base::spans::{SampledRequest, otlp};
 use crate::origin::{ConnectorError, Endpoint};
-use crate::path::worker::Shared;
+use crate::path::worker::TraceExports;
 
 /// The exporting thread. Dropping this value sends what is queued.
 pub(super) struct SpanExport {
@@ -30,7 +30,8 @@ impl SpanExport {
     pub(super) fn start(
         config: &TracingConfig,
         queues: Vec<rtrb::Consumer<Box<SampledRequest>>>,
-        shared: Arc<Shared>,
+        edge: String,
+        exports: Arc<TraceExports>,
     ) -> Result<Self, ExportError> {
         let collector = OriginConfig::new(config.endpoint.clone());
         let connector = Endpoint::new(&collector).map_err(ExportError::Connector)?;
@@ -42,7 +43,8 @@ impl SpanExport {
             connector,
             host: config.endpoint.authority(),
             queues,
-            shared,
+            edge,
+            exports,
             is_failing: false,
         };
         let thread = Background::start("edgeward-spans", INTERVAL, move || {
@@ -66,7 +68,9 @@ struct Exporter {
     /// The value of `Host`.
     host: String,
     queues: Vec<rtrb::Consumer<Box<SampledRequest>>>,
-    shared: Arc<Shared>,
+    /// The name of the edge.
+    edge: String,
+    exports: Arc<TraceExports>,
     is_failing: bool,
 }
 
@@ -93,8 +97,8 @@ impl Exporter {
                 Err(_) => Some("the collector did not answer in time".to_owned()),
             };
             let counter = match error {
-                None => &self.shared.trace_exports.sent,
-                Some(_) => &self.shared.trace_exports.failed,
+                None => &self.exports.sent,
+                Some(_) => &self.exports.failed,
             };
             counter.fetch_add(batch.len() as u64, Relaxed);
             if let Some(error) = &error
@@ -114,10 +118,7 @@ impl Exporter {
     }
 
     async fn send(&self, batch: &[Box<SampledRequest>]) -> io::Result<StatusCode> {
-        let body = Full::new(Bytes::from(otlp::export_request(
-            batch,
-            &self.shared.config.name,
-        )));
+        let body = Full::new(Bytes::from(otlp::export_request(batch, &self.edge)));
         let request = Request::post("/v1/traces")
             .header(HOST, &self.host)
             .header(CONTENT_TYPE, "application/json")

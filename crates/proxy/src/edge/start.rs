@@ -2,49 +2,45 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use edgeward_sites::RateLimiter;
 use edgeward_store::purges::Purges;
-use http::HeaderValue;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::admin::{self, Admin};
 use super::bind::bind_all;
+use super::certificate_files::file_states;
+use super::certificate_watch::{self, CertificateWatch};
+use super::checks::check;
 use super::edge_health::EdgeHealth;
+use super::generation::{Basis, random, servers_of, start_log, start_spans};
+use super::generations::{Generation, Generations, LogReopener};
 use super::inherit::{ADMIN, CacheIdentity, Inheritance, InheritedSockets};
 use super::monitor;
 use super::open::{arena, open_purges};
-use super::reload::{Reloader, check_sites};
+use super::reload::Reloader;
 use super::restart::{Persistent, PersistentMemory};
-use super::span_export::{ExportError, SpanExport};
 use super::start_error::StartError;
 use super::worker_thread::{Listeners, Stop, WorkerStart};
-use crate::base::access_log::{AccessLog, LogReopener};
 use crate::base::background::Background;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
-use crate::base::config::{EdgeConfig, ORIGINS_MAX};
+use crate::base::config::EdgeConfig;
 use crate::base::descriptors;
 use crate::base::health::Health;
-use crate::base::live::Live;
+use crate::base::live::{Live, LiveConfig};
 use crate::base::lock::lock;
 use crate::base::recent::RecentRequests;
-use crate::base::spans::Sampler;
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::DiskTier;
 use crate::cache::disk_slot::DiskSlot;
 use crate::cache::encoders::Encoders;
-use crate::cache::negative::Negative;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::successor::Successor;
-use crate::exchange::canonical::Canonicaliser;
-use crate::origin::Servers;
-use crate::path::worker::{Shared, TraceExports};
 
 /// Starts edges: see [`Edge::start`].
 #[derive(Debug)]
@@ -66,35 +62,18 @@ impl Edge {
             mut sockets,
             predecessor,
         } = inheritance;
-        check_name(&config.name)?;
-        if config.listeners.is_empty() {
-            return Err(StartError::NoListener);
-        }
-        if !(1..=ORIGINS_MAX).contains(&config.origins.len()) {
-            return Err(StartError::OriginCount);
-        }
-        check_sites(&config.sites, config.origins.len())
-            .map_err(|site| StartError::SiteOrigin { site })?;
+        check(&config)?;
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
             limit: too_few.limit,
             needed: too_few.needed,
         })?;
         let workers = config.workers.get();
+        let certificates = file_states(&config);
         let listeners = bind_all(&config, &mut sockets)?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
-        let origins = config.origins.iter().map(|origin| {
-            let servers = Servers::new(origin, random());
-            servers.map(Arc::new).map_err(|source| StartError::Origin {
-                origin: origin.url().to_string(),
-                source,
-            })
-        });
-        let origins = origins.collect::<Result<Vec<_>, _>>()?;
-        let (log, log_queues) = match &config.access_log {
-            Some(log) => AccessLog::start(log, workers).map(|(log, rings)| (Some(log), rings))?,
-            None => (None, Vec::new()),
-        };
+        let origins = servers_of(&config, None)?;
+        let (log, log_queues) = start_log(&config)?;
         let admin_listener = match config.admin {
             Some(addr) => Some(bind_admin(addr, &mut sockets)?),
             None => None,
@@ -121,32 +100,52 @@ impl Edge {
         let purges = open_purges(&config, disk.is_some(), predecessor, [random(), random()])?;
         let encoders = Encoders::start(&config.compression);
         let encoders = encoders.map_err(thread_error("the compression"))?;
-        let shared = Arc::new(shared_state(
-            &mut config,
+        let cache = cache_of(
+            &config,
             hot,
             disk.clone(),
             disk_damaged,
             purges,
-            Arc::clone(&encoders),
-            &ticker,
-            log.as_ref(),
-            origins,
             predecessor,
-        ));
+        );
+        let counters = (0..workers).map(|_| Arc::default()).collect();
+        let basis = Basis {
+            cache: Arc::new(cache),
+            encoders: Arc::clone(&encoders),
+            clock: ticker.clock(),
+            counters,
+            health: Arc::new(Health::new(workers)),
+            recent: Arc::new(RecentRequests::new(Instant::now())),
+            trace_exports: Arc::default(),
+        };
+        let shared = Arc::new(basis.generation(0, config.clone(), origins, log.as_deref(), None));
+        let (spans, samplers) = start_spans(&config, &shared.trace_exports)?;
+        let generations = Generations::new(Generation {
+            shared: Arc::clone(&shared),
+            log,
+            spans,
+        });
         let (stop, stopping) = watch::channel(None);
-        let keys = listeners.iter().map(|l| l.keys.clone()).collect();
         let addrs = listeners.iter().map(|l| l.addr).collect();
         let (listeners, following) = watch::channel(Arc::new(listeners));
+        let (switches, switched): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let reloader = Reloader::new(&generations, &listeners, switches);
+        let ending = Arc::clone(&generations);
+        let mut watch = CertificateWatch::new(reloader.clone(), certificates);
+        let janitor = Background::start("edgeward-reload", certificate_watch::TICK, move || {
+            ending.end_unused();
+            watch.check();
+        });
         let mut edge = RunningEdge {
-            reloader: Reloader::new(Arc::clone(&shared), keys),
-            shared: Arc::clone(&shared),
+            reloader,
+            generations: Arc::clone(&generations),
             addrs,
             listeners,
             admin: None,
             workers: Vec::with_capacity(workers),
             stop,
-            log,
-            spans: None,
+            _janitor: janitor.map_err(thread_error("the end of replaced configurations"))?,
             persistent: Arc::new(Mutex::new(Persistent {
                 disk: disk.clone(),
                 ..Persistent::default()
@@ -156,20 +155,16 @@ impl Edge {
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
-        let mut sampled_queues = Vec::new();
-        for n in 0..workers {
-            let sampler = config.tracing.as_ref().map(|tracing| {
-                let (sampler, sampled) = Sampler::new(tracing, random());
-                sampled_queues.push(sampled);
-                sampler
-            });
+        let mut samplers = samplers.into_iter();
+        for (n, switches) in switched.into_iter().enumerate() {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
                 number: n,
                 listeners: following.clone(),
+                switches,
                 log: log_queues.next(),
-                sampler,
+                sampler: samplers.next(),
                 stopping: stopping.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -178,27 +173,17 @@ impl Edge {
                 .map_err(thread_error("a worker"))?;
             edge.workers.push(thread);
         }
-        if let Some(tracing) = &config.tracing {
-            let export = SpanExport::start(tracing, sampled_queues, Arc::clone(&shared));
-            edge.spans = Some(export.map_err(|error| match error {
-                ExportError::Connector(source) => StartError::Collector {
-                    collector: tracing.endpoint.to_string(),
-                    source,
-                },
-                ExportError::Thread(source) => thread_error("the export of spans")(source),
-            })?);
-        }
         if let Some(config) = config.disk.filter(|_| disk.is_some()) {
             let (cache, counters) = (Arc::clone(&shared.cache), Arc::clone(&shared.counters[0]));
             let memory = PersistentMemory::start(config, cache, counters);
             let memory = memory.map_err(thread_error("the fill of memory"))?;
             lock(&edge.persistent).memory = Some(memory);
         }
-        let monitor = monitor::start(Arc::clone(&shared));
+        let monitor = monitor::start(&generations);
         edge.monitor = Some(monitor.map_err(thread_error("the monitor"))?);
         if let Some(listener) = admin_listener {
-            let admin =
-                Admin::start(listener, shared).map_err(thread_error("the admin listener"))?;
+            let admin = Admin::start(listener, generations);
+            let admin = admin.map_err(thread_error("the admin listener"))?;
             edge.admin = Some(admin);
         }
         Ok(edge)
@@ -208,15 +193,14 @@ impl Edge {
 /// A running edge. Dropping this value stops the edge without waiting for requests under way.
 pub struct RunningEdge {
     pub(super) reloader: Reloader,
-    pub(super) shared: Arc<Shared>,
+    pub(super) generations: Arc<Generations>,
     pub(super) listeners: watch::Sender<Listeners>,
     pub(super) addrs: Vec<SocketAddr>,
     pub(super) admin: Option<Admin>,
     pub(super) workers: Vec<JoinHandle<()>>,
     /// Tells the workers to stop: set to the drain timeout.
     pub(super) stop: watch::Sender<Option<Stop>>,
-    pub(super) log: Option<AccessLog>,
-    pub(super) spans: Option<SpanExport>,
+    pub(super) _janitor: Background,
     pub(super) persistent: Arc<Mutex<Persistent>>,
     pub(super) encoders: Arc<Encoders>,
     pub(super) monitor: Option<Background>,
@@ -224,8 +208,8 @@ pub struct RunningEdge {
 }
 
 impl RunningEdge {
-    /// Returns the addresses on which the edge listens, in the order of the configuration. Port 0 is replaced by the
-    /// port that the kernel chose.
+    /// Returns the addresses on which the edge listened at its start, in the order of the configuration. Port 0 is
+    /// replaced by the port that the kernel chose.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
@@ -235,14 +219,14 @@ impl RunningEdge {
         self.admin.as_ref().map(Admin::addr)
     }
 
-    /// Returns a handle that reopens the access log, if one is configured.
-    pub fn log_reopener(&self) -> Option<LogReopener> {
-        self.log.as_ref()?.reopener()
+    /// Returns a handle that reopens the access log.
+    pub fn log_reopener(&self) -> LogReopener {
+        LogReopener(Arc::clone(&self.generations))
     }
 
     /// Returns the health of the edge, for a supervisor's watchdog.
     pub fn health(&self) -> EdgeHealth {
-        EdgeHealth(Arc::clone(self.reloader.shared()))
+        EdgeHealth(Arc::clone(&self.generations.shared().health))
     }
 
     /// Returns a handle that changes the configuration.
@@ -266,8 +250,7 @@ impl RunningEdge {
         self.encoders.close();
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.
-        self.log = None;
-        self.spans = None;
+        self.generations.close();
         let (disk, memory) = Persistent::end(&self.persistent);
         if let Some(memory) = memory.filter(|_| persists_memory) {
             memory.persist();
@@ -294,28 +277,22 @@ impl std::fmt::Debug for RunningEdge {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of the state")]
-fn shared_state(
-    config: &mut EdgeConfig,
+/// Returns the cache, which all generations of the edge share.
+fn cache_of(
+    config: &EdgeConfig,
     hot: Arc<Hot>,
     disk: Option<Arc<DiskTier>>,
     disk_damaged: Vec<String>,
     purges: Purges,
-    encoders: Arc<Encoders>,
-    ticker: &Ticker,
-    log: Option<&AccessLog>,
-    origins: Vec<Arc<Servers>>,
     predecessor: Option<CacheIdentity>,
-) -> Shared {
+) -> Cache {
     // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = predecessor
         .map(|predecessor| predecessor.hash_seed)
         .or_else(|| disk.as_ref().map(|disk| disk.cache.key_seed()))
         .or(config.caching.hash_seed)
         .unwrap_or_else(random);
-    let live = Live::new(config);
-    let via_name = format!("{}-{:08x}", config.name, random() as u32);
-    let cache = Cache {
+    Cache {
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), hot.freed_pages()),
         hot,
         arena: arena(config.hot.capacity),
@@ -335,37 +312,13 @@ fn shared_state(
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
         purges,
         accepted_purges: AcceptedPurges::default(),
-        negative: Negative::new(&config.negative),
         warm_progress: Default::default(),
         hash_seed,
         // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
         offers: Default::default(),
         ignored_parameters: config.caching.ignored_parameters.clone(),
-        live: Arc::clone(&live),
-    };
-    Shared {
-        health: Health::new(config.workers.get()),
-        cache: Arc::new(cache),
-        encoders,
-        upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
-        head_budget: MemoryBudget::new(config.limits.heads_bytes_max.bytes(), None),
-        clock: ticker.clock(),
-        cdn_loop: HeaderValue::try_from(via_name.as_str())
-            .expect("the name was checked to be a token"),
-        via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
-            .expect("the name was checked to be a token"),
-        canonicaliser: Canonicaliser::new(config, via_name),
-        origins,
-        live,
-        on_reload: OnceLock::new(),
-        on_upgrade: OnceLock::new(),
-        rate_limiter: Mutex::new(RateLimiter::new(config.limits.rate_limit_clients_max.get())),
-        counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
-        recent: RecentRequests::new(Instant::now()),
-        trace_exports: TraceExports::default(),
-        lost_log_lines: log.map(AccessLog::lost_lines),
-        config: config.clone(),
+        live: Arc::new(Live::new(Arc::new(LiveConfig::of(config)))),
     }
 }
 
@@ -381,29 +334,6 @@ fn bind_admin(addr: SocketAddr, sockets: &mut InheritedSockets) -> Result<StdLis
         }
         None => admin::bind(addr).map_err(listen_error),
     }
-}
-
-/// Returns a random number, or 0 if the system provides no randomness. The cache works with 0 too.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    _ = provider.secure_random.fill(&mut bytes);
-    u64::from_le_bytes(bytes)
-}
-
-/// Checks that the name is a token that starts with a letter. Such a name is a structured-field token (RFC 9211 §2)
-/// and a pseudonym (RFC 9110 §7.6.3).
-fn check_name(name: &str) -> Result<(), StartError> {
-    let is_token = name.starts_with(|first: char| first.is_ascii_alphabetic())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
-    if is_token {
-        return Ok(());
-    }
-    Err(StartError::Name {
-        name: name.to_owned(),
-    })
 }
 
 /// The minimum time that the disk cache gets to persist its queues and its index, even if the drain timeout is

@@ -74,7 +74,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "hit_ratio": hit_ratios(shared, now, |within| (within.hits, within.requests)),
         "byte_hit_ratio": hit_ratios(shared, now, |within| (within.hit_bytes, within.bytes)),
         "not_stored": by_label("edgeward_not_stored_total", shared),
-        "negative": shared.cache.negative.status(),
+        "negative": shared.negative.status(),
         "origins": origins(shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {

@@ -1,12 +1,12 @@
 //! The thread of one worker: its runtime, its listeners, and its end.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::LocalOptions;
-use tokio::sync::{Notify, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::bind::BoundListener;
 use super::status;
@@ -16,9 +16,9 @@ use crate::base::health::Activity;
 use crate::base::panics;
 use crate::base::spans::Sampler;
 use crate::client::listener;
-use crate::origin::{OriginGroup, watch_servers};
+use crate::origin::{OriginGroup, Servers, watch_servers};
 use crate::path;
-use crate::path::worker::{Shared, Worker};
+use crate::path::worker::{CurrentWorker, Shared, Worker};
 
 /// The values that a worker's thread starts with.
 pub(super) struct WorkerStart {
@@ -26,6 +26,8 @@ pub(super) struct WorkerStart {
     pub(super) counters: Arc<Counters>,
     /// The number of the worker. The first one watches the servers of the origins.
     pub(super) number: usize,
+    /// Gets the generations of reloads.
+    pub(super) switches: mpsc::UnboundedReceiver<Switch>,
     pub(super) listeners: watch::Receiver<Listeners>,
     pub(super) log: Option<LogQueue>,
     pub(super) sampler: Option<Sampler>,
@@ -34,6 +36,19 @@ pub(super) struct WorkerStart {
 
 /// The listeners of an edge. A reload replaces them.
 pub(super) type Listeners = Arc<Vec<Arc<BoundListener>>>;
+
+/// A new generation for a worker.
+pub(super) struct Switch {
+    pub(super) shared: Arc<Shared>,
+    /// `Some` if the access log has changed.
+    pub(super) log: Option<Option<LogQueue>>,
+    /// `Some` if the export of traces has changed.
+    pub(super) sampler: Option<Option<Sampler>>,
+    /// True if an origin with the same servers keeps its connections.
+    pub(super) keeps_connections: bool,
+    /// Notified when the worker uses the generation.
+    pub(super) done: std::sync::mpsc::Sender<()>,
+}
 
 /// How a worker ends.
 #[derive(Clone, Copy, Debug)]
@@ -63,51 +78,49 @@ impl WorkerStart {
     }
 
     async fn serve(mut self) {
-        let config = &self.shared.config;
-        let origins = config.origins.iter().zip(&self.shared.origins);
-        let origins = origins.map(|(origin, servers)| {
-            Rc::new(OriginGroup::new(
-                Arc::clone(servers),
-                origin.clone(),
-                config.limits.clone(),
-                config.workers,
-                Arc::clone(&self.counters),
-                Arc::clone(&self.shared.clock),
-                Arc::clone(&self.shared.upload_budget),
-            ))
-        });
-        let origins = origins.collect();
-        let worker = Worker::new(
+        let origins = groups(&self.shared, &self.counters, None);
+        let (log, sampler) = (self.log.map(Rc::new), self.sampler.map(Rc::new));
+        let first = Worker::new(
             self.shared,
             self.counters,
             self.number,
             origins,
-            self.log,
-            self.sampler,
+            log,
+            sampler,
+            None,
         );
-        let mut watching = JoinSet::new();
+        let workers = CurrentWorker::new(first);
+        let mut retired: Vec<Weak<Worker>> = Vec::new();
+        let mut watching = Watching::default();
         if self.number == 0 {
-            let limits = Rc::new(worker.config().limits.clone());
-            let origins = worker.config().origins.iter().zip(&worker.shared.origins);
-            for (origin, servers) in origins {
-                let (servers, limits) = (Arc::clone(servers), Rc::clone(&limits));
-                watching.spawn_local(watch_servers(servers, Rc::new(origin.clone()), limits));
-            }
+            watching.follow(&workers.get());
         }
         let mut accepting = Vec::new();
         let stop = loop {
             let listeners = Arc::clone(&self.listeners.borrow_and_update());
-            follow_listeners(&worker, self.number, &listeners, &mut accepting);
+            follow_listeners(&workers, self.number, &listeners, &mut accepting);
             drop(listeners);
+            retired.retain(|worker| worker.strong_count() > 0);
+            let worker = workers.get();
             tokio::select! {
                 stop = self.stopping.wait_for(Option::is_some) => {
                     break stop.ok().and_then(|stop| *stop).unwrap_or(Stop::NOW);
                 }
                 Ok(()) = self.listeners.changed() => {}
-                never = sweep(&worker) => match never {},
+                Some(switch) = self.switches.recv() => {
+                    let new = next_generation(&worker, switch);
+                    if self.number == 0 {
+                        watching.follow(&new.worker);
+                    }
+                    retired.push(Rc::downgrade(&workers.replace(new.worker)));
+                    // The reload may have ended its wait.
+                    _ = new.done.send(());
+                }
+                never = sweep(&worker, &retired) => match never {},
                 never = worker.shared.health.beat(self.number) => match never {},
             }
         };
+        let worker = workers.get();
         drop(watching);
         for task in accepting.into_iter().flat_map(|accepting| accepting.tasks) {
             task.abort();
@@ -151,9 +164,106 @@ impl Stop {
     };
 }
 
+/// Returns the worker's connections to the origins of a generation. Origins that `before` has too keep theirs.
+fn groups(
+    shared: &Arc<Shared>,
+    counters: &Arc<Counters>,
+    before: Option<&Worker>,
+) -> Vec<Rc<OriginGroup>> {
+    let config = &shared.config;
+    let origins = config.origins.iter().zip(&shared.origins);
+    let groups = origins.map(|(origin, servers)| {
+        let mut known = before.iter().flat_map(|before| &before.origins);
+        if let Some(known) = known.find(|group| group.has_servers(servers)) {
+            return Rc::clone(known);
+        }
+        Rc::new(OriginGroup::new(
+            Arc::clone(servers),
+            origin.clone(),
+            config.limits.clone(),
+            config.workers,
+            Arc::clone(counters),
+            Arc::clone(&shared.clock),
+            Arc::clone(&shared.upload_budget),
+        ))
+    });
+    groups.collect()
+}
+
+/// A generation that a worker has built.
+struct NextGeneration {
+    worker: Rc<Worker>,
+    done: std::sync::mpsc::Sender<()>,
+}
+
+fn next_generation(before: &Worker, switch: Switch) -> NextGeneration {
+    let Switch {
+        shared,
+        log,
+        sampler,
+        keeps_connections,
+        done,
+    } = switch;
+    let kept = keeps_connections.then_some(before);
+    let origins = groups(&shared, &before.counters, kept);
+    let (old_log, old_sampler) = before.observers();
+    let log = log.map_or(old_log, |log| log.map(Rc::new));
+    let sampler = sampler.map_or(old_sampler, |sampler| sampler.map(Rc::new));
+    let counters = Arc::clone(&before.counters);
+    NextGeneration {
+        worker: Worker::new(
+            shared,
+            counters,
+            before.number(),
+            origins,
+            log,
+            sampler,
+            Some(before),
+        ),
+        done,
+    }
+}
+
+/// The tasks that watch the servers of the origins: one for each origin.
+#[derive(Default)]
+struct Watching(Vec<(Arc<Servers>, JoinHandle<()>)>);
+
+impl Watching {
+    /// Watches the servers of a generation, and no others any more.
+    fn follow(&mut self, worker: &Worker) {
+        let limits = Rc::new(worker.config().limits.clone());
+        let origins = worker.config().origins.iter().zip(&worker.shared.origins);
+        let mut before = std::mem::take(&mut self.0);
+        for (origin, servers) in origins {
+            let known = before
+                .iter()
+                .position(|(known, _)| Arc::ptr_eq(known, servers));
+            self.0.push(match known {
+                Some(at) => before.swap_remove(at),
+                None => {
+                    let config = Rc::new(origin.clone());
+                    let watch = watch_servers(Arc::clone(servers), config, Rc::clone(&limits));
+                    (Arc::clone(servers), tokio::task::spawn_local(watch))
+                }
+            });
+        }
+        drop(Self(before));
+    }
+
+    fn end(&mut self) {
+        self.0.iter().for_each(|(_, task)| task.abort());
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// Accepts connections of new listeners, and no more of those that were removed.
 fn follow_listeners(
-    worker: &Rc<Worker>,
+    workers: &Rc<CurrentWorker>,
     number: usize,
     listeners: &[Arc<BoundListener>],
     accepting: &mut Vec<Accepting>,
@@ -188,8 +298,8 @@ fn follow_listeners(
                 }
             };
             let closing = Rc::new(Notify::new());
-            let (worker, tls) = (Rc::clone(worker), listener.tls.clone());
-            let accept = listener::accept(worker, socket, tls, Rc::clone(&closing));
+            let (workers, tls) = (Rc::clone(workers), listener.tls.clone());
+            let accept = listener::accept(workers, socket, tls, Rc::clone(&closing));
             new.tasks.push(tokio::task::spawn_local(accept));
             new.closing.push(closing);
         }
@@ -198,12 +308,17 @@ fn follow_listeners(
 }
 
 /// At each interval, ends the worker's connections, streams and uploads that exceed a limit. Never returns.
-async fn sweep(worker: &Worker) -> std::convert::Infallible {
+async fn sweep(worker: &Worker, retired: &[Weak<Worker>]) -> std::convert::Infallible {
     let mut interval = tokio::time::interval(SWEEP_INTERVAL);
     loop {
         interval.tick().await;
         worker.heart().set_activity(Activity::Sweep);
         panics::survive(&worker.counters.panics_sweep, || path::sweep::sweep(worker));
+        for worker in retired.iter().filter_map(Weak::upgrade) {
+            panics::survive(&worker.counters.panics_sweep, || {
+                path::sweep::sweep_retired(&worker);
+            });
+        }
         let shared = &worker.shared;
         let totals = || status::totals(&shared.counters);
         shared.recent.sample(Instant::now(), totals);

@@ -82,6 +82,11 @@ impl OriginGroup {
         }
     }
 
+    /// Returns true if these are the group's servers.
+    pub(crate) fn has_servers(&self, servers: &Arc<Servers>) -> bool {
+        Arc::ptr_eq(&self.servers, servers)
+    }
+
     pub(crate) fn is_h2(&self) -> bool {
         self.config.protocol == OriginProtocol::Http2
     }

@@ -3,6 +3,8 @@
 //! The decisions are in [`edgeward_balance`]. One lock guards the state of a group; it is held for one decision, and
 //! only requests to the origin take it.
 
+mod adopt; // servers of an earlier configuration
+
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -105,6 +107,11 @@ pub(crate) struct ServerReport {
 impl Servers {
     /// Returns the servers of an origin. Host names are resolved later. `seed` is the seed of the random choices.
     pub(crate) fn new(config: &OriginConfig, seed: u64) -> Result<Self, ConnectorError> {
+        Self::at(config, seed, Instant::now())
+    }
+
+    /// Returns the servers of an origin, whose times begin at `start`.
+    fn at(config: &OriginConfig, seed: u64, start: Instant) -> Result<Self, ConnectorError> {
         let primaries = config.servers.iter().map(|url| (url, false));
         let backups = config.backup_servers.iter().map(|url| (url, true));
         let configured = primaries.chain(backups).map(|(url, is_backup)| {
@@ -152,7 +159,7 @@ impl Servers {
             resolve_interval: config.resolve_interval,
             servers_max: config.servers_max.get(),
             has_hash: config.balance == Balance::Hash,
-            start: Instant::now(),
+            start,
             version: AtomicU64::new(0),
             state: Mutex::new(State {
                 group,

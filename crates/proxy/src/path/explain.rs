@@ -413,7 +413,7 @@ impl Explanation {
         found: &FoundEntries,
         directives: &edgeward_semantics::RequestDirectives,
     ) {
-        let is_unknown_id = || shared.cache.negative.is_absent(request.path());
+        let is_unknown_id = || shared.negative.is_absent(request.path());
         match judge_absent(found.key.marker.is_some(), directives, is_unknown_id) {
             AbsentDecision::UnknownId => {
                 self.status = Some(StatusCode::NOT_FOUND);

@@ -117,7 +117,7 @@ impl InspectedRequest {
         };
         let (method, uri, headers) = self.head.clone();
         let head = RawHead::new(method, uri, Version::HTTP_11, headers);
-        let settings = SettingsCache::new(&shared.live);
+        let settings = SettingsCache::new(&shared.live, shared.generation);
         canonical_and_settled(&shared.canonicaliser, &settings, &client, head)
     }
 }

@@ -441,7 +441,7 @@ fn decide_found(
 pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
     let directives = query.directives();
     let mut rule = None;
-    let negative = &worker.cache.negative;
+    let negative = &worker.shared.negative;
     let is_unknown_id = || {
         negative.has_rules()
             && match negative.advise(query.path()) {

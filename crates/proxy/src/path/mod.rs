@@ -2,7 +2,7 @@
 
 pub(crate) mod body; // the body of a response, from memory, disk or the origin
 pub(crate) mod coding_choice; // the codings that a request accepts
-mod connections; // the client connections of a worker
+pub(crate) mod connections; // the client connections of a worker
 mod deliver; // builds responses to clients
 mod delivery; // bodies on their way to clients that may stop reading
 mod detachable; // exchanges that may continue without their client

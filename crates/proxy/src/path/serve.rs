@@ -184,7 +184,7 @@ fn carry_out(
             later(async move {
                 let response = fetch.await;
                 // The filter of the negative rule answered "maybe": a 404 or 410 is a false positive.
-                worker.cache.negative.watch(rule, response.status());
+                worker.shared.negative.watch(rule, response.status());
                 response
             })
         }

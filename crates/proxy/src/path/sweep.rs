@@ -43,6 +43,16 @@ pub(crate) fn sweep(worker: &Worker) {
     }
 }
 
+/// Checks the streams, uploads and tunnels of an earlier generation. The sweep of the current one checks connections.
+pub(crate) fn sweep_retired(worker: &Worker) {
+    let now = worker.now();
+    sweep_deliveries(worker, now);
+    worker.tunnels.sweep(now, &worker.config().limits);
+    for origin in &worker.origins {
+        origin.sweep(now);
+    }
+}
+
 /// Reads ahead for clients that accept no bytes, and ends HTTP/2 streams that are too slow. While requests wait for a
 /// connection to an origin, also closes HTTP/1.1 connections that hold one of its connections and accept no bytes.
 fn sweep_deliveries(worker: &Worker, now: Timestamp) {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use edgeward_overload::Work;
 use edgeward_semantics::{CacheStatus, format_http_date};
@@ -14,14 +14,14 @@ use http::{HeaderValue, StatusCode, Version};
 use super::connections::Connections;
 use super::delivery::Deliveries;
 use super::tunnels::Tunnels;
-use crate::base::access_log::{LogLine, LogQueue, RequestFacts, RequestText};
+use crate::base::access_log::{LogLine, LogQueue, LogText, RequestFacts, RequestText};
 use crate::base::ahead::AheadRate;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::health::{Health, Heart};
-use crate::base::live::Live;
+use crate::base::live::LiveConfig;
 use crate::base::observation::Observation;
 use crate::base::recent::RecentRequests;
 use crate::base::request_settings::SettingsCache;
@@ -30,22 +30,20 @@ use crate::base::spans::Sampler;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::encoders::Encoders;
+use crate::cache::negative::Negative;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
 use crate::origin::{EdgeInfo, OriginGroup, Servers};
 
-/// See [`Shared::on_reload`].
-pub(crate) type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
-
-/// See [`Shared::on_upgrade`].
-pub(crate) type UpgradeFn = Box<dyn Fn() -> Result<u32, String> + Send + Sync>;
-
-/// The state that all workers share.
+/// The state that all workers share. A reload makes another value, a further generation, which shares the cache and the
+/// counters with the first one. A request keeps the generation with which it began.
 pub(crate) struct Shared {
+    /// The number of the generation: 0 from the start to the first reload.
+    pub(crate) generation: u64,
     pub(crate) config: EdgeConfig,
     /// The level of overload, and the reports of the workers.
-    pub(crate) health: Health,
+    pub(crate) health: Arc<Health>,
     pub(crate) cache: Arc<Cache>,
     /// The threads that compress bodies.
     pub(crate) encoders: Arc<Encoders>,
@@ -58,22 +56,20 @@ pub(crate) struct Shared {
     pub(crate) canonicaliser: Canonicaliser,
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
-    /// The configuration that a reload changes.
-    pub(crate) live: Arc<Live>,
-    /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
-    pub(crate) on_reload: OnceLock<ReloadFn>,
-    /// Replaces this process by a new one, and returns the id of the new one.
-    pub(crate) on_upgrade: OnceLock<UpgradeFn>,
+    /// The sites and the rules of caching.
+    pub(crate) live: Arc<LiveConfig>,
+    /// The rules of id filters.
+    pub(crate) negative: Arc<Negative>,
     /// The requests of clients that have a rate limit.
-    pub(crate) rate_limiter: Mutex<RateLimiter>,
+    pub(crate) rate_limiter: Arc<Mutex<RateLimiter>>,
     /// The name of this edge as a member of `CDN-Loop`.
     pub(crate) cdn_loop: HeaderValue,
     /// The servers of each origin, in the order of the configuration.
     pub(crate) origins: Vec<Arc<Servers>>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
-    pub(crate) recent: RecentRequests,
-    pub(crate) trace_exports: TraceExports,
+    pub(crate) recent: Arc<RecentRequests>,
+    pub(crate) trace_exports: Arc<TraceExports>,
     /// The number of lines that the destination of the access log did not accept.
     pub(crate) lost_log_lines: Option<Arc<AtomicU64>>,
 }
@@ -98,17 +94,17 @@ pub(crate) struct TraceExports {
     pub(crate) failed: AtomicU64,
 }
 
-/// The state that the requests of one worker share. It never leaves the worker's thread.
+/// The state that the requests of one worker and one generation share. It never leaves the worker's thread.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     /// The number of this worker.
     number: usize,
     pub(crate) cache: WorkerCache,
-    log: Option<LogQueue>,
+    log: Option<Rc<LogQueue>>,
     /// The settings of sites and rules.
-    settings: RefCell<Rc<SettingsCache>>,
-    sampler: Option<Sampler>,
+    settings: Rc<SettingsCache>,
+    sampler: Option<Rc<Sampler>>,
     /// The connections to each origin, in the order of the configuration.
     pub(crate) origins: Vec<Rc<OriginGroup>>,
     /// A buffer that is reused to write values of `Cache-Status`.
@@ -120,7 +116,8 @@ pub(crate) struct Worker {
     pub(crate) connection_tasks: TaskSet,
     /// The tasks of fetches, which may outlive the requests that started them.
     pub(crate) fetch_tasks: TaskSet,
-    pub(crate) connections: RefCell<Connections>,
+    /// The connections of all generations.
+    pub(crate) connections: Rc<RefCell<Connections>>,
     pub(crate) deliveries: Deliveries,
     pub(super) tunnels: Tunnels,
     /// Rate-limited warnings: slow responses, connections closed for pinned bytes, and floods of HTTP/2 frames.
@@ -129,17 +126,55 @@ pub(crate) struct Worker {
     pub(crate) flood_log: SparseLog,
 }
 
+/// The newest generation of a worker. Connections ask for it at each request.
+pub(crate) struct CurrentWorker(RefCell<Rc<Worker>>);
+
+impl CurrentWorker {
+    pub(crate) fn new(worker: Rc<Worker>) -> Rc<Self> {
+        Rc::new(Self(RefCell::new(worker)))
+    }
+
+    pub(crate) fn get(&self) -> Rc<Worker> {
+        Rc::clone(&self.0.borrow())
+    }
+
+    /// Sets `worker` to the newest generation.
+    #[inline]
+    pub(crate) fn update(&self, worker: &mut Rc<Worker>) {
+        let current = self.0.borrow();
+        if !Rc::ptr_eq(&current, worker) {
+            *worker = Rc::clone(&current);
+        }
+    }
+
+    /// Replaces the generation, and returns the earlier one.
+    pub(crate) fn replace(&self, worker: Rc<Worker>) -> Rc<Worker> {
+        self.0.replace(worker)
+    }
+}
+
 impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,
         number: usize,
         origins: Vec<Rc<OriginGroup>>,
-        log: Option<LogQueue>,
-        sampler: Option<Sampler>,
+        log: Option<Rc<LogQueue>>,
+        sampler: Option<Rc<Sampler>>,
+        before: Option<&Self>,
     ) -> Rc<Self> {
-        let connection_tasks = TaskSet::counting(&counters, |counters| &counters.panics_connection);
-        let fetch_tasks = TaskSet::counting(&counters, |counters| &counters.panics_fetch);
+        let (connection_tasks, fetch_tasks, connections) = match before {
+            Some(before) => (
+                before.connection_tasks.clone(),
+                before.fetch_tasks.clone(),
+                Rc::clone(&before.connections),
+            ),
+            None => (
+                TaskSet::counting(&counters, |counters| &counters.panics_connection),
+                TaskSet::counting(&counters, |counters| &counters.panics_fetch),
+                Rc::default(),
+            ),
+        };
         let ahead_max = shared.config.limits.read_ahead_rate_max.bytes();
         let ahead_rate = AheadRate::new(ahead_max, Arc::clone(&counters));
         let deliveries = Deliveries {
@@ -154,7 +189,7 @@ impl Worker {
         };
         Rc::new(Self {
             cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
-            settings: RefCell::new(Rc::new(SettingsCache::new(&shared.live))),
+            settings: Rc::new(SettingsCache::new(&shared.live, shared.generation)),
             shared,
             counters,
             number,
@@ -166,7 +201,7 @@ impl Worker {
             date: RefCell::new((0, HeaderValue::from_static(""))),
             connection_tasks,
             fetch_tasks,
-            connections: RefCell::default(),
+            connections,
             deliveries,
             tunnels: Tunnels::default(),
             slow_log: SparseLog::default(),
@@ -200,14 +235,20 @@ impl Worker {
         self.shared.clock.now()
     }
 
-    /// Returns the settings of sites and rules, of the newest configuration.
+    /// Returns the number of this worker.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Returns the settings of sites and rules.
     #[inline]
     pub(crate) fn settings(&self) -> Rc<SettingsCache> {
-        let mut settings = self.settings.borrow_mut();
-        if settings.version != self.shared.live.version() {
-            *settings = Rc::new(SettingsCache::new(&self.shared.live));
-        }
-        Rc::clone(&settings)
+        Rc::clone(&self.settings)
+    }
+
+    /// Returns the queue of the access log and the sampler, for the next generation.
+    pub(crate) fn observers(&self) -> (Option<Rc<LogQueue>>, Option<Rc<Sampler>>) {
+        (self.log.clone(), self.sampler.clone())
     }
 
     /// Returns the time as the value of `Date` (RFC 9110 §5.6.7). The value is formatted at most once a second.
@@ -251,13 +292,17 @@ impl Worker {
     pub(crate) fn log_text(
         &self,
         text: impl FnOnce(&LogQueue, Timestamp) -> RequestText,
-    ) -> Option<RequestText> {
-        self.log.as_ref().map(|queue| text(queue, self.now()))
+    ) -> Option<LogText> {
+        let queue = self.log.as_ref()?;
+        Some(LogText {
+            request: text(queue, self.now()),
+            queue: Rc::clone(queue),
+        })
     }
 
     /// Returns the sampler, if traces are exported.
     pub(crate) fn sampler(&self) -> Option<&Sampler> {
-        self.sampler.as_ref()
+        self.sampler.as_deref()
     }
 
     /// Ends the record of a request: counts its response, and logs the request.
@@ -277,10 +322,8 @@ impl Worker {
         }
     }
 
-    fn log(&self, line: LogLine) {
-        if let Some(queue) = &self.log
-            && !queue.push(line)
-        {
+    fn log(&self, (queue, line): (Rc<LogQueue>, LogLine)) {
+        if !queue.push(line) {
             self.counters.access_log_dropped.increment();
         }
     }

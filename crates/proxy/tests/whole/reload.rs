@@ -3,11 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::support::{TIMEOUT, TestBed, config_for};
+use crate::support::{Client, TIMEOUT, TestBed, config_for};
+use edgeward_proxy::config::{AccessLogConfig, ListenerConfig, LogDestination, LogFormat};
 use edgeward_proxy::{EdgeConfig, ReloadError};
 use edgeward_sites::{Settings, Site, Sites};
-use edgeward_testkit::Answer;
+use edgeward_testkit::{Answer, Gate};
 use http::StatusCode;
 
 use crate::identity::SelfSigned;
@@ -131,6 +133,138 @@ fn a_reload_reads_certificates_again_and_an_unreadable_one_is_refused() {
         .expect_err("no certificate");
     assert!(matches!(error, ReloadError::Tls { .. }), "{error}");
     assert_eq!(certificate_of(&bed), after);
+}
+
+/// Method: the certificate is replaced first, so that for a moment it does not belong to the key.
+#[test]
+fn changed_files_of_certificates_are_read_and_a_pair_that_does_not_match_is_not_used() {
+    let (first, second) = (SelfSigned::new(), SelfSigned::new());
+    let files = first.files();
+    let listener = files.clone();
+    let bed = TestBed::with_config(|config| {
+        config.listeners[0].tls = Some(listener);
+        config.certificate_interval = Duration::from_millis(1);
+    });
+    bed.origin.otherwise(|_| Answer::ok("page"));
+    let before = certificate_of(&bed);
+    std::fs::copy(second.files().certificates, &files.certificates).expect("replaced");
+    bed.wait_for_metric("edgeward_certificate_reads_total{result=\"refused\"}", 1.0);
+    assert_eq!(certificate_of(&bed), before);
+    std::fs::copy(second.files().key, &files.key).expect("replaced");
+    bed.wait_for_metric("edgeward_certificate_reads_total{result=\"applied\"}", 1.0);
+    assert_ne!(certificate_of(&bed), before);
+}
+
+/// Method: the same client connection before and after; one request waits for the first origin meanwhile.
+#[test]
+fn a_reload_changes_origins_and_running_requests_keep_theirs() {
+    let bed = TestBed::start();
+    let second = edgeward_testkit::ScriptedOrigin::start();
+    bed.origin
+        .otherwise(|_| Answer::ok("first").header("cache-control", "no-store"));
+    second.otherwise(|_| Answer::ok("second").header("cache-control", "no-store"));
+    let mut client = bed.connect();
+    assert_eq!(client.get("/", &[]).text(), "first");
+    let gate = Gate::new();
+    bed.origin
+        .on("/slow", Answer::ok("first").wait_before_head(&gate));
+    let mut waiting = bed.connect();
+    waiting.send_head("GET", "/slow", &[]);
+    gate.wait_reached(1);
+    bed.edge
+        .reloader()
+        .reload(&config_for(second.addr()))
+        .expect("valid");
+    assert_eq!(client.get("/", &[]).text(), "second");
+    gate.open();
+    assert_eq!(waiting.answer("GET").text(), "first");
+    assert_eq!(waiting.get("/", &[]).text(), "second");
+}
+
+#[test]
+fn a_reload_keeps_the_counts_of_servers_that_stay() {
+    let bed = TestBed::start();
+    bed.origin
+        .otherwise(|_| Answer::ok("page").header("cache-control", "no-store"));
+    for _ in 0..3 {
+        bed.get("/");
+    }
+    let mut config = config_for(bed.origin.addr());
+    config.origins[0].retries_max += 1;
+    bed.edge.reloader().reload(&config).expect("valid");
+    bed.get("/");
+    let status = bed.status();
+    assert_eq!(
+        status["origins"][0]["servers"][0]["requests"], 4,
+        "{status}"
+    );
+}
+
+/// Method: a listener is added, the first one is removed, and then a port that is in use is added.
+#[test]
+fn a_reload_changes_listeners_and_is_refused_as_a_whole_if_a_port_is_in_use() {
+    let bed = TestBed::start();
+    bed.origin.otherwise(|_| Answer::ok("page"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = free.local_addr().expect("bound");
+    drop(free);
+    let mut open = bed.connect();
+    let mut config = config_for(bed.origin.addr());
+    config.listeners.push(ListenerConfig::plain(addr));
+    bed.edge.reloader().reload(&config).expect("valid");
+    assert_eq!(Client::connect(addr).get("/", &[]).status, 200);
+    assert_eq!(bed.get("/").status, 200);
+    config.listeners.remove(0);
+    bed.edge.reloader().reload(&config).expect("valid");
+    assert_eq!(Client::connect(addr).get("/", &[]).status, 200);
+    // The listener closes after the reload has returned. Its connections stay.
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    while TcpStream::connect(bed.addr()).is_ok() {
+        assert!(std::time::Instant::now() < deadline, "the listener is open");
+    }
+    assert_eq!(open.get("/", &[]).status, 200);
+    let used = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let used_addr = used.local_addr().expect("bound");
+    config.listeners.push(ListenerConfig::plain(used_addr));
+    config.limits.headers_max = 1.try_into().expect("not zero");
+    let error = bed.edge.reloader().reload(&config).expect_err("in use");
+    assert!(error.to_string().contains("cannot listen on"), "{error}");
+    assert_eq!(open.get("/", &[("x-field", "1")]).status, 200);
+}
+
+/// Method: the log is replaced while a request waits. Its line has the format of its own log.
+#[test]
+fn a_reload_replaces_the_access_log_and_no_line_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = |name: &str, format| {
+        AccessLogConfig::new(LogDestination::File(folder.path().join(name)), format)
+    };
+    let bed = TestBed::with_config(|config| {
+        config.access_log = Some(log("first", LogFormat::Json));
+    });
+    bed.origin.otherwise(|_| Answer::ok("page"));
+    let gate = Gate::new();
+    bed.origin
+        .on("/slow", Answer::ok("slow").wait_before_head(&gate));
+    bed.get("/a");
+    let mut waiting = bed.connect();
+    waiting.send_head("GET", "/slow", &[]);
+    gate.wait_reached(1);
+    let mut config = config_for(bed.origin.addr());
+    config.access_log = Some(log("second", LogFormat::Combined));
+    bed.edge.reloader().reload(&config).expect("valid");
+    bed.get("/b");
+    gate.open();
+    assert_eq!(waiting.answer("GET").status, 200);
+    drop(waiting);
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
+    bed.stop();
+    let (first, second) = (read("first"), read("second"));
+    assert_eq!(first.lines().count(), 2, "{first}");
+    assert!(first.lines().all(|line| line.starts_with('{')), "{first}");
+    assert!(first.contains("/a") && first.contains("/slow"), "{first}");
+    assert_eq!(second.lines().count(), 1, "{second}");
+    assert!(second.contains("\"GET /b HTTP/1.1\""), "{second}");
 }
 
 /// Returns a client that accepts any certificate and records it.

@@ -1,7 +1,7 @@
 //! Settings of the process: shared ports, upgrades, the file of the process id, and names of the admin server.
 
-use super::DURATION;
 use super::Key;
+use super::{DURATION, DURATION_OR_ZERO};
 use crate::config::check::path_text;
 use crate::config::kind::{ValueKind, duration_text};
 
@@ -23,6 +23,16 @@ pub(super) const UPGRADE_TIMEOUT: Key = Key {
           ended, and the old one carries on.",
     set: |draft, _, value| draft.edge.upgrade_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.upgrade_timeout)),
+};
+
+pub(super) const CERTIFICATE_INTERVAL: Key = Key {
+    path: "server.certificate_interval",
+    flag: None,
+    kind: DURATION_OR_ZERO,
+    doc: "How often the edge checks if the files of certificates and keys have changed. It then reads them again. If \
+          they cannot be used, it keeps the earlier ones. 0: the files are read at the start and at a reload only.",
+    set: |draft, _, value| draft.edge.certificate_interval = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.certificate_interval)),
 };
 
 pub(super) const PID_FILE: Key = Key {

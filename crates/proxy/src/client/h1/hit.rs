@@ -25,7 +25,7 @@ use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use super::plain_settings::{PlainFields, settings_of};
 use super::response::ResponseWriter;
-use crate::base::access_log::{RequestFacts, RequestText};
+use crate::base::access_log::{LogText, RequestFacts, RequestText};
 use crate::base::observation::Observation;
 use crate::base::request_settings::SettingsCache;
 use crate::base::spans::SampledRequest;
@@ -291,7 +291,7 @@ fn log_text(
     client: &Client,
     plain: &PlainHead<'_, '_>,
     host: &HostPrefix,
-) -> Option<RequestText> {
+) -> Option<LogText> {
     worker.log_text(|queue, now| {
         let filter = &worker.shared.canonicaliser.field_filter;
         queue.text(&facts(client, plain, host, now), |name| {

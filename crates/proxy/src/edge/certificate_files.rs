@@ -1,0 +1,30 @@
+//! The files of certificates and keys, with their states.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::base::config::{EdgeConfig, ListenerTls};
+
+/// The state of a file. `None` if it cannot be read.
+type FileState = Option<(i64, i64, u64, u64)>;
+
+/// The files of all certificates and keys, with their states.
+pub(super) type FileStates = Vec<(PathBuf, FileState)>;
+
+/// Returns the files of a configuration with their states.
+pub(super) fn file_states(config: &EdgeConfig) -> FileStates {
+    let of_listeners = config
+        .listeners
+        .iter()
+        .filter_map(|listener| listener.tls.as_ref());
+    let of_sites = config.site_certificates.iter().map(|site| &site.tls);
+    let files = |tls: &ListenerTls| [tls.certificates.clone(), tls.key.clone()];
+    let paths = of_listeners.chain(of_sites).flat_map(files);
+    paths.map(|path| (path.clone(), state_of(&path))).collect()
+}
+
+fn state_of(path: &Path) -> FileState {
+    let metadata = std::fs::metadata(path).ok()?;
+    let (secs, nanos) = (metadata.mtime(), metadata.mtime_nsec());
+    Some((secs, nanos, metadata.len(), metadata.ino()))
+}

@@ -1,0 +1,42 @@
+//! Reads certificates again when their files change.
+//!
+//! The files are compared by modification time, size and inode, so both a file that is replaced and one that is written
+//! in place are noticed. While certificate and key do not belong together, the edge keeps the pair that it has: a tool
+//! that replaces both files one after the other needs no lock.
+
+use std::time::{Duration, Instant};
+
+use super::certificate_files::FileStates;
+use super::reload::Reloader;
+
+/// Compares the files at intervals.
+pub(super) struct CertificateWatch {
+    reloader: Reloader,
+    read: FileStates,
+    checked_at: Instant,
+}
+
+impl CertificateWatch {
+    /// `read` is the state of the files before they were read.
+    pub(super) fn new(reloader: Reloader, read: FileStates) -> Self {
+        Self {
+            reloader,
+            read,
+            checked_at: Instant::now(),
+        }
+    }
+
+    /// Reads the certificates if a file has changed. Called about once a second.
+    pub(super) fn check(&mut self) {
+        let interval = self.reloader.certificate_interval();
+        if interval.is_zero() || self.checked_at.elapsed() + TICK / 2 < interval {
+            return;
+        }
+        self.checked_at = Instant::now();
+        // A refused pair is read again when a file changes again, so that an error is logged once.
+        self.reloader.reload_changed_certificates(&mut self.read);
+    }
+}
+
+/// The time between two calls of [`CertificateWatch::check`].
+pub(super) const TICK: Duration = Duration::from_secs(1);

@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let has_edgeward = plan
         .servers
         .iter()
-        .any(|server| matches!(server, Subject::Edgeward { .. }));
+        .any(|server| matches!(server, Subject::Edgeward { .. } | Subject::EdgewardSites));
     let edgeward = if has_edgeward {
         edgeward_binary(&plan.edgeward, root)?
     } else {

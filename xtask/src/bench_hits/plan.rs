@@ -16,8 +16,9 @@ usage: cargo xtask bench-hits [options]
                       https-new: a connection per request. Misses and passes
                       are measured only over http [all]
   --kinds LIST        hit, miss (new storable keys), pass (not storable) [all]
-  --servers LIST      edgeward, edgeward-adaptsize, varnish, nginx (sendfile and
-                      tcp_nopush on and off) [all]
+  --servers LIST      edgeward, edgeward-adaptsize, edgeward-sites (ten sites of
+                      ten rules each), varnish, nginx (sendfile and tcp_nopush
+                      on and off) [all]
   --runs N            runs of each server and workload [5]
   --seconds N         duration of a run [4]
   --connections N     connections of wrk or h2load [64]
@@ -85,11 +86,21 @@ pub(crate) enum Kind {
     Pass,
 }
 
+/// The number of sites of [`Subject::EdgewardSites`].
+pub(crate) const SITES: u32 = 10;
+
 /// A measured server with its settings. Each subject is a row of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    Edgeward { policy: &'static str },
-    Nginx { sendfile: bool, tcp_nopush: bool },
+    Edgeward {
+        policy: &'static str,
+    },
+    /// With the policy LRU, [`SITES`] sites and the rules of `bench/hits/site.toml` for each of them.
+    EdgewardSites,
+    Nginx {
+        sendfile: bool,
+        tcp_nopush: bool,
+    },
     Varnish,
 }
 
@@ -99,9 +110,10 @@ impl Subject {
         policy: "adaptsize",
     };
 
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::LRU,
         Self::ADAPTSIZE,
+        Self::EdgewardSites,
         Self::Nginx {
             sendfile: false,
             tcp_nopush: false,
@@ -121,13 +133,20 @@ impl Subject {
         Self::Varnish,
     ];
 
-    const FAMILIES: [&str; 4] = ["edgeward", "edgeward-adaptsize", "nginx", "varnish"];
+    const FAMILIES: [&str; 5] = [
+        "edgeward",
+        "edgeward-adaptsize",
+        "edgeward-sites",
+        "nginx",
+        "varnish",
+    ];
 
     /// Returns the name in `--servers`.
     fn family(self) -> &'static str {
         match self {
             Self::Edgeward { policy: "lru" } => "edgeward",
             Self::Edgeward { .. } => "edgeward-adaptsize",
+            Self::EdgewardSites => "edgeward-sites",
             Self::Nginx { .. } => "nginx",
             Self::Varnish => "varnish",
         }
@@ -139,6 +158,7 @@ impl fmt::Display for Subject {
         let on = |set: bool| if set { "on" } else { "off" };
         match *self {
             Self::Edgeward { policy } => write!(f, "edgeward {policy}"),
+            Self::EdgewardSites => write!(f, "edgeward lru {SITES} sites"),
             Self::Nginx {
                 sendfile,
                 tcp_nopush,
@@ -306,7 +326,7 @@ mod tests {
         let plan = plan("").expect("options are not required");
         assert!(!plan.partial);
         assert_eq!(plan.workloads.len(), (4 + 1 + 3 + 1 + 3) + 2 + 2);
-        assert_eq!(plan.servers.len(), 7);
+        assert_eq!(plan.servers.len(), 8);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 
 use super::client::Client;
-use super::plan::{Kind, Plan, Subject, Transport, Workload};
+use super::plan::{Kind, Plan, SITES, Subject, Transport, Workload};
 use super::process::{Scratch, Server, find, free_port};
 
 /// The maximum number of times that all hot keys are requested to fill a cache. A policy that admits at random
@@ -71,13 +71,23 @@ impl TestServers {
         test_servers.start_nginx(plan, root, &servers, tls, capacity)?;
         for &subject in &servers {
             match subject {
-                Subject::Edgeward { policy } => {
+                Subject::Edgeward { .. } | Subject::EdgewardSites => {
+                    let policy = match subject {
+                        Subject::Edgeward { policy } => policy,
+                        _ => "lru",
+                    };
                     let port = free_port()?;
                     let mut arguments = words(&format!(
                         "serve --listen 127.0.0.1:{port} --origin http://127.0.0.1:{} \
                          --hot {capacity} --workers 1 --policy {policy}",
                         test_servers.origin.port
                     ));
+                    if subject == Subject::EdgewardSites {
+                        let config = test_servers.folder().join("sites.toml");
+                        let site = fs::read_to_string(root.join("bench/hits/site.toml"))?;
+                        fs::write(&config, sites(&site))?;
+                        arguments.extend(["--config".to_owned(), config.display().to_string()]);
+                    }
                     if tls {
                         for (flag, file) in [("--tls-cert", CERTIFICATE), ("--tls-key", KEY)] {
                             let path = test_servers.folder().join(file).display().to_string();
@@ -297,8 +307,23 @@ fn is_measured(subject: Subject, transport: Transport) -> bool {
             sendfile,
             tcp_nopush,
         } => !transport.is_tls() || sendfile == tcp_nopush,
-        Subject::Edgeward { .. } => true,
+        Subject::Edgeward { .. } | Subject::EdgewardSites => true,
     }
+}
+
+/// Returns the configuration of [`SITES`] sites. `site` is the template of one site. The last site has all hosts that
+/// the others do not have, and gets the requests.
+fn sites(site: &str) -> String {
+    let of = |n: u32| {
+        let hosts = if n == SITES {
+            "\"*\"".to_owned()
+        } else {
+            format!("\"site-{n}.example\", \"*.site-{n}.example\"")
+        };
+        site.replace("@HOSTS@", &hosts)
+            .replace("@N@", &n.to_string())
+    };
+    (1..=SITES).map(of).collect()
 }
 
 const CERTIFICATE: &str = "certificate.pem";

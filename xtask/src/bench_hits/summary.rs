@@ -149,6 +149,12 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
                 0.97,
             );
         }
+        if let Some(sites) = cell(runs, Subject::EdgewardSites, workload) {
+            let ratio = sites.per_cpu_second / ours.per_cpu_second;
+            // So may ten sites of ten rules each.
+            let compared = "CPU, with sites divided by without";
+            row(&mut rows, workload, compared, ratio, 0.97);
+        }
     }
     if !rows.is_empty() {
         _ = writeln!(out, "### Ratios and goals (more is better)\n");
@@ -260,8 +266,13 @@ mod tests {
             run(Subject::LRU, 149.0),
             run(FAST, 100.0),
             run(Subject::ADAPTSIZE, 140.0),
+            run(Subject::EdgewardSites, 146.0),
         ];
         let text = markdown(&runs, &[WORKLOAD], &[Subject::LRU]);
+        assert!(
+            text.contains("with sites divided by without | 0.98 | 0.97 | yes |"),
+            "{text}"
+        );
         assert!(text.contains("| 1.49 | 1.50 | **no** |"), "{text}");
         assert!(
             text.contains("adaptsize divided by lru | 0.94 | 0.97 | **no** |"),

@@ -1,8 +1,12 @@
 //! Stored slices: changed representations, validation, variants, purges and restarts.
 
+use std::sync::Arc;
+
 use edgeward_proxy::EdgeConfig;
-use edgeward_proxy::config::Token;
-use edgeward_testkit::{Gate, ScriptedOrigin};
+use edgeward_proxy::config::{DiskConfig, Token};
+use edgeward_store::disk::{Device, DiskSettings};
+use edgeward_testkit::disk::{Fault, SimulatedDisk};
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
 
 use super::representation::{
@@ -293,4 +297,55 @@ fn slices_on_disk_survive_a_restart() {
     assert_eq!(bed.origin.requests("/a"), 2);
     let other = expect_range(&bed, 0, SLICE..SLICE + 1);
     assert_eq!(other.cache_status(), "edgeward; fwd=partial; detail=slices");
+}
+
+/// Method: the disk writer waits at its first write, with a queue that takes one of four slices. Memory has room for
+/// all. Then the disk works again, and other objects evict the slices, which had no hit.
+#[test]
+fn a_slice_that_found_the_queue_full_is_written_when_memory_evicts_it() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(&disk);
+    let bed = TestBed::with_config(move |config| {
+        sliced(config);
+        config.hot.capacity = ByteSize(6 * SLICE);
+        config.hot.policy = "lru".parse().expect("the policy is valid");
+        let mut disk = DiskConfig::with(DiskSettings {
+            queue_bytes: ByteSize(SLICE + SLICE / 2),
+            ..DiskSettings::default()
+        });
+        disk.opened = vec![device];
+        disk.admission = "always".parse().expect("the rule is valid");
+        config.disk = Some(disk);
+    });
+    let is_queue_empty =
+        |status: &serde_json::Value| status["disk"]["devices"][0]["queue_bytes"] == 0;
+    Representation::cached().serve(&bed.origin, "/a");
+    let other = Answer::pattern(SLICE).header("cache-control", "max-age=600");
+    bed.origin.otherwise(move |_| other.clone());
+    let gate = Gate::new();
+    disk.inject(Fault::WritesWait(gate.clone()));
+    for slice in 0..4 {
+        expect_range(&bed, 0, slice * SLICE..slice * SLICE + 10);
+    }
+    let fills = bed.status()["disk_fills"].clone();
+    let count = |result: &str| fills[result].as_u64().unwrap_or_default();
+    let refused = count("dropped") + count("refused");
+    assert!(refused >= 2, "{fills}");
+    gate.open();
+    disk.heal();
+    for n in 0..6 {
+        bed.wait_until("the queue is empty", is_queue_empty);
+        bed.get(&format!("/other/{n}"));
+    }
+    bed.wait_until("the queue is empty", is_queue_empty);
+    // The entry of the response may be evicted and counted as well.
+    assert!(bed.metric("edgeward_disk_evicted_from_memory_total") >= refused as f64);
+    for slice in 0..4 {
+        let hit = expect_range(&bed, 0, slice * SLICE..(slice + 1) * SLICE);
+        assert!(
+            hit.is_hit() && hit.cache_status().ends_with("detail=disk"),
+            "slice {slice}: {hit:?}"
+        );
+    }
+    assert_eq!(bed.origin.requests("/a"), 4);
 }

@@ -300,6 +300,10 @@ bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules 
 bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 and a change (BENCH_ARGS="GIB CLIENTS RANGES HOT DISK RATE")
 	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)
 
+.PHONY: bench-recipes
+bench-recipes: build ## npm, Go, Maven and apt install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
+	@bench/recipes/run.py $(EDGEWARD)
+
 .PHONY: bench-tunnels
 bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")
 	@bench/tunnels/run.py $(EDGEWARD) $(BENCH_ARGS)

@@ -1,7 +1,7 @@
 //! An edge in front of a scripted origin, tested with HTTP clients on loopback.
 //!
 //! All modules are in one binary, because each further test binary costs seconds to link. Tests that measure the memory
-//! of the process have a binary of their own: `pinned.rs`.
+//! of the process have binaries of their own: `pinned.rs`, `long_uploads.rs` and `h2_abuse`.
 
 #[path = "../support/accept_key.rs"]
 mod accept_key;
@@ -27,7 +27,6 @@ mod disk;
 mod disk_hits;
 mod dns;
 mod expectations;
-mod h2_abuse;
 mod hostile_bytes;
 mod inspect;
 mod large_bodies;

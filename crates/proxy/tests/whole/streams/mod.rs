@@ -4,7 +4,6 @@ mod browser;
 mod calls; // gRPC
 mod events; // server-sent events
 mod sockets; // extended CONNECT
-mod uploads;
 
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -1,8 +1,10 @@
-//! Long uploads take little memory.
+//! Long uploads take little memory. A binary of its own, because it measures the memory of its process.
+
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
+mod support;
 
 use edgeward_testkit::{Answer, Gate};
-
-use crate::support::TestBed;
+use support::TestBed;
 
 const LENGTH: usize = 64 << 20;
 const PIECE: usize = 1 << 20;

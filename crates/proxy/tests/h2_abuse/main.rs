@@ -1,5 +1,9 @@
 //! HTTP/2 clients that try to cause much work or memory use of the edge with few bytes.
 
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
+#[path = "../support/mod.rs"]
+mod support;
+
 mod frames;
 
 mod bounds;
@@ -7,9 +11,9 @@ mod bounds;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::support::TestBed;
 use edgeward_testkit::{Answer, Gate};
 use frames::*;
+use support::TestBed;
 
 /// Method: send 4000 requests. Each request repeats a field of 4000 bytes 15 times, and each repetition is encoded as
 /// one byte (an index of the dynamic table). The edge may open one connection to the origin, which does not answer.

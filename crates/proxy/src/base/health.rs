@@ -1,6 +1,6 @@
 //! The health of the process: its level of overload, and the reports of its workers.
 //!
-//! Each worker reports at regular intervals by [`Heart::beat`]. The monitor (`edge/monitor.rs`) reads the reports, and
+//! Each worker reports at regular intervals by its [`Heart`]. The monitor (`edge/monitor.rs`) reads the reports, and
 //! sets the level. Requests read the level.
 
 use std::sync::atomic::Ordering::Relaxed;

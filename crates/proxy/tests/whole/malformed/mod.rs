@@ -4,6 +4,7 @@
 //! table says which responses the client gets, and which requests arrive at an origin that accepts no ambiguous byte.
 //! A request that hides in another would be one more request at the origin.
 
+mod framing;
 mod origin;
 mod page;
 mod peers;
@@ -28,6 +29,20 @@ struct Row {
     bytes: &'static [u8],
     /// The statuses that the client gets, then the requests at the origin.
     expected: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    source: &'static str,
+    bytes: &'static [u8],
+    expected: &'static str,
+) -> Row {
+    Row {
+        name,
+        source,
+        bytes,
+        expected,
+    }
 }
 
 /// A response of the origin and what the client gets.

@@ -1,5 +1,6 @@
 //! Checks the settings and builds the configuration, or returns all errors.
 
+mod buckets;
 mod combinations;
 
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
 use crate::memory;
 use crate::negative::NegativeSettings;
+pub(super) use buckets::DraftBucket;
+use buckets::check_buckets;
 use combinations::check_combinations;
 
 /// A configuration under construction: each setting writes one field. [`check`] combines the fields that depend on
@@ -31,6 +34,8 @@ use combinations::check_combinations;
 pub(super) struct ConfigDraft {
     pub(super) edge: EdgeConfig,
     pub(super) listeners: Vec<DraftListener>,
+    /// The settings `s3_…` of each `[[origin]]`.
+    pub(super) buckets: Vec<DraftBucket>,
     pub(super) disk: DiskConfig,
     pub(super) disk_hosts: Vec<DraftHost>,
     pub(super) negative: Vec<NegativeSettings>,
@@ -76,6 +81,7 @@ impl ConfigDraft {
         Self {
             edge,
             listeners: Vec::new(),
+            buckets: Vec::new(),
             disk: DiskConfig::with(DiskSettings::default()),
             disk_hosts: Vec::new(),
             negative: Vec::new(),
@@ -106,6 +112,17 @@ impl ConfigDraft {
             origins.resize_with(item + 1, || OriginConfig::new(placeholder()));
         }
         &mut origins[item]
+    }
+
+    /// Returns the bucket of the `[[origin]]` with the index `item`, and creates both if necessary.
+    pub(super) fn bucket(&mut self, item: usize) -> &mut DraftBucket {
+        self.origin(item);
+        if self.buckets.len() <= item {
+            self.buckets.resize_with(item + 1, DraftBucket::default);
+        }
+        let bucket = &mut self.buckets[item];
+        bucket.is_given = true;
+        bucket
     }
 
     /// Returns the rule of the `[[negative]]` with the index `item`, and creates it if necessary.
@@ -176,6 +193,7 @@ pub(super) fn check(
         }
     }
     check_combinations(&raw_settings, &mut draft, &mut diagnostics, settings_file);
+    check_buckets(&raw_settings, &mut draft, &mut diagnostics);
     let summaries = sites.iter().map(SiteDraft::summary).collect();
     sites::build(sites, &mut draft, &lines_with_errors, &mut diagnostics);
     if diagnostics.is_empty() {
@@ -204,6 +222,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
     let ConfigDraft {
         mut edge,
         listeners,
+        buckets: _,
         mut disk,
         disk_hosts,
         negative: _,

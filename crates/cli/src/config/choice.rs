@@ -48,6 +48,7 @@ choices! {
     Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin, "hash" => Hash }
     Resolution { "system" => System, "dns" => Dns }
     OriginProtocol { "http1" => Http1, "http2" => Http2 }
+    BucketStyle { "auto" => Auto, "path" => Path, "host" => Host }
     HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
     Objective { "requests" => Requests, "bytes" => Bytes, "origin-cost" => OriginCost }
     TunerMode { "thread" => Thread, "inline" => Inline }
@@ -58,6 +59,15 @@ choices! {
     Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
     IdScheme { "blake3" => Blake3, "gmac" => Gmac }
     IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }
+}
+
+/// How requests name the bucket of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BucketStyle {
+    /// By `Host` if it begins with the name of the bucket, otherwise by the path.
+    Auto,
+    Path,
+    Host,
 }
 
 /// The words of `origin.host`. Any other value is a host name.

@@ -7,6 +7,7 @@
 //! entries of longer groups.
 
 mod access_log;
+mod bucket;
 mod compression;
 mod disk;
 mod forwarding;
@@ -414,6 +415,12 @@ pub(super) static KEYS: &[Key] = &[
     },
     servers::TLS_CERTIFICATE,
     servers::TLS_KEY,
+    bucket::BUCKET,
+    bucket::REGION,
+    bucket::STYLE,
+    bucket::LIST,
+    bucket::CREDENTIALS_FILE,
+    bucket::PROFILE,
     link::GATEWAY,
     link::KEYS,
     link::STORE,

@@ -80,6 +80,8 @@ pub(super) enum ValueKind {
     HostPort,
     /// The name of the edge in header fields.
     Token,
+    /// The name of a bucket of S3.
+    Bucket,
     /// A path with one `{id}` in it.
     Pattern,
     /// A filter's file, or the URL of a published filter.
@@ -409,6 +411,21 @@ impl ValueKind {
                 } else {
                     Err(ValueError::new("is not a valid name")
                         .hint("use up to 64 letters, digits, -, _ and ., starting with a letter"))
+                }
+            }
+            Self::Bucket => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                // Older buckets may have upper case and `_`. A name is put into a path unchanged, so it has no others.
+                let is_valid = (3..=255).contains(&text.len())
+                    && text
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+                    && !text.starts_with('.');
+                if is_valid {
+                    Ok(Value::Text(text.to_owned()))
+                } else {
+                    Err(ValueError::new("is not the name of a bucket")
+                        .hint("use at least three letters, digits, -, . and _"))
                 }
             }
             Self::Pattern => {

@@ -4,6 +4,16 @@ use std::fs;
 
 use super::*;
 
+/// Returns the configuration of a valid file.
+fn load_checked(text: &str) -> CheckedConfig {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let path = folder.path().join("edge.toml");
+    fs::write(&path, text).expect("the file is written");
+    load(Some(&path), &[]).unwrap_or_else(|error| {
+        panic!("{}", crate::diagnostic::render(&error.into()));
+    })
+}
+
 /// Loads a file with this text and these flags (flag, key, value). Returns the settings that are not defaults, or the
 /// errors without the path of the temporary folder.
 fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
@@ -465,6 +475,107 @@ fn the_servers_of_an_origin_are_checked_together() {
     ] {
         let printed = load_text(&format!("{listener}{settings}\n"), &[]);
         assert!(printed.contains(reason), "{settings}: {printed}");
+    }
+}
+
+/// Method: the settings of a bucket, each with one fault. No message has a part of the file of credentials.
+#[test]
+fn the_settings_of_a_bucket_are_checked_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("the folder is writable");
+        format!("s3_credentials_file = \"{}\"", path.display())
+    };
+    let usable = file(
+        "usable",
+        "[default]\naws_access_key_id = AKID\naws_secret_access_key = TOPSECRET\n",
+    );
+    let half = file("half", "[default]\naws_secret_access_key = TOPSECRET\n");
+    let url = "url = \"https://s3.eu-central-1.amazonaws.com\"";
+    let bucket = "s3_bucket = \"media\"\ns3_region = \"eu-central-1\"";
+    for (settings, reason) in [
+        (format!("{url}\n{bucket}\n{usable}"), "edge.toml is valid"),
+        (
+            format!("{url}\ns3_region = \"x\"\n{usable}"),
+            "this origin has settings of S3, but no s3_bucket",
+        ),
+        (
+            format!("{url}\ns3_bucket = \"media\"\n{usable}"),
+            "s3_bucket is set without s3_region",
+        ),
+        (
+            format!("{url}\nhost = \"forward\"\n{bucket}\n{usable}"),
+            "a bucket cannot get the Host of clients",
+        ),
+        (
+            format!("url = \"unix:/run/s3.sock\"\n{bucket}\n{usable}"),
+            "a bucket behind a Unix socket needs its Host",
+        ),
+        (
+            format!("{url}\n{bucket}\n{half}"),
+            "has no usable credentials: aws_access_key_id is missing",
+        ),
+        (
+            format!("{url}\n{bucket}\n{usable}\ns3_profile = \"edge\""),
+            "has no usable credentials: there is no section [edge]",
+        ),
+        (
+            format!("{url}\ns3_bucket = \"a/b\"\ns3_region = \"x\"\n{usable}"),
+            "is not the name of a bucket",
+        ),
+    ] {
+        let listener = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\n";
+        let text = format!("{listener}{settings}\n");
+        let printed = match reason {
+            "edge.toml is valid" => {
+                let loaded = load_checked(&text);
+                let s3 = loaded.edge.origins[0].s3.clone().expect("a bucket");
+                assert!(s3.path_style, "the host does not begin with the bucket");
+                format!("edge.toml is valid {:?}", loaded.edge)
+            }
+            _ => load_text(&text, &[]),
+        };
+        assert!(printed.contains(reason), "{settings}: {printed}");
+        assert!(!printed.contains("TOPSECRET"), "{printed}");
+    }
+}
+
+/// `auto` names the bucket by the path, unless the `Host` for the origin begins with its name.
+#[test]
+fn the_style_of_a_bucket_follows_its_host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("credentials");
+    fs::write(
+        &path,
+        "[default]\naws_access_key_id=A\naws_secret_access_key=B\n",
+    )
+    .expect("the folder is writable");
+    for (settings, path_style) in [
+        (
+            "url = \"https://media.s3.eu-central-1.amazonaws.com\"",
+            false,
+        ),
+        ("url = \"https://s3.eu-central-1.amazonaws.com\"", true),
+        (
+            "url = \"http://10.0.0.7:9000\"\nhost = \"media.minio.internal\"",
+            false,
+        ),
+        ("url = \"http://media:9000\"", false),
+        ("url = \"http://media-1.example\"", true),
+        ("url = \"http://media.example\"\ns3_style = \"path\"", true),
+        ("url = \"http://10.0.0.7\"\ns3_style = \"host\"", false),
+    ] {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\n{settings}\ns3_bucket = \"media\"\n\
+             s3_region = \"us-east-1\"\ns3_credentials_file = \"{}\"\n",
+            path.display()
+        );
+        let s3 = load_checked(&text).edge.origins[0]
+            .s3
+            .clone()
+            .expect("a bucket");
+        assert_eq!(s3.path_style, path_style, "{settings}");
     }
 }
 

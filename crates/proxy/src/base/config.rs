@@ -14,6 +14,7 @@ mod overload;
 mod purge;
 mod ranges;
 mod restart;
+mod s3;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -49,6 +50,7 @@ pub use overload::{OverloadConfig, WatchdogConfig};
 pub use purge::PurgeConfig;
 pub use ranges::RangesConfig;
 pub use restart::RestartConfig;
+pub use s3::{Credentials, CredentialsError, CredentialsSource, ReadCredentialsError, S3Config};
 
 /// The configuration of one edge.
 #[derive(Clone, Debug)]

@@ -149,6 +149,11 @@ counters! {
         certificates_read = "result" "applied",
         certificates_refused = "result" "refused", // certificate and key do not belong together, or cannot be read
     }
+    Counter "edgeward_credential_reads_total"
+        "Changes of the files of credentials of buckets that the edge noticed, by result." {
+        credentials_read = "result" "applied",
+        credentials_refused = "result" "refused", // the file cannot be read or has no usable credentials
+    }
     Counter "edgeward_process_upgrades_total"
         "Upgrades of the program: whether this process was started by one, and those that failed here." {
         process_upgrades = "result" "applied", // 1 in a process that has replaced another

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use edgeward_sites::Sites;
 
+use crate::base::buckets::Buckets;
 use crate::base::config::{CachingConfig, CompressionConfig, EdgeConfig};
 use crate::base::site_urls::SiteUrls;
 
@@ -18,15 +19,19 @@ pub(crate) struct LiveConfig {
     /// The threads and budgets keep the values of the start.
     pub(crate) compression: CompressionConfig,
     pub(crate) site_urls: SiteUrls,
+    /// The bucket of each origin.
+    pub(crate) buckets: Buckets,
 }
 
 impl LiveConfig {
     pub(crate) fn of(config: &EdgeConfig) -> Self {
+        let buckets: Buckets = config.origins.iter().map(|o| o.s3.clone()).collect();
         Self {
             sites: Arc::clone(&config.sites),
             caching: config.caching.clone(),
             compression: config.compression.clone(),
-            site_urls: SiteUrls::new(&config.sites),
+            site_urls: SiteUrls::new(&config.sites, &buckets),
+            buckets,
         }
     }
 }

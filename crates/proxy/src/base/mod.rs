@@ -3,6 +3,7 @@
 pub(crate) mod access_log;
 pub(crate) mod ahead; // how fast bodies are read ahead of their clients
 pub(crate) mod background; // threads that run a function at intervals
+pub(crate) mod buckets; // the buckets among the origins
 pub(crate) mod budget;
 pub(crate) mod clock;
 pub mod config;

@@ -15,7 +15,8 @@ use edgeward_sites::{
     StatusSet,
 };
 
-use crate::base::config::{CompressionConfig, OriginId};
+use crate::base::buckets::{bucket_of, query_shape};
+use crate::base::config::{CompressionConfig, OriginId, S3Config};
 use crate::base::live::LiveConfig;
 
 /// The settings of all requests of a site to which the same rules apply.
@@ -33,6 +34,8 @@ pub(crate) struct RequestSettings {
     pub(crate) stale_if_disconnected: Duration,
     pub(crate) compression: CompressionConfig,
     pub(crate) query: QueryShape,
+    /// The bucket, if the origin is S3.
+    pub(crate) bucket: Option<Arc<S3Config>>,
     /// True if the settings do not answer requests, and change neither fields nor hits. The fast path may then answer
     /// hits.
     pub(crate) is_plain: bool,
@@ -68,13 +71,15 @@ impl RequestSettings {
             && stated.request.is_empty()
             && stated.response.is_empty()
             && stated.error_pages.is_empty();
-        let query = stated.query_shape();
+        let bucket = bucket_of(&stated, &live.buckets).cloned();
+        let query = query_shape(&stated, bucket.is_some());
         Self {
             sites: Arc::clone(sites),
             site,
             rules,
             origin: OriginId::new(stated.origin.unwrap_or(0)),
             changes_no_request: query.is_neutral()
+                && bucket.is_none()
                 && stated.key.is_none()
                 && matches!(stated.rewrite, None | Some(None))
                 && stated.request.is_empty(),
@@ -84,6 +89,7 @@ impl RequestSettings {
                 .unwrap_or(caching.stale_if_disconnected),
             compression,
             query,
+            bucket,
             is_plain,
             stated,
         }

@@ -8,10 +8,13 @@ use edgeward_sites::{RequestView, Settings, Sites, matching_path};
 use http::Method;
 use http::header::HeaderMap;
 
+use crate::base::buckets::{Buckets, bucket_of, query_shape};
+
 /// The rules of sites for the keys of URLs.
 #[derive(Debug)]
 pub(crate) struct SiteUrls {
     sites: Arc<Sites>,
+    buckets: Buckets,
     /// True if a site or rule changes queries.
     shapes_queries: bool,
     /// True if a site or rule adds classes to keys. A URL may then have a stored response for each class.
@@ -19,14 +22,16 @@ pub(crate) struct SiteUrls {
 }
 
 impl SiteUrls {
-    pub(crate) fn new(sites: &Arc<Sites>) -> Self {
+    pub(crate) fn new(sites: &Arc<Sites>, buckets: &Buckets) -> Self {
         let any = |test: fn(&Settings) -> bool| {
             sites.iter().any(|(_, site)| {
                 test(&site.settings) || site.rules().iter().any(|rule| test(&rule.settings))
             })
         };
         Self {
-            shapes_queries: any(|settings| !settings.query_shape().is_neutral()),
+            shapes_queries: buckets.iter().any(Option::is_some)
+                || any(|settings| !settings.query_shape().is_neutral()),
+            buckets: Arc::clone(buckets),
             has_classes: any(|settings| settings.key.is_some()),
             sites: Arc::clone(sites),
         }
@@ -53,7 +58,8 @@ impl SiteUrls {
                 fields: &HeaderMap::new(),
                 client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             });
-            let shape = site.settings_of(&rules).query_shape();
+            let settings = site.settings_of(&rules);
+            let shape = query_shape(&settings, bucket_of(&settings, &self.buckets).is_some());
             Some(format!("{scheme}://{host}{}", shape.apply(target)))
         })();
         shaped.map_or(Cow::Borrowed(url), Cow::Owned)

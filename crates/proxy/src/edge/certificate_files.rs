@@ -1,17 +1,17 @@
-//! The files of certificates and keys, with their states.
+//! The files of certificates, keys and credentials, with their states.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::base::config::{EdgeConfig, ListenerTls};
+use crate::base::config::{CredentialsSource, EdgeConfig, ListenerTls};
 
 /// The state of a file. `None` if it cannot be read.
 type FileState = Option<(i64, i64, u64, u64)>;
 
-/// The files of all certificates and keys, with their states.
+/// Files with their states.
 pub(super) type FileStates = Vec<(PathBuf, FileState)>;
 
-/// Returns the files of a configuration with their states.
+/// Returns the files of certificates and keys with their states.
 pub(super) fn file_states(config: &EdgeConfig) -> FileStates {
     let of_listeners = config
         .listeners
@@ -21,6 +21,19 @@ pub(super) fn file_states(config: &EdgeConfig) -> FileStates {
     let files = |tls: &ListenerTls| [tls.certificates.clone(), tls.key.clone()];
     let paths = of_listeners.chain(of_sites).flat_map(files);
     paths.map(|path| (path.clone(), state_of(&path))).collect()
+}
+
+/// Returns the files of the credentials of buckets with their states.
+pub(super) fn credential_states(config: &EdgeConfig) -> FileStates {
+    let buckets = config
+        .origins
+        .iter()
+        .filter_map(|origin| origin.s3.as_deref());
+    let paths = buckets.filter_map(|bucket| match &bucket.credentials {
+        CredentialsSource::File { path, .. } => Some(path),
+        CredentialsSource::Environment(_) => None,
+    });
+    paths.map(|path| (path.clone(), state_of(path))).collect()
 }
 
 fn state_of(path: &Path) -> FileState {

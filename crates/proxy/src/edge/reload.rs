@@ -12,18 +12,19 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::bind::{BoundListener, bind_more};
-use super::certificate_files::{FileStates, file_states};
+use super::certificate_files::{FileStates, credential_states, file_states};
 use super::checks::check;
 use super::generation::{Basis, has_same_settings, servers_of, start_log, start_spans};
 use super::generations::{Generation, Generations};
 use super::inherit::InheritedSockets;
 use super::start_error::StartError;
 use super::worker_thread::{Listeners, Switch};
-use crate::base::config::EdgeConfig;
+use crate::base::config::{Credentials, EdgeConfig, ReadCredentialsError};
 use crate::base::descriptors;
 use crate::base::error_chain::ErrorChain;
 use crate::base::lock::lock;
 use crate::base::tls::{ListenerKeys, SiteKeys, TlsError};
+use crate::origin::Servers;
 use crate::path::worker::Shared;
 
 /// The reason why a reload changed nothing.
@@ -42,6 +43,9 @@ pub enum ReloadError {
         /// The cause.
         source: Box<TlsError>,
     },
+    /// The credentials of a bucket cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] ReadCredentialsError),
     /// An edge could not start with this configuration.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -129,6 +133,33 @@ impl Reloader {
         }
     }
 
+    /// Reads the credentials of all buckets again if a file has another state than in `read`. If credentials cannot be
+    /// used, all are kept.
+    pub(super) fn reload_changed_credentials(&self, read: &mut FileStates) {
+        let _reloading = lock(&self.0.next_listener);
+        let shared = self.0.generations.shared();
+        let states = credential_states(&shared.config);
+        if *read == states {
+            return;
+        }
+        *read = states;
+        match read_credentials(&shared.origins) {
+            Ok(new) => {
+                replace_credentials(new);
+                shared.counters[0].credentials_read.increment();
+                tracing::info!("credentials were read again, because a file has changed");
+            }
+            Err(source) => {
+                shared.counters[0].credentials_refused.increment();
+                let error = ErrorChain(&source);
+                tracing::error!(
+                    %error,
+                    "a changed file of credentials cannot be used; the edge keeps the earlier credentials"
+                );
+            }
+        }
+    }
+
     /// Returns the configuration in use.
     pub fn config(&self) -> EdgeConfig {
         self.0.generations.shared().config.clone()
@@ -170,6 +201,7 @@ impl Reloader {
         };
         let read = read_keys(&config, &bound).map_err(tls_error)?;
         let origins = servers_of(&config, Some(&before.shared))?;
+        let credentials = read_credentials(&origins)?;
         let has_same_log = has_same_settings(&before.shared.config.access_log, &config.access_log);
         let (log, log_queues) = match has_same_log {
             true => (before.log.clone(), None),
@@ -198,6 +230,7 @@ impl Reloader {
             .set_max(shared.config.limits.fill_bytes_max.bytes());
         cache.live.replace(Arc::clone(&shared.live));
         replace_keys(read);
+        replace_credentials(credentials);
         let (done, switched) = mpsc::channel();
         let mut log_queues = log_queues.map(Vec::into_iter);
         let mut samplers = samplers.map(Vec::into_iter);
@@ -250,6 +283,28 @@ fn read_keys(config: &EdgeConfig, bound: &[Arc<BoundListener>]) -> Result<NewKey
 fn replace_keys(new: NewKeys) {
     for (keys, new) in new {
         keys.replace(new);
+    }
+}
+
+/// Credentials, and the servers whose requests they sign.
+type NewCredentials = Vec<(Arc<Servers>, Credentials)>;
+
+/// Reads the credentials of all buckets.
+fn read_credentials(origins: &[Arc<Servers>]) -> Result<NewCredentials, ReadCredentialsError> {
+    let mut read = Vec::new();
+    for servers in origins {
+        if let Some(signer) = servers.signer() {
+            read.push((Arc::clone(servers), signer.read()?));
+        }
+    }
+    Ok(read)
+}
+
+fn replace_credentials(new: NewCredentials) {
+    for (servers, credentials) in new {
+        if let Some(signer) = servers.signer() {
+            signer.replace(credentials);
+        }
     }
 }
 

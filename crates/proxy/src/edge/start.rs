@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::admin::{self, Admin};
 use super::bind::bind_all;
-use super::certificate_files::file_states;
+use super::certificate_files::{credential_states, file_states};
 use super::certificate_watch::{self, CertificateWatch};
 use super::checks::check;
 use super::edge_health::EdgeHealth;
@@ -69,6 +69,7 @@ impl Edge {
         })?;
         let workers = config.workers.get();
         let certificates = file_states(&config);
+        let credentials = credential_states(&config);
         let listeners = bind_all(&config, &mut sockets)?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
@@ -132,7 +133,7 @@ impl Edge {
             (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let reloader = Reloader::new(&generations, &listeners, switches);
         let ending = Arc::clone(&generations);
-        let mut watch = CertificateWatch::new(reloader.clone(), certificates);
+        let mut watch = CertificateWatch::new(reloader.clone(), certificates, credentials);
         let janitor = Background::start("edgeward-reload", certificate_watch::TICK, move || {
             ending.end_unused();
             watch.check();

@@ -242,7 +242,9 @@ impl Watching {
                 Some(at) => before.swap_remove(at),
                 None => {
                     let config = Rc::new(origin.clone());
-                    let watch = watch_servers(Arc::clone(servers), config, Rc::clone(&limits));
+                    let clock = Arc::clone(&worker.shared.clock);
+                    let watch =
+                        watch_servers(Arc::clone(servers), config, Rc::clone(&limits), clock);
                     (Arc::clone(servers), tokio::task::spawn_local(watch))
                 }
             });

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::health::OriginHealth;
-use crate::base::config::{OriginConfig, OriginProtocol, OriginUrl};
+use crate::base::config::{OriginConfig, OriginProtocol, OriginUrl, ReadCredentialsError};
 use crate::base::dial::{Dial, DialedStream};
 use crate::base::tls;
 
@@ -104,6 +104,9 @@ pub enum ConnectorError {
     /// The trusted roots, or the certificate of the edge, cannot be used.
     #[error("the certificates for the origin cannot be used")]
     Tls(#[source] Box<tls::TlsError>),
+    /// The credentials of the bucket cannot be used.
+    #[error("the credentials of the bucket cannot be used")]
+    Credentials(#[from] ReadCredentialsError),
 }
 
 impl Connector {

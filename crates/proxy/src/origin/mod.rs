@@ -16,6 +16,7 @@ mod orphans; // fetches that can outlive their clients
 mod outbound; // builds the request to the origin
 mod pool;
 mod queue; // the order of waiting requests, and each client's share of the connections
+mod s3; // the signatures of requests to buckets
 mod servers; // the state of the servers, shared by all workers
 mod share_limit; // limits by each client's share
 mod switch; // requests for another protocol
@@ -33,6 +34,7 @@ pub use h1::check_response_head;
 pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginResponse};
+pub(crate) use s3::{Signing, is_of_amazon};
 pub(crate) use servers::{ServerReport, Servers};
 pub(crate) use switch::{SwitchResponse, SwitchedConnection};
 pub(crate) use upload::{Upload, UploadProgress};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use edgeward_s3::Content;
 use edgeward_semantics::{Validators, VaryFields, conditional, hop_by_hop, request_fields};
 use http::header::{
     ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONNECTION, CONTENT_LENGTH, EXPECT,
@@ -12,6 +13,7 @@ use http::uri::{PathAndQuery, Uri};
 use http::{Method, Version};
 
 use super::interim;
+use super::s3::Signing;
 use super::upload::Upload;
 use crate::base::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
 use crate::base::field_line::push_field;
@@ -37,6 +39,8 @@ pub(crate) struct EdgeInfo<'a> {
     pub(crate) via_http11: &'a HeaderValue,
     /// The name of this edge in `CDN-Loop`.
     pub(crate) cdn_loop: &'a HeaderValue,
+    /// Signs the requests, if the origin is a bucket.
+    pub(crate) signing: Option<Signing<'a>>,
 }
 
 /// The conditions and the range of the request to the origin.
@@ -138,7 +142,20 @@ impl Outbound<'_> {
             OriginProtocol::Http1 => Version::HTTP_11,
             OriginProtocol::Http2 => Version::HTTP_2,
         };
+        self.sign(&mut built);
         built
+    }
+
+    /// Signs a request if the origin is a bucket. A request that is sent again is signed again, because a bucket
+    /// refuses old signatures.
+    pub(super) fn sign(&self, built: &mut http::Request<Upload>) {
+        if let Some(signing) = self.edge.signing {
+            let content = match built.body() {
+                Upload::Empty => Content::Empty,
+                Upload::Stream(_) => Content::Unsigned,
+            };
+            signing.sign(built, content);
+        }
     }
 
     /// Returns the bytes of the request's head on an HTTP/1.1 connection (RFC 9112 §3), without a body.
@@ -159,6 +176,7 @@ impl Outbound<'_> {
     /// `Via` nor `CDN-Loop`.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
+            && self.edge.signing.is_none()
             && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers
@@ -387,111 +405,4 @@ const VALUE_BYTES: usize = 64;
 const ORDINARY_HEAD_BYTES: usize = 512;
 
 #[cfg(test)]
-mod tests {
-    use edgeward_semantics::Route;
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::base::config::OriginId;
-    use crate::exchange::FieldFilter;
-
-    /// Returns the sorted lines of a head. The order of different fields has no meaning (RFC 9110 §5.3).
-    fn lines(head: &[u8]) -> Vec<String> {
-        let text = String::from_utf8_lossy(head);
-        let mut lines: Vec<_> = text.split("\r\n").map(str::to_owned).collect();
-        lines.sort();
-        lines
-    }
-
-    proptest! {
-        /// Oracle: build the head from the map.
-        #[test]
-        fn a_head_without_the_map_equals_the_head_from_the_map(
-            fields in prop::collection::vec(
-                (prop::sample::select(NAMES), "[ -~]{0,12}"),
-                0..10,
-            ),
-            removes in any::<bool>(),
-            head in any::<bool>(),
-            trusted in any::<bool>(),
-            via in any::<bool>(),
-        ) {
-            let mut headers = HeaderMap::new();
-            headers.insert(HOST, HeaderValue::from_static("example.com"));
-            for (name, value) in &fields {
-                headers.append(*name, value.trim().parse().expect("a value"));
-            }
-            let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 4711));
-            let options = hop_by_hop::strip_request(&mut headers);
-            let filter = FieldFilter::new(&ForwardingConfig::default());
-            filter.apply(&mut headers, trusted, true);
-            let request = Request {
-                method: Method::GET,
-                uri: Uri::from_static("/a?b"),
-                version: Version::HTTP_11,
-                headers,
-                plain: false,
-                scheme: "http",
-                peer,
-                peer_text: HeaderValue::from_static("192.0.2.1"),
-                _charge: None,
-                peer_is_trusted: trusted,
-                canonical_authority: None,
-                canonical_target: None,
-                options,
-                origin: OriginId::default(),
-                upgrade: None,
-                route: Route::Lookup,
-                settings: None,
-                class: Box::default(),
-                forwarded_target: None,
-                forwarded_host: None,
-                response_fields: None,
-                client_codings: None,
-                interims: None,
-            };
-            let mut origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
-            origin.via = via;
-            let outbound = Outbound {
-                edge: EdgeInfo {
-                    origin: &origin,
-                    forwarding: &ForwardingConfig::default(),
-                    via_name: "edge",
-                    via_http11: &HeaderValue::from_static("1.1 edge"),
-                    cdn_loop: &HeaderValue::from_static("edge"),
-                },
-                request: &request,
-                method: if head { &Method::HEAD } else { &Method::GET },
-                conditions: if removes { Conditions::Remove } else { Conditions::Keep },
-            };
-            let by_map = head_of(&outbound.request(Upload::Empty));
-            prop_assert_eq!(lines(&outbound.head()), lines(&by_map));
-        }
-    }
-
-    const NAMES: &[&str] = &[
-        "accept",
-        "accept-encoding",
-        "accept-language",
-        "user-agent",
-        "cookie",
-        "range",
-        "if-none-match",
-        "if-modified-since",
-        "expect",
-        "te",
-        "connection",
-        "keep-alive",
-        "via",
-        "cdn-loop",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "forwarded",
-        "authorization",
-        "proxy-authorization",
-        "content-length",
-        "upgrade",
-        "proxy-connection",
-        "transfer-encoding",
-    ];
-}
+mod tests;

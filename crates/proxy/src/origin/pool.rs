@@ -179,9 +179,13 @@ impl OriginPool {
                 OriginProtocol::Http2 => Sender::Http2(self.h2_sender().await?),
             };
             attempt.record_sent();
-            let request = unsent
-                .take()
-                .unwrap_or_else(|| outbound.request(std::mem::replace(upload, Upload::Empty)));
+            let request = match unsent.take() {
+                Some(mut request) => {
+                    outbound.sign(&mut request);
+                    request
+                }
+                None => outbound.request(std::mem::replace(upload, Upload::Empty)),
+            };
             let sent_at = Instant::now();
             let head = sender.try_send(request);
             let mut error = match self.head_in_time(attempt, outbound, head).await? {

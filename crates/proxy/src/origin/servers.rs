@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use super::connect::{Connector, ConnectorError, Route};
 use super::health::OriginHealth;
 use super::names::Names;
+use super::s3::Signer;
 use crate::base::config::{Balance, OriginConfig, OriginUrl};
 use crate::base::error_chain::ErrorChain;
 use crate::base::resolve::{Resolved, Target};
@@ -40,6 +41,8 @@ pub(crate) struct Servers {
     resolve_interval: Duration,
     servers_max: usize,
     has_hash: bool,
+    /// Signs requests, if the origin is a bucket.
+    signer: Option<Signer>,
     /// The time 0 of the group. Health follows the monotonic clock, so that a step of the wall clock ejects no server.
     start: Instant,
     /// Changes when the list of servers changes.
@@ -115,7 +118,7 @@ impl Servers {
         let primaries = config.servers.iter().map(|url| (url, false));
         let backups = config.backup_servers.iter().map(|url| (url, true));
         let configured = primaries.chain(backups).map(|(url, is_backup)| {
-            Ok(ConfiguredServer {
+            Ok::<_, ConnectorError>(ConfiguredServer {
                 url: url.clone(),
                 is_backup,
                 server_name: Connector::server_name(config, url)?,
@@ -159,6 +162,7 @@ impl Servers {
             resolve_interval: config.resolve_interval,
             servers_max: config.servers_max.get(),
             has_hash: config.balance == Balance::Hash,
+            signer: config.s3.clone().map(Signer::new).transpose()?,
             start,
             version: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -182,6 +186,11 @@ impl Servers {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the lock panics")
+    }
+
+    /// Returns the signer of requests, if the origin is a bucket.
+    pub(crate) const fn signer(&self) -> Option<&Signer> {
+        self.signer.as_ref()
     }
 
     /// Returns true if a server of the configuration has a host name.

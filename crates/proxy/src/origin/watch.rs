@@ -4,16 +4,19 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body_util::Empty;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
 use super::h1;
+use super::s3::Signing;
 use super::servers::{Server, Servers};
+use crate::base::clock::Clock;
 use crate::base::config::{ChecksConfig, LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::error_chain::ErrorChain;
+use crate::base::field_line::push_field;
 use crate::base::tasks::{LocalExecutor, TaskSet};
 
 /// Watches the servers until the future is dropped.
@@ -21,6 +24,7 @@ pub(crate) async fn watch_servers(
     servers: Arc<Servers>,
     config: Rc<OriginConfig>,
     limits: Rc<LimitsConfig>,
+    clock: Arc<Clock>,
 ) {
     let resolving = async {
         if !servers.has_names() {
@@ -43,7 +47,7 @@ pub(crate) async fn watch_servers(
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            check_all(&servers, &config, &limits, path).await;
+            check_all(&servers, &config, &limits, &clock, path).await;
         }
     };
     tokio::join!(resolving, checking);
@@ -54,15 +58,18 @@ async fn check_all(
     servers: &Arc<Servers>,
     config: &Rc<OriginConfig>,
     limits: &Rc<LimitsConfig>,
+    clock: &Arc<Clock>,
     path: &str,
 ) {
     let mut checks = JoinSet::new();
     for server in servers.list() {
         let (servers, path) = (Arc::clone(servers), path.to_owned());
-        let (config, limits) = (Rc::clone(config), Rc::clone(limits));
+        let (config, limits, clock) = (Rc::clone(config), Rc::clone(limits), Arc::clone(clock));
         checks.spawn_local(async move {
             let timeout = config.checks.timeout;
-            let checked = check(&server, &config, &limits, &path);
+            let signer = servers.signer();
+            let signing = signer.map(|signer| Signing::new(signer, &clock));
+            let checked = check(&server, &config, &limits, &path, signing);
             let checked = tokio::time::timeout(timeout, checked).await;
             let checked = checked.unwrap_or_else(|_| Err(format!("no response in {timeout:?}")));
             servers.record_check(&server, checked.err().as_deref());
@@ -77,6 +84,7 @@ async fn check(
     config: &OriginConfig,
     limits: &LimitsConfig,
     path: &str,
+    signing: Option<Signing<'_>>,
 ) -> Result<(), String> {
     let stream = server
         .connector
@@ -84,20 +92,24 @@ async fn check(
         .await
         .map_err(|error| ErrorChain(&error).to_string())?;
     let host = config.own_host();
+    let (path, signature) = match signing {
+        Some(signing) => signing.sign_check(&host, path)?,
+        None => (path.to_owned(), HeaderMap::new()),
+    };
     let status = match config.protocol {
         OriginProtocol::Http1 => {
             let head = format!(
-                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nConnection: close\r\n\r\n"
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nConnection: close\r\n"
             );
+            let mut head = head.into_bytes();
+            for (name, value) in &signature {
+                push_field(&mut head, name, value.as_bytes());
+            }
+            head.extend_from_slice(b"\r\n");
             let limits = h1::HeadLimits::of(limits, config);
             let connection = h1::Connection::new(stream);
-            let exchange = connection.exchange(
-                head.as_bytes(),
-                &Method::GET,
-                limits,
-                config.checks.timeout,
-                None,
-            );
+            let exchange =
+                connection.exchange(&head, &Method::GET, limits, config.checks.timeout, None);
             let (parts, _) = exchange
                 .await
                 .map_err(|failed| ErrorChain(&failed.error).to_string())?;
@@ -111,11 +123,12 @@ async fn check(
                 .await
                 .map_err(error_text)?;
             let scheme = if config.url().tls { "https" } else { "http" };
-            let request = http::Request::get(format!("{scheme}://{host}{path}"))
+            let mut request = http::Request::get(format!("{scheme}://{host}{path}"))
                 .version(Version::HTTP_2)
                 .header("user-agent", HeaderValue::from_static(USER_AGENT))
                 .body(Empty::<bytes::Bytes>::new())
                 .map_err(|error| error.to_string())?;
+            request.headers_mut().extend(signature);
             tokio::select! {
                 response = sender.send_request(request) => response.map_err(error_text)?.status(),
                 ended = connection => {

@@ -19,6 +19,7 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
+use super::bucket;
 use super::coding_choice::{self, compression};
 use super::open_observation::OpenObservation;
 use super::parts::RangeSource;
@@ -254,7 +255,11 @@ impl Reply {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
         if error.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
+            let allowed = match error.handling {
+                Handling::Refused(bucket::READ_ONLY) => bucket::METHODS_ALLOWED,
+                _ => METHODS_ALLOWED,
+            };
+            headers.insert(ALLOW, HeaderValue::from_static(allowed));
         }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
             // RFC 9110 §10.2.3: within this time, each request that now waits for an origin is sent or refused.

@@ -1,6 +1,7 @@
 //! The request path: looks a request up, then answers it from the cache, fetches the response, passes or refuses it.
 
 pub(crate) mod body; // the body of a response, from memory, disk or the origin
+mod bucket; // requests to a bucket of S3
 pub(crate) mod coding_choice; // the codings that a request accepts
 pub(crate) mod connections; // the client connections of a worker
 mod deliver; // builds responses to clients

@@ -12,6 +12,7 @@ use edgeward_sites::{Admission, ClassTooLong, RateLimit, RequestView, matching_p
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 
+use super::bucket;
 use super::worker::Worker;
 use crate::base::lock::lock;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
@@ -149,6 +150,9 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
         Err(ClassTooLong) => {}
     }
     shape_query(request, &settings);
+    if let Some(bucket) = &settings.bucket {
+        bucket::prepare(request, bucket, &settings).map_err(NotServed::Refused)?;
+    }
     change_fields(request, &settings);
     Ok(())
 }

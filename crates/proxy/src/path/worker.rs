@@ -34,7 +34,7 @@ use crate::cache::negative::Negative;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
-use crate::origin::{EdgeInfo, OriginGroup, Servers};
+use crate::origin::{EdgeInfo, OriginGroup, Servers, Signing};
 
 /// The state that all workers share. A reload makes another value, a further generation, which shares the cache and the
 /// counters with the first one. A request keeps the generation with which it began.
@@ -77,7 +77,9 @@ pub(crate) struct Shared {
 impl Shared {
     /// Returns the settings of this edge that affect how it sends the request to its origin.
     pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
+        let signer = self.origins[request.origin.index()].signer();
         EdgeInfo {
+            signing: signer.map(|signer| Signing::new(signer, &self.clock)),
             origin: &self.config.origins[request.origin.index()],
             forwarding: &self.config.forwarding,
             via_name: &self.canonicaliser.via_name,

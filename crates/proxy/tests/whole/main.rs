@@ -19,6 +19,7 @@ mod support;
 mod wire;
 
 mod access_log;
+mod buckets;
 mod cache_status;
 mod caching;
 mod compression;

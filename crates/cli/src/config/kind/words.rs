@@ -44,6 +44,7 @@ impl ValueKind {
             }
             Self::HostPort => "host and port".to_owned(),
             Self::Token => "name".to_owned(),
+            Self::Bucket => "name of a bucket".to_owned(),
             Self::Pattern => "path with `{id}`".to_owned(),
             Self::Filter => "file or URL".to_owned(),
             Self::PublicKeys => "list of public keys".to_owned(),
@@ -110,6 +111,7 @@ impl ValueKind {
             Self::Host(_) | Self::HostPattern => "a host",
             Self::HostPort => "a host and port",
             Self::Token => "a name",
+            Self::Bucket => "the name of a bucket",
             Self::Pattern => "a path with {id}",
             Self::Filter => "a file or a URL",
             Self::PublicKeys => "a public key",
@@ -153,6 +155,7 @@ impl ValueKind {
             Self::Host(_) | Self::HostPattern => "\"www.example.com\"".to_owned(),
             Self::HostPort => "\"gateway.example:7443\"".to_owned(),
             Self::Token => "\"edge-1\"".to_owned(),
+            Self::Bucket => "\"media\"".to_owned(),
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),

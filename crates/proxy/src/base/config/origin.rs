@@ -9,6 +9,7 @@ use std::time::Duration;
 pub use edgeward_balance::AllDown;
 
 use super::origin_url::OriginUrl;
+use super::s3::S3Config;
 use crate::base::dial::Dial;
 use crate::base::resolve::Resolve;
 
@@ -108,8 +109,11 @@ pub struct OriginConfig {
     pub accepts_unknown_codings: bool,
     /// Verification of an `https` origin.
     pub tls: OriginTls,
-    /// The `Host` that the origin gets. Default: [`HostPolicy::default_for`] the URL.
+    /// The `Host` that the origin gets. Default: [`HostPolicy::default_for`] the URL, and [`HostPolicy::Origin`] for a
+    /// bucket.
     pub host: Option<HostPolicy>,
+    /// The bucket, if the origin is S3. Default: none.
+    pub s3: Option<Arc<S3Config>>,
     /// Opens connections to the origin in place of TCP to the URL's host. Default: none.
     pub dial: Option<Arc<dyn Dial>>,
 }
@@ -154,13 +158,17 @@ impl OriginConfig {
             accepts_unknown_codings: false,
             tls: OriginTls::default(),
             host: None,
+            s3: None,
             dial: None,
         }
     }
 
     /// Returns the rule for `Host`.
     pub fn host_policy(&self) -> &HostPolicy {
-        let default = || HostPolicy::default_for(self.url());
+        let default = || match &self.s3 {
+            Some(_) => &HostPolicy::Origin,
+            None => HostPolicy::default_for(self.url()),
+        };
         self.host.as_ref().unwrap_or_else(default)
     }
 

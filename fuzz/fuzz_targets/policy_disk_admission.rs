@@ -20,7 +20,8 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert_eq!(spec.to_string().parse(), Ok(spec), "{spec}");
-    assert!((1..=8).contains(&spec.requests_needed_max()));
+    let requests = spec.requests_needed_max();
+    assert!((1..=8).contains(&requests) || spec == DiskAdmissionSpec::Never);
     let state = bytes.get(line.len() + 1..).unwrap_or_default();
     let memory = RotatingBloomConfig::new(NonZeroU64::new(100).expect("above zero"), 0.01);
     if let Ok(admission) = AnyDiskAdmission::read_from(spec, memory, 7, &mut &state[..]) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
     AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenerConfig, ListenerTls,
-    LogDestination, LogFormat, OriginConfig, OriginUrl, TracingConfig,
+    LogDestination, LogFormat, Networks, OriginConfig, OriginUrl, TracingConfig,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_sites::HostPattern;
@@ -60,6 +60,7 @@ pub(super) struct DraftListener {
     pub(super) address: Option<std::net::SocketAddr>,
     pub(super) certificates: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
+    pub(super) proxy_protocol_from: Option<Networks>,
 }
 
 /// One `[[disk_host]]`, possibly incomplete.
@@ -244,7 +245,12 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
                 .certificates
                 .zip(listener.key)
                 .map(|(certificates, key)| ListenerTls { certificates, key });
-            listener.address.map(|addr| ListenerConfig { addr, tls })
+            let proxy_protocol_from = listener.proxy_protocol_from;
+            listener.address.map(|addr| ListenerConfig {
+                addr,
+                tls,
+                proxy_protocol_from,
+            })
         })
         .collect();
     disk.hosts = disk_hosts

@@ -1,7 +1,9 @@
 //! Settings whose value is one of several words. Each setting has an enum; this file maps the words to its variants.
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{AllDown, Balance, OriginProtocol, Resolution, SampledFlag};
+use edgeward_proxy::config::{
+    AllDown, Balance, ClientField, OriginProtocol, Resolution, SampledFlag,
+};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerMode;
@@ -55,6 +57,7 @@ choices! {
     DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
     SetCookie { "refuse" => Refuse, "strip" => Strip, "share" => Share }
     ClientDirectives { "ignore" => Ignore, "honour" => Honour }
+    ClientField { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded, "none" => None }
     SampledFlag { "trusted" => Trusted, "always" => Always, "never" => Never }
     Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
     IdScheme { "blake3" => Blake3, "gmac" => Gmac }

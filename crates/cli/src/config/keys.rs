@@ -13,6 +13,7 @@ mod disk;
 mod forwarding;
 mod limits;
 mod link;
+mod listener;
 mod negative;
 mod overload;
 mod purge;
@@ -181,6 +182,7 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, item, value| draft.listener(item).key = Some(value.file()),
         show: |draft, item| draft.listeners.get(item)?.key.as_deref().map(path_text),
     },
+    listener::PROXY_PROTOCOL_FROM,
     Key {
         path: "origin.name",
         flag: None,
@@ -771,6 +773,7 @@ pub(super) static KEYS: &[Key] = &[
     forwarding::X_FORWARDED,
     forwarding::FORWARDED,
     forwarding::TRUSTED_PROXIES,
+    forwarding::CLIENT_FIELD,
     forwarding::REMOVED_FIELDS,
     forwarding::DEFAULT_AUTHORITY,
     forwarding::TRACE,
@@ -835,6 +838,7 @@ pub(super) static KEYS: &[Key] = &[
     limits::TARGET_BYTES_MAX,
     limits::HEADERS_MAX,
     limits::REQUEST_HEAD_TIMEOUT,
+    limits::PROXY_HEADER_BYTES_MAX,
     limits::IDLE_TIMEOUT,
     limits::BODY_IDLE_TIMEOUT,
     limits::REQUEST_BODY_BYTES_MAX,

@@ -33,7 +33,7 @@ use edgeward_types::ByteSize;
 
 use crate::base::pace::MinRate;
 pub use compression::{CompressionConfig, OriginAccepts};
-pub use forwarding::{FieldNames, ForwardingConfig, Networks, ParseListError};
+pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
 pub use log_template::{LogTemplate, LogTemplateError};
 pub use logs::{
@@ -174,12 +174,18 @@ pub struct ListenerConfig {
     /// TLS with HTTP/2 or HTTP/1.1 by ALPN. Without TLS a client speaks HTTP/1.1, or HTTP/2 if it starts with the
     /// preface (prior knowledge, RFC 9113 §3.3).
     pub tls: Option<ListenerTls>,
+    /// Proxies that begin each connection with a PROXY header. All others are closed. Default none: no header is read.
+    pub proxy_protocol_from: Option<Networks>,
 }
 
 impl ListenerConfig {
     /// Returns a listener without TLS.
     pub const fn plain(addr: SocketAddr) -> Self {
-        Self { addr, tls: None }
+        Self {
+            addr,
+            tls: None,
+            proxy_protocol_from: None,
+        }
     }
 }
 
@@ -350,6 +356,8 @@ pub struct LimitsConfig {
     pub headers_max: NonZeroUsize,
     /// Longest time from the first byte of a request to the end of its head. Default 10 s. The client then gets 408.
     pub request_head_timeout: Duration,
+    /// Longest PROXY header, with its extensions. Default 4 KiB. A longer header closes the connection.
+    pub proxy_header_bytes_max: ByteSize,
     /// Longest idle time of a connection between two requests, or before the first. Default 75 s.
     pub idle_timeout: Duration,
     /// Longest time in which a client reads no byte of its response, or sends no byte of its upload. Default 60 s.
@@ -428,6 +436,7 @@ impl Default for LimitsConfig {
             rate_limit_clients_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             headers_max: NonZeroUsize::new(100).expect("100 is not zero"),
             request_head_timeout: Duration::from_secs(10),
+            proxy_header_bytes_max: ByteSize::kib(4),
             idle_timeout: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(60),
             request_body_bytes_max: None,

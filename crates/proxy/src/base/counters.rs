@@ -177,6 +177,15 @@ counters! {
         closed_protocol = "cause" "protocol-error",
         closed_pinned = "cause" "pinned-memory",
         closed_flood = "cause" "h2-flood",
+        closed_proxy_header = "cause" "proxy-header",
+    }
+    Counter "edgeward_proxy_headers_refused_total"
+        "Connections closed because of their PROXY header (listener.proxy_protocol_from), by reason." {
+        proxy_header_untrusted = "reason" "untrusted", // the peer is not one of the proxies
+        proxy_header_missing = "reason" "missing",
+        proxy_header_malformed = "reason" "malformed",
+        proxy_header_too_long = "reason" "too-long",
+        proxy_header_late = "reason" "late",
     }
     Counter "edgeward_h2_floods_total"
         "HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the frames that exceeded their bound." {

@@ -11,10 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::ServerConfig;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -28,8 +27,10 @@ use crate::client::h1::FastPath;
 use crate::client::h2_frames::Excess;
 use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
+use crate::client::proxy_header::{HeaderLimits, client_of, refuse};
 use crate::client::service::{EdgeService, run_tunnel};
 use crate::client::stream::ClientStream;
+use crate::client::transport::Transport;
 use crate::exchange::{Client, CloseReason, ConnState};
 use crate::path::connections::Connections;
 use crate::path::worker::{CurrentWorker, Worker};
@@ -37,28 +38,27 @@ use crate::path::worker::{CurrentWorker, Worker};
 /// Serves a connection to its end. `_member` counts the task in the worker's set of connection tasks.
 pub(crate) async fn run(
     workers: Rc<CurrentWorker>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    tls: Option<Arc<ServerConfig>>,
+    mut stream: TcpStream,
+    mut peer: SocketAddr,
+    transport: Transport,
     _member: Member,
 ) {
     let worker = workers.get();
     let conn = ConnState::new(Arc::clone(&worker.shared.clock));
     let _registration = Registration::new(&worker, &conn);
-    let client = Client {
-        conn: Rc::clone(&conn),
-        peer,
-        peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
-            .expect("an address is ASCII"),
-        tls: tls.is_some(),
-        is_trusted: worker
-            .config()
-            .forwarding
-            .trusted_proxies
-            .contains(peer.ip()),
-    };
     let timeout = worker.config().limits.request_head_timeout;
+    let len_max = worker.config().limits.proxy_header_bytes_max.bytes();
     drop(worker); // a connection does not keep a generation
+    if let Some(proxies) = &transport.proxies {
+        let len_max = usize::try_from(len_max).unwrap_or(usize::MAX);
+        let limits = HeaderLimits { timeout, len_max };
+        match Box::pin(client_of(&mut stream, peer, proxies, limits, &conn)).await {
+            Ok(client) => peer = client,
+            Err(reason) => return refuse(peer, &reason, &workers.get().counters),
+        }
+    }
+    let tls = transport.tls;
+    let client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
     let Some(config) = tls else {
         return detect(workers, client, stream).await;
     };

@@ -4,13 +4,11 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use edgeward_httpd::disable_loopback_pacing;
 use edgeward_overload::Work;
-use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -18,6 +16,7 @@ use tokio::sync::Notify;
 use crate::base::health::Activity;
 use crate::base::sparse_log::SparseLog;
 use crate::client::connection;
+use crate::client::transport::Transport;
 use crate::path::worker::{CurrentWorker, Worker};
 
 /// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the
@@ -109,7 +108,7 @@ fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
 pub(crate) async fn accept(
     workers: Rc<CurrentWorker>,
     listener: StdListener,
-    tls: Option<Arc<ServerConfig>>,
+    transport: Transport,
     closing: Rc<Notify>,
 ) {
     let listener = match TcpListener::from_std(listener) {
@@ -168,7 +167,7 @@ pub(crate) async fn accept(
             tokio::task::yield_now().await;
         }
         worker.connection_tasks.spawn(|member| {
-            connection::run(Rc::clone(&workers), stream, peer, tls.clone(), member)
+            connection::run(Rc::clone(&workers), stream, peer, transport.clone(), member)
         });
     }
 }

@@ -6,5 +6,7 @@ pub mod h2_frames;
 mod h2_io;
 mod io;
 pub(crate) mod listener;
+mod proxy_header;
 mod service;
 mod stream;
+pub(crate) mod transport;

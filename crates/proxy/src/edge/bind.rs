@@ -3,13 +3,12 @@
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-
 use super::inherit::InheritedSockets;
 use super::start_error::StartError;
 use crate::base::config::{EdgeConfig, ListenerConfig};
 use crate::base::tls::{self, ListenerKeys, SiteKeys};
 use crate::client::listener;
+use crate::client::transport::Transport;
 
 /// A listener with its sockets.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ pub(super) struct BoundListener {
     pub(super) configured: SocketAddr,
     /// The address on which the sockets listen.
     pub(super) addr: SocketAddr,
-    pub(super) tls: Option<Arc<ServerConfig>>,
+    pub(super) transport: Transport,
     /// The certificates. `None` without TLS.
     pub(super) keys: Option<Arc<ListenerKeys>>,
     /// The sockets of each worker. Sockets that come from another process may be more than there are workers.
@@ -55,7 +54,7 @@ pub(super) fn bind_more(
         let known = unused.find(|known| known.configured == listener.addr);
         let id = next_id + bound.len() as u64;
         bound.push(match known {
-            Some(known) if known.tls.is_some() == listener.tls.is_some() => Arc::clone(known),
+            Some(known) if has_same_transport(known, listener) => Arc::clone(known),
             Some(known) => {
                 // Another protocol on the same sockets, so that no connection is refused.
                 let sockets = known.sockets.iter().map(|of_worker| {
@@ -75,6 +74,12 @@ pub(super) fn bind_more(
         });
     }
     Ok(bound)
+}
+
+/// Returns true if connections of a bound listener are read as those of `listener`.
+fn has_same_transport(known: &BoundListener, listener: &ListenerConfig) -> bool {
+    known.transport.tls.is_some() == listener.tls.is_some()
+        && known.transport.proxies.as_deref() == listener.proxy_protocol_from.as_ref()
 }
 
 /// Returns the sockets of each worker.
@@ -126,7 +131,10 @@ fn listen(
         id,
         configured: addr,
         addr: sockets[0][0].local_addr().map_err(listen_error)?,
-        tls,
+        transport: Transport {
+            tls,
+            proxies: listener.proxy_protocol_from.clone().map(Arc::new),
+        },
         keys,
         sockets,
     })

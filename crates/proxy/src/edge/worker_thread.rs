@@ -300,8 +300,8 @@ fn follow_listeners(
                 }
             };
             let closing = Rc::new(Notify::new());
-            let (workers, tls) = (Rc::clone(workers), listener.tls.clone());
-            let accept = listener::accept(workers, socket, tls, Rc::clone(&closing));
+            let (workers, transport) = (Rc::clone(workers), listener.transport.clone());
+            let accept = listener::accept(workers, socket, transport, Rc::clone(&closing));
             new.tasks.push(tokio::task::spawn_local(accept));
             new.closing.push(closing);
         }

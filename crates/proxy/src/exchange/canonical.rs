@@ -16,7 +16,7 @@ use http::header::{
 };
 use http::{Method, Uri, Version};
 
-use super::client::ClientFacts;
+use super::client::{ClientFacts, ClientSource};
 use super::conn::InterimSink;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
@@ -30,6 +30,7 @@ use crate::base::field_line::members;
 #[derive(Debug)]
 pub(crate) struct Canonicaliser {
     pub(crate) field_filter: FieldFilter,
+    pub(crate) client_source: ClientSource,
     /// The name of this edge in `Via`, by which a loop is detected.
     pub(crate) via_name: String,
     /// The authority of an HTTP/1.0 request without `Host`.
@@ -49,6 +50,7 @@ impl Canonicaliser {
         let limits = &config.limits;
         Self {
             field_filter: FieldFilter::new(&config.forwarding),
+            client_source: ClientSource::new(&config.forwarding),
             via_name,
             default_authority: default_authority(config),
             target_bytes_max: limits.target_bytes_max.bytes(),
@@ -142,6 +144,7 @@ pub(crate) fn canonical(
         peer: client.peer,
         peer_text: client.peer_text.clone(),
         peer_is_trusted: client.is_trusted,
+        client: client.peer.ip(),
         canonical_authority: None,
         canonical_target: None,
         options: ConnectionOptions::default(),
@@ -164,6 +167,10 @@ pub(crate) fn canonical(
     } else {
         canonicalise(canonicaliser, request, head.connect_protocol.as_deref())
     };
+    if request.peer_is_trusted {
+        let source = &canonicaliser.client_source;
+        request.client = source.address(request.peer.ip(), true, &request.headers);
+    }
     if canonicaliser.asks_for_identity && request.route == Route::Lookup {
         request.client_codings = Some(AcceptedCodings::from_headers(&request.headers));
         let identity = HeaderValue::from_static("identity");

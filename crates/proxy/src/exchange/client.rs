@@ -3,10 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use edgeward_semantics::ForwardedClient;
 use edgeward_sites::Fields;
+use http::header::FORWARDED;
 use http::{HeaderName, HeaderValue};
 
 use super::conn::ConnState;
+use crate::base::config::{ClientField, EdgeConfig, ForwardingConfig, Networks};
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -27,25 +30,67 @@ pub(crate) struct ClientFacts<'a> {
     pub(crate) is_trusted: bool,
 }
 
-/// Returns the address of a client. Behind a trusted proxy, this is the last address of `X-Forwarded-For`, which the
-/// proxy has added.
-pub(crate) fn client_address(peer: IpAddr, peer_is_trusted: bool, fields: &dyn Fields) -> IpAddr {
-    let mut address = peer;
-    if peer_is_trusted {
-        fields.any_line(&X_FORWARDED_FOR, &mut |line| {
-            let last = line.rsplit(|byte| *byte == b',').next().unwrap_or_default();
-            let text = std::str::from_utf8(last).unwrap_or_default().trim();
-            // The last line counts, so the search does not end here.
-            address = text.trim_matches(['[', ']']).parse().unwrap_or(peer);
-            false
-        });
+/// How the address of a client behind trusted proxies is found.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSource {
+    proxies: Networks,
+    field: ClientField,
+}
+
+impl ClientSource {
+    pub(crate) fn new(config: &ForwardingConfig) -> Self {
+        Self {
+            proxies: config.trusted_proxies.clone(),
+            field: config.client_field,
+        }
     }
-    address
+
+    /// Returns the address of the client of a request: the rightmost address in the field that is not a trusted proxy,
+    /// or the peer if it is not trusted.
+    pub(crate) fn address(&self, peer: IpAddr, is_trusted: bool, fields: &dyn Fields) -> IpAddr {
+        if !is_trusted {
+            return peer;
+        }
+        let mut client = ForwardedClient::default();
+        let is_proxy = |address| self.proxies.contains(address);
+        match self.field {
+            ClientField::None => {}
+            ClientField::XForwardedFor => {
+                fields.any_line(&X_FORWARDED_FOR, &mut |line| {
+                    client.add_x_forwarded_for(line, is_proxy);
+                    false // all lines count
+                });
+            }
+            ClientField::Forwarded => {
+                fields.any_line(&FORWARDED, &mut |line| {
+                    client.add_forwarded(line, is_proxy);
+                    false
+                });
+            }
+        }
+        client.address().unwrap_or(peer)
+    }
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl Client {
+    pub(crate) fn new(
+        conn: &Rc<ConnState>,
+        peer: SocketAddr,
+        tls: bool,
+        config: &EdgeConfig,
+    ) -> Self {
+        Self {
+            conn: Rc::clone(conn),
+            peer,
+            peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
+                .expect("an address is ASCII"),
+            tls,
+            is_trusted: config.forwarding.trusted_proxies.contains(peer.ip()),
+        }
+    }
+
     pub(crate) const fn facts(&self) -> ClientFacts<'_> {
         ClientFacts {
             scheme: self.scheme(),

@@ -15,7 +15,7 @@ mod request;
 mod request_error;
 mod upgrade;
 
-pub(crate) use client::{Client, ClientFacts, client_address};
+pub(crate) use client::{Client, ClientFacts};
 pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]

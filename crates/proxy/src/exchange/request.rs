@@ -1,6 +1,6 @@
 //! The canonical request, from which the cache key, the forwarded request and the log line are made.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use edgeward_semantics::content_coding::AcceptedCodings;
@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) _charge: Option<HeadCharge>,
     /// True if the address of `peer` is one of `forwarding.trusted_proxies`.
     pub(crate) peer_is_trusted: bool,
+    /// The address of the client: that of `peer`, or the one that trusted proxies state.
+    pub(crate) client: IpAddr,
     /// `None` if the received text is canonical, as in most requests, so that a hit need not copy the text.
     pub(crate) canonical_authority: Option<Box<str>>,
     pub(crate) canonical_target: Option<Box<str>>,
@@ -127,7 +129,7 @@ impl Request {
     fn facts(&self, now: Timestamp) -> RequestFacts<'_> {
         RequestFacts {
             time: now,
-            peer: self.peer.ip(),
+            peer: self.client,
             is_tls: self.scheme == "https",
             method: Some(self.method.as_str().as_bytes()),
             host: self.authority().unwrap_or_default().as_bytes(),

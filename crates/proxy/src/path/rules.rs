@@ -3,7 +3,6 @@
 //! [`prepare`] finds the site and the settings, and changes the request as the rules demand. The cache key, the `Vary`
 //! key and the forwarded request are made afterwards, so all of them are of the changed request.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::worker::Worker;
 use crate::base::lock::lock;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::canonical::{Canonicaliser, NotForwarded, RawHead, canonical};
-use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError, client_address};
+use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError};
 
 /// A response by which a rule answers a request.
 pub(crate) enum RuleAnswer {
@@ -217,17 +216,13 @@ fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>) -> T) -> 
         sent_path: path,
         query,
         fields: &request.headers,
-        client: client_of(request),
+        client: request.client,
     })
-}
-
-fn client_of(request: &Request) -> IpAddr {
-    client_address(request.peer.ip(), request.peer_is_trusted, &request.headers)
 }
 
 fn rate(worker: &Worker, request: &Request, limit: &RateLimit) -> Admission {
     let shared = &worker.shared;
-    let bucket = limit.bucket(client_of(request), &request.headers, shared.cache.hash_seed);
+    let bucket = limit.bucket(request.client, &request.headers, shared.cache.hash_seed);
     let mut limiter = lock(&shared.rate_limiter);
     limiter.admit(limit, bucket, worker.now())
 }

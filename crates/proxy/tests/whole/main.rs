@@ -46,6 +46,7 @@ mod policy_change;
 mod post;
 mod protocol_details;
 mod protocols;
+mod proxy_header;
 mod purge;
 mod ranges;
 mod read_ahead;

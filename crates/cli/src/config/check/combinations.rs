@@ -484,7 +484,11 @@ fn check_listeners(
         }
         // If no listener has an address, `check_combinations` has already reported the missing address.
         if address.is_none() && has_address {
-            let setting = certificates.or(key).expect("the item has a TLS setting");
+            let proxies = find(item, "listener.proxy_protocol_from");
+            let setting = certificates
+                .or(key)
+                .or(proxies)
+                .expect("the item has a setting");
             diagnostics.push((
                 setting.source.clone(),
                 Diagnostic::new("this [[listener]] has no address")

@@ -1,6 +1,9 @@
 //! The settings of `[forwarding]`: the header fields that tell the origin about the client, fields that are removed
 //! from requests, and the forwarding of TRACE and of upgrades.
 
+use edgeward_proxy::config::ClientField;
+
+use super::super::choice::Choice as _;
 use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};
 
@@ -42,6 +45,17 @@ pub(super) const TRUSTED_PROXIES: Key = Key {
             (!networks.0.is_empty()).then(|| networks.to_string()),
         ))
     },
+};
+
+pub(super) const CLIENT_FIELD: Key = Key {
+    path: "forwarding.client_field",
+    flag: None,
+    kind: ValueKind::Choice(ClientField::WORDS),
+    doc: "The field in which `trusted_proxies` state the address of the client, for rules, rate limits and logs: the \
+          rightmost address in it that is not a trusted proxy. Choose the field that your proxies append to. With \
+          `none`, the proxy itself counts as the client.",
+    set: |draft, _, value| draft.edge.forwarding.client_field = value.choice(),
+    show: |draft, _| Some(draft.edge.forwarding.client_field.word().to_owned()),
 };
 
 pub(super) const REMOVED_FIELDS: Key = Key {

@@ -109,6 +109,19 @@ pub(super) const BODY_IDLE_TIMEOUT: Key = Key {
     show: |draft, _| Some(duration_text(draft.edge.limits.body_idle_timeout)),
 };
 
+pub(super) const PROXY_HEADER_BYTES_MAX: Key = Key {
+    path: "limits.proxy_header_bytes_max",
+    flag: None,
+    kind: ValueKind::Size {
+        min: ByteSize::kib(1),
+        max: ByteSize::kib(64),
+    },
+    doc: "The longest PROXY header with its extensions, which are skipped. A longer header closes the connection. The \
+          header must arrive within `limits.request_head_timeout`.",
+    set: |draft, _, value| draft.edge.limits.proxy_header_bytes_max = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.proxy_header_bytes_max)),
+};
+
 pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
     path: "limits.request_body_bytes_max",
     flag: None,

@@ -106,7 +106,7 @@ pub(super) const KEYS: &[SiteKey] = &[
         default: DEFAULT,
         example: r#"client = ["10.0.0.0/8", "2001:db8::/32"]"#,
         doc: "Networks or addresses of the client: the peer of the connection. If the peer is in \
-              `forwarding.trusted_proxies`, it is the last address in `X-Forwarded-For`.",
+              `forwarding.trusted_proxies`, it is the rightmost address in `forwarding.client_field` that is not.",
         read: Read::Condition(|reader, entry, rule| {
             let parse = str::parse::<Network>;
             if let Some(clients) = conditions(reader, entry, "a network", r#""10.0.0.0/8""#, parse)

@@ -19,6 +19,9 @@ pub struct ForwardingConfig {
     /// client's address to lists in these fields. The fields of all other clients are removed. Default none: the cache
     /// key does not contain the fields, so a client could use them to store a wrong response for all clients.
     pub trusted_proxies: Networks,
+    /// The field in which trusted proxies state their clients. Default `X-Forwarded-For`, which most proxies append to.
+    /// A proxy that does not append to the field would forward a value that its client has invented.
+    pub client_field: ClientField,
     /// Fields that are removed from requests that the cache may answer. Default: fields by which frameworks
     /// let a request name another path, host or method than its request line. The cache key does not contain them.
     pub removed_fields: FieldNames,
@@ -38,6 +41,7 @@ impl Default for ForwardingConfig {
             x_forwarded: true,
             forwarded: false,
             trusted_proxies: Networks::default(),
+            client_field: ClientField::XForwardedFor,
             removed_fields: FieldNames(
                 OVERRIDE_FIELDS
                     .iter()
@@ -49,6 +53,17 @@ impl Default for ForwardingConfig {
             upgrades: Upgrades::websocket(),
         }
     }
+}
+
+/// The field from which the address of a client behind trusted proxies is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientField {
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// The proxy itself counts as the client.
+    None,
 }
 
 /// Fields that override the path, host or method of the request line.

@@ -294,7 +294,7 @@ fn log_text(
 ) -> Option<LogText> {
     worker.log_text(|queue, now| {
         let filter = &worker.shared.canonicaliser.field_filter;
-        queue.text(&facts(client, plain, host, now), |name| {
+        queue.text(&facts(worker, client, plain, host, now), |name| {
             if filter.removes_from_plain(name, client.is_trusted) {
                 return None;
             }
@@ -318,7 +318,7 @@ fn sample(
     };
     let text = || {
         let agent = [plain.value(&USER_AGENT)].into_iter();
-        let facts = facts(client, plain, host, worker.now());
+        let facts = facts(worker, client, plain, host, worker.now());
         RequestText::new(&mut Vec::new(), &facts, agent)
     };
     let sampler = worker.sampler()?;
@@ -328,14 +328,20 @@ fn sample(
 }
 
 fn facts<'a>(
+    worker: &Worker,
     client: &Client,
     plain: &PlainHead<'a, '_>,
     host: &'a HostPrefix,
     now: Timestamp,
 ) -> RequestFacts<'a> {
+    let fields = PlainFields {
+        worker,
+        client,
+        plain,
+    };
     RequestFacts {
         time: now,
-        peer: client.peer.ip(),
+        peer: fields.client(),
         is_tls: client.tls,
         method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
         host: host.canonical(client.scheme()),

@@ -1,5 +1,6 @@
 //! The settings of a plain request, found without a map of its fields.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use edgeward_sites::{Fields, RequestView, SiteId, matching_path};
@@ -9,7 +10,6 @@ use http::header::HeaderName;
 use super::head::PlainHead;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::Client;
-use crate::exchange::client_address;
 use crate::path::worker::Worker;
 
 /// Returns the settings of a plain request of a site that has rules. `host` is the canonical authority.
@@ -38,7 +38,7 @@ pub(super) fn settings_of(
         path: &matching_path(path),
         sent_path: path,
         query,
-        client: client_address(client.peer.ip(), client.is_trusted, &fields),
+        client: fields.client(),
         fields: &fields,
     };
     settings.of_request(site, &view)
@@ -50,6 +50,14 @@ pub(super) struct PlainFields<'q, 'a, 'f> {
     pub(super) worker: &'q Worker,
     pub(super) client: &'q Client,
     pub(super) plain: &'q PlainHead<'a, 'f>,
+}
+
+impl PlainFields<'_, '_, '_> {
+    /// Returns the address of the client, behind trusted proxies too.
+    pub(super) fn client(&self) -> IpAddr {
+        let source = &self.worker.shared.canonicaliser.client_source;
+        source.address(self.client.peer.ip(), self.client.is_trusted, self)
+    }
 }
 
 impl Fields for PlainFields<'_, '_, '_> {

@@ -48,6 +48,7 @@ proptest! {
             peer_text: HeaderValue::from_static("192.0.2.1"),
             _charge: None,
             peer_is_trusted: trusted,
+            client: peer.ip(),
             canonical_authority: None,
             canonical_target: None,
             options,

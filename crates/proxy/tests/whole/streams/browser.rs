@@ -37,10 +37,9 @@ fn chromium_talks_to_a_websocket_over_http1_and_http2() {
     let (addr, done) = start_origin();
     let identity = SelfSigned::new();
     let mut config = config_for(addr);
-    config.listeners.push(ListenerConfig {
-        addr: LOOPBACK_ANY_PORT,
-        tls: Some(identity.files()),
-    });
+    let mut listener = ListenerConfig::plain(LOOPBACK_ANY_PORT);
+    listener.tls = Some(identity.files());
+    config.listeners.push(listener);
     let edge = Edge::start(config).expect("the edge starts on a free port");
     let bed = TestBed {
         edge,

@@ -61,7 +61,7 @@ fn valid_store() -> &'static [u8] {
         let device = Arc::new(Memory(RwLock::new(vec![0; 5 << 18])));
         let (cache, _) =
             DiskCache::open_with_devices(settings(), vec![device.clone()]).expect("an empty store opens");
-        for (key, bytes) in [(1, 100), (2, 5000), (3, 150_000)] {
+        for (key, bytes) in [(1, 100), (2, 5000), (3, 60_000)] {
             let length = Some(bytes as u64);
             let mut write = cache
                 .begin(KeyHash(key), &[key as u8], "head".into(), length)
@@ -90,7 +90,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok((cache, _)) = DiskCache::open_with_devices(settings(), vec![device]) else {
         return;
     };
-    for (key, bytes) in [(1, 100), (2, 5000), (3, 150_000)] {
+    for (key, bytes) in [(1, 100), (2, 5000), (3, 60_000)] {
         let Some(candidate) = cache.lookup(KeyHash(key)) else {
             continue;
         };

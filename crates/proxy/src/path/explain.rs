@@ -5,6 +5,8 @@
 //! evaluation of conditions and ranges. Nothing is sent to the origin, counted or changed. The test
 //! `an_explanation_predicts_the_answer` compares explanations with answers.
 
+mod changes; // the changes of fields that rules demand
+
 use edgeward_purge::Verdict;
 use edgeward_semantics::content_coding::{Coding, encode_head, may_encode};
 use edgeward_semantics::range::{self, RangeAnswer};
@@ -67,6 +69,25 @@ impl Explanation {
 
     fn decide(&mut self, shared: &Shared, query: &InspectedRequest) {
         let (request, checked) = query.canonical(shared);
+        self.decide_request(shared, &request, checked);
+        if let Some(status) = changes::page_status(&request, self.status) {
+            let text = format!(
+                "the body is the page of the site for status {}",
+                status.as_u16()
+            );
+            self.step("error page", text, RULES_PAGE);
+        }
+        for text in changes::of_response(&request) {
+            self.step("answer field", text, RULES_PAGE);
+        }
+    }
+
+    fn decide_request(
+        &mut self,
+        shared: &Shared,
+        request: &Request,
+        checked: Result<(), NotServed>,
+    ) {
         match checked {
             Err(NotServed::Refused(refusal)) => {
                 self.status = Some(refusal.status);
@@ -80,7 +101,7 @@ impl Explanation {
             }
             Err(NotServed::Answered(_)) | Ok(()) => {}
         }
-        self.explain_rules(&request);
+        self.explain_rules(shared, request);
         if let Err(NotServed::Answered(answer)) = checked {
             return self.answered(&answer);
         }
@@ -91,7 +112,13 @@ impl Explanation {
             request.method, request.scheme
         );
         self.step("request", text, "RFC 9110 §4.2.3, §7.2");
-        if purge::is_purge(&shared.config, &request) {
+        for text in changes::of_request(request) {
+            self.step("origin field", text, RULES_PAGE);
+        }
+        for text in changes::of_origin_response(request) {
+            self.step("stored field", text, RULES_PAGE);
+        }
+        if purge::is_purge(&shared.config, request) {
             let text = "purge: the edge carries the method out for clients of purge.allow";
             return self.step("route", text, "docs/how-to/purge.md");
         }
@@ -103,15 +130,15 @@ impl Explanation {
             }
             Route::Lookup => {
                 self.step("route", "look up a stored response", "RFC 9111 §4");
-                if let Some(found) = inspect::find(shared, &request) {
-                    self.look_up(shared, &request, &found);
+                if let Some(found) = inspect::find(shared, request) {
+                    self.look_up(shared, request, &found);
                 }
             }
         }
     }
 
     /// Names the site and the rules that apply.
-    fn explain_rules(&mut self, request: &Request) {
+    fn explain_rules(&mut self, shared: &Shared, request: &Request) {
         let settings = request.settings();
         let sites = settings.sites();
         let site = sites.site(settings.site);
@@ -121,6 +148,10 @@ impl Explanation {
                 let text = format!("the rule in line {} applies", rule.line);
                 self.step("rule", text, RULES_PAGE);
             }
+        }
+        if shared.config.origins.len() > 1 {
+            let origin = &shared.config.origins[request.origin.index()];
+            self.step("origin", &*origin.name, RULES_PAGE);
         }
         if !request.class.is_empty() {
             let class = String::from_utf8_lossy(&request.class).into_owned();

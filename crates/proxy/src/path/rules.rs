@@ -205,7 +205,7 @@ pub(crate) fn change_origin_response(request: &Request, headers: &mut HeaderMap)
 }
 
 /// Calls a function with the parts of the request that rules compare.
-fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>) -> T) -> T {
+pub(super) fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>) -> T) -> T {
     let target = request.path_and_query();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     call(&RequestView {

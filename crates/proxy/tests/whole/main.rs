@@ -28,6 +28,7 @@ mod disk;
 mod disk_hits;
 mod dns;
 mod expectations;
+mod explained_rules;
 mod hostile_bytes;
 mod inspect;
 mod large_bodies;

@@ -49,9 +49,22 @@ pub(super) fn check_buckets(
         let Some(origin) = draft.edge.origins.get_mut(item).filter(|_| bucket.is_given) else {
             continue;
         };
-        let mut settings = raw_settings.iter().filter(|setting| setting.item == item);
-        let first = settings.find(|setting| setting.key.path.starts_with("origin.s3_"));
+        let settings = || raw_settings.iter().filter(|setting| setting.item == item);
+        let first = settings().find(|setting| setting.key.path.starts_with("origin.s3_"));
         let source = first.map_or(SettingSource::Default, |first| first.source.clone());
+        // `check` has already reported a setting with an invalid value.
+        let is_invalid = |path: &str, is_unset: bool| {
+            is_unset && settings().any(|setting| setting.key.path == path)
+        };
+        if is_invalid("origin.s3_bucket", bucket.bucket.is_none())
+            || is_invalid("origin.s3_region", bucket.region.is_none())
+            || is_invalid(
+                "origin.s3_credentials_file",
+                bucket.credentials_file.is_none(),
+            )
+        {
+            continue;
+        }
         match build(bucket, origin) {
             Ok(config) => origin.s3 = Some(Arc::new(config)),
             Err(diagnostic) => diagnostics.push((source, diagnostic)),

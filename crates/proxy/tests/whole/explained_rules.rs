@@ -395,7 +395,7 @@ fn random_condition(random: &mut SplitMix64) -> Condition {
             condition.fields = vec![FieldCondition {
                 name: HeaderName::from_static("y-1"),
                 values: vec![Pattern::new("client*")],
-            }]
+            }];
         }
         3 => condition.cookies = vec![Pattern::new("session*")],
         4 => condition.parameters = vec![Pattern::new("utm_*"), Pattern::new("b")],

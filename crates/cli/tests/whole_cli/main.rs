@@ -16,6 +16,7 @@ mod large; // an object larger than the memory
 mod link;
 mod link_endpoints;
 mod load; // clients that count failed requests
+mod many_sites; // the example with 50 hosts
 mod memory; // the process stays within its configured memory
 mod metrics;
 mod negative; // negative rules

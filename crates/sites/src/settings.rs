@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_types::Pattern;
+use edgeward_types::{ByteSize, Pattern};
 use http::StatusCode;
 use http::header::HeaderName;
 
@@ -57,6 +57,8 @@ pub struct Settings {
     pub response: FieldChanges,
     /// The limit of requests of one client.
     pub rate_limit: Option<Option<Arc<RateLimit>>>,
+    /// The largest request body. `Some(None)` allows any size.
+    pub request_body_max: Option<Option<ByteSize>>,
     /// Pages in place of error responses.
     pub error_pages: StatusMap<Arc<ErrorPage>>,
     /// Compresses responses that the origin sends plain.
@@ -166,6 +168,7 @@ impl Settings {
             origin_response,
             response,
             rate_limit,
+            request_body_max,
             error_pages,
             compression,
         } = later;
@@ -187,6 +190,7 @@ impl Settings {
         self.origin_response.merge(origin_response);
         self.response.merge(response);
         replace(&mut self.rate_limit, rate_limit);
+        replace(&mut self.request_body_max, request_body_max);
         self.error_pages.merge(error_pages);
         replace(&mut self.compression, compression);
     }

@@ -36,6 +36,7 @@ use edgeward_types::{ByteSize, Seed};
 use super::check::{ConfigDraft, path_text};
 use super::choice::{Choice as _, HostWord};
 use super::kind::{NONE, Value, ValueKind, duration_text, size_text};
+pub(super) use limits::REQUEST_BODY_SIZES;
 
 /// One setting.
 pub(super) struct Key {

@@ -118,6 +118,11 @@ counters! {
         refused_503 = "status" "503",
         refused_504 = "status" "504",
     }
+    Counter "edgeward_request_bodies_too_large_total"
+        "Request bodies larger than `request_body_max` or `limits.request_body_bytes_max`, by the time of the refusal." {
+        bodies_declared_too_large = "refused" "declared", // by Content-Length, before the origin gets the request
+        bodies_streamed_too_large = "refused" "streamed", // when the body exceeds the limit
+    }
     Counter "edgeward_rule_answers_total"
         "Requests answered by a rule of their site without the cache and the origin, by answer." {
         denied = "answer" "deny",

@@ -5,6 +5,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use edgeward_sites::Sites;
+use edgeward_types::ByteSize;
 
 use crate::base::buckets::Buckets;
 use crate::base::config::{CachingConfig, CompressionConfig, EdgeConfig};
@@ -18,6 +19,8 @@ pub(crate) struct LiveConfig {
     pub(crate) caching: CachingConfig,
     /// The threads and budgets keep the values of the start.
     pub(crate) compression: CompressionConfig,
+    /// The largest request body of requests whose rules state none.
+    pub(crate) request_body_bytes_max: Option<ByteSize>,
     pub(crate) site_urls: SiteUrls,
     /// The bucket of each origin.
     pub(crate) buckets: Buckets,
@@ -30,6 +33,7 @@ impl LiveConfig {
             sites: Arc::clone(&config.sites),
             caching: config.caching.clone(),
             compression: config.compression.clone(),
+            request_body_bytes_max: config.limits.request_body_bytes_max,
             site_urls: SiteUrls::new(&config.sites, &buckets),
             buckets,
         }

@@ -14,6 +14,7 @@ use edgeward_sites::{
     ClassTooLong, Fields, QueryShape, RequestView, RuleSet, Settings, SiteId, Sites, StatusMap,
     StatusSet,
 };
+use edgeward_types::ByteSize;
 
 use crate::base::buckets::{bucket_of, query_shape};
 use crate::base::config::{CompressionConfig, OriginId, S3Config};
@@ -33,6 +34,8 @@ pub(crate) struct RequestSettings {
     pub(crate) caching: Rules,
     pub(crate) stale_if_disconnected: Duration,
     pub(crate) compression: CompressionConfig,
+    /// The most bytes of a request's body.
+    pub(crate) request_body_bytes_max: Option<u64>,
     pub(crate) query: QueryShape,
     /// The bucket, if the origin is S3.
     pub(crate) bucket: Option<Arc<S3Config>>,
@@ -88,6 +91,10 @@ impl RequestSettings {
                 .stale_if_disconnected
                 .unwrap_or(caching.stale_if_disconnected),
             compression,
+            request_body_bytes_max: stated
+                .request_body_max
+                .unwrap_or(live.request_body_bytes_max)
+                .map(ByteSize::bytes),
             query,
             bucket,
             is_plain,

@@ -10,7 +10,6 @@ use edgeward_semantics::content_coding::{self, AcceptedCodings};
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
 use edgeward_semantics::upgrade::{UpgradeDecision, Upgrades};
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
-use edgeward_types::ByteSize;
 use http::header::{
     ACCEPT_ENCODING, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING,
 };
@@ -36,7 +35,6 @@ pub(crate) struct Canonicaliser {
     /// The authority of an HTTP/1.0 request without `Host`.
     default_authority: Box<str>,
     target_bytes_max: u64,
-    body_bytes_max: Option<u64>,
     forwards_trace_requests: bool,
     /// True if the edge adds codings, and their names to entity tags.
     encodes: bool,
@@ -54,7 +52,6 @@ impl Canonicaliser {
             via_name,
             default_authority: default_authority(config),
             target_bytes_max: limits.target_bytes_max.bytes(),
-            body_bytes_max: limits.request_body_bytes_max.map(ByteSize::bytes),
             forwards_trace_requests: config.forwarding.trace,
             encodes: config.compression.enabled,
             asks_for_identity: config.compression.enabled
@@ -305,13 +302,8 @@ fn upgrade(
     }
 }
 
-/// Refuses bodies beyond the limit, and requests that have passed through this edge before.
+/// Refuses requests that have passed through this edge before.
 fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
-    if let Some(max) = canonicaliser.body_bytes_max
-        && declared_length(request).is_some_and(|length| length > max)
-    {
-        return Err(RequestError::too_large());
-    }
     if hop_by_hop::is_loop(&request.headers, &canonicaliser.via_name) {
         return Err(RequestError::forwarding_loop());
     }
@@ -418,7 +410,8 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("joined values form a valid value"));
 }
 
-fn declared_length(request: &Request) -> Option<u64> {
+/// Returns the length of the body that `Content-Length` states.
+pub(crate) fn declared_length(request: &Request) -> Option<u64> {
     let length = request.headers.get(CONTENT_LENGTH)?;
     length.to_str().ok()?.parse().ok()
 }

@@ -68,7 +68,7 @@ pub(crate) enum OriginError {
 /// The limit that the client's body exceeded.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum UploadLimit {
-    /// The body is longer than `request_body_bytes_max`.
+    /// The body is longer than the limit of its request.
     #[error("the request's body is larger than allowed")]
     Size,
     /// The body arrived more slowly than `upload_rate_min`.

@@ -202,12 +202,13 @@ impl Upload {
         self.size_hint().exact().is_none()
     }
 
-    /// Returns the stream of a client's body, and its progress.
+    /// Returns the stream of a client's body, and its progress. The body fails when it exceeds `bytes_max`.
     pub(crate) fn stream(
         incoming: Incoming,
         uploads: &Rc<Uploads>,
         conn: Rc<ConnState>,
         peer: SocketAddr,
+        bytes_max: Option<u64>,
     ) -> (Box<UploadStream>, Rc<UploadProgress>) {
         let progress = Rc::new(UploadProgress {
             conn,
@@ -225,11 +226,10 @@ impl Upload {
             .under_way
             .borrow_mut()
             .push(Rc::downgrade(&progress));
-        let bytes_max = uploads.limits.request_body_bytes_max;
         let stream = Box::new(UploadStream {
             incoming,
             uploads: Rc::clone(uploads),
-            bytes_left: bytes_max.map_or(u64::MAX, edgeward_types::ByteSize::bytes),
+            bytes_left: bytes_max.unwrap_or(u64::MAX),
             progress: Rc::clone(&progress),
             prefix: BytesMut::new(),
             next_frame: None,
@@ -358,7 +358,10 @@ impl UploadStream {
                         self.bytes_left = left;
                         Some(Ok(frame))
                     }
-                    None => Some(Err(Box::new(UploadLimit::Size))),
+                    None => {
+                        self.uploads.counters.bodies_streamed_too_large.increment();
+                        Some(Err(Box::new(UploadLimit::Size)))
+                    }
                 }
             }
             Some(Err(error)) => Some(Err(error.into())),

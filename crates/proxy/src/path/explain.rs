@@ -157,6 +157,13 @@ impl Explanation {
             let class = String::from_utf8_lossy(&request.class).into_owned();
             self.step("class", class, RULES_PAGE);
         }
+        if let Some(max) = settings.stated.request_body_max {
+            let text = match max {
+                Some(max) => format!("request bodies up to {} bytes", max.bytes()),
+                None => "request bodies of any size".to_owned(),
+            };
+            self.step("body limit", text, RULES_PAGE);
+        }
         if let Some(target) = &request.forwarded_target {
             self.step("rewrite", &**target, RULES_PAGE);
         }

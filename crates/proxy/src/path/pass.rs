@@ -123,7 +123,13 @@ pub(super) async fn upload(
     };
     let conn = Rc::clone(reply.in_flight.conn());
     let origin = reply.worker.origin(request);
-    let (mut stream, progress) = Upload::stream(incoming, origin.uploads(), conn, request.peer);
+    let (mut stream, progress) = Upload::stream(
+        incoming,
+        origin.uploads(),
+        conn,
+        request.peer,
+        request.settings().request_body_bytes_max,
+    );
     // hyper's client reports interim responses only over HTTP/1.1.
     let expects = expects_continue(request) && !origin.is_h2();
     if is_grpc(request) && origin.is_h2() {

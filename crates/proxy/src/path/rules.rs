@@ -15,7 +15,9 @@ use super::bucket;
 use super::worker::Worker;
 use crate::base::lock::lock;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
-use crate::exchange::canonical::{Canonicaliser, NotForwarded, RawHead, canonical};
+use crate::exchange::canonical::{
+    Canonicaliser, NotForwarded, RawHead, canonical, declared_length,
+};
 use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError};
 
 /// A response by which a rule answers a request.
@@ -50,6 +52,11 @@ pub(crate) fn prepare(
         .as_ref()
         .and_then(|settings| settings.stated.rate_limit.as_ref());
     let counters = &worker.counters;
+    if let Err(NotServed::Refused(error)) = &settled
+        && error.status == StatusCode::PAYLOAD_TOO_LARGE
+    {
+        counters.bodies_declared_too_large.increment();
+    }
     let result = match (settled, limit) {
         (settled @ Err(NotServed::Answered(RuleAnswer::Denied(_))), _) => {
             counters.denied.increment();
@@ -81,7 +88,7 @@ pub(crate) fn canonical_and_settled(
     let (mut shared, checked) = canonical(canonicaliser, client, head);
     let request = Rc::get_mut(&mut shared).expect("the only reference");
     let result = match checked {
-        Ok(()) => settle(settings, request),
+        Ok(()) => settle(settings, request).and_then(|()| check_length(request)),
         Err(NotForwarded::Refused(error)) => Err(NotServed::Refused(error)),
         Err(NotForwarded::FinalRecipient) => {
             // The site's rules for responses apply to this answer too.
@@ -90,6 +97,17 @@ pub(crate) fn canonical_and_settled(
         }
     };
     (shared, result)
+}
+
+/// Refuses a request whose body is declared longer than its limit. [`Upload`](crate::origin::Upload) has the limit of
+/// bodies without a declared length.
+fn check_length(request: &Request) -> Result<(), NotServed> {
+    match request.settings().request_body_bytes_max {
+        Some(max) if declared_length(request).is_some_and(|length| length > max) => {
+            Err(NotServed::Refused(RequestError::too_large()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Finds the settings of a request and changes the request as they demand. With an error, the request is answered at

@@ -13,7 +13,7 @@ use edgeward_sites::{
     Rule, Settings, Site, Sites, StatusSet, Template,
 };
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest, ScriptedOrigin};
-use edgeward_types::{Pattern, SplitMix64};
+use edgeward_types::{ByteSize, Pattern, SplitMix64};
 use http::{HeaderName, Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -82,6 +82,9 @@ fn an_explanation_predicts_the_effect_of_rules() {
             let outcome = explained["cache_status"].as_str().unwrap_or("none");
             let outcome = outcome.split("; ").nth(1).unwrap_or(outcome);
             *counts.entry(outcome.to_owned()).or_insert(0) += 1;
+            *counts
+                .entry(format!("status {}", answer.status))
+                .or_insert(0) += 1;
             for step in explained["steps"].as_array().expect("a list") {
                 let step = step["step"].as_str().expect("text");
                 *counts.entry(format!("step {step}")).or_insert(0) += 1;
@@ -107,6 +110,8 @@ fn an_explanation_predicts_the_effect_of_rules() {
         "step origin field",
         "step answer field",
         "step error page",
+        "step body limit",
+        "status 413",
     ] {
         assert!(counts.contains_key(expected), "{expected} did not occur");
     }
@@ -283,6 +288,9 @@ impl RandomRequest {
                 fields.push(field);
             }
         }
+        if method == Method::POST {
+            fields.push(("content-length", pick(random, &["0", "0", "3", "101"])));
+        }
         Self {
             method,
             host: pick(
@@ -302,11 +310,11 @@ impl RandomRequest {
     fn send(&self, bed: &TestBed) -> Answer {
         let mut fields = vec![("host", self.host)];
         fields.extend(&self.fields);
-        if self.method == Method::POST {
-            fields.push(("content-length", "0"));
-        }
+        let length = self.lines("content-length").first().copied();
+        let length = length.map_or(0, |text| text.parse().expect("a number"));
+        let body = vec![b'a'; length];
         bed.connect()
-            .request(self.method.as_str(), &self.target, &fields, b"")
+            .request(self.method.as_str(), &self.target, &fields, &body)
     }
 }
 
@@ -482,6 +490,10 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
             15 | 16 => {
                 let (name, change) = random_change(random, &RESPONSE_FIELDS);
                 settings.response.insert(name, change);
+            }
+            17 => {
+                let max = pick(random, &[None, Some(ByteSize(0)), Some(ByteSize(100))]);
+                settings.request_body_max = Some(max);
             }
             _ => {
                 let page = ErrorPage {

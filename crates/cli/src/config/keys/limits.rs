@@ -122,14 +122,18 @@ pub(super) const PROXY_HEADER_BYTES_MAX: Key = Key {
     show: |draft, _| Some(size_text(draft.edge.limits.proxy_header_bytes_max)),
 };
 
+/// The values of the limits of request bodies, also of those of rules.
+pub(in crate::config) const REQUEST_BODY_SIZES: ValueKind = ValueKind::SizeOrNone {
+    min: ByteSize(0),
+    max: ByteSize::gib(16 << 10),
+};
+
 pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
     path: "limits.request_body_bytes_max",
     flag: None,
-    kind: ValueKind::SizeOrNone {
-        min: ByteSize(0),
-        max: ByteSize::gib(16 << 10),
-    },
-    doc: "The largest request body. A request with a larger body gets 413. Uploads are streamed and not stored.",
+    kind: REQUEST_BODY_SIZES,
+    doc: "The largest request body. A request with a larger body gets 413. Uploads are streamed and not stored. \
+          The key `request_body_max` of a site or a rule replaces this limit.",
     set: |draft, _, value| {
         draft.edge.limits.request_body_bytes_max = value.optional(Value::size);
     },

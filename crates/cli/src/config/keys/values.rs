@@ -17,11 +17,11 @@ impl Value {
     }
 
     /// Converts the value by `inner`, or returns `None` for the word `none`.
-    pub(super) fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
+    pub(in crate::config) fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
         (self != Self::None).then(|| inner(self))
     }
 
-    pub(super) fn size(self) -> ByteSize {
+    pub(in crate::config) fn size(self) -> ByteSize {
         match self {
             Self::Size(size) => size,
             other => other.wrong_variant(),

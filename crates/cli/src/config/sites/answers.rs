@@ -10,6 +10,8 @@ use std::time::Duration;
 use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, StatusSet, Template};
 use http::StatusCode;
 
+use super::super::keys::REQUEST_BODY_SIZES;
+use super::super::kind::Value;
 use super::RuleDraft;
 use super::caching::status_set;
 use super::fields::template;
@@ -94,6 +96,17 @@ pub(super) const KEYS: &[SiteKey] = &[
         read: Read::Setting(rate_limit_by),
     },
     SiteKey {
+        path: "request_body_max",
+        kind: "size, or `\"none\"`",
+        default: "`limits.request_body_bytes_max`",
+        example: "request_body_max = \"10MB\"",
+        doc: "The largest request body. A request that declares a longer one gets 413, and the origin is not asked. A \
+              body without a declared length that exceeds the limit ends with 413, or with a reset if the response \
+              has begun; the connection to the origin is closed. `\"none\"` allows any size. Replaces \
+              `limits.request_body_bytes_max`, so it may be larger. At most 16 TiB.",
+        read: Read::Setting(request_body_max),
+    },
+    SiteKey {
         path: "error_page",
         kind: "table of files by status, or `false`",
         default: "`false`",
@@ -106,6 +119,12 @@ pub(super) const KEYS: &[SiteKey] = &[
         read: Read::Setting(error_page),
     },
 ];
+
+fn request_body_max(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
+    if let Some(value) = reader.value(entry, REQUEST_BODY_SIZES) {
+        rule.settings.request_body_max = Some(value.optional(Value::size));
+    }
+}
 
 fn deny(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     const EXAMPLE: &str = "true for 403, or a status from 400 to 599";

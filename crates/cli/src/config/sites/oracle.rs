@@ -261,6 +261,19 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         "rate_limit",
         "off",
     ));
+    let body = select(vec![
+        ("'none'", "off"),
+        ("0", "0"),
+        ("'1.5KB'", "1500"),
+        ("'10MB'", "10000000"),
+    ])
+    .prop_map(|(toml, value)| {
+        setting(
+            format!("request_body_max = {toml}"),
+            "request_body_max",
+            value,
+        )
+    });
     (
         switches,
         of(deny),
@@ -269,11 +282,12 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         of(prop_oneof![query, keep_all]),
         of(key),
         of(prop_oneof![rate, no_rate]),
+        of(body),
         of(field_changes()),
     )
         .prop_map(
-            |(switches, deny, redirect, ttl, query, key, rate, fields)| {
-                let others = [deny, redirect, ttl, query, key, rate, fields];
+            |(switches, deny, redirect, ttl, query, key, rate, body, fields)| {
+                let others = [deny, redirect, ttl, query, key, rate, body, fields];
                 switches
                     .into_iter()
                     .chain(others.into_iter().flatten())
@@ -442,6 +456,11 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         None => off(),
     });
     add("rate_limit", rate);
+    let body = settings.request_body_max;
+    add(
+        "request_body_max",
+        body.map(|body| body.map_or_else(off, |max| max.bytes().to_string())),
+    );
     let lifetimes = |map: &StatusMap<std::time::Duration>| {
         let entries = map.iter();
         entries

@@ -1,5 +1,6 @@
 //! Exchanges whose bodies are streams: WebSocket over HTTP/2 (RFC 8441), gRPC, server-sent events, and long uploads.
 
+mod body_limits; // limits of request bodies by rules
 mod browser;
 mod calls; // gRPC
 mod events; // server-sent events

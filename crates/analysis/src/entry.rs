@@ -53,8 +53,21 @@ impl Outcome {
         };
         // The words of passes are checked first, because some of them start with `hit`. `method` and `request` are
         // values of `fwd` in RFC 9211.
-        let passes: [&[u8]; 9] = [
-            b"hitpass", b"hit-for", b"hfp", b"hfm", b"pass", b"pipe", b"synth", b"bypass", b"error",
+        // `only-if-cached`, `id-filter`, `refused` and `rule` are words of this edge for responses that it generates.
+        let passes: [&[u8]; 13] = [
+            b"hitpass",
+            b"hit-for",
+            b"hfp",
+            b"hfm",
+            b"pass",
+            b"pipe",
+            b"synth",
+            b"bypass",
+            b"error",
+            b"only-if-cached",
+            b"id-filter",
+            b"refused",
+            b"rule",
         ];
         if passes.iter().any(|pass| starts(pass)) || starts(b"method") || starts(b"request") {
             return Some(Self::Pass);
@@ -146,7 +159,7 @@ mod tests {
         for (outcome, words) in [
             (
                 Some(Outcome::Hit),
-                "HIT hit STALE UPDATING REVALIDATED Hit RefreshHit OriginShieldHit HIT-STALE \
+                "HIT hit hit-stale STALE UPDATING REVALIDATED Hit RefreshHit OriginShieldHit HIT-STALE \
                  HIT-CLUSTER TCP_HIT TCP_MEM_HIT TCP_REFRESH_UNMODIFIED TCP_HIT/200",
             ),
             (
@@ -157,7 +170,7 @@ mod tests {
             (
                 Some(Outcome::Pass),
                 "PASS pass pipe synth BYPASS bypass Error hitpass hit-for-pass method request \
-                 TCP_DENIED",
+                 TCP_DENIED only-if-cached id-filter refused rule",
             ),
             (None, "- none x Redirect"),
         ] {

@@ -52,7 +52,7 @@ pub(crate) fn sum(workers: &[Arc<Counters>], counter: fn(&Counters) -> u64) -> u
 
 counters! {
     Counter "edgeward_requests_total"
-        "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211." {
+        "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211. The access log has the same word as `cache`." {
         hit = "outcome" "hit",
         hit_stale = "outcome" "hit-stale",
         uri_miss = "outcome" "uri-miss",
@@ -95,7 +95,7 @@ counters! {
         background_revalidations,
     }
     Counter "edgeward_response_bytes_total"
-        "Body bytes sent to clients, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB." {
+        "Body bytes sent to clients, and bytes that tunnels have sent to them, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB. When all requests have ended, the value is the sum of `bytes` in the access log." {
         response_bytes,
     }
     Counter "edgeward_request_bytes_total" "Body bytes received from clients." {

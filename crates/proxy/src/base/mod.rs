@@ -21,7 +21,8 @@ pub(crate) mod health; // the level of overload, and the reports of the workers
 pub(crate) mod key_map; // hash maps with a fast hash function
 pub(crate) mod live; // the configuration that a reload changes
 pub(crate) mod lock;
-pub(crate) mod observation; // the record of one request
+pub(crate) mod observation;
+pub(crate) mod outcome; // the record of one request
 pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod panics;
 pub(crate) mod partial_head; // when to parse a head that arrives in pieces

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use edgeward_semantics::{CacheStatus, Outcome};
+use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
 use super::access_log::{LogLine, LogQueue, LogText};
+use super::counters::Counters;
+use super::outcome::RequestOutcome;
 use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
 use super::spans::{RequestEnd, SampledRequest};
 
@@ -20,15 +22,15 @@ pub(crate) type QueuedLine = (Rc<LogQueue>, LogLine);
 pub(crate) struct Observation {
     started_at: Instant,
     /// `None` until the outcome of the request is counted.
-    pub(crate) outcome: Option<OutcomeClass>,
+    outcome: Option<RequestOutcome>,
+    /// The class of the outcome. A later step may change it, for example after a revalidation.
+    class: OutcomeClass,
     /// [`CLIENT_LEFT`] until the response begins.
     status: u16,
     /// The number of body bytes that were passed to the connection.
     body_bytes: u64,
     /// True if the response was not sent completely.
     is_aborted: bool,
-    /// The outcome that `Cache-Status` reports.
-    cache: Option<Outcome>,
     is_collapsed: bool,
     detail: Option<Cow<'static, str>>,
     /// `Some` if the request is sampled for tracing.
@@ -47,10 +49,10 @@ impl Observation {
         Self {
             started_at,
             outcome: None,
+            class: OutcomeClass::None,
             status: CLIENT_LEFT,
             body_bytes: 0,
             is_aborted: false,
-            cache: None,
             is_collapsed: false,
             detail: None,
             sampled: None,
@@ -58,26 +60,33 @@ impl Observation {
         }
     }
 
+    /// Counts the outcome of the request, unless an outcome was counted. A request that begins again is counted once.
+    #[inline]
+    pub(crate) fn count(&mut self, outcome: RequestOutcome, counters: &Counters) {
+        if self.outcome.is_none() {
+            outcome.counter(counters).increment();
+            self.outcome = Some(outcome);
+            self.class = outcome.class();
+        }
+    }
+
+    /// Changes the class of the outcome.
+    pub(crate) fn set_class(&mut self, class: OutcomeClass) {
+        self.class = class;
+    }
+
     /// Records the head of the response.
     pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
         self.status = status.as_u16();
         if let Some(cache_status) = cache_status {
-            self.cache = Some(cache_status.outcome);
             self.is_collapsed = cache_status.collapsed;
             self.detail.clone_from(&cache_status.detail);
         }
     }
 
     /// Records the head of a hit that a codec answers itself.
-    pub(crate) fn set_hit(
-        &mut self,
-        outcome: OutcomeClass,
-        status: StatusCode,
-        detail: Option<&'static str>,
-    ) {
-        self.outcome = Some(outcome);
+    pub(crate) fn set_hit(&mut self, status: StatusCode, detail: Option<&'static str>) {
         self.status = status.as_u16();
-        self.cache = Some(Outcome::Hit);
         self.detail = detail.map(Cow::Borrowed);
     }
 
@@ -99,14 +108,14 @@ impl Observation {
         self.is_aborted = true;
     }
 
-    /// Ends the record: counts the response, and returns the line of the access log and the sampled request. `outcome`
-    /// has been counted.
+    /// Ends the record: counts the response, and returns the line of the access log and the sampled request.
     pub(crate) fn finish(
         mut self,
-        outcome: OutcomeClass,
+        counters: &Counters,
         site: &SiteCounters,
     ) -> (Option<QueuedLine>, Option<Box<SampledRequest>>) {
         let duration = self.started_at.elapsed();
+        self.count(RequestOutcome::None, counters);
         let mut sampled = self.sampled.take();
         if let Some(sampled) = &mut sampled {
             sampled.end = RequestEnd {
@@ -114,33 +123,28 @@ impl Observation {
                 body_bytes: self.body_bytes,
                 is_aborted: self.is_aborted,
                 is_collapsed: self.is_collapsed,
-                cache: self.cache,
+                outcome: self.outcome.unwrap_or_default(),
                 duration,
             };
         }
-        (self.finish_after(duration, outcome, site), sampled)
+        (self.finish_after(duration, site), sampled)
     }
 
     /// Like [`finish`](Self::finish), for a request of which only the status is known.
     pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<QueuedLine> {
-        self.finish_after(Duration::ZERO, OutcomeClass::Refused, site)
+        self.finish_after(Duration::ZERO, site)
     }
 
-    fn finish_after(
-        self,
-        duration: Duration,
-        outcome: OutcomeClass,
-        site: &SiteCounters,
-    ) -> Option<QueuedLine> {
-        site.record_response(outcome, self.status, self.body_bytes, duration);
+    fn finish_after(self, duration: Duration, site: &SiteCounters) -> Option<QueuedLine> {
+        site.record_response(self.class, self.status, self.body_bytes, duration);
         let LogText { request, queue } = self.text?;
         let line = LogLine {
             request,
             status: self.status,
             bytes: self.body_bytes,
             duration,
-            outcome,
-            cache: self.cache,
+            outcome: self.outcome.unwrap_or_default(),
+            class: self.class,
             collapsed: self.is_collapsed,
             aborted: self.is_aborted,
             detail: self.detail,

@@ -11,11 +11,12 @@ pub(crate) mod otlp;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use edgeward_semantics::{Outcome, TRACEPARENT, TRACESTATE, TraceParent};
+use edgeward_semantics::{TRACEPARENT, TRACESTATE, TraceParent};
 use http::header::{HeaderMap, HeaderValue};
 
 use super::access_log::RequestText;
 use super::config::{SampledFlag, TracingConfig};
+use super::outcome::RequestOutcome;
 
 /// A request that is sampled.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ pub(crate) struct RequestEnd {
     pub(crate) body_bytes: u64,
     pub(crate) is_aborted: bool,
     pub(crate) is_collapsed: bool,
-    pub(crate) cache: Option<Outcome>,
+    pub(crate) outcome: RequestOutcome,
     pub(crate) duration: Duration,
 }
 

@@ -6,10 +6,14 @@ use std::time::Duration;
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
+use crate::base::outcome::RequestOutcome;
+
 pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
     /// How the cache handled the request, for the field `Cache-Status`.
     pub(crate) handling: Handling,
+    /// The outcome of the request, unless another one was counted before.
+    pub(crate) outcome: RequestOutcome,
     /// The reason for the error. The body of the response is the status and this text.
     pub(crate) text: Cow<'static, str>,
     /// True if the connection is closed, because the bytes after the head cannot be parsed or are not read.
@@ -22,7 +26,7 @@ pub(crate) struct RequestError {
 pub(crate) enum Handling {
     /// It was looked up or forwarded.
     Cache(CacheStatus),
-    /// It was refused before that, and counts as refused. The text is the `detail` of `Cache-Status`.
+    /// It was refused before that. The text is the `detail` of `Cache-Status`.
     Refused(&'static str),
 }
 
@@ -35,6 +39,7 @@ impl RequestError {
         Self {
             status,
             handling: Handling::Refused(detail),
+            outcome: RequestOutcome::Refused,
             text: text.into(),
             close: false,
             retry_after: None,

@@ -28,8 +28,8 @@ use super::rules::RuleAnswer;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
 use crate::base::field_line::push_field;
+use crate::base::outcome::RequestOutcome;
 use crate::base::request_settings::RequestSettings;
-use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
@@ -59,6 +59,11 @@ impl Reply {
             response_fields: request.response_fields.clone(),
             restarts: 0,
         }
+    }
+
+    /// Counts the outcome of the request, unless an outcome was counted.
+    pub(super) fn count(&mut self, outcome: RequestOutcome) {
+        self.observation.count(outcome, &self.worker.counters);
     }
 
     /// Responds with a stored response, or with the 304, 206 or 416 that the request's conditions and range select.
@@ -181,8 +186,7 @@ impl Reply {
 
     /// Responds by a rule of the site.
     pub(super) fn answer(mut self, answer: RuleAnswer) -> Response<EdgeBody> {
-        self.worker.counters.rule.increment();
-        self.observation.outcome = Some(OutcomeClass::Refused);
+        self.count(RequestOutcome::Rule);
         let mut headers = HeaderMap::with_capacity(8);
         let (status, detail) = match answer {
             RuleAnswer::Denied(status) => (status, "deny"),
@@ -236,16 +240,9 @@ impl Reply {
 
     /// Responds with an error that the edge generates.
     pub(super) fn refuse(mut self, error: &RequestError) -> Response<EdgeBody> {
-        let counters = &self.worker.counters;
-        counters.count_refusal(error.status);
-        // If the error has a `Cache-Status`, the request counts under the outcome that the field reports.
-        let is_refused = matches!(error.handling, Handling::Refused(_));
-        if self.observation.outcome.is_none() && is_refused {
-            counters.refused.increment();
-        }
-        self.observation
-            .outcome
-            .get_or_insert(OutcomeClass::Refused);
+        self.worker.counters.count_refusal(error.status);
+        // A request that was forwarded before keeps the outcome that was counted then.
+        self.count(error.outcome);
         let text = format!("{}: {}\n", error.status, error.text);
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(

@@ -3,7 +3,6 @@
 //! The leader's task polls the fetch, which needs no other task and no channel until the leader's response begins.
 //! After that, or if the leader's client disconnects earlier, a new task continues the fetch and reads the body.
 
-mod count;
 mod head;
 mod lead;
 mod leader;
@@ -28,6 +27,7 @@ use super::deliver::{self, Reply};
 use super::encoded;
 use super::lookup::{Query, lookup_again};
 use super::pass;
+use crate::base::outcome::RequestOutcome;
 use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
@@ -42,7 +42,6 @@ use crate::path::parts::RangeSource;
 use crate::path::range_reply;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::worker::{Shared, Worker};
-use count::count_once;
 use lead::Fetch;
 pub(super) use lead::may_serve_error;
 pub(super) use lead::post::{PostBegin, PostUpdate};
@@ -93,7 +92,7 @@ pub(super) async fn fetch(
     let wants_range = has_range(&request);
     let part = part_to_fetch(&worker, &request, &key, stale.as_ref());
     if stale.is_none() && part.is_none() && (request.method == Method::HEAD || wants_range) {
-        count_once(&mut reply, reason);
+        reply.count(RequestOutcome::forwarded(reason));
         let follows = match request.method == Method::GET {
             true => Box::pin(ranges::follow(reply, &request, &key, reason)).await,
             false => Err(reply),
@@ -114,16 +113,16 @@ pub(super) async fn fetch(
             || is_conditional
             || backs_off(&worker.shared, &request, key.hash, stale, stale_if_error))
     {
-        count_once(&mut reply, reason);
+        reply.count(RequestOutcome::forwarded(reason));
         let stale = Arc::clone(stale);
         return Box::pin(head::validate(reply, request, key, reason, stale)).await;
     }
     if let Some(stale) = stale.as_ref().filter(|_| reason == Forward::Stale)
         && backs_off(&worker.shared, &request, key.hash, stale, stale_if_error)
     {
-        worker.counters.hit_stale.increment();
         worker.counters.stale_on_error.increment();
-        reply.observation.outcome = Some(OutcomeClass::HitStale);
+        reply.count(RequestOutcome::HitStale);
+        reply.observation.set_class(OutcomeClass::HitStale);
         let ttl = stale.response().policy.ttl_secs(worker.now());
         let status = CacheStatus::hit(ttl).with_detail("backoff");
         let stale = Arc::clone(stale);
@@ -144,7 +143,7 @@ pub(super) async fn fetch(
         failed = None;
         if follows_left == FOLLOWS_MAX {
             // The request is counted after it has joined, so that tests can wait for requests that have joined.
-            count_once(&mut reply, reason);
+            reply.count(RequestOutcome::forwarded(reason));
         }
         if matches!(role, Role::FurtherLeader(..)) {
             worker.counters.collapse_full.increment();
@@ -248,10 +247,12 @@ pub(super) async fn fetch(
                 status.collapsed = true;
                 let policy = &stored.response().policy;
                 status.ttl = Some(policy.ttl_secs(worker.now()));
-                reply.observation.outcome = Some(match policy.is_fresh(worker.now()) {
-                    true => OutcomeClass::Revalidated,
-                    false => OutcomeClass::HitStale,
-                });
+                reply
+                    .observation
+                    .set_class(match policy.is_fresh(worker.now()) {
+                        true => OutcomeClass::Revalidated,
+                        false => OutcomeClass::HitStale,
+                    });
                 return sliced::respond(reply, request, key, stored, Some(status), None).await;
             }
             FollowResult::Released => {
@@ -383,10 +384,10 @@ async fn lead_fetch(
         } => {
             if fwd_status == Some(StatusCode::NOT_MODIFIED.as_u16()) {
                 worker.counters.revalidated.increment();
-                reply.observation.outcome = Some(OutcomeClass::Revalidated);
+                reply.observation.set_class(OutcomeClass::Revalidated);
             } else {
                 worker.counters.stale_on_error.increment();
-                reply.observation.outcome = Some(OutcomeClass::HitStale);
+                reply.observation.set_class(OutcomeClass::HitStale);
             }
             status.fwd_status = fwd_status;
             status.detail = failure.map(Into::into);

@@ -21,7 +21,8 @@ use http::{HeaderMap, StatusCode};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::other_variants::{answers_request, read_other_variant_next};
 use super::worker::Worker;
-use crate::base::site_counters::OutcomeClass;
+use crate::base::observation::Observation;
+use crate::base::outcome::RequestOutcome;
 use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
@@ -160,16 +161,14 @@ impl Hit {
         }
     }
 
-    /// Counts the hit, and returns its outcome.
-    pub(crate) fn count(&self, worker: &Worker) -> OutcomeClass {
+    /// Records the hit in the cache, and counts it as the outcome of the request.
+    pub(crate) fn count(&self, worker: &Worker, observation: &mut Observation) {
         let counters = &worker.counters;
-        let outcome = if self.is_stale {
-            counters.hit_stale.increment();
-            OutcomeClass::HitStale
-        } else {
-            counters.hit.increment();
-            OutcomeClass::Hit
+        let outcome = match self.is_stale {
+            true => RequestOutcome::HitStale,
+            false => RequestOutcome::Hit,
         };
+        observation.count(outcome, counters);
         match &self.found {
             FoundResponse::Stored(stored) => {
                 let charge_bytes = stored.charge_bytes();
@@ -177,7 +176,6 @@ impl Hit {
             }
             FoundResponse::Disk(_) => counters.disk_hit.increment(),
         }
-        outcome
     }
 }
 
@@ -433,7 +431,7 @@ fn decide_found(
             let stale = found.into_stored(&key);
             Outcome::Revalidate { key, reason, stale }
         }
-        FoundDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached(worker)),
+        FoundDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached()),
     }
 }
 
@@ -454,22 +452,26 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
             }
     };
     match judge_absent(key.marker.is_some(), &directives, is_unknown_id) {
-        AbsentDecision::UnknownId => Outcome::Refuse(refuse_unknown_id(worker)),
-        AbsentDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached(worker)),
+        AbsentDecision::UnknownId => Outcome::Refuse(refuse_unknown_id()),
+        AbsentDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached()),
         AbsentDecision::Forward(reason) => Outcome::Miss { key, reason, rule },
     }
 }
 
-fn refuse_unknown_id(worker: &Worker) -> RequestError {
-    worker.counters.id_filter.increment();
+fn refuse_unknown_id() -> RequestError {
     let status = Negative::cache_status();
-    RequestError::after_lookup(StatusCode::NOT_FOUND, status, "there is no such id")
+    RequestError {
+        outcome: RequestOutcome::IdFilter,
+        ..RequestError::after_lookup(StatusCode::NOT_FOUND, status, "there is no such id")
+    }
 }
 
 /// Returns the error for `only-if-cached` if no stored response can be used (RFC 9111 §5.2.1.7).
-pub(super) fn refuse_only_if_cached(worker: &Worker) -> RequestError {
-    worker.counters.only_if_cached.increment();
+pub(super) fn refuse_only_if_cached() -> RequestError {
     let status = CacheStatus::forward(Forward::Miss).with_detail("only-if-cached");
     let text = "the request has only-if-cached, but no stored response can be used";
-    RequestError::after_lookup(StatusCode::GATEWAY_TIMEOUT, status, text)
+    RequestError {
+        outcome: RequestOutcome::OnlyIfCached,
+        ..RequestError::after_lookup(StatusCode::GATEWAY_TIMEOUT, status, text)
+    }
 }

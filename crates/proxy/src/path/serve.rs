@@ -24,6 +24,7 @@ use super::worker::Worker;
 use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
 use crate::base::debug_faults;
 use crate::base::health::Activity;
+use crate::base::outcome::RequestOutcome;
 use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
@@ -85,16 +86,14 @@ pub(crate) fn serve(
         Err(NotServed::Answered(answer)) => return ready(reply.answer(answer)),
     }
     if purge::is_purge(worker.config(), &request) {
-        worker.counters.method.increment();
-        reply.observation.outcome = Some(OutcomeClass::Pass);
+        reply.count(RequestOutcome::Method);
         return later(purge::answer(reply, request));
     }
     if request.upgrade.is_some() && worker.sheds(Work::Pass) {
         return ready(shed(reply, false));
     }
     if let Some(asked) = &request.upgrade {
-        worker.counters.bypass.increment();
-        reply.observation.outcome = Some(OutcomeClass::Pass);
+        reply.count(RequestOutcome::Bypass);
         let asked = (**asked).clone();
         return later(upgrade::forward(reply, request, asked));
     }
@@ -157,7 +156,7 @@ fn carry_out(
                 let stored = Arc::clone(stored);
                 return later(fetch::answer_sliced(reply, request, hit, stored));
             }
-            reply.observation.outcome = Some(hit.count(&worker));
+            hit.count(&worker, &mut reply.observation);
             let stored = hit.found.into_stored(&hit.key);
             if hit.revalidates && !worker.shared.health.sheds(Work::Pass) {
                 fetch::revalidate_in_background(&worker, &request, hit.key, &stored);
@@ -189,11 +188,10 @@ fn carry_out(
             })
         }
         Outcome::Pass(reason) => {
-            match reason {
-                PassReason::Method => worker.counters.method.increment(),
-                _ => worker.counters.bypass.increment(),
-            }
-            reply.observation.outcome = Some(OutcomeClass::Pass);
+            reply.count(match reason {
+                PassReason::Method => RequestOutcome::Method,
+                _ => RequestOutcome::Bypass,
+            });
             match invalidate::is_unsafe(&request.method) {
                 true => {
                     let status = reason.cache_status();
@@ -242,9 +240,9 @@ async fn stale_for_overload(
     stale: Arc<Stored>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    worker.counters.hit_stale.increment();
     worker.counters.shed_stale.increment();
-    reply.observation.outcome = Some(OutcomeClass::HitStale);
+    reply.count(RequestOutcome::HitStale);
+    reply.observation.set_class(OutcomeClass::HitStale);
     let ttl = stale.response().policy.ttl_secs(worker.now());
     let status = CacheStatus::hit(ttl).with_detail("overload");
     fetch::respond_stored(reply, request, key, stale, Some(status), None).await

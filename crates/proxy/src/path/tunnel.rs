@@ -91,6 +91,7 @@ impl Tunnel {
             let down = to_client.poll(origin, &mut stream, progress, cx);
             let written = to_client.take_written();
             counters.tunnel_bytes_to_client.add(written);
+            counters.response_bytes.add(written);
             this.bytes_to_client += written;
             match (up, down) {
                 (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => {

@@ -23,9 +23,9 @@ use crate::base::counters::Counters;
 use crate::base::health::{Health, Heart};
 use crate::base::live::LiveConfig;
 use crate::base::observation::Observation;
+use crate::base::outcome::RequestOutcome;
 use crate::base::recent::RecentRequests;
 use crate::base::request_settings::SettingsCache;
-use crate::base::site_counters::OutcomeClass;
 use crate::base::spans::Sampler;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
@@ -309,11 +309,7 @@ impl Worker {
 
     /// Ends the record of a request: counts its response, and logs the request.
     pub(crate) fn finish(&self, observation: Observation) {
-        let outcome = observation.outcome.unwrap_or_else(|| {
-            self.counters.no_outcome.increment();
-            OutcomeClass::None
-        });
-        let (line, sampled) = observation.finish(outcome, &self.counters.site);
+        let (line, sampled) = observation.finish(&self.counters, &self.counters.site);
         if let Some(line) = line {
             self.log(line);
         }
@@ -341,7 +337,6 @@ impl Worker {
 
     /// Counts and logs a request whose head could not be read.
     pub(crate) fn record_unread(&self, client: &Client, status: StatusCode) {
-        self.counters.refused.increment();
         self.counters.count_refusal(status);
         let text = self.log_text(|queue, now| {
             let facts = RequestFacts {
@@ -356,6 +351,7 @@ impl Worker {
             queue.text(&facts, |_| None)
         });
         let mut observation = Observation::begin(text);
+        observation.count(RequestOutcome::Refused, &self.counters);
         observation.set_response(status, None);
         if let Some(line) = observation.finish_unread(&self.counters.site) {
             self.log(line);

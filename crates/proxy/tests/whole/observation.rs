@@ -20,6 +20,16 @@ fn sum(metrics: &str, name: &str, label: &str) -> u64 {
     values.sum::<f64>() as u64
 }
 
+/// The counts of `edgeward_requests_total` that are not zero, by outcome.
+fn counted_outcomes(metrics: &str) -> BTreeMap<String, u64> {
+    let counts = metrics.lines().filter_map(|line| {
+        let series = line.strip_prefix("edgeward_requests_total{outcome=\"")?;
+        let (outcome, count) = series.split_once("\"} ")?;
+        Some((outcome.to_owned(), count.parse::<f64>().ok()? as u64))
+    });
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
 /// An edge whose requests are logged in JSON, and the log's file in a temporary folder.
 fn bed_with_log() -> (TestBed, tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("the folder can be created");
@@ -162,9 +172,14 @@ fn metrics_and_access_log_agree_to_the_request_and_to_the_byte() {
         .collect();
     let bytes: u64 = lines.iter().filter_map(|line| line["bytes"].as_u64()).sum();
     let mut statuses = BTreeMap::new();
+    let mut outcomes = BTreeMap::new();
     for line in &lines {
         *statuses.entry(line["status"].as_u64()).or_insert(0_u64) += 1;
+        let outcome = line["cache"].as_str().expect("a word").to_owned();
+        *outcomes.entry(outcome).or_insert(0_u64) += 1;
     }
+    // The word of each line is the outcome under which its request was counted.
+    assert_eq!(outcomes, counted_outcomes(&metrics), "{metrics}");
     assert_eq!(lines.len() as u64, requests, "{statuses:?}");
     for name in [
         "edgeward_requests_total",

@@ -524,12 +524,14 @@ fn the_access_log_has_a_tunnel_with_its_bytes_when_it_ends() {
     assert!(client.is_closed());
     drop(client);
     wait_until_ended(&bed, "closed");
+    assert_eq!(bed.bed.metric("edgeward_response_bytes_total"), 12.0);
     bed.bed.edge.shutdown(TIMEOUT);
     let log = std::fs::read_to_string(&path).expect("the log exists");
     assert_eq!(log.lines().count(), 1, "{log}");
     let line: serde_json::Value = serde_json::from_str(&log).expect("the line is JSON");
     assert_eq!(line["status"], 101, "{line}");
     assert_eq!(line["bytes"], 12, "{line}");
+    assert_eq!(line["cache"], "bypass", "{line}");
     assert_eq!(line["target"], "/socket", "{line}");
     assert_eq!(line.get("aborted"), None, "{line}");
 }

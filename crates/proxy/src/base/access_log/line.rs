@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use edgeward_semantics::{Outcome, format_http_date};
+use edgeward_semantics::format_http_date;
 use edgeward_types::Timestamp;
 use http::header::{HeaderName, REFERER, USER_AGENT};
 use http::{HeaderValue, Version};
@@ -12,6 +12,7 @@ use http::{HeaderValue, Version};
 use super::request_text::{Fields, RequestFacts, RequestText};
 use crate::base::config::log_template::{Piece, Variable};
 use crate::base::config::{LogFormat, LogTemplate};
+use crate::base::outcome::RequestOutcome;
 use crate::base::site_counters::OutcomeClass;
 
 /// A request whose response has ended. `docs/reference/access-log.md` describes the fields.
@@ -22,9 +23,9 @@ pub(crate) struct LogLine {
     /// The number of body bytes that the connection got.
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    pub(crate) outcome: OutcomeClass,
-    /// `None` if the response came neither from the cache nor from the origin.
-    pub(crate) cache: Option<Outcome>,
+    /// The outcome that `edgeward_requests_total` has counted.
+    pub(crate) outcome: RequestOutcome,
+    pub(crate) class: OutcomeClass,
     pub(crate) collapsed: bool,
     /// True if the response was not sent completely.
     pub(crate) aborted: bool,
@@ -141,7 +142,7 @@ impl Formatter {
             Variable::RequestTime => push_seconds(micros(line.duration) / 1000, out),
             Variable::RequestTimeUs => push_number(micros(line.duration), out),
             Variable::UpstreamCacheStatus => {
-                out.extend_from_slice(nginx_cache_status(line.outcome).as_bytes());
+                out.extend_from_slice(nginx_cache_status(line.class).as_bytes());
             }
             Variable::Cache => out.extend_from_slice(line.cache_word()),
             Variable::CacheDetail => {
@@ -250,11 +251,7 @@ impl Formatter {
 
 impl LogLine {
     fn cache_word(&self) -> &'static [u8] {
-        match self.cache {
-            None => b"none",
-            Some(Outcome::Hit) => b"hit",
-            Some(Outcome::Forward(reason)) => reason.as_str().as_bytes(),
-        }
+        self.outcome.as_str().as_bytes()
     }
 }
 
@@ -299,8 +296,8 @@ pub(super) fn for_each_value(line: &LogLine, visit: &mut dyn FnMut(&'static str,
 }
 
 /// The words of nginx for the outcomes of a cache.
-const fn nginx_cache_status(outcome: OutcomeClass) -> &'static str {
-    match outcome {
+const fn nginx_cache_status(class: OutcomeClass) -> &'static str {
+    match class {
         OutcomeClass::Hit => "HIT",
         OutcomeClass::HitStale => "STALE",
         OutcomeClass::Miss => "MISS",

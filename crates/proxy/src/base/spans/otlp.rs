@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use edgeward_semantics::Outcome;
 use serde_json::{Value, json};
 
 use super::SampledRequest;
@@ -83,7 +82,7 @@ fn spans_of(request: &SampledRequest) -> Vec<Value> {
         text("server.address", &lossy(facts.host)),
         text("client.address", &facts.peer.to_string()),
         text("network.protocol.name", "http"),
-        text("edgeward.cache", cache_word(end.cache)),
+        text("edgeward.cache", end.outcome.as_str()),
         number("http.response.body.size", end.body_bytes),
     ];
     if !query.is_empty() {
@@ -124,14 +123,6 @@ fn spans_of(request: &SampledRequest) -> Vec<Value> {
         spans.push(fetch);
     }
     spans
-}
-
-fn cache_word(cache: Option<Outcome>) -> &'static str {
-    match cache {
-        None => "none",
-        Some(Outcome::Hit) => "hit",
-        Some(Outcome::Forward(reason)) => reason.as_str(),
-    }
 }
 
 fn text(key: &str, value: &str) -> Value {

@@ -163,7 +163,8 @@ pub(super) fn try_hit(
         // An encoding without a body states that the coding saves too little.
         if !body.is_empty() {
             let mut observation = begin();
-            observation.set_hit(hit.count(worker), encoding.response().status, None);
+            hit.count(worker, &mut observation);
+            observation.set_hit(encoding.response().status, None);
             count(&worker.counters, coding);
             push_hit(
                 worker,
@@ -183,7 +184,8 @@ pub(super) fn try_hit(
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
     let mut observation = begin();
-    observation.set_hit(hit.count(worker), stored.response().status, None);
+    hit.count(worker, &mut observation);
+    observation.set_hit(stored.response().status, None);
     push_hit(
         worker,
         client,
@@ -257,7 +259,8 @@ fn try_disk_hit(
         }
     };
     let mut observation = begin();
-    observation.set_hit(hit.count(worker), on_disk.status, Some("disk"));
+    hit.count(worker, &mut observation);
+    observation.set_hit(on_disk.status, Some("disk"));
     outbox.set_closes(plain.closes);
     outbox.push_disk_head(worker, on_disk);
     worker.cache.recycle_key(hit.key);

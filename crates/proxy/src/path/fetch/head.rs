@@ -53,7 +53,7 @@ pub(super) async fn validate(
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
             worker.counters.stale_on_error.increment();
-            reply.observation.outcome = Some(OutcomeClass::HitStale);
+            reply.observation.set_class(OutcomeClass::HitStale);
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
             return encoded::respond(reply, &request, &stale, Some(status)).await;
@@ -81,7 +81,7 @@ pub(super) async fn validate(
         && super::lead::may_serve_error(&worker, &request, policy)
     {
         worker.counters.stale_on_error.increment();
-        reply.observation.outcome = Some(OutcomeClass::HitStale);
+        reply.observation.set_class(OutcomeClass::HitStale);
         status.fwd_status = Some(parts.status.as_u16());
         status.ttl = Some(policy.ttl_secs(worker.now()));
         return encoded::respond(reply, &request, &stale, Some(status)).await;

@@ -14,7 +14,8 @@ use edgeward_types::KeyHash;
 use http::{Response, StatusCode};
 
 use super::lead::Fetch;
-use super::{count_once, range_mark, revalidate_in_background, wait_for_head};
+use super::{range_mark, revalidate_in_background, wait_for_head};
+use crate::base::outcome::RequestOutcome;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::disk::DiskEntry;
 use crate::cache::disk_body::DiskBody;
@@ -55,13 +56,13 @@ pub(in crate::path) async fn answer_sliced(
         !opener.has_all(&needed)
     });
     if !is_partial {
-        reply.observation.outcome = Some(hit.count(&worker));
+        hit.count(&worker, &mut reply.observation);
         return respond(reply, request, key, stored, None, None).await;
     }
     if request.directives().only_if_cached {
-        return reply.refuse(&refuse_only_if_cached(&worker));
+        return reply.refuse(&refuse_only_if_cached());
     }
-    count_once(&mut reply, Forward::Partial);
+    reply.count(RequestOutcome::Partial);
     let status = CacheStatus::forward(Forward::Partial).with_detail("slices");
     respond(reply, request, key, stored, Some(status), None).await
 }

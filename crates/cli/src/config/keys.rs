@@ -818,6 +818,7 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
     },
     server::ADMIN_HOSTS,
+    server::METRIC_LABELS_MAX,
     purge::TOKEN_FILE,
     purge::ALLOW,
     purge::LOG,

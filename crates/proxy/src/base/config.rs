@@ -59,8 +59,7 @@ pub struct EdgeConfig {
     pub listeners: Vec<ListenerConfig>,
     /// The origins of misses, at least one and at most [`ORIGINS_MAX`].
     pub origins: Vec<OriginConfig>,
-    /// The sites with their rules. Default: one site without rules for all hosts. A request for a host that belongs to
-    /// no site gets 421.
+    /// The sites with their rules. A host of no site gets 421. Default: one site without rules for all hosts.
     pub sites: Arc<Sites>,
     /// Certificates that listeners with TLS choose by the name in SNI, in addition to their own. Default: none.
     pub site_certificates: Vec<SiteCertificate>,
@@ -82,11 +81,11 @@ pub struct EdgeConfig {
     pub forwarding: ForwardingConfig,
     /// Address of the server for metrics and status. Default: none, because the pages reveal how the cache is used.
     pub admin: Option<SocketAddr>,
-    /// Values of `Host` that the admin server accepts, besides addresses, `localhost` and [`name`](Self::name).
-    /// Default: none.
+    /// Values of `Host` that the admin server accepts, besides addresses, `localhost` and the name. Default: none.
     pub admin_hosts: Vec<String>,
-    /// Lets a second edge of the same user listen on the same addresses. Default false: a second edge that was
-    /// started by mistake would get half of the connections.
+    /// The most sites, and the most origins, with a label of their own in metrics. Default 100.
+    pub metric_labels_max: usize,
+    /// Lets a second edge listen on the same addresses. Default false: it would get half of the connections.
     pub share_ports: bool,
     /// The access log. Default: none.
     pub access_log: Option<AccessLogConfig>,
@@ -133,6 +132,7 @@ impl EdgeConfig {
             forwarding: ForwardingConfig::default(),
             admin: None,
             admin_hosts: Vec::new(),
+            metric_labels_max: 100,
             share_ports: false,
             access_log: None,
             tracing: None,

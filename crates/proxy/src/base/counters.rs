@@ -9,7 +9,6 @@ use edgeward_metrics::{Kind, Metric, Series, Table};
 use http::StatusCode;
 
 pub(crate) use super::counter::Counter;
-use super::site_counters::SiteCounters;
 
 macro_rules! counters {
     ($( $kind:ident $metric:literal $help:literal {
@@ -20,7 +19,6 @@ macro_rules! counters {
         #[repr(align(128))]
         pub(crate) struct Counters {
             $( $( pub(crate) $field: Counter, )+ )+
-            pub(crate) site: SiteCounters,
         }
 
         /// All counters as metrics of an edge. A value is the sum over all workers.
@@ -52,7 +50,7 @@ pub(crate) fn sum(workers: &[Arc<Counters>], counter: fn(&Counters) -> u64) -> u
 
 counters! {
     Counter "edgeward_requests_total"
-        "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211. The access log has the same word as `cache`." {
+        "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211 and as `cache` in the access log." {
         hit = "outcome" "hit",
         hit_stale = "outcome" "hit-stale",
         uri_miss = "outcome" "uri-miss",
@@ -95,7 +93,7 @@ counters! {
         background_revalidations,
     }
     Counter "edgeward_response_bytes_total"
-        "Body bytes sent to clients, and bytes that tunnels have sent to them, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB. When all requests have ended, the value is the sum of `bytes` in the access log." {
+        "Body bytes sent to clients, and bytes that tunnels have sent to them, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB: when all requests have ended, the sum of `bytes` in the access log." {
         response_bytes,
     }
     Counter "edgeward_request_bytes_total" "Body bytes received from clients." {

@@ -21,7 +21,9 @@ pub(crate) mod health; // the level of overload, and the reports of the workers
 pub(crate) mod key_map; // hash maps with a fast hash function
 pub(crate) mod live; // the configuration that a reload changes
 pub(crate) mod lock;
+pub(crate) mod metric_labels;
 pub(crate) mod observation;
+pub(crate) mod origin_counters;
 pub(crate) mod outcome; // the record of one request
 pub(crate) mod pace; // the minimum rate of a client
 pub(crate) mod panics;

@@ -10,6 +10,7 @@ use http::StatusCode;
 
 use super::access_log::{LogLine, LogQueue, LogText};
 use super::counters::Counters;
+use super::metric_labels::WorkerTally;
 use super::outcome::RequestOutcome;
 use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
 use super::spans::{RequestEnd, SampledRequest};
@@ -21,6 +22,8 @@ pub(crate) type QueuedLine = (Rc<LogQueue>, LogLine);
 #[derive(Debug)]
 pub(crate) struct Observation {
     started_at: Instant,
+    /// The counters of the request's site.
+    site: WorkerTally<SiteCounters>,
     /// `None` until the outcome of the request is counted.
     outcome: Option<RequestOutcome>,
     /// The class of the outcome. A later step may change it, for example after a revalidation.
@@ -41,13 +44,18 @@ pub(crate) struct Observation {
 
 impl Observation {
     /// Begins the record of a request whose head is complete.
-    pub(crate) fn begin(text: Option<LogText>) -> Self {
-        Self::begin_at(Instant::now(), text)
+    pub(crate) fn begin(site: &WorkerTally<SiteCounters>, text: Option<LogText>) -> Self {
+        Self::begin_at(Instant::now(), site, text)
     }
 
-    pub(crate) fn begin_at(started_at: Instant, text: Option<LogText>) -> Self {
+    pub(crate) fn begin_at(
+        started_at: Instant,
+        site: &WorkerTally<SiteCounters>,
+        text: Option<LogText>,
+    ) -> Self {
         Self {
             started_at,
+            site: site.clone(),
             outcome: None,
             class: OutcomeClass::None,
             status: CLIENT_LEFT,
@@ -112,7 +120,6 @@ impl Observation {
     pub(crate) fn finish(
         mut self,
         counters: &Counters,
-        site: &SiteCounters,
     ) -> (Option<QueuedLine>, Option<Box<SampledRequest>>) {
         let duration = self.started_at.elapsed();
         self.count(RequestOutcome::None, counters);
@@ -127,16 +134,17 @@ impl Observation {
                 duration,
             };
         }
-        (self.finish_after(duration, site), sampled)
+        (self.finish_after(duration), sampled)
     }
 
     /// Like [`finish`](Self::finish), for a request of which only the status is known.
-    pub(crate) fn finish_unread(self, site: &SiteCounters) -> Option<QueuedLine> {
-        self.finish_after(Duration::ZERO, site)
+    pub(crate) fn finish_unread(self) -> Option<QueuedLine> {
+        self.finish_after(Duration::ZERO)
     }
 
-    fn finish_after(self, duration: Duration, site: &SiteCounters) -> Option<QueuedLine> {
-        site.record_response(self.class, self.status, self.body_bytes, duration);
+    fn finish_after(self, duration: Duration) -> Option<QueuedLine> {
+        self.site
+            .record_response(self.class, self.status, self.body_bytes, duration);
         let LogText { request, queue } = self.text?;
         let line = LogLine {
             request,

@@ -19,11 +19,15 @@ use edgeward_types::ByteSize;
 use crate::base::buckets::{bucket_of, query_shape};
 use crate::base::config::{CompressionConfig, OriginId, S3Config};
 use crate::base::live::LiveConfig;
+use crate::base::metric_labels::{PerWorker, WorkerTally};
+use crate::base::site_counters::SiteCounters;
 
 /// The settings of all requests of a site to which the same rules apply.
 #[derive(Debug)]
 pub(crate) struct RequestSettings {
     sites: Arc<Sites>,
+    /// The counters of the site.
+    pub(crate) counters: WorkerTally<SiteCounters>,
     pub(crate) site: SiteId,
     /// The rules that apply.
     pub(crate) rules: RuleSet,
@@ -53,6 +57,7 @@ impl RequestSettings {
         rules: RuleSet,
         stated: Settings,
         live: &LiveConfig,
+        counters: &WorkerTally<SiteCounters>,
     ) -> Self {
         let caching = &live.caching;
         let mut caching_rules = caching.rules.clone();
@@ -78,6 +83,7 @@ impl RequestSettings {
         let query = query_shape(&stated, bucket.is_some());
         Self {
             sites: Arc::clone(sites),
+            counters: counters.clone(),
             site,
             rules,
             origin: OriginId::new(stated.origin.unwrap_or(0)),
@@ -123,22 +129,32 @@ pub(crate) struct SettingsCache {
     /// The number of the generation to which the settings belong.
     pub(crate) version: u64,
     config: Arc<LiveConfig>,
+    /// The counters of each site.
+    counters: Vec<WorkerTally<SiteCounters>>,
     /// The settings of each site if none of its rules applies.
     without_rules: Vec<Rc<RequestSettings>>,
     merged: RefCell<HashMap<(SiteId, RuleSet), Rc<RequestSettings>>>,
 }
 
 impl SettingsCache {
-    /// `version` is the number of the generation.
-    pub(crate) fn new(config: &Arc<LiveConfig>, version: u64) -> Self {
+    /// `version` is the number of the generation, `counters` has the counters of each site.
+    pub(crate) fn new(
+        config: &Arc<LiveConfig>,
+        version: u64,
+        counters: &[PerWorker<SiteCounters>],
+        worker: usize,
+    ) -> Self {
         let sites = &config.sites;
-        let without_rules = sites.iter().map(|(id, site)| {
-            let settings =
-                RequestSettings::new(sites, id, RuleSet::default(), site.settings.clone(), config);
+        let counters = counters.iter();
+        let counters: Vec<_> = counters.map(|all| WorkerTally::new(all, worker)).collect();
+        let without_rules = sites.iter().zip(&counters).map(|((id, site), counters)| {
+            let (rules, stated) = (RuleSet::default(), site.settings.clone());
+            let settings = RequestSettings::new(sites, id, rules, stated, config, counters);
             Rc::new(settings)
         });
         Self {
             without_rules: without_rules.collect(),
+            counters,
             version,
             config: Arc::clone(config),
             merged: RefCell::default(),
@@ -176,6 +192,7 @@ impl SettingsCache {
             rules,
             stated,
             &self.config,
+            &self.counters[site.0],
         ));
         let mut merged = self.merged.borrow_mut();
         if merged.len() >= MERGED_MAX {

@@ -1,10 +1,12 @@
-//! The counters that a worker has for each site. They count a response when it has ended.
+//! The counters that a worker has for each site with a label of its own, and for all others. They count a response when
+//! it has ended.
 
 use std::array;
 use std::time::Duration;
 
 use super::counter::Counter;
 use super::duration_histogram::DurationHistogram;
+use super::metric_labels::Tally;
 
 /// How a request was answered: the label `outcome` of durations and bytes. Each class contains one or more of the
 /// outcomes of `edgeward_requests_total`.
@@ -112,6 +114,18 @@ impl SiteCounters {
 
     pub(crate) fn record_first_byte(&self, fetch: FetchClass, duration: Duration) {
         self.first_bytes[fetch as usize].observe(duration);
+    }
+}
+
+impl Tally for SiteCounters {
+    fn add(&self, counted: &Self) {
+        let sums = self.body_bytes.iter().chain(&self.statuses);
+        let counts = counted.body_bytes.iter().chain(&counted.statuses);
+        sums.zip(counts)
+            .for_each(|(sum, count)| sum.add(count.value()));
+        let sums = self.durations.iter().chain(&self.first_bytes);
+        let counts = counted.durations.iter().chain(&counted.first_bytes);
+        sums.zip(counts).for_each(|(sum, count)| sum.add(count));
     }
 }
 

@@ -21,7 +21,7 @@ use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
 use crate::exchange::canonical::Canonicaliser;
 use crate::origin::Servers;
-use crate::path::worker::{Shared, TraceExports};
+use crate::path::worker::{Labels, Shared, TraceExports};
 
 /// The parts that all generations of an edge share.
 pub(super) struct Basis {
@@ -30,6 +30,7 @@ pub(super) struct Basis {
     pub(super) clock: Arc<Clock>,
     pub(super) counters: Vec<Arc<Counters>>,
     pub(super) health: Arc<Health>,
+    pub(super) labels: Arc<Labels>,
     pub(super) recent: Arc<RecentRequests>,
     pub(super) trace_exports: Arc<TraceExports>,
 }
@@ -41,6 +42,7 @@ impl Basis {
             encoders: Arc::clone(&shared.encoders),
             clock: Arc::clone(&shared.clock),
             counters: shared.counters.clone(),
+            labels: Arc::clone(&shared.labels),
             health: Arc::clone(&shared.health),
             recent: Arc::clone(&shared.recent),
             trace_exports: Arc::clone(&shared.trace_exports),
@@ -79,6 +81,9 @@ impl Basis {
             },
             |before| Arc::clone(&before.rate_limiter),
         );
+        let sites = config.sites.iter();
+        let sites: Vec<_> = sites.map(|(_, s)| Labels::of_site(&s.name)).collect();
+        let origins_named: Vec<_> = config.origins.iter().map(|o| o.name.as_str()).collect();
         Shared {
             generation: number,
             encoders: self.encoders,
@@ -107,6 +112,9 @@ impl Basis {
             cache: self.cache,
             rate_limiter,
             counters: self.counters,
+            site_counters: self.labels.sites.resolve(&sites),
+            origin_counters: self.labels.origins.resolve(&origins_named),
+            labels: self.labels,
             health: self.health,
             recent: self.recent,
             trace_exports: self.trace_exports,

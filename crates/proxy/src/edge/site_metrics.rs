@@ -1,9 +1,11 @@
-//! The metrics of the sites: durations, statuses and bytes. All of an edge's requests belong to one site.
+//! The metrics of the sites: durations, statuses and bytes; and those of the origins: statuses and latencies.
 
-use edgeward_metrics::{Definition, Family, Histogram, metrics};
+use edgeward_metrics::{Definition, Family, Histogram, HistogramValues, metrics};
 
 use crate::base::counter::Counter;
 use crate::base::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
+use crate::base::metric_labels::PerWorker;
+use crate::base::origin_counters::{OriginCounters, STATUS_CLASSES};
 use crate::base::site_counters::{FetchClass, OutcomeClass, STATUS_LABELS, SiteCounters};
 use crate::path::worker::Shared;
 
@@ -22,7 +24,30 @@ const FIRST_BYTES: Histogram = Histogram {
     bounds: &BOUNDS_SECONDS,
 };
 
+const LATENCIES: Histogram = Histogram {
+    name: "edgeward_origin_latency_seconds",
+    help: "Time from sending a request to the origin to the head of its response, by origin.",
+    labels: &["origin"],
+    bounds: &BOUNDS_SECONDS,
+};
+
 metrics! {
+    const ORIGIN_RESPONSES: u64 ["origin", "status"] = |responses| {
+        Counter "edgeward_origin_responses_total"
+            "Responses of origins, by origin and class of the status." { *responses }
+    }
+
+    const LABELS: Shared = |shared| {
+        Gauge "edgeward_metric_labels"
+            "Sites and origins with a label of their own in metrics, by kind, without the shared label `other`."
+            ["label":
+                "site" = shared.labels.sites.len(),
+                "origin" = shared.labels.origins.len(),
+            ]
+        Gauge "edgeward_metric_labels_max"
+            "Bound of the sites, and of the origins, with a label of their own." { shared.config.metric_labels_max }
+    }
+
     const RESPONSES: u64 ["site", "status"] = |responses| {
         Counter "edgeward_responses_total"
             "Responses that have ended, by site and status: frequent ones by number, others by class, and 499 if the client \
@@ -39,47 +64,90 @@ pub(super) fn definitions() -> Vec<Definition> {
     let mut definitions = vec![DURATIONS.definition(), FIRST_BYTES.definition()];
     definitions.extend(RESPONSES.definitions());
     definitions.extend(BODY_BYTES.definitions());
+    definitions.push(LATENCIES.definition());
+    definitions.extend(ORIGIN_RESPONSES.definitions());
+    definitions.extend(LABELS.definitions());
     definitions
 }
 
-/// Returns the metrics of all sites. A series exists from its first request on, so that a site has few series.
+/// Returns the metrics of all sites and origins. A series exists from its first request on, so that a site has few
+/// series.
 pub(super) fn families(shared: &Shared) -> Vec<Family> {
-    let workers = || shared.counters.iter().map(|counters| &counters.site);
-    let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
-    let fetches = FetchClass::ALL.map(FetchClass::as_str);
-    let durations = outcomes.iter().enumerate().filter_map(|(n, outcome)| {
-        let values = DurationHistogram::sum(workers().map(|site| &site.durations[n]))?;
-        Some((vec![SITE, *outcome], values))
-    });
-    let first_bytes = fetches.iter().enumerate().filter_map(|(n, fetch)| {
-        let values = DurationHistogram::sum(workers().map(|site| &site.first_bytes[n]))?;
-        Some((vec![SITE, *fetch], values))
-    });
-    let sum = |counter: &dyn Fn(&SiteCounters) -> &Counter| -> u64 {
-        workers().map(|site| counter(site).value()).sum()
-    };
-    let statuses: Vec<u64> = (0..STATUS_LABELS.len())
-        .map(|n| sum(&|site| &site.statuses[n]))
-        .collect();
-    let bytes: Vec<u64> = (0..outcomes.len())
-        .map(|n| sum(&|site| &site.body_bytes[n]))
-        .collect();
-    let mut families = vec![
-        DURATIONS.family(&durations.collect::<Vec<_>>()),
-        FIRST_BYTES.family(&first_bytes.collect::<Vec<_>>()),
-    ];
-    families.extend(RESPONSES.families(&rows(&STATUS_LABELS, &statuses)));
-    families.extend(BODY_BYTES.families(&rows(&outcomes, &bytes)));
+    let mut families = site_families(&shared.labels.sites.all());
+    families.extend(origin_families(&shared.labels.origins.all()));
+    families.extend(LABELS.of(shared));
     families
 }
 
-/// Returns a row for each value that is not zero.
-fn rows<'a>(labels: &[&'a str], values: &'a [u64]) -> Vec<(Vec<&'a str>, &'a u64)> {
-    let rows = labels.iter().zip(values);
-    rows.filter(|(_, value)| **value > 0)
-        .map(|(label, value)| (vec![SITE, *label], value))
-        .collect()
+/// A label, and its counters of all workers.
+type Labelled<C> = (Box<str>, Vec<PerWorker<C>>);
+
+fn site_families(sites: &[Labelled<SiteCounters>]) -> Vec<Family> {
+    let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
+    let fetches = FetchClass::ALL.map(FetchClass::as_str);
+    let durations = histograms(sites, &outcomes, |site, n| &site.durations[n]);
+    let first_bytes = histograms(sites, &fetches, |site, n| &site.first_bytes[n]);
+    let statuses = sums(sites, &STATUS_LABELS, |site, n| &site.statuses[n]);
+    let bytes = sums(sites, &outcomes, |site, n| &site.body_bytes[n]);
+    let mut families = vec![
+        DURATIONS.family(&durations),
+        FIRST_BYTES.family(&first_bytes),
+    ];
+    families.extend(RESPONSES.families(&rows(&statuses)));
+    families.extend(BODY_BYTES.families(&rows(&bytes)));
+    families
 }
 
-/// The label of the only site.
-const SITE: &str = "default";
+fn origin_families(origins: &[Labelled<OriginCounters>]) -> Vec<Family> {
+    let responses = sums(origins, &STATUS_CLASSES, |origin, n| &origin.responses[n]);
+    let latencies = origins.iter().filter_map(|(name, counters)| {
+        let counters = counters.iter().flat_map(|counters| counters.iter());
+        let values = DurationHistogram::sum(counters.map(|of| &of.latency))?;
+        Some((vec![&**name], values))
+    });
+    let mut families = vec![LATENCIES.family(&latencies.collect::<Vec<_>>())];
+    families.extend(ORIGIN_RESPONSES.families(&rows(&responses)));
+    families
+}
+
+/// Returns a histogram for each label and each second label that has values.
+fn histograms<'a, C>(
+    labelled: &'a [Labelled<C>],
+    second: &[&'a str],
+    histogram: impl Fn(&C, usize) -> &DurationHistogram,
+) -> Vec<(Vec<&'a str>, HistogramValues)> {
+    let mut rows = Vec::new();
+    for (name, counters) in labelled {
+        for (n, label) in second.iter().enumerate() {
+            let counters = counters.iter().flat_map(|counters| counters.iter());
+            let sum = DurationHistogram::sum(counters.map(|of| histogram(of, n)));
+            rows.extend(sum.map(|values| (vec![&**name, *label], values)));
+        }
+    }
+    rows
+}
+
+/// A sum, and its two labels.
+type Sum<'a> = ([&'a str; 2], u64);
+
+/// Returns the sums for each label and each second label that are not zero.
+fn sums<'a, C>(
+    labelled: &'a [Labelled<C>],
+    second: &[&'a str],
+    counter: impl Fn(&C, usize) -> &Counter,
+) -> Vec<Sum<'a>> {
+    let mut sums = Vec::new();
+    for (name, counters) in labelled {
+        for (n, label) in second.iter().enumerate() {
+            let counters = counters.iter().flat_map(|counters| counters.iter());
+            let sum: u64 = counters.map(|of| counter(of, n).value()).sum();
+            sums.extend((sum > 0).then_some(([&**name, *label], sum)));
+        }
+    }
+    sums
+}
+
+fn rows<'a>(sums: &'a [Sum<'a>]) -> Vec<(Vec<&'a str>, &'a u64)> {
+    let rows = sums.iter();
+    rows.map(|(labels, sum)| (labels.to_vec(), sum)).collect()
+}

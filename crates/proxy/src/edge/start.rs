@@ -115,6 +115,7 @@ impl Edge {
             encoders: Arc::clone(&encoders),
             clock: ticker.clock(),
             counters,
+            labels: Arc::new(crate::path::worker::Labels::new(&config)),
             health: Arc::new(Health::new(workers)),
             recent: Arc::new(RecentRequests::new(Instant::now())),
             trace_exports: Arc::default(),

@@ -93,12 +93,17 @@ pub(crate) fn render(shared: &Shared) -> Value {
 }
 
 /// Returns the sums of the counters of hits. A revalidation is no hit, because the request waited for the origin.
-pub(super) fn totals(workers: &[Arc<Counters>]) -> Totals {
+pub(super) fn totals(shared: &Shared) -> Totals {
+    let workers = &shared.counters;
     let requests = counters::METRICS.metric("edgeward_requests_total");
     let requests = requests.iter().flat_map(|metric| metric.series);
+    let sites = shared.labels.sites.all();
     let bytes = |outcome: OutcomeClass| -> u64 {
-        let of = |counters: &Arc<Counters>| counters.site.body_bytes[outcome as usize].value();
-        workers.iter().map(of).sum()
+        let sites = sites.iter().flat_map(|(_, counters)| counters);
+        let counters = sites.flat_map(|counters| counters.iter());
+        counters
+            .map(|of| of.body_bytes[outcome as usize].value())
+            .sum()
     };
     Totals {
         hits: sum(workers, |c| c.hit.value()) + sum(workers, |c| c.hit_stale.value()),
@@ -110,7 +115,7 @@ pub(super) fn totals(workers: &[Arc<Counters>]) -> Totals {
 
 /// Returns the ratio of two numbers over the windows of `/status`.
 fn hit_ratios(shared: &Shared, now: Instant, parts: fn(Totals) -> (u64, u64)) -> Value {
-    let totals = totals(&shared.counters);
+    let totals = totals(shared);
     let ratio = |within: Totals| {
         let (part, whole) = parts(within);
         (whole > 0).then(|| part as f64 / whole as f64)

@@ -13,6 +13,7 @@ use super::status;
 use crate::base::access_log::LogQueue;
 use crate::base::counters::Counters;
 use crate::base::health::Activity;
+use crate::base::metric_labels::WorkerTally;
 use crate::base::panics;
 use crate::base::spans::Sampler;
 use crate::client::listener;
@@ -78,7 +79,7 @@ impl WorkerStart {
     }
 
     async fn serve(mut self) {
-        let origins = groups(&self.shared, &self.counters, None);
+        let origins = groups(&self.shared, &self.counters, self.number, None);
         let (log, sampler) = (self.log.map(Rc::new), self.sampler.map(Rc::new));
         let first = Worker::new(
             self.shared,
@@ -168,13 +169,17 @@ impl Stop {
 fn groups(
     shared: &Arc<Shared>,
     counters: &Arc<Counters>,
+    number: usize,
     before: Option<&Worker>,
 ) -> Vec<Rc<OriginGroup>> {
     let config = &shared.config;
     let origins = config.origins.iter().zip(&shared.origins);
-    let groups = origins.map(|(origin, servers)| {
+    let origins = origins.zip(&shared.origin_counters);
+    let groups = origins.map(|((origin, servers), tally)| {
+        let tally = WorkerTally::new(tally, number);
         let mut known = before.iter().flat_map(|before| &before.origins);
         if let Some(known) = known.find(|group| group.has_servers(servers)) {
+            known.set_tally(tally);
             return Rc::clone(known);
         }
         Rc::new(OriginGroup::new(
@@ -182,7 +187,7 @@ fn groups(
             origin.clone(),
             config.limits.clone(),
             config.workers,
-            Arc::clone(counters),
+            (Arc::clone(counters), tally),
             Arc::clone(&shared.clock),
             Arc::clone(&shared.upload_budget),
         ))
@@ -205,7 +210,7 @@ fn next_generation(before: &Worker, switch: Switch) -> NextGeneration {
         done,
     } = switch;
     let kept = keeps_connections.then_some(before);
-    let origins = groups(&shared, &before.counters, kept);
+    let origins = groups(&shared, &before.counters, before.number(), kept);
     let (old_log, old_sampler) = before.observers();
     let log = log.map_or(old_log, |log| log.map(Rc::new));
     let sampler = sampler.map_or(old_sampler, |sampler| sampler.map(Rc::new));
@@ -322,7 +327,7 @@ async fn sweep(worker: &Worker, retired: &[Weak<Worker>]) -> std::convert::Infal
             });
         }
         let shared = &worker.shared;
-        let totals = || status::totals(&shared.counters);
+        let totals = || status::totals(shared);
         shared.recent.sample(Instant::now(), totals);
     }
 }

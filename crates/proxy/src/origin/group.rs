@@ -28,6 +28,8 @@ use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
+use crate::base::metric_labels::WorkerTally;
+use crate::base::origin_counters::OriginCounters;
 use crate::base::sparse_log::SparseLog;
 
 /// A worker's connections to one origin.
@@ -54,7 +56,7 @@ impl OriginGroup {
         config: OriginConfig,
         limits: LimitsConfig,
         workers: NonZeroUsize,
-        counters: Arc<Counters>,
+        (counters, tally): (Arc<Counters>, WorkerTally<OriginCounters>),
         clock: Arc<Clock>,
         upload_budget: Arc<MemoryBudget>,
     ) -> Self {
@@ -70,7 +72,7 @@ impl OriginGroup {
         Self {
             tunnels: ShareLimit::new(tunnels_max, config.client_share_percent),
             tunnel_log: SparseLog::default(),
-            slots: Rc::new(PoolState::new(&config, Arc::clone(&counters), clock)),
+            slots: Rc::new(PoolState::new(&config, Arc::clone(&counters), tally, clock)),
             version: Cell::new(servers.version()),
             servers,
             config: Rc::new(config),
@@ -80,6 +82,11 @@ impl OriginGroup {
             pools: RefCell::default(),
             resolving: tokio::sync::Mutex::new(()),
         }
+    }
+
+    /// Sets the counters of the origin, which a reload may change.
+    pub(crate) fn set_tally(&self, tally: WorkerTally<OriginCounters>) {
+        self.slots.tally.replace(tally);
     }
 
     /// Returns true if these are the group's servers.

@@ -8,15 +8,20 @@ use std::time::Duration;
 
 use edgeward_balance::ServerId;
 use edgeward_types::Timestamp;
+use http::StatusCode;
 use hyper::client::conn::http1;
 
 use super::h1;
 use super::orphans::Orphans;
+use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress};
 use crate::base::clock::Clock;
 use crate::base::config::OriginConfig;
 use crate::base::counters::Counters;
+use crate::base::metric_labels::WorkerTally;
+use crate::base::origin_counters::OriginCounters;
+use crate::base::site_counters::FetchClass;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
@@ -36,6 +41,8 @@ pub(super) struct PoolState {
     pub(super) busy_log: SparseLog,
     pub(super) orphans: Orphans,
     pub(super) counters: Arc<Counters>,
+    /// The counters of the origin.
+    pub(super) tally: RefCell<WorkerTally<OriginCounters>>,
     pub(super) clock: Arc<Clock>,
     pub(super) tasks: TaskSet,
 }
@@ -91,7 +98,12 @@ impl PooledConnection {
 }
 
 impl PoolState {
-    pub(super) fn new(config: &OriginConfig, counters: Arc<Counters>, clock: Arc<Clock>) -> Self {
+    pub(super) fn new(
+        config: &OriginConfig,
+        counters: Arc<Counters>,
+        tally: WorkerTally<OriginCounters>,
+        clock: Arc<Clock>,
+    ) -> Self {
         Self {
             idle: RefCell::new(Vec::new()),
             idle_max: config.idle_per_worker_max,
@@ -103,9 +115,24 @@ impl PoolState {
             orphans: Orphans::default(),
             busy_log: SparseLog::default(),
             counters,
+            tally: RefCell::new(tally),
             clock,
             tasks: TaskSet::default(),
         }
+    }
+
+    /// Counts the head of a response, and the time from sending the request.
+    pub(super) fn record_first_byte(
+        &self,
+        outbound: &Outbound<'_>,
+        fetch: FetchClass,
+        status: StatusCode,
+        latency: Duration,
+    ) {
+        if let Some(settings) = &outbound.request.settings {
+            settings.counters.record_first_byte(fetch, latency);
+        }
+        self.tally.borrow().record_response(status, latency);
     }
 
     pub(super) fn has_idle(&self, accepts: Accepts) -> bool {

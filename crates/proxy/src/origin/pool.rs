@@ -223,8 +223,8 @@ impl OriginPool {
             _ if status == StatusCode::NOT_MODIFIED => FetchClass::Revalidated,
             _ => FetchClass::Miss,
         };
-        let site = &self.shared.counters.site;
-        site.record_first_byte(fetch, sent_at.elapsed());
+        self.shared
+            .record_first_byte(outbound, fetch, status, sent_at.elapsed());
     }
 
     fn response(

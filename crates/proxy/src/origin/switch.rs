@@ -142,8 +142,9 @@ impl OriginGroup {
             }
         };
         chosen.succeed();
-        let site = &self.counters.site;
-        site.record_first_byte(FetchClass::Pass, sent_at.elapsed());
+        let (fetch, latency) = (FetchClass::Pass, sent_at.elapsed());
+        self.slots
+            .record_first_byte(outbound, fetch, parts.status, latency);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             let (stream, received) = body.into_switched();
             let connection = SwitchedConnection {

@@ -117,7 +117,8 @@ impl InspectedRequest {
         };
         let (method, uri, headers) = self.head.clone();
         let head = RawHead::new(method, uri, Version::HTTP_11, headers);
-        let settings = SettingsCache::new(&shared.live, shared.generation);
+        let settings =
+            SettingsCache::new(&shared.live, shared.generation, &shared.site_counters, 0);
         canonical_and_settled(&shared.canonicaliser, &settings, &client, head)
     }
 }

@@ -17,9 +17,11 @@ pub(crate) struct OpenObservation {
 
 impl OpenObservation {
     pub(super) fn begin(worker: &Rc<Worker>, request: &Request) -> Self {
+        let settings = request.settings.as_ref();
+        let site = settings.map_or(&worker.other_site, |settings| &settings.counters);
         let text = worker.log_text(|queue, now| request.log_text(queue, now));
         Self {
-            observation: Some(Observation::begin(text)),
+            observation: Some(Observation::begin(site, text)),
             worker: Rc::clone(worker),
         }
     }

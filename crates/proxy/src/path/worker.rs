@@ -22,10 +22,13 @@ use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::health::{Health, Heart};
 use crate::base::live::LiveConfig;
+use crate::base::metric_labels::{MetricLabels, PerWorker, WorkerTally};
 use crate::base::observation::Observation;
+use crate::base::origin_counters::OriginCounters;
 use crate::base::outcome::RequestOutcome;
 use crate::base::recent::RecentRequests;
 use crate::base::request_settings::SettingsCache;
+use crate::base::site_counters::SiteCounters;
 use crate::base::spans::Sampler;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
@@ -68,6 +71,10 @@ pub(crate) struct Shared {
     pub(crate) origins: Vec<Arc<Servers>>,
     /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) labels: Arc<Labels>,
+    /// The counters of each site and of each origin, in the order of the configuration.
+    pub(crate) site_counters: Vec<PerWorker<SiteCounters>>,
+    pub(crate) origin_counters: Vec<PerWorker<OriginCounters>>,
     pub(crate) recent: Arc<RecentRequests>,
     pub(crate) trace_exports: Arc<TraceExports>,
     /// The number of lines that the destination of the access log did not accept.
@@ -89,6 +96,30 @@ impl Shared {
     }
 }
 
+/// The labels of sites and origins in metrics, which all generations share.
+pub(crate) struct Labels {
+    pub(crate) sites: MetricLabels<SiteCounters>,
+    pub(crate) origins: MetricLabels<OriginCounters>,
+}
+
+impl Labels {
+    pub(crate) fn new(config: &EdgeConfig) -> Self {
+        let (labels_max, workers) = (config.metric_labels_max, config.workers.get());
+        Self {
+            sites: MetricLabels::new(labels_max, workers),
+            origins: MetricLabels::new(labels_max, workers),
+        }
+    }
+
+    /// Returns the label of a site by its name.
+    pub(crate) fn of_site(name: &str) -> &str {
+        match name {
+            "*" => "default",
+            name => name,
+        }
+    }
+}
+
 /// Sampled requests that a collector accepted, and those that could not be sent to it.
 #[derive(Debug, Default)]
 pub(crate) struct TraceExports {
@@ -106,6 +137,8 @@ pub(crate) struct Worker {
     log: Option<Rc<LogQueue>>,
     /// The settings of sites and rules.
     settings: Rc<SettingsCache>,
+    /// The counters of requests whose site is unknown.
+    pub(super) other_site: WorkerTally<SiteCounters>,
     sampler: Option<Rc<Sampler>>,
     /// The connections to each origin, in the order of the configuration.
     pub(crate) origins: Vec<Rc<OriginGroup>>,
@@ -191,7 +224,13 @@ impl Worker {
         };
         Rc::new(Self {
             cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
-            settings: Rc::new(SettingsCache::new(&shared.live, shared.generation)),
+            settings: Rc::new(SettingsCache::new(
+                &shared.live,
+                shared.generation,
+                &shared.site_counters,
+                number,
+            )),
+            other_site: WorkerTally::new(&shared.labels.sites.other(), number),
             shared,
             counters,
             number,
@@ -309,7 +348,7 @@ impl Worker {
 
     /// Ends the record of a request: counts its response, and logs the request.
     pub(crate) fn finish(&self, observation: Observation) {
-        let (line, sampled) = observation.finish(&self.counters, &self.counters.site);
+        let (line, sampled) = observation.finish(&self.counters);
         if let Some(line) = line {
             self.log(line);
         }
@@ -350,10 +389,10 @@ impl Worker {
             };
             queue.text(&facts, |_| None)
         });
-        let mut observation = Observation::begin(text);
+        let mut observation = Observation::begin(&self.other_site, text);
         observation.count(RequestOutcome::Refused, &self.counters);
         observation.set_response(status, None);
-        if let Some(line) = observation.finish_unread(&self.counters.site) {
+        if let Some(line) = observation.finish_unread() {
             self.log(line);
         }
     }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::codecs::{H2Request, for_hyper, send_h1, send_h2};
 use crate::support::{TIMEOUT, TestBed};
-use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
-use edgeward_testkit::{Answer, Gate};
+use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat, OriginConfig};
+use edgeward_sites::{Settings, Site, Sites};
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use serde_json::Value;
 
 /// The sum of the values of all series of a metric whose labels contain `label`.
@@ -269,4 +271,73 @@ fn durations_are_counted_in_the_bucket_of_their_length() {
         "{duration}_sum{{site=\"default\",outcome=\"miss\"}}"
     ));
     assert!(sum >= 0.05, "{sum}");
+}
+
+/// Method: two sites with an origin each. The second origin has no label, because the bound is 1.
+#[test]
+fn each_site_and_origin_has_its_label_up_to_the_bound() {
+    let second = ScriptedOrigin::start();
+    second.otherwise(|_| Answer::status(404));
+    let url = format!("http://{}", second.addr()).parse().expect("a URL");
+    let bed = TestBed::with_config(|config| {
+        config.metric_labels_max = 1;
+        config.origins[0].name = "first".parse().expect("a name");
+        let mut origin = OriginConfig::new(url);
+        origin.name = "second".parse().expect("a name");
+        config.origins.push(origin);
+        let mut sites = Sites::default();
+        for (host, origin) in [("a.example", 0), ("b.example", 1)] {
+            let settings = Settings {
+                origin: Some(origin),
+                ..Settings::default()
+            };
+            let pattern = host.parse().expect("a host");
+            sites
+                .add(Site::new(host, settings), &[pattern], false)
+                .expect("a new site");
+        }
+        config.sites = Arc::new(sites);
+    });
+    bed.origin.otherwise(|_| Answer::ok("12345"));
+    let mut client = bed.connect();
+    for host in ["a.example", "a.example", "b.example", "unknown.example"] {
+        client.send(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes());
+        client.answer("GET");
+    }
+    drop(client);
+    let metrics = metrics_at_rest(&bed);
+    for (series, value) in [
+        (
+            "edgeward_responses_total{site=\"a.example\",status=\"200\"}",
+            2.0,
+        ),
+        (
+            "edgeward_responses_total{site=\"other\",status=\"404\"}",
+            1.0,
+        ),
+        (
+            "edgeward_responses_total{site=\"other\",status=\"421\"}",
+            1.0,
+        ),
+        (
+            "edgeward_response_body_bytes_total{site=\"a.example\",outcome=\"miss\"}",
+            10.0,
+        ),
+        (
+            "edgeward_origin_responses_total{origin=\"first\",status=\"2xx\"}",
+            2.0,
+        ),
+        (
+            "edgeward_origin_responses_total{origin=\"other\",status=\"4xx\"}",
+            1.0,
+        ),
+        (
+            "edgeward_origin_latency_seconds_count{origin=\"first\"}",
+            2.0,
+        ),
+        ("edgeward_metric_labels{label=\"site\"}", 1.0),
+        ("edgeward_metric_labels{label=\"origin\"}", 1.0),
+    ] {
+        assert_eq!(bed.metric(series), value, "{series} in\n{metrics}");
+    }
 }

@@ -324,3 +324,61 @@ impl rustls::client::danger::ServerCertVerifier for Recorder {
             .supported_schemes()
     }
 }
+
+/// Method: each reload has other hosts in part, and each host gets one request. The labels are read from the metrics.
+#[test]
+fn the_labels_of_sites_are_bounded_over_reloads_and_sites_that_stay_keep_their_counts() {
+    let sites_of = |hosts: &[String]| {
+        let mut sites = Sites::default();
+        for host in hosts {
+            let pattern = host.parse().expect("a host");
+            sites
+                .add(Site::new(host, Settings::default()), &[pattern], false)
+                .expect("a new site");
+        }
+        Arc::new(sites)
+    };
+    let hosts_of = |first: usize| -> Vec<String> {
+        let others = (first..first + 5).map(|n| format!("{n}.example"));
+        std::iter::once("stays.example".to_owned())
+            .chain(others)
+            .collect()
+    };
+    let bed = TestBed::with_config(|config| {
+        config.metric_labels_max = 3;
+        config.sites = sites_of(&hosts_of(0));
+    });
+    bed.origin.otherwise(|_| Answer::ok("page"));
+    let mut requests = 0_u64;
+    for first in [0, 2, 20, 2, 40] {
+        let hosts = hosts_of(first);
+        let mut config = config_for(bed.origin.addr());
+        config.sites = sites_of(&hosts);
+        bed.edge.reloader().reload(&config).expect("valid");
+        let mut client = bed.connect();
+        for host in &hosts {
+            client.send(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes());
+            assert_eq!(client.answer("GET").status, 200);
+            requests += 1;
+        }
+        drop(client);
+        bed.wait_for_metric("edgeward_client_connections", 0.0);
+        let metrics = bed.metrics();
+        let series = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("edgeward_responses_total{site=\""));
+        let series: Vec<_> = series
+            .map(|series| series.split_once("\",status=\"200\"} ").expect("a count"))
+            .collect();
+        assert_eq!(series.len(), 4, "{series:?}"); // three sites and `other`
+        let count = |site: &str| {
+            let found = series.iter().find(|(name, _)| *name == site);
+            found.map_or(0, |(_, count)| count.parse().expect("a number"))
+        };
+        assert_eq!(count("stays.example"), requests / 6, "{series:?}");
+        let total: u64 = series.iter().map(|(name, _)| count(name)).sum();
+        assert_eq!(total, requests, "{series:?}");
+        assert_eq!(bed.metric("edgeward_metric_labels{label=\"site\"}"), 3.0);
+    }
+    assert_eq!(bed.metric("edgeward_metric_labels_max"), 3.0);
+}

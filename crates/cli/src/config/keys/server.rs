@@ -46,6 +46,20 @@ pub(super) const PID_FILE: Key = Key {
     show: |draft, _| draft.edge.pid_file.as_deref().map(path_text),
 };
 
+pub(super) const METRIC_LABELS_MAX: Key = Key {
+    path: "admin.metric_labels_max",
+    flag: None,
+    kind: ValueKind::Count {
+        min: 0,
+        max: 10_000,
+    },
+    doc: "The most sites with their own value of the label `site` in metrics, and the most origins with their own \
+          value of `origin` in `edgeward_origin_responses_total` and `edgeward_origin_latency_seconds`. All others \
+          share the value `other`. Each site takes about 3 KiB of memory for each worker, and up to 260 series.",
+    set: |draft, _, value| draft.edge.metric_labels_max = value.number32() as usize,
+    show: |draft, _| Some(draft.edge.metric_labels_max.to_string()),
+};
+
 pub(super) const ADMIN_HOSTS: Key = Key {
     path: "admin.hosts",
     flag: None,

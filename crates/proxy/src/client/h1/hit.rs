@@ -125,7 +125,7 @@ pub(super) fn try_hit(
     };
     let begin = || {
         let text = log_text(worker, client, plain, host);
-        let mut observation = Observation::begin_at(started_at, text);
+        let mut observation = Observation::begin_at(started_at, &settings.counters, text);
         observation.sampled = sample(worker, client, plain, host, started_at);
         observation
     };

@@ -22,6 +22,9 @@ pub struct Rules {
     /// for them. False by default: request fields that are not in the cache key cause these errors. A stored
     /// error would let one client replace a page for all others.
     pub store_request_errors: bool,
+    /// If true, responses to requests with `Authorization` are stored for all clients even if no directive allows it.
+    /// RFC 9111 §3.5 forbids this, so it is only for responses that are the same for all users that may have them.
+    pub share_authorized: bool,
     /// Lifetimes that the operator states for these requests. Default: none.
     pub lifetimes: Option<Arc<Lifetimes>>,
 }

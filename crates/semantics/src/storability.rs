@@ -193,6 +193,7 @@ pub(crate) fn decide(
     }
     // §3.5: with one of these directives, the response is not for this user alone.
     if request.contains_key(AUTHORIZATION)
+        && !rules.share_authorized
         && !(directives.public || directives.s_maxage.is_some() || directives.must_revalidate)
     {
         return Err(NotStoredReason::Authorization);

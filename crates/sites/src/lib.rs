@@ -18,6 +18,7 @@ mod path;
 mod path_pattern;
 mod query;
 mod rate;
+mod replace;
 mod settings;
 mod site;
 mod status_map;
@@ -32,7 +33,10 @@ pub use path::matching_path;
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use query::QueryShape;
 pub use rate::{Admission, RateKey, RateLimit, RateLimiter};
-pub use settings::{ErrorPage, FieldChange, FieldChanges, Redirect, Settings};
+pub use replace::{
+    REPLACED_BYTES_MAX, REPLACEMENTS_MAX, Replacement, ReplacementError, Replacements, Replacer,
+};
+pub use settings::{ErrorPage, FieldChange, FieldChanges, REPLACE_TYPES, Redirect, Settings};
 pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, SITES_MAX, Site, SiteId, Sites, TooManyRules};
 pub use status_map::{ParseStatusSetError, StatusMap, StatusSet};
 pub use template::{Template, TemplateError};

@@ -10,6 +10,7 @@ use http::header::HeaderName;
 use crate::class::Class;
 use crate::query::QueryShape;
 use crate::rate::RateLimit;
+use crate::replace::Replacements;
 use crate::status_map::StatusMap;
 use crate::template::Template;
 
@@ -63,7 +64,25 @@ pub struct Settings {
     pub error_pages: StatusMap<Arc<ErrorPage>>,
     /// Compresses responses that the origin sends plain.
     pub compression: Option<bool>,
+    /// Strings that are replaced in bodies of the origin before they are stored. An empty list undoes earlier rules.
+    pub replace: Option<Arc<Replacements>>,
+    /// The media types of these bodies, in lower case. By default [`REPLACE_TYPES`].
+    pub replace_types: Option<Arc<[Pattern]>>,
+    /// The fields of the origin's response in which the strings are replaced, too.
+    pub replace_fields: Option<Arc<[HeaderName]>>,
+    /// Responses to requests with `Authorization` are stored for all clients.
+    pub share_authorized: Option<bool>,
 }
+
+/// The media types in whose bodies strings are replaced by default.
+pub const REPLACE_TYPES: [&str; 6] = [
+    "text/*",
+    "application/json",
+    "application/javascript",
+    "application/xml",
+    "*+json",
+    "*+xml",
+];
 
 /// A redirect.
 #[derive(Clone, Debug)]
@@ -171,6 +190,10 @@ impl Settings {
             request_body_max,
             error_pages,
             compression,
+            replace: replacements,
+            replace_types,
+            replace_fields,
+            share_authorized,
         } = later;
         replace(&mut self.origin, origin);
         replace(&mut self.pass, pass);
@@ -193,6 +216,37 @@ impl Settings {
         replace(&mut self.request_body_max, request_body_max);
         self.error_pages.merge(error_pages);
         replace(&mut self.compression, compression);
+        replace(&mut self.replace, replacements);
+        replace(&mut self.replace_types, replace_types);
+        replace(&mut self.replace_fields, replace_fields);
+        replace(&mut self.share_authorized, share_authorized);
+    }
+
+    /// Returns the strings to replace, if there are any.
+    pub fn replacements(&self) -> Option<&Replacements> {
+        self.replace.as_deref().filter(|list| !list.is_empty())
+    }
+
+    /// Returns true if strings may be replaced in a body with this `Content-Type`. Without the field, only `*` matches.
+    pub fn replaces_type(&self, content_type: &[u8]) -> bool {
+        let end = content_type.iter().position(|byte| *byte == b';');
+        let media_type = content_type[..end.unwrap_or(content_type.len())].trim_ascii();
+        let media_type = media_type.to_ascii_lowercase();
+        match &self.replace_types {
+            Some(types) => types.iter().any(|pattern| pattern.matches(&media_type)),
+            None => REPLACE_TYPES
+                .iter()
+                .any(|pattern| Pattern::new(pattern).matches(&media_type)),
+        }
+    }
+
+    /// Returns true if strings are replaced in bodies, of whatever types.
+    pub fn replaces_bodies(&self) -> bool {
+        self.replacements().is_some()
+            && self
+                .replace_types
+                .as_ref()
+                .is_none_or(|types| !types.is_empty())
     }
 
     /// Returns the shape of queries.

@@ -121,6 +121,17 @@ impl Template {
         }
     }
 
+    /// Returns true if the text depends only on scheme and host of a request, which are a part of each cache key.
+    pub fn is_of_site(&self) -> bool {
+        let is_of_site = |part: &Part| {
+            matches!(
+                part,
+                Part::Text(_) | Part::Variable(Variable::Scheme | Variable::Host)
+            )
+        };
+        self.parts.iter().all(is_of_site)
+    }
+
     /// Returns the text for a request as the value of a field. Control characters of variables are left out, so that a
     /// path with `%0d%0a` cannot begin another field.
     pub fn field_value(&self, request: &RequestView<'_>) -> Vec<u8> {

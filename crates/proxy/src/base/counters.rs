@@ -381,6 +381,12 @@ counters! {
         early_links_kept = "result" "kept",
         early_links_cut = "result" "cut",
     }
+    Counter "edgeward_replaced_bodies_total"
+        "Responses of the origin to whose bodies a rule's `replace` applies, by result: the strings are replaced, or the body is left as it is because the origin sent it with a coding or sent only a part of it." {
+        bodies_replaced = "result" "replaced",
+        bodies_kept_coded = "result" "coded",
+        bodies_kept_partial = "result" "partial",
+    }
     Counter "edgeward_invalidations_total" "Stored responses that were invalidated by an unsafe method." {
         invalidations,
     }

@@ -72,6 +72,7 @@ impl RequestSettings {
         if !lifetimes.replacing.0.is_empty() || !lifetimes.unstated.0.is_empty() {
             caching_rules.lifetimes = Some(Arc::new(lifetimes));
         }
+        caching_rules.share_authorized = stated.share_authorized.unwrap_or(false);
         let is_plain = stated.pass != Some(true)
             && matches!(stated.deny, None | Some(None))
             && matches!(stated.redirect, None | Some(None))
@@ -90,6 +91,7 @@ impl RequestSettings {
             changes_no_request: query.is_neutral()
                 && bucket.is_none()
                 && stated.key.is_none()
+                && stated.replacements().is_none()
                 && matches!(stated.rewrite, None | Some(None))
                 && stated.request.is_empty(),
             caching: caching_rules,

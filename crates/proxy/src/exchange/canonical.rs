@@ -169,11 +169,18 @@ pub(crate) fn canonical(
         request.client = source.address(request.peer.ip(), true, &request.headers);
     }
     if canonicaliser.asks_for_identity && request.route == Route::Lookup {
-        request.client_codings = Some(AcceptedCodings::from_headers(&request.headers));
-        let identity = HeaderValue::from_static("identity");
-        request.headers.insert(ACCEPT_ENCODING, identity);
+        ask_for_identity(request);
     }
     (shared, result)
+}
+
+/// Asks the origin for a response without a coding. The codings that the client accepts are kept for the answer.
+pub(crate) fn ask_for_identity(request: &mut Request) {
+    if request.client_codings.is_none() {
+        request.client_codings = Some(AcceptedCodings::from_headers(&request.headers));
+    }
+    let identity = HeaderValue::from_static("identity");
+    request.headers.insert(ACCEPT_ENCODING, identity);
 }
 
 fn canonicalise(

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use edgeward_sites::Replacer;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
@@ -31,6 +32,8 @@ pub(crate) struct OriginBody {
     server: Option<Chosen>,
     /// The slot of a connection outside of the pool.
     slot: Option<ShareSlot>,
+    /// Replaces strings in the body, until its end.
+    replacer: Option<Box<Replacer>>,
 }
 
 /// The reader of a body.
@@ -83,6 +86,7 @@ impl OriginBody {
             counters,
             server: None,
             slot: None,
+            replacer: None,
         };
         if body.source.is_end_stream() {
             body.release_connection();
@@ -93,6 +97,11 @@ impl OriginBody {
     /// Sets the server that sends the body.
     pub(super) fn set_server(&mut self, server: Chosen) {
         self.server = (!self.source.is_end_stream()).then_some(server);
+    }
+
+    /// Replaces strings in the body. Its trailers are dropped, because they may describe the body of the origin.
+    pub(crate) fn set_replacer(&mut self, replacer: Replacer) {
+        self.replacer = (!self.source.is_end_stream()).then(|| Box::new(replacer));
     }
 
     /// Returns true if the body occupies a connection and other requests wait for one.
@@ -139,14 +148,10 @@ impl OriginBody {
             None => Poll::Pending,
         }
     }
-}
 
-impl Body for OriginBody {
-    type Data = Bytes;
-    type Error = OriginError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
+    /// Reads the next frame as the origin sent it.
+    fn poll_source(
+        &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
         let error = match self.source.poll_frame(cx) {
@@ -174,12 +179,54 @@ impl Body for OriginBody {
         error.count(&self.counters);
         Poll::Ready(Some(Err(error)))
     }
+}
+
+impl Body for OriginBody {
+    type Data = Bytes;
+    type Error = OriginError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
+        let this = &mut *self;
+        loop {
+            let polled = std::task::ready!(this.poll_source(cx));
+            let Some(replacer) = &mut this.replacer else {
+                return Poll::Ready(polled);
+            };
+            let bytes = match polled {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => replacer.push(&bytes),
+                    Err(_trailers) => continue,
+                },
+                None => match this.replacer.take() {
+                    Some(replacer) => replacer.finish(),
+                    None => Vec::new(),
+                },
+                Some(Err(error)) => {
+                    // The body is incomplete, so the bytes that are held back are of no use.
+                    this.replacer = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            };
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+            }
+            if this.replacer.is_none() {
+                return Poll::Ready(None);
+            }
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.source.is_end_stream()
+        self.replacer.is_none() && self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.replacer.is_some() {
+            return SizeHint::default();
+        }
         match &self.source {
             BodySource::Hyper(incoming) => incoming.size_hint(),
             BodySource::Direct(body) => body

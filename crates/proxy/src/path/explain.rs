@@ -29,6 +29,9 @@ use crate::exchange::Request;
 /// The page that describes sites and rules.
 const RULES_PAGE: &str = "docs/how-to/sites.md";
 
+/// The section about strings that rules replace.
+const REPLACE_PAGE: &str = "docs/how-to/sites.md#replace-strings-in-bodies";
+
 /// The answer needs slices that are not stored.
 struct MissingSlices;
 
@@ -117,6 +120,9 @@ impl Explanation {
         }
         for text in changes::of_origin_response(request) {
             self.step("stored field", text, RULES_PAGE);
+        }
+        for text in changes::replacements(request) {
+            self.step("replace", text, REPLACE_PAGE);
         }
         if purge::is_purge(&shared.config, request) {
             let text = "purge: the edge carries the method out for clients of purge.allow";

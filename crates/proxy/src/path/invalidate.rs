@@ -91,8 +91,8 @@ async fn exchange(
         .origin(&request)
         .send(&attempt, &outbound, upload)
         .await;
-    if let Ok((parts, _)) = &mut sent {
-        change_origin_response(&request, &mut parts.headers);
+    if let Ok((parts, body)) = &mut sent {
+        change_origin_response(&request, (parts, body), &worker.counters);
     }
     let pending = match &sent {
         Ok((parts, _)) => {

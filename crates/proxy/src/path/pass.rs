@@ -43,8 +43,8 @@ pub(super) async fn pass(
         .send(&attempt, &outbound, upload)
         .await;
     reply.observation.trace(SampledRequest::end_fetch);
-    if let Ok((parts, _)) = &mut sent {
-        change_origin_response(&request, &mut parts.headers);
+    if let Ok((parts, body)) = &mut sent {
+        change_origin_response(&request, (parts, body), &worker.counters);
     }
     finish(reply, &request, sent, progress.as_deref(), status)
 }

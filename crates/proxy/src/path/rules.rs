@@ -10,15 +10,19 @@ use edgeward_semantics::{PassReason, Route};
 use edgeward_sites::{Admission, ClassTooLong, RateLimit, RequestView, matching_path};
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
+use http::response::Parts;
 
 use super::bucket;
+use super::replace;
 use super::worker::Worker;
+use crate::base::counters::Counters;
 use crate::base::lock::lock;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::canonical::{
     Canonicaliser, NotForwarded, RawHead, canonical, declared_length,
 };
 use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError};
+use crate::origin::OriginBody;
 
 /// A response by which a rule answers a request.
 pub(crate) enum RuleAnswer {
@@ -171,6 +175,7 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
         bucket::prepare(request, bucket, &settings).map_err(NotServed::Refused)?;
     }
     change_fields(request, &settings);
+    replace::prepare(request, &settings);
     Ok(())
 }
 
@@ -209,8 +214,22 @@ fn change_fields(request: &mut Request, settings: &RequestSettings) {
     request.plain = false; // the fast path has checked the fields as received
 }
 
-/// Changes the fields of the origin's response before the edge decides about storing it.
-pub(crate) fn change_origin_response(request: &Request, headers: &mut HeaderMap) {
+/// Changes the origin's response as the rules demand, before the edge decides about storing it.
+pub(crate) fn change_origin_response(
+    request: &Request,
+    (parts, body): (&mut Parts, &mut OriginBody),
+    counters: &Counters,
+) {
+    change_origin_head(request, &mut parts.headers);
+    let stated = &request.settings().stated;
+    if let Some(replacements) = stated.replacements() {
+        let replacer = with_view(request, |view| replacements.replacer(view));
+        replace::change_response(stated, replacer, parts, body, counters);
+    }
+}
+
+/// Changes the fields of an origin's response that has no body.
+pub(crate) fn change_origin_head(request: &Request, headers: &mut HeaderMap) {
     let changes = &request.settings().stated.origin_response;
     if changes.is_empty() {
         return;

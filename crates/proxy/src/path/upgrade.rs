@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 
 use super::deliver::Reply;
 use super::pass;
-use super::rules::change_origin_response;
+use super::rules::{change_origin_head, change_origin_response};
 use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestError, UpgradeRequest};
 use crate::origin::{Conditions, OriginError, Outbound, SwitchResponse};
@@ -53,10 +53,10 @@ pub(super) async fn forward(
                 cache_status,
             );
         }
-        Ok(SwitchResponse::Other((mut parts, body))) => {
+        Ok(SwitchResponse::Other((mut parts, mut body))) => {
             worker.counters.upgrades_answered.increment();
             hop_by_hop::strip_response(&mut parts.headers);
-            change_origin_response(&request, &mut parts.headers);
+            change_origin_response(&request, (&mut parts, &mut body), &worker.counters);
             return pass::respond(reply, &request, *parts, body, cache_status);
         }
         Err(error) => return pass::refuse(reply, &error, cache_status),
@@ -67,7 +67,7 @@ pub(super) async fn forward(
     };
     worker.counters.upgrades_switched.increment();
     hop_by_hop::strip_response(&mut parts.headers);
-    change_origin_response(&request, &mut parts.headers);
+    change_origin_head(&request, &mut parts.headers);
     let mut headers = parts.headers;
     headers.remove(CONTENT_LENGTH); // RFC 9110 §8.6
     cache_status.fwd_status = Some(parts.status.as_u16());

@@ -52,6 +52,7 @@ mod purge;
 mod ranges;
 mod read_ahead;
 mod reload;
+mod replaced_bodies;
 mod serving;
 mod sharing;
 mod sites;

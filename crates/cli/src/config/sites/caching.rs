@@ -94,6 +94,21 @@ pub(super) const KEYS: &[SiteKey] = &[
             }
         }),
     },
+    SiteKey {
+        path: "share_authorized",
+        kind: "boolean",
+        default: "`false`",
+        example: "share_authorized = true",
+        doc: "Stores responses to requests with `Authorization` for all clients, although RFC 9111 §3.5 forbids it. \
+              Danger: once a response is stored, every client gets it that knows the URL, with or without \
+              permission. It is for URLs that no client can guess and whose content is no secret, such as public \
+              packages of a registry that demands a token.",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(on) = reader.switch(entry) {
+                rule.settings.share_authorized = Some(on);
+            }
+        }),
+    },
 ];
 
 /// The statuses that one duration stands for: those whose responses are the content of a URL for longer. An error of an

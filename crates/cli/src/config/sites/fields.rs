@@ -303,6 +303,15 @@ fn changed_name(
     Some(name)
 }
 
+/// Parses the name of a field of the origin's response that rules may change.
+pub(super) fn changed_name_of_origin(
+    reader: &mut Reader<'_>,
+    entry: &Entry<'_>,
+    text: &str,
+) -> Option<HeaderName> {
+    changed_name(reader, entry, text, Message::OriginResponse, true)
+}
+
 fn value_template(
     reader: &mut Reader<'_>,
     entry: &Entry<'_>,

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::super::nearest::tolerance;
 use super::reader::{Entry, Reader};
 use super::{RULE, RuleDraft, SiteDraft};
-use super::{answers, build, caching, conditions, fields, query};
+use super::{answers, build, caching, conditions, fields, query, replace};
 use crate::diagnostic::Diagnostic;
 
 /// A key of a site or a rule.
@@ -73,6 +73,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static SiteKey> {
         caching::KEYS,
         query::KEYS,
         fields::KEYS,
+        replace::KEYS,
     ]
     .into_iter()
     .flatten()

@@ -16,6 +16,7 @@ mod keys;
 mod query;
 mod reader;
 mod reference;
+mod replace;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -193,7 +193,10 @@ fn drawn_rule() -> impl Strategy<Value = DrawnRule> {
 
 /// A random set of settings with different keys.
 fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
-    let switches = subsequence(vec!["pass", "compression", "query.sort"], 0..4);
+    let switches = subsequence(
+        vec!["pass", "compression", "query.sort", "share_authorized"],
+        0..5,
+    );
     let switches = (switches, any::<u8>()).prop_map(|(keys, bits)| {
         let on = |n: usize| bits >> n & 1 == 1;
         keys.iter()
@@ -274,6 +277,28 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
             value,
         )
     });
+    let replace = vec(("[ab]{1,3}", select(vec!["", "c", "${host}"])), 0..3).prop_map(|pairs| {
+        let tables = pairs
+            .iter()
+            .map(|(from, to)| format!("{{ from = '{from}', to = '{to}' }}"));
+        let toml = format!("replace = [{}]", tables.collect::<Vec<_>>().join(", "));
+        let pairs = pairs.iter().map(|(from, to)| format!("{from}>{to}"));
+        setting(toml, "replace", pairs.collect::<Vec<_>>().join(" "))
+    });
+    let places = prop_oneof![
+        subsequence(vec!["text/*", "*", "a/b"], 0..3).prop_map(|types| setting(
+            format!("replace_types = {types:?}"),
+            "replace_types",
+            types.join(" ")
+        )),
+        subsequence(vec!["location", "www-authenticate"], 0..3).prop_map(|names| {
+            setting(
+                format!("replace_fields = {names:?}"),
+                "replace_fields",
+                names.join(" "),
+            )
+        }),
+    ];
     (
         switches,
         of(deny),
@@ -284,10 +309,13 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         of(prop_oneof![rate, no_rate]),
         of(body),
         of(field_changes()),
+        (of(replace), of(places)),
     )
         .prop_map(
-            |(switches, deny, redirect, ttl, query, key, rate, body, fields)| {
-                let others = [deny, redirect, ttl, query, key, rate, body, fields];
+            |(switches, deny, redirect, ttl, query, key, rate, body, fields, (replace, places))| {
+                let others = [
+                    deny, redirect, ttl, query, key, rate, body, fields, replace, places,
+                ];
                 switches
                     .into_iter()
                     .chain(others.into_iter().flatten())
@@ -418,6 +446,22 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
     add("pass", switch(settings.pass));
     add("compression", switch(settings.compression));
     add("query.sort", switch(settings.query_sort));
+    add("share_authorized", switch(settings.share_authorized));
+    let replace = settings.replace.as_ref().map(|list| {
+        let pairs = list.iter().map(|pair| format!("{}>{}", pair.from, pair.to));
+        pairs.collect::<Vec<_>>().join(" ")
+    });
+    add("replace", replace);
+    let types = settings.replace_types.as_ref().map(|types| {
+        let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+        types.join(" ")
+    });
+    add("replace_types", types);
+    let fields = settings.replace_fields.as_ref().map(|names| {
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        names.join(" ")
+    });
+    add("replace_fields", fields);
     let deny = settings.deny;
     add(
         "deny",

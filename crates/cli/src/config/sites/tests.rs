@@ -160,7 +160,7 @@ fn the_examples_of_the_page_about_sites_are_valid() {
         .skip(1)
         .map(|rest| rest.split("```").next().expect("split returns a part"))
         .collect();
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 6);
     for example in examples {
         let mut text = String::new();
         if !example.contains("[[listener]]") {
@@ -317,7 +317,7 @@ fn error_pages_start_at_the_folder_of_the_file_and_have_a_size_limit() {
 }
 
 /// Each of these lines of a rule is wrong. The message contains the second text, the hint the third.
-const WRONG: [(&str, &str, &str); 69] = [
+const WRONG: [(&str, &str, &str); 76] = [
     (
         "path = 'a/*'",
         "path = 'a/*' matches no path",
@@ -455,6 +455,41 @@ const WRONG: [(&str, &str, &str); 69] = [
     ),
     ("rewrite = 'a'", "is not a path", "begin with a slash"),
     ("rewrite = '/a#b'", "has a #", "%23"),
+    (
+        "replace = 'a'",
+        "is a string, not a table with from and to",
+        "{ from = ",
+    ),
+    (
+        "replace = [{ from = 'a' }]",
+        "has not both from and to",
+        "{ from = ",
+    ),
+    (
+        "replace = [{ from = 'a', to = 'b', x = 1 }]",
+        "has the unknown key x",
+        "use from and to",
+    ),
+    (
+        "replace = [{ from = '', to = 'b' }]",
+        "has a `from` with 0 bytes",
+        "{ from = ",
+    ),
+    (
+        "replace = [{ from = 'a', to = '${client}' }]",
+        "has the variable of one request in `${client}`",
+        "{ from = ",
+    ),
+    (
+        "replace_types = ['text/html; charset=utf-8']",
+        "is not a media type",
+        "text/*",
+    ),
+    (
+        "replace_fields = ['Content-Length']",
+        "cannot change Content-Length",
+        "remove it",
+    ),
     ("ttl = 5", "ttl = 5 is a number, not a duration", "\"5s\""),
     ("ttl = { 200 = '5' }", "ttl.200 = \"5\" has no unit", "30s"),
     (

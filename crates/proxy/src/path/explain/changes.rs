@@ -1,6 +1,6 @@
 //! The changes of header fields that rules demand, and the error page.
 
-use edgeward_sites::FieldChange;
+use edgeward_sites::{FieldChange, REPLACE_TYPES, Replacement};
 use http::StatusCode;
 use http::header::{HOST, HeaderName, HeaderValue};
 
@@ -27,6 +27,28 @@ pub(super) fn of_origin_response(request: &Request) -> Vec<String> {
     let changes = request.settings().stated.origin_response.iter();
     with_view(request, |view| {
         let texts = changes.map(|(name, change)| text(name, &FieldEdit::of(change, view)));
+        texts.collect()
+    })
+}
+
+/// Returns the strings that are replaced in the origin's response, before it is stored.
+pub(super) fn replacements(request: &Request) -> Vec<String> {
+    let stated = &request.settings().stated;
+    let Some(list) = stated.replacements() else {
+        return Vec::new();
+    };
+    let mut places: Vec<String> = match &stated.replace_types {
+        Some(types) => types.iter().map(ToString::to_string).collect(),
+        None => REPLACE_TYPES.map(str::to_owned).to_vec(),
+    };
+    let fields = stated.replace_fields.iter().flat_map(|names| names.iter());
+    places.extend(fields.map(|name| format!("field {name}")));
+    let places = places.join(", ");
+    with_view(request, |view| {
+        let texts = list.iter().map(|Replacement { from, to }| {
+            let to = String::from_utf8_lossy(&to.field_value(view)).into_owned();
+            format!("{from} by {to} in {places}")
+        });
         texts.collect()
     })
 }

@@ -49,7 +49,7 @@ pub(super) async fn validate(
     };
     let mut status = CacheStatus::forward(reason);
     let policy = &stale.response().policy;
-    let (mut parts, body) = match sent {
+    let (mut parts, mut body) = match sent {
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
             worker.counters.stale_on_error.increment();
@@ -61,7 +61,7 @@ pub(super) async fn validate(
         Err(error) => return pass::refuse(reply, &error, status),
     };
     hop_by_hop::strip_response(&mut parts.headers);
-    change_origin_response(&request, &mut parts.headers);
+    change_origin_response(&request, (&mut parts, &mut body), &worker.counters);
     if parts.status == StatusCode::OK {
         match revalidate::by_head(&worker, &request, &stale, &parts, exchange, stamp) {
             Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {

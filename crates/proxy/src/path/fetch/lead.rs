@@ -101,12 +101,13 @@ impl Fetch {
             };
             // The worker's clock is too coarse to compare the times of fetches.
             let fetch_time = sent_at.elapsed();
-            let (mut parts, body) = match sent {
+            let (mut parts, mut body) = match sent {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
             };
             debug_faults::cause("fetch", &self.request.headers);
-            change_origin_response(&self.request, &mut parts.headers);
+            let received = (&mut *parts, &mut *body);
+            change_origin_response(&self.request, received, &self.worker.counters);
             let status = parts.status;
             if stale.is_some() && status.is_server_error() {
                 let failed = &self.worker.cache.failed_validations;

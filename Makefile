@@ -305,7 +305,7 @@ bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 a
 	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)
 
 .PHONY: bench-recipes
-bench-recipes: build ## npm, Go, Maven and apt install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
+bench-recipes: build ## seven package clients install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
 	@bench/recipes/run.py $(EDGEWARD)
 
 .PHONY: bench-tunnels

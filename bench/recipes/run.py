@@ -3,7 +3,9 @@
 
 Usage: bench/recipes/run.py EDGEWARD
 
-The upstreams are environment variables: UPSTREAM_NPM, UPSTREAM_GO, UPSTREAM_MAVEN, UPSTREAM_DEBIAN (URLs without a path).
+The upstreams are environment variables: UPSTREAM_NPM, UPSTREAM_GO, UPSTREAM_MAVEN, UPSTREAM_DEBIAN, UPSTREAM_PIP,
+UPSTREAM_PIP_FILES, UPSTREAM_CARGO, UPSTREAM_CARGO_FILES (URLs without a path, as the registry writes them in its index).
+The registry of OCI images is registry.py, so it needs no variable.
 A client without an upstream, or that is not installed, is skipped. A site has an address of 127.0.1.0/24 in addition to
 its name, so that no name has to be resolved.
 
@@ -20,31 +22,51 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
+
+from registry import Registry
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHARE_MIN = 0.95
-CLIENTS = ["npm", "go", "maven", "debian"]
+CLIENTS = ["npm", "go", "maven", "debian", "pip", "cargo", "oci"]
+SITES = CLIENTS + ["oci-blobs"]
 PLACEHOLDERS = {
     "npm": "https://npm-registry.example",
     "go": "https://go-proxy.example",
     "maven": "https://maven-repository.example",
     "debian": "http://debian-mirror.example",
+    "pip": "https://python-index.example",
+    "pip-files": "https://python-files.example",
+    "cargo": "https://cargo-index.example",
+    "cargo-files": "https://cargo-files.example",
+    "oci": "https://oci-registry.example",
+    "oci-blobs": "https://oci-blobs.example",
 }
 
 
-def address(client):
-    return "127.0.1.%d" % (CLIENTS.index(client) + 1)
+def address(site):
+    return "127.0.1.%d" % (SITES.index(site) + 1)
+
+
+def upstream(origin):
+    return os.environ.get("UPSTREAM_" + origin.upper().replace("-", "_"))
+
+
+def is_available(client):
+    needed = [name for name in PLACEHOLDERS if name == client or name == client + "-files"]
+    return all(upstream(name) for name in needed) and program(client)
 
 
 def configuration(folder, port):
     page = open(os.path.join(ROOT, "docs/how-to/registries.md")).read()
     text = re.search(r"```toml\n(.*?)```", page, re.S).group(1)
     text = text.replace("0.0.0.0:8080", "0.0.0.0:%d" % port).replace('"50GiB"', '"4GiB"')
-    for client in CLIENTS:
-        upstream = os.environ.get("UPSTREAM_" + client.upper(), "http://127.0.0.1:9")
-        text = text.replace(PLACEHOLDERS[client], upstream)
-        text = text.replace('"%s.example.org"' % client, '"%s.example.org", "%s"' % (client, address(client)))
+    text = text.replace("oci-blobs.example.org:8080", "%s:%d" % (address("oci-blobs"), port))
+    for origin, placeholder in PLACEHOLDERS.items():
+        text = text.replace(placeholder, upstream(origin) or "http://127.0.0.1:9")
+    for site in SITES:
+        text = text.replace('"%s.example.org"' % site, '"%s.example.org", "%s"' % (site, address(site)))
     return text + '\n[access_log]\npath = "access.log"\nformat = "json"\n'
 
 
@@ -67,6 +89,26 @@ def install(client, folder, port):
         return ["mvn", "--batch-mode", "--quiet", "--settings", folder + "/settings.xml",
                 "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get",
                 "-Dartifact=com.google.guava:guava:33.0.0-jre"], {**home, "JAVA_HOME": os.environ.get("JAVA_HOME", "")}
+    if client == "pip":
+        return [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-cache-dir",
+                "--trusted-host", address(client), "--index-url", url + "/simple/", "--dest", folder + "/packages",
+                "flask==3.0.3", "requests==2.32.3", "cryptography==43.0.1"], home
+    if client == "cargo":
+        for name in ("cargo", "x/src"):
+            os.makedirs(folder + "/" + name)
+        open(folder + "/cargo/config.toml", "w").write(
+            '[source.crates-io]\nreplace-with = "edge"\n[source.edge]\nregistry = "sparse+%s/"\n' % url)
+        open(folder + "/x/src/lib.rs", "w").write("")
+        open(folder + "/x/Cargo.toml", "w").write(
+            '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n'
+            'serde = { version = "1.0.210", features = ["derive"] }\nregex = "1.10.6"\nhyper = "1.4.1"\n')
+        rustup = os.environ.get("RUSTUP_HOME", os.path.expanduser("~/.rustup"))
+        return ["cargo", "fetch", "--quiet", "--manifest-path", folder + "/x/Cargo.toml"], {
+            **home, "CARGO_HOME": folder + "/cargo", "RUSTUP_HOME": rustup}
+    if client == "oci":
+        copies = ["skopeo copy --insecure-policy --quiet --src-tls-verify=false docker://%s:%d/%s/app:1 dir:%s/%s"
+                  % (address(client), port, repository, folder, repository) for repository in ("team", "public")]
+        return ["sh", "-ec", "\n".join(copies)], home
     for name in ("lists/partial", "archives/partial", "etc"):
         os.makedirs(folder + "/" + name)
     open(folder + "/etc/sources.list", "w").write("deb %s/debian bookworm main\n" % url)
@@ -81,13 +123,16 @@ def install(client, folder, port):
 
 
 def program(client):
-    return shutil.which({"maven": "mvn", "debian": "apt-get"}.get(client, client))
+    names = {"maven": "mvn", "debian": "apt-get", "pip": sys.executable, "oci": "skopeo"}
+    return shutil.which(names.get(client, client))
 
 
 def main():
     edgeward = os.path.abspath(sys.argv[1])
     port = 18080
     failed = False
+    registry = Registry("127.0.2.1")
+    os.environ["UPSTREAM_OCI"], os.environ["UPSTREAM_OCI_BLOBS"] = registry.registry, registry.blobs
     with tempfile.TemporaryDirectory() as folder:
         open(folder + "/edge.toml", "w").write(configuration(folder, port))
         edge = subprocess.Popen([edgeward, "serve", "--config", "edge.toml"], cwd=folder,
@@ -95,7 +140,7 @@ def main():
         try:
             wait_for(port, edge, folder)
             for client in CLIENTS:
-                if "UPSTREAM_" + client.upper() not in os.environ or not program(client):
+                if not is_available(client):
                     print("skipped: %s has no upstream, or is not installed" % client, file=sys.stderr)
                     continue
                 for run in (1, 2):
@@ -133,7 +178,8 @@ def measure(client, run, folder, port):
         sys.exit("%s failed:\n%s%s" % (client, done.stdout[-2000:], done.stderr[-2000:]))
     time.sleep(1.5)  # the access log is written at intervals
     lines = [json.loads(line) for line in open(log).read()[start:].splitlines()]
-    lines = [line for line in lines if line["host"].startswith(address(client))]
+    hosts = [address(site) + ":" for site in SITES if site == client or site == client + "-blobs"]
+    lines = [line for line in lines if line["host"].startswith(tuple(hosts))]
     total = sum(line["bytes"] for line in lines)
     origin = sum(line["bytes"] for line in lines if not is_from_cache(line))
     others = {}

@@ -148,6 +148,17 @@ fn every_example_of_the_reference_is_valid() {
     }
 }
 
+#[test]
+fn the_configuration_of_the_page_about_registries_is_valid() {
+    let page = include_str!("../../../../../docs/how-to/registries.md");
+    let (_, rest) = page.split_once("```toml\n").expect("an example");
+    let (text, _) = rest.split_once("```").expect("its end");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    if let Err(errors) = check_text(text, folder.path()) {
+        panic!("{}", diagnostic::render(&errors.into()));
+    }
+}
+
 /// Method: each example of docs/how-to/sites.md is completed by the tables that it lacks, and checked.
 #[test]
 fn the_examples_of_the_page_about_sites_are_valid() {

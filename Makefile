@@ -304,6 +304,13 @@ bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules 
 bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 and a change (BENCH_ARGS="GIB CLIENTS RANGES HOT DISK RATE")
 	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)
 
+# The duration is that of the measurement. The fill and the warm-up before it take another quarter.
+SOAK_MINUTES ?= 30
+
+.PHONY: soak
+soak: build ## mixed traffic for a long time: memory, descriptors, counters, bodies, log (SOAK_MINUTES=20 SOAK_ARGS="--rate 1000 …")
+	@bench/soak/run.py $(EDGEWARD) --minutes $(SOAK_MINUTES) $(SOAK_ARGS)
+
 .PHONY: bench-recipes
 bench-recipes: build ## seven package clients install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
 	@bench/recipes/run.py $(EDGEWARD)

@@ -19,6 +19,8 @@ use edgeward_types::ByteSize;
 /// One parsed `[[negative]]` section of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NegativeSettings {
+    /// The name by which rules of sites select the filter.
+    pub(crate) name: Option<String>,
     pub(crate) pattern: Option<PathPattern>,
     pub(crate) filter: Option<FilterLocation>,
     /// The publisher's public keys. If there are no keys, signatures are not verified.
@@ -82,6 +84,7 @@ pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule
             continue;
         };
         rules.push(NegativeRule {
+            name: settings.name.as_deref().map(Into::into),
             pattern: pattern.clone(),
             filter: Arc::new(RuleFilter {
                 source: start_filter(settings, location)?,

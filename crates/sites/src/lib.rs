@@ -36,7 +36,10 @@ pub use rate::{Admission, RateKey, RateLimit, RateLimiter};
 pub use replace::{
     REPLACED_BYTES_MAX, REPLACEMENTS_MAX, Replacement, ReplacementError, Replacements, Replacer,
 };
-pub use settings::{ErrorPage, FieldChange, FieldChanges, REPLACE_TYPES, Redirect, Settings};
+pub use settings::{
+    DiskPlacement, ErrorPage, FieldChange, FieldChanges, IdFilters, REPLACE_TYPES, Redirect,
+    Settings,
+};
 pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, SITES_MAX, Site, SiteId, Sites, TooManyRules};
 pub use status_map::{ParseStatusSetError, StatusMap, StatusSet};
 pub use template::{Template, TemplateError};

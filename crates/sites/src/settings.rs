@@ -72,6 +72,47 @@ pub struct Settings {
     pub replace_fields: Option<Arc<[HeaderName]>>,
     /// Responses to requests with `Authorization` are stored for all clients.
     pub share_authorized: Option<bool>,
+    /// False if bodies are not stored in memory. True: the policy of the memory tier decides.
+    pub memory: Option<bool>,
+    /// The rule by which bodies are written to disk.
+    pub disk: Option<DiskPlacement>,
+    /// The id filters that may answer 404.
+    pub id_filters: Option<IdFilters>,
+}
+
+/// The rule by which bodies are written to disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskPlacement {
+    /// The admission of the disk tier decides.
+    #[default]
+    Normal,
+    /// Bodies are not written.
+    Never,
+    /// Bodies are written at the first request.
+    FirstRequest,
+}
+
+/// The id filters that may answer requests with 404.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum IdFilters {
+    /// All of them.
+    #[default]
+    All,
+    /// None of them.
+    Off,
+    /// Those with this name.
+    Named(Arc<str>),
+}
+
+impl IdFilters {
+    /// Returns true if these filters include the one with a name.
+    pub fn include(&self, name: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Off => false,
+            Self::Named(wanted) => name == Some(wanted),
+        }
+    }
 }
 
 /// The media types in whose bodies strings are replaced by default.
@@ -194,6 +235,9 @@ impl Settings {
             replace_types,
             replace_fields,
             share_authorized,
+            memory,
+            disk,
+            id_filters,
         } = later;
         replace(&mut self.origin, origin);
         replace(&mut self.pass, pass);
@@ -220,6 +264,9 @@ impl Settings {
         replace(&mut self.replace_types, replace_types);
         replace(&mut self.replace_fields, replace_fields);
         replace(&mut self.share_authorized, share_authorized);
+        replace(&mut self.memory, memory);
+        replace(&mut self.disk, disk);
+        replace(&mut self.id_filters, id_filters);
     }
 
     /// Returns the strings to replace, if there are any.

@@ -764,6 +764,7 @@ pub(super) static KEYS: &[Key] = &[
     compression::THREADS,
     compression::PENDING_BYTES_MAX,
     negative::PATH,
+    negative::NAME,
     negative::FILTER,
     negative::PUBLIC_KEY,
     negative::MAX_STALENESS,

@@ -349,6 +349,7 @@ counters! {
         not_stored_semantics = "reason" "not-storable",
         not_stored_admission = "reason" "admission",
         not_stored_size = "reason" "object-size",
+        not_stored_rule = "reason" "memory-rule",
         not_stored_fill_memory = "reason" "fill-memory",
         not_stored_incomplete = "reason" "incomplete",
         not_stored_pinned = "reason" "pinned-memory",
@@ -422,6 +423,7 @@ counters! {
         disk_admitted = "verdict" "write",
         disk_refused_requests = "verdict" "too-few-requests",
         disk_refused_size = "verdict" "too-large",
+        disk_refused_rule = "verdict" "rule",
     }
     Counter "edgeward_disk_fills_total" "Responses that were to be written to disk, by end." {
         disk_fills_written = "end" "written",

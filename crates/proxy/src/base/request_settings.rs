@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use edgeward_semantics::{DELTA_SECONDS_MAX, Lifetimes, Rules, StatusLifetimes};
 use edgeward_sites::{
-    ClassTooLong, Fields, QueryShape, RequestView, RuleSet, Settings, SiteId, Sites, StatusMap,
-    StatusSet,
+    ClassTooLong, DiskPlacement, Fields, IdFilters, QueryShape, RequestView, RuleSet, Settings,
+    SiteId, Sites, StatusMap, StatusSet,
 };
 use edgeward_types::ByteSize;
 
@@ -41,6 +41,7 @@ pub(crate) struct RequestSettings {
     /// The most bytes of a request's body.
     pub(crate) request_body_bytes_max: Option<u64>,
     pub(crate) query: QueryShape,
+    pub(crate) placement: Placement,
     /// The bucket, if the origin is S3.
     pub(crate) bucket: Option<Arc<S3Config>>,
     /// True if the settings do not answer requests, and change neither fields nor hits. The fast path may then answer
@@ -48,6 +49,14 @@ pub(crate) struct RequestSettings {
     pub(crate) is_plain: bool,
     /// True if the settings change neither the key nor the forwarded request.
     pub(crate) changes_no_request: bool,
+}
+
+/// The tiers that may store a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placement {
+    /// False if a rule keeps the body out of memory.
+    pub(crate) memory: bool,
+    pub(crate) disk: DiskPlacement,
 }
 
 impl RequestSettings {
@@ -79,7 +88,9 @@ impl RequestSettings {
             && matches!(stated.rate_limit, None | Some(None))
             && stated.request.is_empty()
             && stated.response.is_empty()
-            && stated.error_pages.is_empty();
+            && stated.error_pages.is_empty()
+            && stated.memory != Some(false)
+            && matches!(stated.id_filters, None | Some(IdFilters::All));
         let bucket = bucket_of(&stated, &live.buckets).cloned();
         let query = query_shape(&stated, bucket.is_some());
         Self {
@@ -104,6 +115,10 @@ impl RequestSettings {
                 .unwrap_or(live.request_body_bytes_max)
                 .map(ByteSize::bytes),
             query,
+            placement: Placement {
+                memory: stated.memory.unwrap_or(true),
+                disk: stated.disk.unwrap_or_default(),
+            },
             bucket,
             is_plain,
             stated,

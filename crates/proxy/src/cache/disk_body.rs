@@ -49,24 +49,38 @@ impl DiskBody {
         }
     }
 
-    /// Returns a body that reads all of `object`, the body of `stored`. Reading may promote the object to memory.
+    /// Returns a body that reads all of `object`, the body of `stored`. Reading may promote the object to memory if
+    /// `promotes` is true.
     pub(crate) fn all(
         cache: &WorkerCache,
         hash: KeyHash,
         stored: &Arc<Stored>,
         object: &DiskObject,
+        promotes: bool,
     ) -> Self {
         let mut body = Self::part(object.clone(), 0..object.length());
         let charge_bytes = stored.charge_bytes();
+        if !promotes {
+            return body;
+        }
         body.promotion = Promotion::begin(cache, object, hash, charge_bytes, || Arc::clone(stored));
         body
     }
 
-    /// Returns a body that reads all of a hit's object. Reading may promote the object to memory.
-    pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
+    /// Returns a body that reads all of a hit's object. Reading may promote the object to memory if `promotes` is
+    /// true.
+    pub(crate) fn of_hit(
+        cache: &WorkerCache,
+        key: &CacheKey,
+        hit: &DiskHit,
+        promotes: bool,
+    ) -> Self {
         let mut body = Self::part(hit.object.clone(), 0..hit.length());
         let charge_bytes = hit.charge_bytes(key.bytes.len());
         let stored = || hit.stored(key);
+        if !promotes {
+            return body;
+        }
         body.promotion = Promotion::begin(cache, &hit.object, key.hash, charge_bytes, stored);
         body
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_semantics::content_coding::{Coding, encoded_tag, is_changed_by_coding};
+use edgeward_sites::DiskPlacement;
 use edgeward_store::hot::Offer;
 use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
@@ -23,6 +24,8 @@ use super::stored::{Stored, StoredBody, StoredResponse, charge_bytes};
 use super::tiers::WorkerCache;
 use crate::base::budget::{MemoryShare, charged};
 use crate::base::field_line::push_field;
+use crate::base::request_settings::Placement;
+use crate::cache::stored::DiskPlan;
 
 /// Returns the response of `plain` in a coding, with the current fields and freshness of `plain`. `key` is the key of
 /// the
@@ -40,7 +43,10 @@ pub(crate) fn encoded(
         head: encoded_lines(&response.head, coding, body.len()),
         body,
         generation: None,
-        awaits_disk: false,
+        disk_plan: match response.disk_plan {
+            DiskPlan::Never => DiskPlan::Never,
+            DiskPlan::Decide | DiskPlan::Queued => DiskPlan::Decide,
+        },
     };
     Stored::encoded(key, response, plain)
 }
@@ -72,6 +78,7 @@ impl WorkerCache {
 
     /// Stores an encoding of `plain` in each tier that admits it. `version` is the version of `key` before the body was
     /// encoded. Returns the body; if memory does not store it, `share` is its charge.
+    #[expect(clippy::too_many_arguments, reason = "the state of one encoding")]
     pub(crate) fn store_encoding(
         &self,
         plain: &Arc<Stored>,
@@ -80,20 +87,23 @@ impl WorkerCache {
         version: Version,
         body: Vec<u8>,
         share: MemoryShare,
+        placement: Placement,
     ) -> Bytes {
         let length = body.len() as u64;
         let lines = encoded_lines(&plain.response().head, coding, length);
         let charge = charge_bytes(key.bytes.len(), lines.len(), length);
-        let offer = self.offer_to_ram(key.hash, charge, None, &self.counters);
+        let offer = placement
+            .memory
+            .then(|| self.offer_to_ram(key.hash, charge, None, &self.counters));
         let (body, reservation) = match offer {
-            Offer::Admit(mut reservation) => {
+            Some(Offer::Admit(mut reservation)) => {
                 let charge = reservation.take_charge();
                 (charged(body.into_boxed_slice(), charge), Some(reservation))
             }
-            Offer::Refuse(_) | Offer::Pinned => (share.charge(body), None),
+            Some(Offer::Refuse(_) | Offer::Pinned) | None => (share.charge(body), None),
         };
         let stored = encoded(plain, &key.bytes, coding, StoredBody::Memory(body.clone()));
-        let disk = self.begin_encoding_on_disk(&stored, key, &body);
+        let disk = self.begin_encoding_on_disk(&stored, key, &body, placement.disk);
         let ram = reservation.map(|reservation| (reservation, stored));
         self.insert(version, &key.bytes, ram, disk);
         body
@@ -105,11 +115,12 @@ impl WorkerCache {
         stored: &Stored,
         key: &CacheKey,
         body: &Bytes,
+        placement: DiskPlacement,
     ) -> Option<DiskFill> {
         let tier = self.disk()?;
         let (hash, key) = (key.hash, &key.bytes);
         let length = Some(body.len() as u64);
-        if !(tier.admits(hash, key, length, &self.counters) | tier.contains(hash)) {
+        if !tier.admits(placement, hash, key, length, &self.counters) {
             return None;
         }
         let head = write_block(stored.response(), stored.stamp());

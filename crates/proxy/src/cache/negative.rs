@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_metrics::{Family, metrics};
 use edgeward_semantics::{CacheStatus, Outcome};
+use edgeward_sites::IdFilters;
 use http::StatusCode;
 
 use crate::base::config::id_filter::{FilterFacts, Judgement, NegativeRule};
@@ -101,9 +102,9 @@ impl Negative {
         !self.rules.is_empty()
     }
 
-    /// Returns the decision of the first rule whose pattern matches.
-    pub(crate) fn advise(&self, path: &str) -> Advice {
-        let Some((number, judgement)) = self.judge(path) else {
+    /// Returns the decision of the first rule of these filters whose pattern matches.
+    pub(crate) fn advise(&self, path: &str, filters: &IdFilters) -> Advice {
+        let Some((number, judgement)) = self.judge(path, filters) else {
             return Advice::Forward;
         };
         let counts = &self.rules[number].counts;
@@ -118,13 +119,16 @@ impl Negative {
     }
 
     /// Returns true if [`advise`](Self::advise) would return [`Advice::Absent`]. Counts nothing.
-    pub(crate) fn is_absent(&self, path: &str) -> bool {
-        matches!(self.judge(path), Some((_, Judgement::Absent)))
+    pub(crate) fn is_absent(&self, path: &str, filters: &IdFilters) -> bool {
+        matches!(self.judge(path, filters), Some((_, Judgement::Absent)))
     }
 
-    /// Returns the index of the first rule whose pattern matches, and the answer of its filter.
-    fn judge(&self, path: &str) -> Option<(usize, Judgement)> {
+    /// Returns the index of the first rule of these filters whose pattern matches, and the answer of its filter.
+    fn judge(&self, path: &str, filters: &IdFilters) -> Option<(usize, Judgement)> {
         self.rules.iter().enumerate().find_map(|(number, rule)| {
+            if !filters.include(rule.rule.name.as_deref()) {
+                return None;
+            }
             let id = rule.rule.pattern.id(path)?;
             Some((number, rule.rule.filter.judge(&id)))
         })

@@ -22,6 +22,7 @@ use super::slices::entry_of_slice;
 use super::stored::{Stored, StoredBody, StoredKind, Variants};
 use super::tiers::Cache;
 use crate::base::config::{DiskConfig, RestartConfig};
+use crate::cache::stored::DiskPlan;
 
 /// Returns the file of the list, or `None` if the edge keeps no list.
 pub(crate) fn list_file(config: &DiskConfig) -> Option<PathBuf> {
@@ -191,7 +192,8 @@ impl<'a> ShutdownWriter<'a> {
                 if !is_findable {
                     return None;
                 }
-                if !self.disk.stores_host_of(stored.key()) {
+                if !self.disk.stores_host_of(stored.key()) || response.disk_plan == DiskPlan::Never
+                {
                     return None;
                 }
                 // The iterator ends early after the deadline. The body is then incomplete, and the write is dropped.

@@ -91,9 +91,19 @@ pub(crate) struct StoredResponse {
     /// For a response that the edge may encode: a part of the keys of its [encodings](super::encodings), unique across
     /// processes.
     pub(crate) generation: Option<NonZeroU64>,
-    /// True if the disk has admitted the response, but its queue was full. The disk gets the response when memory
-    /// evicts it, even without a hit.
-    pub(crate) awaits_disk: bool,
+    /// The plan for the time when memory evicts the response.
+    pub(crate) disk_plan: DiskPlan,
+}
+
+/// The decision if the disk gets a response when memory evicts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskPlan {
+    /// The admission decides.
+    Decide,
+    /// The disk has admitted the response, but its queue was full. The disk gets the response even without a hit.
+    Queued,
+    /// A rule keeps the response off the disk.
+    Never,
 }
 
 /// The place of a body. The memory tier stores no bodies that are on disk.
@@ -304,7 +314,7 @@ impl StoredResponse {
             head: head_block(status, head, body.len()),
             body,
             generation: None,
-            awaits_disk: false,
+            disk_plan: DiskPlan::Decide,
         }
     }
 

@@ -129,7 +129,8 @@ impl Reply {
                 Source::Empty
             }
             StoredBody::Disk(object) => {
-                let body = DiskBody::all(&self.worker.cache, hash, stored, object);
+                let promotes = request.settings().placement.memory;
+                let body = DiskBody::all(&self.worker.cache, hash, stored, object, promotes);
                 Source::Disk(Box::new(body))
             }
             StoredBody::Slices(_) if request.method == Method::HEAD => Source::Empty,

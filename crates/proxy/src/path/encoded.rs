@@ -28,6 +28,7 @@ use super::worker::Worker;
 use crate::base::budget::MemoryShare;
 use crate::base::config::CompressionConfig;
 use crate::base::field_line::push_field;
+use crate::base::request_settings::Placement;
 use crate::cache::CacheKey;
 use crate::cache::disk::DiskEntry;
 use crate::cache::encoders::{Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody};
@@ -132,6 +133,7 @@ pub(super) fn choose(
         key: preferred,
         coding: first,
         is_cached,
+        placement: request.settings().placement,
     };
     if let Some(result) = job.begin(compression(request))
         && response.body.len() <= compression(request).wait_bytes_max.bytes()
@@ -227,6 +229,8 @@ struct Making {
     key: CacheKey,
     coding: Coding,
     is_cached: bool,
+    /// The tiers that may store the encoding.
+    placement: Placement,
 }
 
 impl Making {
@@ -273,7 +277,15 @@ impl Making {
             return; // the edge is stopping
         };
         let store = |body: Vec<u8>, share: MemoryShare| match self.is_cached {
-            true => cache.store_encoding(&self.plain, &self.key, self.coding, version, body, share),
+            true => cache.store_encoding(
+                &self.plain,
+                &self.key,
+                self.coding,
+                version,
+                body,
+                share,
+                self.placement,
+            ),
             false => share.charge(body),
         };
         job.publish(match output {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::fetch::backs_off;
 use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
+use super::lookup::id_filters_of;
 use super::rules::{NotServed, RuleAnswer};
 use super::worker::Shared;
 use super::{coding_choice, deliver, encoded, purge};
@@ -120,6 +121,9 @@ impl Explanation {
         }
         for text in changes::of_origin_response(request) {
             self.step("stored field", text, RULES_PAGE);
+        }
+        for (step, text) in changes::placement(request) {
+            self.step(step, text, RULES_PAGE);
         }
         for text in changes::replacements(request) {
             self.step("replace", text, REPLACE_PAGE);
@@ -457,7 +461,11 @@ impl Explanation {
         found: &FoundEntries,
         directives: &edgeward_semantics::RequestDirectives,
     ) {
-        let is_unknown_id = || shared.negative.is_absent(request.path());
+        let is_unknown_id = || {
+            shared
+                .negative
+                .is_absent(request.path(), id_filters_of(request))
+        };
         match judge_absent(found.key.marker.is_some(), directives, is_unknown_id) {
             AbsentDecision::UnknownId => {
                 self.status = Some(StatusCode::NOT_FOUND);

@@ -12,6 +12,7 @@ use edgeward_purge::Verdict;
 use edgeward_semantics::{
     CacheStatus, Forward, PassReason, RequestDirectives, StoredPolicy, VaryFields,
 };
+use edgeward_sites::IdFilters;
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
 use edgeward_store::versions::Version;
@@ -83,6 +84,9 @@ pub(crate) trait Query {
 
     fn path(&self) -> &str;
 
+    /// Returns the id filters that may answer the request.
+    fn id_filters(&self) -> &IdFilters;
+
     /// Returns the request fields that select by `fields`, as the origin gets them.
     fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap>;
 }
@@ -100,9 +104,19 @@ impl Query for Request {
         self.path()
     }
 
+    fn id_filters(&self) -> &IdFilters {
+        id_filters_of(self)
+    }
+
     fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap> {
         as_origin_sees(worker.edge_info(self), self, fields)
     }
+}
+
+/// Returns the id filters that may answer a request by the rules of its site.
+pub(super) fn id_filters_of(request: &Request) -> &IdFilters {
+    let stated = request.settings().stated.id_filters.as_ref();
+    stated.unwrap_or(&IdFilters::All)
 }
 
 /// Returns the primary key of a request. Panics if the request was refused.
@@ -442,7 +456,7 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
     let negative = &worker.shared.negative;
     let is_unknown_id = || {
         negative.has_rules()
-            && match negative.advise(query.path()) {
+            && match negative.advise(query.path(), query.id_filters()) {
                 Advice::Absent => true,
                 Advice::Watch(number) => {
                     rule = Some(number);

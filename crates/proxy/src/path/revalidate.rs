@@ -91,7 +91,7 @@ fn apply(
     let renewed = |head, policy, generation| {
         let response = StoredResponse {
             generation,
-            awaits_disk: old.awaits_disk,
+            disk_plan: old.disk_plan,
             ..StoredResponse::new(old.status, head, policy, old.body.clone())
         };
         Stored::new(stored.key(), StoredKind::Response(response), stamp)

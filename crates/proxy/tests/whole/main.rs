@@ -42,6 +42,7 @@ mod one_request;
 mod operations;
 mod origins;
 mod overload;
+mod placement;
 mod plain_misses;
 mod policy_change;
 mod post;

@@ -46,6 +46,7 @@ fn bed() -> (TestBed, Arc<EvenNumbers>) {
     let bed = TestBed::with_config(|config| {
         config.caching.rules.client_directives = ClientDirectives::Honour;
         config.negative = vec![NegativeRule {
+            name: Some("even".into()),
             pattern: "/r/{id}".parse().expect("the pattern is valid"),
             filter,
         }];

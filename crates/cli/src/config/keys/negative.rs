@@ -21,6 +21,16 @@ pub(super) const PATH: Key = Key {
     show: |draft, item| Some(draft.negative.get(item)?.pattern.as_ref()?.to_string()),
 };
 
+pub(super) const NAME: Key = Key {
+    path: "negative.name",
+    flag: None,
+    kind: ValueKind::Token,
+    doc: "The name by which `id_filter` of a `[[site.rule]]` selects this filter. Several `[[negative]]` may have one \
+          name.",
+    set: |draft, item, value| draft.negative(item).name = Some(value.text()),
+    show: |draft, item| draft.negative.get(item)?.name.clone(),
+};
+
 pub(super) const FILTER: Key = Key {
     path: "negative.filter",
     flag: None,

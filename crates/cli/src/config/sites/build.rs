@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use edgeward_proxy::config::{ListenerTls, SiteCertificate};
-use edgeward_sites::{HostPattern, RULES_MAX, Rule, SITES_MAX, Site, Sites};
+use edgeward_sites::{HostPattern, IdFilters, RULES_MAX, Rule, SITES_MAX, Site, Sites};
 
 use super::super::SettingSource;
 use super::super::check::ConfigDraft;
@@ -97,6 +97,11 @@ pub(in crate::config) fn build(
     }
     let mut builder = Builder {
         origins: origin_names(draft),
+        id_filters: draft
+            .negative
+            .iter()
+            .filter_map(|rule| rule.name.clone())
+            .collect(),
         listens_by_tls: draft
             .listeners
             .iter()
@@ -144,6 +149,8 @@ pub(in crate::config) fn build(
 
 struct Builder<'a> {
     origins: Vec<String>,
+    /// The names of the id filters.
+    id_filters: Vec<String>,
     /// True if a listener accepts TLS.
     listens_by_tls: bool,
     /// The name and the line of the site of each host.
@@ -244,6 +251,17 @@ impl Builder<'_> {
                 let hint = format!("the origins are {}", self.origins.join(", "));
                 self.report(*line, &message, hint);
             }
+        }
+        if let (Some(IdFilters::Named(name)), Some(line)) =
+            (&settings.id_filters, rule.id_filter_line)
+            && !self.id_filters.iter().any(|known| **known == **name)
+        {
+            let message = format!("id_filter = \"{name}\" is not the name of a [[negative]]");
+            let hint = match self.id_filters.is_empty() {
+                true => "add a name to the [[negative]], or write \"off\" or \"all\"".to_owned(),
+                false => format!("the names are {}", self.id_filters.join(", ")),
+            };
+            self.report(line, &message, hint);
         }
         Rule {
             condition: rule.condition,

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::super::nearest::tolerance;
 use super::reader::{Entry, Reader};
 use super::{RULE, RuleDraft, SiteDraft};
-use super::{answers, build, caching, conditions, fields, query, replace};
+use super::{answers, build, caching, conditions, fields, placement, query, replace};
 use crate::diagnostic::Diagnostic;
 
 /// A key of a site or a rule.
@@ -71,6 +71,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static SiteKey> {
         conditions::KEYS,
         answers::KEYS,
         caching::KEYS,
+        placement::KEYS,
         query::KEYS,
         fields::KEYS,
         replace::KEYS,

@@ -13,6 +13,7 @@ mod caching;
 mod conditions;
 mod fields;
 mod keys;
+mod placement;
 mod query;
 mod reader;
 mod reference;
@@ -61,6 +62,8 @@ pub(super) struct RuleDraft {
     settings: Settings,
     /// The name of the origin, and its line.
     origin: Option<(String, usize)>,
+    /// The line of `id_filter`.
+    id_filter_line: Option<usize>,
     /// The paths of the keys that are given, also of those with invalid values.
     given: Vec<&'static str>,
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use edgeward_sites::{FieldChange, RateKey, RequestView, Settings, StatusMap, matching_path};
+use edgeward_sites::{
+    DiskPlacement, FieldChange, IdFilters, RateKey, RequestView, Settings, StatusMap, matching_path,
+};
 use http::Method;
 use http::header::{HeaderMap, HeaderValue};
 use proptest::collection::{btree_map, vec};
@@ -285,6 +287,15 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         let pairs = pairs.iter().map(|(from, to)| format!("{from}>{to}"));
         setting(toml, "replace", pairs.collect::<Vec<_>>().join(" "))
     });
+    let words = |key: &'static str, words: &[&'static str]| {
+        let line = move |word: &str| setting(format!("{key} = '{word}'"), key, word);
+        of(select(words.to_vec())).prop_map(move |word| word.map(line))
+    };
+    let tiers = (
+        words("memory", &["normal", "never"]),
+        words("disk", &["normal", "never", "first-request"]),
+        words("id_filter", &["all", "off", "even"]),
+    );
     let places = prop_oneof![
         subsequence(vec!["text/*", "*", "a/b"], 0..3).prop_map(|types| setting(
             format!("replace_types = {types:?}"),
@@ -309,12 +320,14 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         of(prop_oneof![rate, no_rate]),
         of(body),
         of(field_changes()),
-        (of(replace), of(places)),
+        (of(replace), of(places), tiers),
     )
         .prop_map(
-            |(switches, deny, redirect, ttl, query, key, rate, body, fields, (replace, places))| {
+            |(switches, deny, redirect, ttl, query, key, rate, body, fields, others)| {
+                let (replace, places, (memory, placement, filter)) = others;
                 let others = [
-                    deny, redirect, ttl, query, key, rate, body, fields, replace, places,
+                    deny, redirect, ttl, query, key, rate, body, fields, replace, places, memory,
+                    placement, filter,
                 ];
                 switches
                     .into_iter()
@@ -452,6 +465,23 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         pairs.collect::<Vec<_>>().join(" ")
     });
     add("replace", replace);
+    let memory = settings.memory;
+    add(
+        "memory",
+        memory.map(|stores| if stores { "normal" } else { "never" }.to_owned()),
+    );
+    let disk = settings.disk.map(|placement| match placement {
+        DiskPlacement::Normal => "normal",
+        DiskPlacement::Never => "never",
+        DiskPlacement::FirstRequest => "first-request",
+    });
+    add("disk", disk.map(str::to_owned));
+    let filters = settings.id_filters.as_ref().map(|filters| match filters {
+        IdFilters::All => "all".to_owned(),
+        IdFilters::Off => "off".to_owned(),
+        IdFilters::Named(name) => name.to_string(),
+    });
+    add("id_filter", filters);
     let types = settings.replace_types.as_ref().map(|types| {
         let types: Vec<String> = types.iter().map(ToString::to_string).collect();
         types.join(" ")
@@ -546,7 +576,9 @@ proptest! {
         requests in vec(drawn_request(), 1..12),
     ) {
         let mut text = String::from(
-            "[[listener]]\naddress = '127.0.0.1:0'\n[origin]\nurl = 'http://127.0.0.1:9'\n[[site]]\nhosts = '*'\n",
+            "[[listener]]\naddress = '127.0.0.1:0'\n[origin]\nurl = 'http://127.0.0.1:9'\n\
+             [[negative]]\nname = 'even'\npath = '/r/{id}'\nfilter = 'https://127.0.0.1:9/sets/even'\n\
+             max_staleness = '10s'\n[[site]]\nhosts = '*'\n",
         );
         for setting in &own {
             text.push_str(&setting.toml);

@@ -328,7 +328,7 @@ fn error_pages_start_at_the_folder_of_the_file_and_have_a_size_limit() {
 }
 
 /// Each of these lines of a rule is wrong. The message contains the second text, the hint the third.
-const WRONG: [(&str, &str, &str); 76] = [
+const WRONG: [(&str, &str, &str); 79] = [
     (
         "path = 'a/*'",
         "path = 'a/*' matches no path",
@@ -466,6 +466,21 @@ const WRONG: [(&str, &str, &str); 76] = [
     ),
     ("rewrite = 'a'", "is not a path", "begin with a slash"),
     ("rewrite = '/a#b'", "has a #", "%23"),
+    (
+        "memory = 'always'",
+        "is not a rule for memory",
+        "normal or never",
+    ),
+    (
+        "disk = 'always'",
+        "is not a rule for the disk",
+        "first-request",
+    ),
+    (
+        "id_filter = 'even'",
+        "is not the name of a [[negative]]",
+        "add a name",
+    ),
     (
         "replace = 'a'",
         "is a string, not a table with from and to",

@@ -47,6 +47,8 @@ pub struct FilterFacts {
 /// A pattern of paths, and the filter for the ids in these paths.
 #[derive(Clone, Debug)]
 pub struct NegativeRule {
+    /// The name by which rules of sites select the filter.
+    pub name: Option<Box<str>>,
     /// The paths, and the position of the id in them.
     pub pattern: PathPattern,
     /// The filter that decides which ids exist.

@@ -10,6 +10,7 @@ use edgeward_store::versions::Version;
 use super::head::{self, DiskHead};
 use super::hit::DiskHit;
 use crate::cache::slices::Slices;
+use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Selector, Stored, StoredBody, StoredKind, StoredResponse, Variants};
 
 /// The result of a lookup on disk.
@@ -65,7 +66,7 @@ pub(super) fn parse(
                 head: head::block(status, &fields, on_disk.slicing.complete_length),
                 body: StoredBody::Slices(Arc::new(slices)),
                 generation: None,
-                awaits_disk: false,
+                disk_plan: DiskPlan::Decide,
             };
             let kind = StoredKind::Response(response);
             Some(DiskEntry::Sliced(Stored::new(key, kind, stamp)))

@@ -11,6 +11,7 @@ use http::StatusCode;
 
 use super::head;
 use crate::cache::key::CacheKey;
+use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{
     Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
 };
@@ -47,7 +48,7 @@ impl DiskHit {
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Disk(self.object.clone()),
             generation: self.generation,
-            awaits_disk: false,
+            disk_plan: DiskPlan::Decide,
         };
         Stored::new(&key.bytes, StoredKind::Response(response), self.stamp)
     }
@@ -60,7 +61,7 @@ impl DiskHit {
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Memory(body),
             generation: self.generation,
-            awaits_disk: false,
+            disk_plan: DiskPlan::Decide,
         };
         Stored::new(key, StoredKind::Response(response), self.stamp)
     }

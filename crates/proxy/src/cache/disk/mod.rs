@@ -35,10 +35,12 @@ use tokio::sync::oneshot;
 use crate::base::counters::Counters;
 use crate::cache::key::hash_key;
 use crate::cache::slices::Slices;
+use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{
     Hot, Selector, Stored, StoredBody, StoredResponse, Variants, stable_key,
 };
 use admission::Admissions;
+use edgeward_sites::DiskPlacement;
 pub(crate) use entry::DiskEntry;
 use entry::parse;
 pub(crate) use hit::DiskHit;
@@ -138,15 +140,34 @@ impl DiskTier {
         self.cache.lookup(hash).is_some()
     }
 
-    /// Records a request that neither tier could answer. Returns true if its response is to be written to disk.
-    /// Admission counts an unknown `length` as 0.
+    /// Records a request that neither tier could answer. Returns true if its response is to be written to disk: because
+    /// a rule or admission demands it, or because it replaces an older response. Admission counts an unknown `length`
+    /// as 0.
     pub(crate) fn admits(
         &self,
+        placement: DiskPlacement,
         hash: KeyHash,
         key: &[u8],
         length: Option<u64>,
         counters: &Counters,
     ) -> bool {
+        match placement {
+            DiskPlacement::Normal => {
+                self.counts(hash, key, length, counters) || self.contains(hash)
+            }
+            DiskPlacement::Never => {
+                counters.disk_refused_rule.increment();
+                false
+            }
+            DiskPlacement::FirstRequest => {
+                counters.disk_admitted.increment();
+                true
+            }
+        }
+    }
+
+    /// Records a request in the history of admission. Returns true if admission writes the response.
+    fn counts(&self, hash: KeyHash, key: &[u8], length: Option<u64>, counters: &Counters) -> bool {
         let object = Object {
             key: self.admission_hash(hash, key),
             size_bytes: length.unwrap_or(0),
@@ -220,7 +241,9 @@ impl DiskTier {
         let hash = evicted.object.key;
         let length = body.len() as u64;
         let on_disk = || self.contains(hash) || self.writing.contains(hash);
-        let is_admitted = if response.awaits_disk {
+        let is_admitted = if response.disk_plan == DiskPlan::Never {
+            false
+        } else if response.disk_plan == DiskPlan::Queued {
             !on_disk() // Admission has counted the request of the fetch.
         } else {
             let rules = self.admissions.rule_for(key);

@@ -13,6 +13,7 @@ use edgeward_semantics::content_coding::AcceptedCodings;
 use edgeward_semantics::{
     Authority, RequestDirectives, TRACEPARENT, Target, TraceParent, VaryFields,
 };
+use edgeward_sites::IdFilters;
 use edgeward_sites::SiteId;
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::NonBlockingRead;
@@ -248,7 +249,7 @@ fn try_disk_hit(
         None
     } else {
         // The first piece is read before the head is written: if the disk has lost it, the origin can still answer.
-        let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk);
+        let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk, true);
         match body.piece_now(&worker.cache, !client.tls) {
             NonBlockingRead::Ready(piece) => Some((Some(piece), body)),
             NonBlockingRead::WouldBlock => Some((None, body)),
@@ -377,6 +378,11 @@ impl Query for PlainQuery<'_, '_, '_> {
     fn path(&self) -> &str {
         let target = self.plain.target;
         target.split_once('?').map_or(target, |(path, _)| path)
+    }
+
+    /// The fast path answers no request whose rules state the filters.
+    fn id_filters(&self) -> &IdFilters {
+        &IdFilters::All
     }
 
     fn selecting_fields(&self, worker: &Worker, fields: &VaryFields) -> Cow<'_, HeaderMap> {

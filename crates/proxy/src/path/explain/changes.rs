@@ -1,6 +1,6 @@
 //! The changes of header fields that rules demand, and the error page.
 
-use edgeward_sites::{FieldChange, REPLACE_TYPES, Replacement};
+use edgeward_sites::{DiskPlacement, FieldChange, IdFilters, REPLACE_TYPES, Replacement};
 use http::StatusCode;
 use http::header::{HOST, HeaderName, HeaderValue};
 
@@ -29,6 +29,32 @@ pub(super) fn of_origin_response(request: &Request) -> Vec<String> {
         let texts = changes.map(|(name, change)| text(name, &FieldEdit::of(change, view)));
         texts.collect()
     })
+}
+
+/// Returns the tiers and the id filters that rules state.
+pub(super) fn placement(request: &Request) -> Vec<(&'static str, String)> {
+    let stated = &request.settings().stated;
+    let memory = stated.memory.map(|stores| match stores {
+        true => ("memory", "the policy decides".to_owned()),
+        false => ("memory", "the body is not stored there".to_owned()),
+    });
+    let disk = stated.disk.map(|placement| {
+        let text = match placement {
+            DiskPlacement::Normal => "admission decides",
+            DiskPlacement::Never => "the body is not stored there",
+            DiskPlacement::FirstRequest => "the body is stored at the first request",
+        };
+        ("disk", text.to_owned())
+    });
+    let filters = stated.id_filters.as_ref().map(|filters| {
+        let text = match filters {
+            IdFilters::All => "all filters count".to_owned(),
+            IdFilters::Off => "no filter counts".to_owned(),
+            IdFilters::Named(name) => format!("only the filters with the name {name} count"),
+        };
+        ("id filter", text)
+    });
+    [memory, disk, filters].into_iter().flatten().collect()
 }
 
 /// Returns the strings that are replaced in the origin's response, before it is stored.

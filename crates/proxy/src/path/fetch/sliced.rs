@@ -225,7 +225,7 @@ impl Opener {
         self.worker.counters.disk_hit.increment();
         self.worker.counters.slices_from_disk.increment();
         let body = if within == (0..hit.length()) {
-            DiskBody::of_hit(cache, key, hit)
+            DiskBody::of_hit(cache, key, hit, self.request.settings().placement.memory)
         } else {
             cache.count_partial_hit(key.hash, hit.length(), hit.charge_bytes(key.bytes.len()));
             DiskBody::part(hit.object.clone(), within)

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::slices::Slices;
+use crate::cache::stored::DiskPlan;
 
 fn policy() -> impl Strategy<Value = StoredPolicy> {
     (any::<[u64; 6]>(), any::<[bool; 3]>()).prop_map(|(numbers, flags)| StoredPolicy {
@@ -56,7 +57,7 @@ proptest! {
         let head = block(status, &fields, length);
         prop_assert_eq!(head.len(), predicted_bytes);
         let body = StoredBody::Memory(Bytes::new());
-        let mut response = StoredResponse { policy, status, head, body, generation, awaits_disk: false };
+        let mut response = StoredResponse { policy, status, head, body, generation, disk_plan: DiskPlan::Decide };
         prop_assert_eq!(&write_block(&response, stamp), &bytes);
         prop_assert!(is_same_response(&write_block(&response, other), &bytes));
         let slicing = Slicing { complete_length: length, slice_bytes: 1 << 20 };
@@ -93,7 +94,7 @@ proptest! {
                 head: block(status, &fields, 5),
                 body: StoredBody::Memory(Bytes::from_static(b"hello")),
                 generation: None,
-                awaits_disk: false,
+                disk_plan: DiskPlan::Decide,
             };
             prop_assert!(response.headers().len() <= head.len() + 1);
         }

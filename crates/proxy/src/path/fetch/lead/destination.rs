@@ -8,6 +8,7 @@ use std::time::Duration;
 use edgeward_policy::RejectReason;
 use edgeward_purge::Stamp;
 use edgeward_semantics::{Storable, Vary};
+use edgeward_sites::DiskPlacement;
 use edgeward_store::hot::{Commit, Offer, Reservation};
 use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
@@ -15,9 +16,11 @@ use http::StatusCode;
 
 use super::Fetch;
 use super::versions::KeyVersions;
+use crate::base::request_settings::Placement;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::{DiskTier, head};
 use crate::cache::path_rules::PathMarker;
+use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{self, Selector, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
@@ -39,8 +42,10 @@ pub(super) struct Destination {
     pub(super) fetch_time: Duration,
     /// Present if the edge may encode the response.
     pub(super) generation: Option<NonZeroU64>,
-    /// See [`StoredResponse::awaits_disk`](crate::cache::stored::StoredResponse::awaits_disk).
-    pub(super) awaits_disk: bool,
+    /// See [`StoredResponse::disk_plan`](crate::cache::stored::StoredResponse::disk_plan).
+    pub(super) disk_plan: DiskPlan,
+    /// The tiers that may store the response by the rules of its site.
+    pub(super) placement: Placement,
 }
 
 impl Destination {
@@ -56,6 +61,9 @@ impl Destination {
     /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner of the
     /// admission policy. The simulator does both steps in the same order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
+        if !self.placement.memory {
+            return worker.counters.not_stored_rule.increment();
+        }
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
         } else {
@@ -101,7 +109,8 @@ impl Fetch {
                 reservation: None,
                 fetch_time,
                 generation: None,
-                awaits_disk: false,
+                disk_plan: plan_of(self.request.settings().placement),
+                placement: self.request.settings().placement,
             });
         };
         let cache = &self.worker.cache;
@@ -191,7 +200,8 @@ impl Fetch {
             reservation: None,
             fetch_time,
             generation: None,
-            awaits_disk: false,
+            disk_plan: plan_of(self.request.settings().placement),
+            placement: self.request.settings().placement,
         })
     }
 
@@ -207,8 +217,13 @@ impl Fetch {
         let tier = worker.cache.disk()?;
         let primary = destination.versions.primary.key();
         // An older response on disk is always replaced: lookups would find it after memory has evicted the new one.
-        let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
-            | tier.contains(destination.hash);
+        let writes = tier.admits(
+            destination.placement.disk,
+            destination.hash,
+            &destination.key,
+            length,
+            &worker.counters,
+        );
         // Even if the response is not written, an older marker on disk is replaced, so that no lookup finds it later.
         if let Some(marker) = &destination.marker
             && let StoredKind::Varies(variants) = &marker.kind
@@ -249,8 +264,18 @@ impl Fetch {
             head,
             length,
         );
-        destination.awaits_disk = matches!(begun, Err(FillRefusal::QueueFull));
+        if matches!(begun, Err(FillRefusal::QueueFull)) {
+            destination.disk_plan = DiskPlan::Queued;
+        }
         begun.ok()
+    }
+}
+
+/// Returns the plan of a response that no tier has stored yet.
+pub(super) const fn plan_of(placement: Placement) -> DiskPlan {
+    match placement.disk {
+        DiskPlacement::Never => DiskPlan::Never,
+        DiskPlacement::Normal | DiskPlacement::FirstRequest => DiskPlan::Decide,
     }
 }
 

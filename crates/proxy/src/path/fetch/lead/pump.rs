@@ -17,6 +17,7 @@ use crate::base::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
 use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::PushResult;
+use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{OriginBody, OriginError};
 use crate::path::fetch::FetchResult;
@@ -166,8 +167,11 @@ impl Fetch {
         // An invalidation changes the version of the primary key; `insert` checks only that of the response's key.
         let is_current = cache.hot.is_current(destination.versions.primary);
         let complete = self.leader.fill.finish();
-        let awaits_disk =
-            destination.awaits_disk || disk.as_ref().is_some_and(DiskFill::has_met_full_queue);
+        let has_met_full_queue = disk.as_ref().is_some_and(DiskFill::has_met_full_queue);
+        let disk_plan = match has_met_full_queue {
+            true => DiskPlan::Queued,
+            false => destination.disk_plan,
+        };
         let mut ram = None;
         let complete = complete.map(|(body, mut memory)| {
             let length = body.as_ref().len() as u64;
@@ -184,7 +188,7 @@ impl Fetch {
                 let body = StoredBody::Memory(body.clone());
                 let response = StoredResponse {
                     generation: destination.generation,
-                    awaits_disk,
+                    disk_plan,
                     ..StoredResponse::new(status, &storable.head, storable.policy, body)
                 };
                 let kind = StoredKind::Response(response);

@@ -17,6 +17,7 @@ use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body::Body as _;
 
+use super::destination::plan_of;
 use super::destination::{Destination, charge_of};
 use super::{BodyTransfer, Fetch, KeyVersions, OpenFill};
 use crate::cache::CacheKey;
@@ -25,6 +26,7 @@ use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::head;
 use crate::cache::fill::{BodyBuffer, Failure, FillHead};
 use crate::cache::slices::Slices;
+use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{Attempt, Conditions, OriginBody, Outbound, Upload};
 use crate::path::fetch::{FetchResult, range_mark};
@@ -384,6 +386,7 @@ impl Fetch {
             head: headers.clone(),
             source: LifetimeSource::Nothing,
         });
+        let placement = self.request.settings().placement;
         let mut destination = Destination {
             hash: self.key.hash,
             key: self.key.bytes.clone(),
@@ -394,7 +397,8 @@ impl Fetch {
             reservation: None,
             fetch_time: arriving.fetch_time,
             generation: None,
-            awaits_disk: false,
+            disk_plan: plan_of(placement),
+            placement,
         };
         let mut disk = None;
         if arriving.is_storable {
@@ -461,7 +465,8 @@ impl Fetch {
         let tier = cache.disk()?;
         let counters = &self.worker.counters;
         let (hash, key) = (destination.hash, &destination.key);
-        if !(tier.admits(hash, key, Some(length), counters) | tier.contains(hash)) {
+        let placement = destination.placement.disk;
+        if !tier.admits(placement, hash, key, Some(length), counters) {
             return None;
         }
         cache.write_entry_of_slice(key);
@@ -469,7 +474,9 @@ impl Fetch {
         let status = StatusCode::PARTIAL_CONTENT;
         let head = head::write_response(status, &storable.policy, stamp, &storable.head, None);
         let begun = DiskFill::begin(tier, counters, hash, key, head, Some(length));
-        destination.awaits_disk = matches!(begun, Err(FillRefusal::QueueFull));
+        if matches!(begun, Err(FillRefusal::QueueFull)) {
+            destination.disk_plan = DiskPlan::Queued;
+        }
         begun.ok()
     }
 }

@@ -341,3 +341,40 @@ fn each_site_and_origin_has_its_label_up_to_the_bound() {
         assert_eq!(bed.metric(series), value, "{series} in\n{metrics}");
     }
 }
+
+/// Method: two pipelined requests, by the fast path and by hyper. The client reads a part of both responses and leaves,
+/// also when the first response is nearly or just complete.
+#[test]
+fn the_log_and_the_counter_have_the_same_bytes_if_a_client_leaves_between_pipelined_responses() {
+    const BODY_BYTES: usize = 3 << 20;
+    let (bed, _folder, path) = bed_with_log();
+    let body = Answer::pattern(BODY_BYTES as u64).header("cache-control", "max-age=600");
+    bed.origin.on("/body", body);
+    bed.get("/body");
+    for field in ["", "range: bytes=0-\r\n"] {
+        for read in [
+            1,
+            100_000,
+            BODY_BYTES - 1000,
+            BODY_BYTES,
+            BODY_BYTES + 100_000,
+            BODY_BYTES + 2000,
+        ] {
+            let request = format!("GET /body HTTP/1.1\r\nhost: test.example\r\n{field}\r\n");
+            let mut client = bed.connect();
+            client.send(request.repeat(4).as_bytes());
+            client.read_up_to(read);
+            client.reset();
+            bed.wait_for_metric("edgeward_client_connections", 0.0);
+        }
+    }
+    let metrics = metrics_at_rest(&bed);
+    let counted = bed.metric("edgeward_response_bytes_total");
+    bed.edge.shutdown(TIMEOUT);
+    let log = std::fs::read_to_string(&path).expect("the log can be read");
+    let bytes = log.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).expect("one JSON object per line");
+        line["bytes"].as_u64().expect("a number")
+    });
+    assert_eq!(bytes.sum::<u64>(), counted as u64, "{metrics}\n{log}");
+}

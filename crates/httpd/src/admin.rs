@@ -6,10 +6,11 @@ use bytes::Bytes;
 use http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE,
 };
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 
+use crate::access::{Caller, Denied};
 use crate::server::{Handler, LocalClient};
 
 /// The pages of an admin server.
@@ -27,16 +28,32 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
         true
     }
 
-    /// Returns true if a client may send a POST to `path` with this value of `Authorization`, and `None` if there is no
-    /// such page. The body is read only after this decision. The default has no pages for POST.
-    fn may_post(&self, path: &str, authorization: Option<&HeaderValue>) -> Option<bool> {
-        _ = (path, authorization);
-        None
+    /// Decides if a client with this value of `Authorization` may send the request. The body is read only after this
+    /// decision. The default allows everything.
+    fn authorize(
+        &self,
+        method: &Method,
+        path: &str,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Caller, Denied> {
+        _ = (method, path, authorization);
+        Ok(Caller::Anyone)
     }
 
-    /// Carries out a POST that [`may_post`](Self::may_post) has allowed. Returns the status and a body in JSON.
-    fn post(&self, path: &str, body: Bytes) -> impl Future<Output = (StatusCode, String)> + Send {
-        _ = (path, body);
+    /// Returns true if `path` accepts POST. The default has no such pages.
+    fn accepts_post(&self, path: &str) -> bool {
+        _ = path;
+        false
+    }
+
+    /// Carries out a POST that [`authorize`](Self::authorize) has allowed. Returns the status and a body in JSON.
+    fn post(
+        &self,
+        path: &str,
+        caller: &Caller,
+        body: Bytes,
+    ) -> impl Future<Output = (StatusCode, String)> + Send {
+        _ = (path, caller, body);
         std::future::ready((StatusCode::NOT_FOUND, "{}\n".to_owned()))
     }
 
@@ -50,8 +67,10 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
     fn change_setting(
         &self,
         path: &str,
+        caller: &Caller,
         value: &str,
     ) -> impl Future<Output = Result<String, String>> + Send {
+        _ = caller;
         let refused = format!("{path} cannot be changed to {value}\n");
         std::future::ready(Err(refused))
     }
@@ -59,37 +78,44 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
 
 /// Answers `/metrics`, `/status`, `/healthz`, `/` and the paths of settings.
 ///
-/// GET returns a setting, and PUT changes it. The server has no authentication, so only a client on the same machine
-/// may change a setting. A web page cannot: a browser asks the server before a cross-origin PUT (Fetch, "CORS-preflight
+/// GET returns a setting, and PUT changes it. The server may have no tokens, so only a client on the same machine may
+/// change a setting. A web page cannot: a browser asks the server before a cross-origin PUT (Fetch, "CORS-preflight
 /// request"), and the server refuses this question.
 #[derive(Clone, Debug)]
 pub struct AdminRoutes<P>(pub P);
 
 impl<P: AdminPages> Handler for AdminRoutes<P> {
     async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let requested = host_of(&request);
+        let requested = requested_host(request.uri(), request.headers().get(HOST));
         if let Some(host) = requested.filter(|host| !self.0.is_own_host(host)) {
             let text = format!(
                 "`{host}` is not a name of this admin server; use its address or localhost, or list the name in admin.hosts\n"
             );
             return respond(StatusCode::MISDIRECTED_REQUEST, TEXT, text);
         }
-        if request.method() == Method::POST {
-            let authorization = request.headers().get(AUTHORIZATION);
-            match self.0.may_post(request.uri().path(), authorization) {
-                Some(true) => return self.post(request).await,
-                Some(false) => {
-                    let text = "{\"error\": \"the request needs `Authorization: Bearer` with the configured token\"}\n";
-                    return respond(StatusCode::UNAUTHORIZED, JSON, text.to_owned());
+        let path = request.uri().path();
+        let authorization = request.headers().get(AUTHORIZATION);
+        let caller = match self.0.authorize(request.method(), path, authorization) {
+            Ok(caller) => caller,
+            Err(denied) => return deny(&denied),
+        };
+        if self.0.accepts_post(path) {
+            return match *request.method() {
+                Method::POST => self.post(request, &caller).await,
+                _ => {
+                    let text = "POST only\n".to_owned();
+                    let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+                    let headers = response.headers_mut();
+                    headers.insert(ALLOW, HeaderValue::from_static("POST"));
+                    response
                 }
-                None => {}
-            }
+            };
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         if let Some(value) = self.0.setting(request.uri().path()) {
             return match *request.method() {
                 Method::GET | Method::HEAD => respond(StatusCode::OK, TEXT, format!("{value}\n")),
-                Method::PUT => self.change_setting(request).await,
+                Method::PUT => self.change_setting(request, &caller).await,
                 _ => {
                     let text = "GET, HEAD and PUT only\n".to_owned();
                     let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
@@ -123,11 +149,11 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
 
 impl<P: AdminPages> AdminRoutes<P> {
     /// Reads the body of a POST within its limits, and carries the POST out.
-    async fn post(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn post(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, POST_BYTES_MAX).collect();
         let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {
-            Ok(Ok(body)) => self.0.post(head.uri.path(), body.to_bytes()).await,
+            Ok(Ok(body)) => self.0.post(head.uri.path(), caller, body.to_bytes()).await,
             Ok(Err(_)) => {
                 let text = "{\"error\": \"the body is incomplete, or larger than 1 MiB\"}\n";
                 (StatusCode::PAYLOAD_TOO_LARGE, text.to_owned())
@@ -140,7 +166,11 @@ impl<P: AdminPages> AdminRoutes<P> {
         respond(code, JSON, text)
     }
 
-    async fn change_setting(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn change_setting(
+        &self,
+        request: Request<Incoming>,
+        caller: &Caller,
+    ) -> Response<Full<Bytes>> {
         let local = request.extensions().get::<LocalClient>();
         if !local.is_some_and(|local| local.0) {
             let text = "only a client on this machine may change a setting\n".to_owned();
@@ -155,20 +185,21 @@ impl<P: AdminPages> AdminRoutes<P> {
         };
         let body = body.to_bytes();
         let value = String::from_utf8_lossy(&body);
-        match self.0.change_setting(head.uri.path(), value.trim()).await {
+        let changed = self.0.change_setting(head.uri.path(), caller, value.trim());
+        match changed.await {
             Ok(text) => respond(StatusCode::OK, TEXT, text),
             Err(text) => respond(StatusCode::BAD_REQUEST, TEXT, text),
         }
     }
 }
 
-/// Returns the host that the request names, without port and brackets.
-fn host_of(request: &Request<Incoming>) -> Option<&str> {
-    let text = match request.uri().authority() {
+/// Returns the host that a request names, without port and brackets.
+pub fn requested_host<'a>(target: &'a Uri, host: Option<&'a HeaderValue>) -> Option<&'a str> {
+    let text = match target.authority() {
         Some(authority) => authority.as_str(),
         // A request without `Host` is accepted. Browsers always send `Host`, so this request does not come from
         // a browser and cannot be an attack by DNS rebinding.
-        None => request.headers().get(HOST)?.to_str().unwrap_or("?"),
+        None => host?.to_str().unwrap_or("?"),
     };
     let host = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or(rest, |(host, _)| host),
@@ -177,15 +208,28 @@ fn host_of(request: &Request<Incoming>) -> Option<&str> {
     Some(host)
 }
 
+/// Returns the response to a request that is not allowed (RFC 6750 §3).
+fn deny(denied: &Denied) -> Response<Full<Bytes>> {
+    let (code, challenge) = match denied {
+        Denied::NoToken => (StatusCode::UNAUTHORIZED, "Bearer"),
+        Denied::UnknownToken => (StatusCode::UNAUTHORIZED, "Bearer error=\"invalid_token\""),
+        Denied::MissingRole { .. } => {
+            (StatusCode::FORBIDDEN, "Bearer error=\"insufficient_scope\"")
+        }
+    };
+    // The text has no characters that JSON escapes: a name has letters, digits, `-`, `_` and `.`.
+    let mut response = respond(code, JSON, format!("{{\"error\": \"{denied}\"}}\n"));
+    let headers = response.headers_mut();
+    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
+}
+
 fn respond(code: StatusCode, media_type: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if code == StatusCode::UNAUTHORIZED {
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
     if code == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }

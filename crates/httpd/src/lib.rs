@@ -15,6 +15,7 @@
 //! control that costs CPU time on loopback; all listeners of the edge and the link call it.
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod client_stream;
 mod pacing;
@@ -22,7 +23,8 @@ mod server;
 mod slots;
 mod token;
 
-pub use admin::{AdminPages, AdminRoutes};
+pub use access::{AdminToken, Caller, Denied, ParseRolesError, Role, Roles, authorize};
+pub use admin::{AdminPages, AdminRoutes, requested_host};
 pub use pacing::disable_loopback_pacing;
 pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};

@@ -17,6 +17,12 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
+    /// Returns true if both tokens are equal. For the check of a configuration: the time of the comparison is not
+    /// constant.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     /// Returns true if an `Authorization` field has this token. The time of the comparison does not depend on the
     /// position of the first difference, so that an attacker cannot guess the token byte by byte.
     pub fn matches_authorization(&self, authorization: &[u8]) -> bool {

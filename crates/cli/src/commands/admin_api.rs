@@ -18,7 +18,7 @@ pub(crate) struct AdminApi {
     #[arg(long, value_name = "ADDR")]
     admin: String,
 
-    /// File with the token of purge.token_file
+    /// File with a token of the edge: of admin.token or purge.token_file
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! Checks the settings and builds the configuration, or returns all errors.
 
+mod admin;
 mod buckets;
 mod combinations;
 
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
     AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenerConfig, ListenerTls,
-    LogDestination, LogFormat, Networks, OriginConfig, OriginUrl, TracingConfig,
+    LogDestination, LogFormat, Networks, OriginConfig, OriginUrl, Roles, TracingConfig,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_sites::HostPattern;
@@ -24,6 +25,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
 use crate::memory;
 use crate::negative::NegativeSettings;
+use admin::check_admin;
 pub(super) use buckets::DraftBucket;
 use buckets::check_buckets;
 use combinations::check_combinations;
@@ -41,6 +43,7 @@ pub(super) struct ConfigDraft {
     pub(super) negative: Vec<NegativeSettings>,
     pub(super) link: LinkSettings,
     pub(super) purge_token_file: Option<PathBuf>,
+    pub(super) admin_tokens: Vec<DraftToken>,
     /// True if the user has set the bound of memory.
     pub(super) overload_memory_given: bool,
     pub(super) access_log: AccessLogConfig,
@@ -61,6 +64,14 @@ pub(super) struct DraftListener {
     pub(super) certificates: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
     pub(super) proxy_protocol_from: Option<Networks>,
+}
+
+/// One `[[admin.token]]`, possibly incomplete.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftToken {
+    pub(super) name: Option<String>,
+    pub(super) file: Option<PathBuf>,
+    pub(super) roles: Option<Roles>,
 }
 
 /// One `[[disk_host]]`, possibly incomplete.
@@ -88,6 +99,7 @@ impl ConfigDraft {
             negative: Vec::new(),
             link: LinkSettings::default(),
             purge_token_file: None,
+            admin_tokens: Vec::new(),
             overload_memory_given: false,
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
@@ -133,6 +145,14 @@ impl ConfigDraft {
                 .resize_with(item + 1, NegativeSettings::default);
         }
         &mut self.negative[item]
+    }
+
+    /// Returns the token of the `[[admin.token]]` with the index `item`, and creates it if necessary.
+    pub(super) fn admin_token(&mut self, item: usize) -> &mut DraftToken {
+        if self.admin_tokens.len() <= item {
+            self.admin_tokens.resize_with(item + 1, DraftToken::default);
+        }
+        &mut self.admin_tokens[item]
     }
 
     /// Returns the host of the `[[disk_host]]` with the index `item`, and creates it if necessary.
@@ -194,6 +214,7 @@ pub(super) fn check(
         }
     }
     check_combinations(&raw_settings, &mut draft, &mut diagnostics, settings_file);
+    check_admin(&raw_settings, &mut draft, &mut diagnostics);
     check_buckets(&raw_settings, &mut draft, &mut diagnostics);
     let summaries = sites.iter().map(SiteDraft::summary).collect();
     sites::build(sites, &mut draft, &lines_with_errors, &mut diagnostics);
@@ -229,6 +250,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         negative: _,
         link: _,
         purge_token_file: _,
+        admin_tokens: _,
         overload_memory_given,
         access_log,
         access_log_given,
@@ -290,6 +312,7 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
         ("disk_device", draft.disk.settings.devices.len()),
         ("disk_host", draft.disk_hosts.len()),
         ("negative", draft.negative.len()),
+        ("admin.token", draft.admin_tokens.len()),
     ];
     for (table, items) in repeated {
         // The keys of a single origin have no index, like the keys of the table `[origin]`.

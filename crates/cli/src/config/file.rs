@@ -143,11 +143,20 @@ impl FileWalker<'_> {
     fn table(&mut self, table: &str, item: usize, entries: &DeTable<'_>) {
         for (name, value) in entries {
             let path = format!("{table}.{}", name.get_ref());
-            // A nested table, such as [origin.link].
-            if let DeValue::Table(inner) = value.get_ref()
-                && nearest::tables().any(|known_table| known_table == path)
-            {
-                self.table(&path, item, inner);
+            // Nested tables, such as [origin.link] and [[admin.token]].
+            if nearest::tables().any(|known_table| known_table == path) {
+                match value.get_ref() {
+                    DeValue::Table(inner) => self.table(&path, item, inner),
+                    DeValue::Array(items) if keys::is_repeated(&path) => {
+                        for (item, value) in items.iter().enumerate() {
+                            match value.get_ref() {
+                                DeValue::Table(inner) => self.table(&path, item, inner),
+                                _ => self.not_a_table(&path, value),
+                            }
+                        }
+                    }
+                    _ => self.not_a_table(&path, value),
+                }
                 continue;
             }
             let Some(key) = keys::find(&path) else {

@@ -70,12 +70,12 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
 pub(super) fn is_repeated(table: &str) -> bool {
     matches!(
         table,
-        "listener" | "origin" | "disk_device" | "disk_host" | "negative"
+        "listener" | "origin" | "disk_device" | "disk_host" | "negative" | "admin.token"
     )
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 20] = [
+pub(super) const TABLES: [(&str, &str); 21] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -124,7 +124,15 @@ pub(super) const TABLES: [(&str, &str); 20] = [
         "Request fields that are added or removed before a request is forwarded to the origin.",
     ),
     ("server", "Threads, shutdown and name of the process."),
-    ("admin", "The server of metrics and status."),
+    (
+        "admin",
+        "The server of metrics, status and the admin API. See docs/reference/admin-api.md.",
+    ),
+    (
+        "admin.token",
+        "Tokens of the admin API with their roles. Write `[[admin.token]]` once for each. The token of \
+         `purge.token_file` has all roles.",
+    ),
     (
         "purge",
         "Purges: who may purge, and how many purges are remembered. See docs/how-to/purge.md.",
@@ -815,11 +823,15 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::AddressOrNone,
         doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see \
               the policy and how full the cache is. A client on the same machine can change the policy.",
-        set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
-        show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
+        set: |draft, _, value| draft.edge.admin.address = value.optional(Value::address),
+        show: |draft, _| Some(or_none(draft.edge.admin.address.map(|a| a.to_string()))),
     },
     server::ADMIN_HOSTS,
     server::METRIC_LABELS_MAX,
+    server::ADMIN_REQUIRE_TOKEN,
+    server::TOKEN_NAME,
+    server::TOKEN_FILE,
+    server::TOKEN_ROLES,
     purge::TOKEN_FILE,
     purge::ALLOW,
     purge::LOG,

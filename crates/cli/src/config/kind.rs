@@ -13,7 +13,8 @@ use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::{
-    FieldNames, LogFormat, LogTemplateError, Networks, OriginUrl, ParseListError, SyslogServer,
+    FieldNames, LogFormat, LogTemplateError, Networks, OriginUrl, ParseListError, Roles,
+    SyslogServer,
 };
 use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::content_coding::{Coding, CompressibleTypes};
@@ -102,6 +103,8 @@ pub(super) enum ValueKind {
     Upgrades,
     /// Host names, separated by commas.
     Hosts,
+    /// Roles of a token, separated by commas.
+    Roles,
     /// The name of a policy.
     Policy,
     /// The name of a rule of admission to disk.
@@ -169,6 +172,7 @@ pub(super) enum Value {
     Codings(Vec<Coding>),
     Upgrades(Upgrades),
     Hosts(Vec<String>),
+    Roles(Roles),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
     HostPattern(HostPattern),
@@ -476,6 +480,13 @@ impl ValueKind {
                         .hint(format!("write {}", self.example())))
                 }
             }
+            Self::Roles => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let roles: Result<Roles, _> = text.parse();
+                roles
+                    .map(Value::Roles)
+                    .map_err(|error| error_of_sentence(&error))
+            }
             Self::PublicKeys => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let keys = text.split(',').map(|key| key.trim().parse());
@@ -550,6 +561,7 @@ impl ValueKind {
                 | Self::FieldNames
                 | Self::Parameters
                 | Self::Hosts
+                | Self::Roles
         )
     }
 

@@ -764,3 +764,81 @@ fn each_word_of_a_choice_is_shown_unchanged() {
     }
     assert!(words_shown > 20, "only {words_shown} words");
 }
+
+/// Method: complete tokens are shown without their secrets. Each error names the key and a way out.
+#[test]
+fn a_token_of_the_admin_api_needs_name_file_roles_and_a_secret_of_its_own() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let file = |name: &str, secret: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, secret).expect("the file is written");
+        path.display().to_string()
+    };
+    let (one, two) = (
+        file("one", "first-secret-of-16"),
+        file("two", "other-secret-of-16"),
+    );
+    let (short, same) = (file("short", "short"), file("same", "first-secret-of-16\n"));
+    let token = |name: &str, file: &str, roles: &str| {
+        format!("[[admin.token]]\nname = \"{name}\"\nfile = \"{file}\"\nroles = {roles}\n")
+    };
+    let admin = "[admin]\naddress = \"127.0.0.1:0\"\n";
+    let load = |text: &str| load_text(&format!("{MINIMAL_FILE}{text}"), &[]);
+    let first = token("ci", &one, "[\"purge\", \"read\"]");
+    let valid = load(&format!("{admin}{first}{}", token("b", &two, "\"reload\"")));
+    assert!(
+        valid.contains("admin.token[0].roles = read,purge (line 10)\n"),
+        "{valid}"
+    );
+    assert!(
+        valid.contains("admin.token[1].roles = reload (line 14)\n"),
+        "{valid}"
+    );
+    assert!(!valid.contains("secret-of"), "{valid}");
+    for (text, reason) in [
+        (first.clone(), "there is no admin server"),
+        (
+            format!("{admin}[[admin.token]]\nname = \"a\"\n"),
+            "has no admin.token.file",
+        ),
+        (
+            format!("{admin}[[admin.token]]\nfile = \"{one}\"\n"),
+            "has no admin.token.roles",
+        ),
+        (
+            format!("{admin}{}", token("a", &one, "[\"write\"]")),
+            "has the unknown role `write`",
+        ),
+        (
+            format!("{admin}{}", token("a", &short, "\"read\"")),
+            "at least 16 visible",
+        ),
+        (
+            format!("{admin}{}", token("a", "absent", "\"read\"")),
+            "does not exist",
+        ),
+        (
+            format!("{admin}{first}{}", token("ci", &two, "\"read\"")),
+            "is given twice",
+        ),
+        (
+            format!("{admin}{first}{}", token("b", &same, "\"read\"")),
+            "has the same secret",
+        ),
+        (
+            format!("{admin}{first}[purge]\ntoken_file = \"{same}\"\n"),
+            "has the same secret",
+        ),
+        (
+            format!("{admin}require_token = true\n"),
+            "but there is no token",
+        ),
+        (format!("{admin}token = \"a\"\n"), "is not a table"),
+    ] {
+        let loaded = load(&text);
+        assert!(
+            loaded.contains("error: ") && loaded.contains(reason),
+            "{text}: {loaded}"
+        );
+    }
+}

@@ -2,6 +2,7 @@
 //! property; `run` has the helpers.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod analyze;
 mod config;
 mod demo;

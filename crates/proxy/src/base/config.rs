@@ -3,6 +3,7 @@
 //! The crate `cli` parses flags and the TOML file into types of its own, and converts them into the types of this
 //! module. The comment of each field states its default and the reason. Address and origin URL have no default.
 
+mod admin;
 mod compression;
 mod forwarding;
 pub mod id_filter;
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use edgeward_httpd::Token;
+pub use edgeward_httpd::{AdminToken, Roles, Token};
 use edgeward_policy::disk_admission::{self, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_semantics::{IgnoredParameters, Rules};
@@ -32,6 +33,7 @@ use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
 use crate::base::pace::MinRate;
+pub use admin::AdminConfig;
 pub use compression::{CompressionConfig, OriginAccepts};
 pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
@@ -79,10 +81,8 @@ pub struct EdgeConfig {
     pub purge: PurgeConfig,
     /// The fields by which the origin learns about the client.
     pub forwarding: ForwardingConfig,
-    /// Address of the server for metrics and status. Default: none, because the pages reveal how the cache is used.
-    pub admin: Option<SocketAddr>,
-    /// Values of `Host` that the admin server accepts, besides addresses, `localhost` and the name. Default: none.
-    pub admin_hosts: Vec<String>,
+    /// The server for metrics, status and the admin API.
+    pub admin: AdminConfig,
     /// The most sites, and the most origins, with a label of their own in metrics. Default 100.
     pub metric_labels_max: usize,
     /// Lets a second edge listen on the same addresses. Default false: it would get half of the connections.
@@ -130,8 +130,7 @@ impl EdgeConfig {
             negative: Vec::new(),
             purge: PurgeConfig::default(),
             forwarding: ForwardingConfig::default(),
-            admin: None,
-            admin_hosts: Vec::new(),
+            admin: AdminConfig::default(),
             metric_labels_max: 100,
             share_ports: false,
             access_log: None,

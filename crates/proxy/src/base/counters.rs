@@ -131,6 +131,12 @@ counters! {
         reloads = "result" "applied",
         reloads_refused = "result" "refused", // the configuration is invalid, so nothing has changed
     }
+    Counter "edgeward_admin_requests_refused_total"
+        "Requests to the admin server that were refused because of their token, by reason." {
+        admin_no_token = "reason" "no-token",
+        admin_unknown_token = "reason" "unknown-token",
+        admin_missing_role = "reason" "missing-role",
+    }
     Counter "edgeward_shed_total" "Work that was shed because of overload, by class of work." {
         shed_connections = "work" "connection",
         shed_passes = "work" "pass",

@@ -10,12 +10,16 @@ use bytes::Bytes;
 use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, ParsePolicyError, PolicySpec};
 use edgeward_purge::PurgeRequest;
 use edgeward_store::hot::PolicyChange;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use serde_json::json;
 use tokio::sync::watch;
 
-use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, ServerConfig};
+use edgeward_httpd::{
+    AdminPages, AdminRoutes, AdminToken, Caller, ConnectionCounters, Denied, Roles, Server,
+    ServerConfig,
+};
 
+use super::admin_request::{Action, POLICY, PostPage, decide};
 use super::generations::Generations;
 use super::{metrics, status};
 use crate::cache::purging::RejectedPurge;
@@ -85,21 +89,6 @@ impl Drop for Admin {
 #[derive(Clone)]
 struct Pages(Arc<Generations>);
 
-/// The path of the policy.
-const POLICY: &str = "/policy";
-
-/// The path that shows the stored responses of a URL.
-const CACHE: &str = "/cache";
-
-/// The path that explains the decisions for a request.
-const EXPLAIN: &str = "/explain";
-
-/// The path that reloads the configuration.
-const RELOAD: &str = "/reload";
-
-/// The path that replaces the process by a new one.
-const UPGRADE: &str = "/upgrade";
-
 /// Parses a policy. The error lists the rules.
 fn parse_policy(text: &str) -> Result<PolicySpec, String> {
     text.parse().map_err(|error: ParsePolicyError| {
@@ -118,27 +107,62 @@ impl AdminPages for Pages {
         format!("{:#}\n", status::render(&self.0.shared()))
     }
 
-    fn may_post(&self, path: &str, authorization: Option<&HeaderValue>) -> Option<bool> {
-        let has_token = || {
-            let shared = self.0.shared();
-            let token = shared.config.purge.token.as_ref()?;
-            Some(token.matches_authorization(authorization?.as_bytes()))
-        };
-        let is_page = match path {
-            "/purge" | CACHE | EXPLAIN => true,
-            RELOAD => self.0.on_reload.get().is_some(),
-            UPGRADE => self.0.on_upgrade.get().is_some(),
-            _ => false,
-        };
-        is_page.then(|| has_token().unwrap_or(false))
+    fn authorize(
+        &self,
+        method: &Method,
+        path: &str,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Caller, Denied> {
+        let shared = self.0.shared();
+        let config = &shared.config;
+        let of_purge = config.purge.token.clone().map(|token| AdminToken {
+            name: "purge.token_file".to_owned(),
+            token,
+            roles: Roles::ALL,
+        });
+        let decided = decide(
+            config.admin.tokens.iter().chain(&of_purge),
+            config.admin.requires_token,
+            method,
+            path,
+            authorization.map(HeaderValue::as_bytes),
+        );
+        if let Err(denied) = &decided {
+            let counters = &shared.counters[0];
+            match denied {
+                Denied::NoToken => &counters.admin_no_token,
+                Denied::UnknownToken => &counters.admin_unknown_token,
+                Denied::MissingRole { .. } => &counters.admin_missing_role,
+            }
+            .increment();
+        }
+        decided
     }
 
-    async fn post(&self, path: &str, body: Bytes) -> (StatusCode, String) {
-        let (code, answer) = match path {
-            CACHE | EXPLAIN => self.inspect(path == EXPLAIN, &body).await,
-            RELOAD => self.reload().await,
-            UPGRADE => self.upgrade().await,
-            _ => self.purge(&body).await,
+    fn accepts_post(&self, path: &str) -> bool {
+        match PostPage::of(path) {
+            Some(PostPage::Reload) => self.0.on_reload.get().is_some(),
+            Some(PostPage::Upgrade) => self.0.on_upgrade.get().is_some(),
+            page => page.is_some(),
+        }
+    }
+
+    async fn post(&self, path: &str, caller: &Caller, body: Bytes) -> (StatusCode, String) {
+        let action = PostPage::of(path).map(|page| Action::parse(page, &body));
+        let (code, answer) = match action {
+            Some(Ok(Action::Purge(request))) => self.purge(request, caller).await,
+            Some(Ok(Action::Cache(query))) => self.inspect(false, query).await,
+            Some(Ok(Action::Explain(query))) => self.inspect(true, query).await,
+            Some(Ok(Action::Reload)) => {
+                tracing::info!(from = %caller, "a reload is requested");
+                self.reload().await
+            }
+            Some(Ok(Action::Upgrade)) => {
+                tracing::info!(from = %caller, "an upgrade is requested");
+                self.upgrade().await
+            }
+            Some(Err(error)) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
+            None => (StatusCode::NOT_FOUND, json!({ "error": "no such page" })),
         };
         (code, format!("{answer}\n"))
     }
@@ -149,7 +173,12 @@ impl AdminPages for Pages {
 
     /// Changes the policy of the cache in memory. A thread for blocking work moves the objects, so the pages are served
     /// meanwhile. The runtime waits for this thread when it stops.
-    async fn change_setting(&self, _path: &str, value: &str) -> Result<String, String> {
+    async fn change_setting(
+        &self,
+        _path: &str,
+        caller: &Caller,
+        value: &str,
+    ) -> Result<String, String> {
         let policy = parse_policy(value)?;
         let shared = self.0.shared();
         // The first worker's counters count the objects that the change writes to disk.
@@ -162,7 +191,7 @@ impl AdminPages for Pages {
             kept_objects,
             lost_objects,
         } = changed;
-        tracing::info!(%before, %policy, kept_objects, lost_objects, "the policy was changed");
+        tracing::info!(from = %caller, %before, %policy, kept_objects, lost_objects, "the policy was changed");
         Ok(format!(
             "policy changed from {before} to {policy}: {kept_objects} objects kept, {lost_objects} lost\n\
              set hot.policy = \"{policy}\" to keep it after a restart\n"
@@ -179,7 +208,8 @@ impl AdminPages for Pages {
             || host.eq_ignore_ascii_case("localhost")
             || host.eq_ignore_ascii_case(&config.name)
             || config
-                .admin_hosts
+                .admin
+                .hosts
                 .iter()
                 .any(|name| host.eq_ignore_ascii_case(name))
     }
@@ -187,12 +217,11 @@ impl AdminPages for Pages {
 
 impl Pages {
     /// Explains the decisions for a request, or shows the stored responses of a URL.
-    async fn inspect(&self, explains: bool, body: &[u8]) -> (StatusCode, serde_json::Value) {
-        let bad_request = |error: String| (StatusCode::BAD_REQUEST, json!({ "error": error }));
-        let query = match InspectedRequest::parse(body) {
-            Ok(query) => query,
-            Err(error) => return bad_request(error.to_string()),
-        };
+    async fn inspect(
+        &self,
+        explains: bool,
+        query: InspectedRequest,
+    ) -> (StatusCode, serde_json::Value) {
         let shared = self.0.shared();
         // The disk is read, and with `all` the heads of all objects.
         let answered = tokio::task::spawn_blocking(move || match explains {
@@ -201,7 +230,7 @@ impl Pages {
         });
         match answered.await {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(error)) => bad_request(error),
+            Ok(Err(error)) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
             Err(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 json!({ "error": "the inspection failed" }),
@@ -245,16 +274,11 @@ impl Pages {
     }
 
     /// Carries out a request of the purge API.
-    async fn purge(&self, body: &[u8]) -> (StatusCode, serde_json::Value) {
-        let request = match PurgeRequest::parse(body) {
-            Ok(request) => request,
-            Err(error) => {
-                return (
-                    StatusCode::BAD_REQUEST,
-                    json!({ "error": error.to_string() }),
-                );
-            }
-        };
+    async fn purge(
+        &self,
+        request: PurgeRequest,
+        caller: &Caller,
+    ) -> (StatusCode, serde_json::Value) {
         let cache = Arc::clone(&self.0.shared().cache);
         if request.dry_run {
             // Reading all objects takes seconds for millions of them.
@@ -272,7 +296,7 @@ impl Pages {
             };
         }
         let purges = request.purges().collect();
-        match cache.accept_purges(purges, "api".to_owned()).await {
+        match cache.accept_purges(purges, caller.to_string()).await {
             Ok(()) => (StatusCode::OK, json!({ "accepted": request.scopes.len() })),
             Err(error) => rejected(&error),
         }

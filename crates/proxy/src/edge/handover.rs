@@ -134,7 +134,9 @@ impl UpgradeSource {
                 copies.push((listener.configured.to_string(), socket.try_clone()?));
             }
         }
-        if let (Some(admin), Some(addr)) = (&self.admin, self.generations.shared().config.admin) {
+        if let (Some(admin), Some(addr)) =
+            (&self.admin, self.generations.shared().config.admin.address)
+        {
             copies.push((format!("{ADMIN} {addr}"), admin.try_clone()?));
         }
         Ok(copies)

@@ -4,6 +4,7 @@
 
 use bytes::BytesMut;
 
+pub use super::admin_request::check_admin_request as admin_request;
 pub use crate::client::h1::check_request as request_head;
 pub use crate::origin::check_response_head as response_head;
 pub use crate::path::inspect::check_body as inspect_request;

@@ -1,6 +1,7 @@
 //! An edge as a whole: start, stop, metrics and status. `hostile` has functions for the fuzz targets only.
 
 mod admin;
+mod admin_request;
 mod bind; // listeners and certificates
 mod certificate_files;
 mod certificate_watch;

@@ -332,7 +332,7 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
     config.hot.policy = policy;
     config.disk.clone_from(&running.disk);
     config.workers = running.workers;
-    config.admin = running.admin;
+    config.admin.address = running.admin.address;
     config.metric_labels_max = running.metric_labels_max;
     config.pid_file.clone_from(&running.pid_file);
     config.overload = running.overload.clone();

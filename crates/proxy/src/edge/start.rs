@@ -75,7 +75,7 @@ impl Edge {
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let origins = servers_of(&config, None)?;
         let (log, log_queues) = start_log(&config)?;
-        let admin_listener = match config.admin {
+        let admin_listener = match config.admin.address {
             Some(addr) => Some(bind_admin(addr, &mut sockets)?),
             None => None,
         };

@@ -470,7 +470,7 @@ fn listeners_of_one_edge_may_overlap() {
 fn the_admin_server_answers_to_its_own_names_only() {
     let origin = ScriptedOrigin::start();
     let mut config = config_for(origin.addr());
-    config.admin_hosts = vec!["edge-1.example".to_owned()];
+    config.admin.hosts = vec!["edge-1.example".to_owned()];
     let edge = Edge::start(config).expect("the edge starts");
     let admin = edge.admin_addr().expect("the admin listener is configured");
     let port = admin.port();

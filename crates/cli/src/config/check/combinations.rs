@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{ORIGINS_MAX, OriginConfig, OriginProtocol, Token};
+use edgeward_proxy::config::{ORIGINS_MAX, OriginConfig, OriginProtocol};
 
 use super::super::kind::Raw;
 use super::super::{RawSetting, SettingSource, SettingsFile};
@@ -71,45 +71,10 @@ pub(super) fn check_combinations(
     check_origins(raw_settings, draft, diagnostics);
     check_objective(raw_settings, draft, diagnostics);
     check_listeners(raw_settings, draft, diagnostics);
-    check_admin(raw_settings, draft, diagnostics);
     check_disk(raw_settings, draft, diagnostics);
     check_disk_hosts(raw_settings, draft, diagnostics);
     check_negative(raw_settings, draft, diagnostics);
     check_link(raw_settings, draft, diagnostics);
-    check_purge(raw_settings, draft, diagnostics);
-}
-
-/// Reads the token of the purge API. The API is on the admin server, so the token needs `admin.address`.
-fn check_purge(
-    raw_settings: &[RawSetting],
-    draft: &mut ConfigDraft,
-    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
-) {
-    let is_token_file = |setting: &&RawSetting| setting.key.path == "purge.token_file";
-    let (Some(path), Some(setting)) = (
-        &draft.purge_token_file,
-        raw_settings.iter().rev().find(is_token_file),
-    ) else {
-        return;
-    };
-    let token = match std::fs::read_to_string(path) {
-        Ok(text) => Token::new(&text).map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
-    match token {
-        Ok(token) => draft.edge.purge.token = Some(token),
-        Err(reason) => diagnostics.push((
-            setting.source.clone(),
-            Diagnostic::new(format!("purge.token_file: {reason}"))
-                .hint("`openssl rand -hex 16` prints a token"),
-        )),
-    }
-    if draft.edge.admin.is_none() {
-        let text = "purge.token_file is set, but the purge API needs the admin server";
-        let diagnostic =
-            Diagnostic::new(text).hint("add [admin] with address = \"127.0.0.1:9101\"");
-        diagnostics.push((setting.source.clone(), diagnostic));
-    }
 }
 
 /// Checks that each of several origins has a URL and a name of its own, and that none of them has a link.
@@ -512,47 +477,8 @@ fn check_listeners(
     }
 }
 
-/// Checks that the admin server does not use the port of a listener.
-fn check_admin(
-    raw_settings: &[RawSetting],
-    draft: &ConfigDraft,
-    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
-) {
-    let given = raw_settings
-        .iter()
-        .rev()
-        .find(|setting| setting.key.path == "admin.address");
-    let (Some(setting), Some(addr)) = (given, draft.edge.admin) else {
-        return;
-    };
-    // A server on an unspecified address (0.0.0.0 or ::) accepts connections to every address with its port.
-    let is_on_same_port = |listener: std::net::SocketAddr| {
-        listener.port() == addr.port()
-            && addr.port() != 0
-            && (listener.ip() == addr.ip()
-                || listener.ip().is_unspecified()
-                || addr.ip().is_unspecified())
-    };
-    let mut listeners = draft.listeners.iter().filter_map(|setting| setting.address);
-    if let Some(listener) = listeners.find(|listener| is_on_same_port(*listener)) {
-        let what = if listener == addr {
-            format!("{} {addr} is also a listener's address", name(setting))
-        } else {
-            format!(
-                "{} {addr} uses the port of the listener {listener}",
-                name(setting)
-            )
-        };
-        diagnostics.push((
-            setting.source.clone(),
-            Diagnostic::new(what)
-                .hint("give the admin server a port of its own, as in 127.0.0.1:9900"),
-        ));
-    }
-}
-
 /// The name under which the user gave a setting: its flag or its key.
-fn name(setting: &RawSetting) -> String {
+pub(super) fn name(setting: &RawSetting) -> String {
     match &setting.source {
         SettingSource::Flag(flag) => flag.clone(),
         _ => setting.key.path.to_owned(),

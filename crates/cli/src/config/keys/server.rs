@@ -60,6 +60,45 @@ pub(super) const METRIC_LABELS_MAX: Key = Key {
     show: |draft, _| Some(draft.edge.metric_labels_max.to_string()),
 };
 
+pub(super) const ADMIN_REQUIRE_TOKEN: Key = Key {
+    path: "admin.require_token",
+    flag: None,
+    kind: ValueKind::Switch,
+    doc: "If true, `/metrics`, `/status` and GET of `/policy` need a token with the role `read`, and PUT of `/policy` \
+          needs one with the role `reload`. `/healthz` needs no token.",
+    set: |draft, _, value| draft.edge.admin.requires_token = value.switch(),
+    show: |draft, _| Some(draft.edge.admin.requires_token.to_string()),
+};
+
+pub(super) const TOKEN_NAME: Key = Key {
+    path: "admin.token.name",
+    flag: None,
+    kind: ValueKind::Token,
+    doc: "The name of the token. The log shows it with each purge, reload and upgrade.",
+    set: |draft, item, value| draft.admin_token(item).name = Some(value.text()),
+    show: |draft, item| draft.admin_tokens.get(item)?.name.clone(),
+};
+
+pub(super) const TOKEN_FILE: Key = Key {
+    path: "admin.token.file",
+    flag: None,
+    kind: ValueKind::InputFile,
+    doc: "File with the token, at least 16 visible characters. `openssl rand -hex 16` prints one. Clients send it as \
+          `Authorization: Bearer TOKEN`. The file is read at the start and at a reload.",
+    set: |draft, item, value| draft.admin_token(item).file = Some(value.file()),
+    show: |draft, item| draft.admin_tokens.get(item)?.file.as_deref().map(path_text),
+};
+
+pub(super) const TOKEN_ROLES: Key = Key {
+    path: "admin.token.roles",
+    flag: None,
+    kind: ValueKind::Roles,
+    doc: "The requests that the token allows. `read`: metrics, status, policy, `cache get` and `explain`. `purge`: \
+          purges. `reload`: reloads, upgrades and changes of the policy.",
+    set: |draft, item, value| draft.admin_token(item).roles = Some(value.roles()),
+    show: |draft, item| Some(draft.admin_tokens.get(item)?.roles?.to_string()),
+};
+
 pub(super) const ADMIN_HOSTS: Key = Key {
     path: "admin.hosts",
     flag: None,
@@ -67,9 +106,9 @@ pub(super) const ADMIN_HOSTS: Key = Key {
     doc: "Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A \
           request with another `Host` gets 421. Without this check, a web page could read the metrics through a \
           host name that its owner resolves to this address (DNS rebinding). List the names that your monitoring uses.",
-    set: |draft, _, value| draft.edge.admin_hosts = value.hosts(),
+    set: |draft, _, value| draft.edge.admin.hosts = value.hosts(),
     show: |draft, _| {
-        let hosts = &draft.edge.admin_hosts;
+        let hosts = &draft.edge.admin.hosts;
         (!hosts.is_empty()).then(|| hosts.join(","))
     },
 };

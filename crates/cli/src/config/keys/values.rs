@@ -214,6 +214,13 @@ impl Value {
         }
     }
 
+    pub(super) fn roles(self) -> edgeward_proxy::config::Roles {
+        match self {
+            Self::Roles(roles) => roles,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn policy(self) -> edgeward_policy::PolicySpec {
         match self {
             Self::Policy(policy) => policy,

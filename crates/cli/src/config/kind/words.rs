@@ -55,6 +55,7 @@ impl ValueKind {
             Self::MediaTypes => "list of media types".to_owned(),
             Self::Codings => "list of codings".to_owned(),
             Self::Hosts => "list of host names".to_owned(),
+            Self::Roles => "list of `\"read\"`, `\"purge\"` and `\"reload\"`".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
     }
@@ -122,6 +123,7 @@ impl ValueKind {
             Self::Codings => "a list of codings",
             Self::Upgrades => "a list of protocols",
             Self::Hosts => "a list of host names",
+            Self::Roles => "a list of roles",
             Self::Policy => "a policy",
         }
     }
@@ -163,6 +165,7 @@ impl ValueKind {
             Self::Codings => "\"br, zstd, gzip\"".to_owned(),
             Self::Upgrades => "\"websocket\"".to_owned(),
             Self::Hosts => "\"edge-1.example,edge-1\"".to_owned(),
+            Self::Roles => "[\"read\", \"purge\", \"reload\"]".to_owned(),
             Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),
             Self::FieldNames => "\"x-original-url, x-rewrite-url\"".to_owned(),

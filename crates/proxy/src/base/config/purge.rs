@@ -10,7 +10,7 @@ use super::Networks;
 /// The settings of purges.
 #[derive(Clone, Debug)]
 pub struct PurgeConfig {
-    /// The token of the purge API of the admin server. Default: none, and the API answers 401.
+    /// A token of the admin server that has all roles. Default: none. Without any token, the API answers 401.
     pub token: Option<Token>,
     /// Clients that may send PURGE and BAN. Default: none, and the edge forwards these methods like all others.
     pub allow: Networks,

@@ -141,7 +141,8 @@ impl Template {
     }
 
     /// Returns the text for a request as a URL or a target. Bytes of groups, of request fields and of classes that a
-    /// URL may not contain are percent-encoded, also `?`, `#` and `%`. Path and query are inserted as sent.
+    /// URL may not contain are percent-encoded, also `?`, `#` and `%`. Path and query are inserted as sent, but control
+    /// characters are encoded everywhere.
     pub fn url(&self, request: &RequestView<'_>) -> String {
         let bytes = self.render(request, |bytes, out| {
             for &byte in bytes {
@@ -152,7 +153,16 @@ impl Template {
                 }
             }
         });
-        String::from_utf8_lossy(&bytes).into_owned()
+        let mut url = String::with_capacity(bytes.len());
+        for c in String::from_utf8_lossy(&bytes).chars() {
+            // Targets and hosts are parsed before, so this is a second defence.
+            if c.is_ascii_control() {
+                url.push_str(&format!("%{:02X}", u32::from(c)));
+            } else {
+                url.push(c);
+            }
+        }
+        url
     }
 
     /// Replaces the variables. `write` writes the variables whose bytes may be arbitrary.
@@ -259,6 +269,8 @@ mod tests {
 
     use http::Method;
     use http::header::HeaderMap;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -338,6 +350,46 @@ mod tests {
         for text in ["", "a", "${scheme}x${1}${header.x-a}", "${image_format}"] {
             let template = Template::new(text, Some(&regex)).expect(text);
             assert_eq!(template.to_string(), text);
+        }
+    }
+
+    const EVERY_VARIABLE: &str = "${scheme}|${host}|${path}|${query}|${uri}|${client}|${device}|${image_format}|\
+                                  ${header.x-user}|${header.cookie}|${1}";
+
+    proptest! {
+        /// Method: each part of a request has random bytes, control characters more often than others. Text of this
+        /// kind does not pass the parsers of requests, so the template is the second defence.
+        #[test]
+        fn no_variable_puts_a_control_character_into_a_field_or_a_url(
+            parts in vec(vec(prop_oneof![Just('\r'), Just('\n'), Just('\0'), any::<char>()], 0..12), 3),
+            encoded in vec(prop_oneof![Just("%0d"), Just("%0A"), Just("%00"), Just("a"), Just("/")], 0..12),
+            value in vec(any::<u8>(), 0..12),
+        ) {
+            let texts: Vec<String> = parts.iter().map(|part| part.iter().collect()).collect();
+            let path = format!("/{}{}", texts[0], encoded.concat());
+            let mut fields = HeaderMap::new();
+            if let Ok(value) = http::HeaderValue::from_bytes(&value) {
+                fields.insert("x-user", value.clone());
+                fields.insert(http::header::COOKIE, value);
+            }
+            let regex = Regex::new("(?s-u)^(.*)$").expect("an expression");
+            let template = Template::new(EVERY_VARIABLE, Some(&regex)).expect("a template");
+            let form = crate::matching_path(&path);
+            let view = RequestView {
+                method: &Method::GET,
+                scheme: "https",
+                host: &texts[1],
+                path: &form,
+                sent_path: &path,
+                query: &texts[2],
+                fields: &fields,
+                client: IpAddr::from([192, 0, 2, 7]),
+            };
+            let value = template.field_value(&view);
+            prop_assert!(value.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control()), "{value:?}");
+            http::HeaderValue::from_bytes(&value).expect("the text is a value");
+            let url = template.url(&view);
+            prop_assert!(!url.contains(|c: char| c.is_ascii_control()), "{url:?}");
         }
     }
 }

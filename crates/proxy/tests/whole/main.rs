@@ -54,6 +54,7 @@ mod ranges;
 mod read_ahead;
 mod reload;
 mod replaced_bodies;
+mod response_splitting;
 mod serving;
 mod sharing;
 mod sites;

@@ -44,6 +44,7 @@ mod origins;
 mod overload;
 mod placement;
 mod plain_misses;
+mod poisoning;
 mod policy_change;
 mod post;
 mod protocol_details;

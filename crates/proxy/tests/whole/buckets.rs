@@ -17,6 +17,9 @@ use tempfile::TempDir;
 const REGION: &str = "eu-central-1";
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
+/// The session token of the temporary credentials.
+const SESSION_TOKEN: &str = "FwoGZXIvYXdzEXAMPLETOKEN";
+
 fn key(id: &str, token: Option<&str>) -> AccessKey {
     AccessKey {
         id: id.to_owned(),
@@ -52,7 +55,7 @@ struct StandIn {
 
 impl StandIn {
     fn start() -> Self {
-        let key = key("AKIA1", Some("token"));
+        let key = key("AKIA1", Some(SESSION_TOKEN));
         let folder = tempfile::tempdir().expect("a folder");
         write_credentials(&folder, &file_of(&key));
         let bucket = Arc::new(Bucket::new(REGION, key));
@@ -246,7 +249,7 @@ fn every_kind_of_request_is_signed() {
             request.header("host"),
             Some(&*bed.origin.addr().to_string())
         );
-        assert_eq!(request.header("x-amz-security-token"), Some("token"));
+        assert_eq!(request.header("x-amz-security-token"), Some(SESSION_TOKEN));
     }
 }
 
@@ -438,7 +441,9 @@ fn no_secret_is_shown() {
         &bed.status().to_string(),
         explained.text(),
     ] {
-        assert!(!shown.contains(SECRET) && !shown.contains("AKIA1") && !shown.contains("token\""));
+        for secret in [SECRET, "AKIA1", SESSION_TOKEN, "correct-horse-battery"] {
+            assert!(!shown.contains(secret), "{secret} in {shown}");
+        }
     }
 }
 
@@ -469,7 +474,7 @@ fn a_lifetime_for_objects_is_not_one_for_refusals() {
         .insert(StatusSet::One(200), Duration::from_secs(600));
     let (bed, bucket, _folder) = stand_in.bed(with_site(settings));
     assert_eq!(bed.get("/a").status, 403);
-    bucket.accept_only(key("AKIA1", Some("token")));
+    bucket.accept_only(key("AKIA1", Some(SESSION_TOKEN)));
     assert_eq!(bed.get("/a").status, 200);
 }
 

@@ -5,7 +5,8 @@
 //! beside the client. There are three figures: the remaining hits per second, the 99th percentile of the
 //! misses' latency, and the edge's peak memory.
 //!
-//! The attackers are threads of this process. They send to loopback only, from their own loopback addresses.
+//! The attackers are threads of this process, which send to loopback only, from their own loopback addresses, and the
+//! program slowhttptest, which has the address of the client.
 //! Connections, frames per second and duration are limited.
 
 mod attacks;
@@ -14,6 +15,7 @@ mod cpu_time;
 mod h2;
 mod kinds;
 mod ordinary;
+mod slowhttptest;
 mod test_servers;
 
 use std::fs::{self, File};
@@ -39,7 +41,8 @@ usage: cargo xtask bench-attacks [options]
 
   --attacks LIST     pinned-h2, pinned-h1, hpack, slow-posts, closed-windows,
                      rapid-reset, frame-flood, idle, admin, publisher,
-                     gateway [all]
+                     gateway, slowhttptest-headers, slowhttptest-body,
+                     slowhttptest-read, slowhttptest-range [all]
   --strength WHAT    moderate: per second 70 MB of bodies, 20,000 frames, 100
                      new connections; strong: as many bodies as the edge can
                      fetch, 1,000,000 frames, 1,000 connections [moderate]

@@ -28,7 +28,7 @@ use crate::options::{Options, edgeward_binary};
 use crate::say;
 
 pub(crate) use plan::HELP;
-use plan::{Kind, Plan, Subject, Workload};
+use plan::{Kind, Plan, Workload};
 use subjects::{RunningServer, TestServers};
 use summary::Run;
 
@@ -40,10 +40,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         cores >= 2,
         "the server and wrk need one core each, but this machine has {cores}"
     );
-    let has_edgeward = plan
-        .servers
-        .iter()
-        .any(|server| matches!(server, Subject::Edgeward { .. } | Subject::EdgewardSites));
+    let has_edgeward = plan.servers.iter().any(|server| server.is_edgeward());
     let edgeward = if has_edgeward {
         edgeward_binary(&plan.edgeward, root)?
     } else {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::cpu_time::{CpuTime, ThreadTime};
 use super::h2::{self, Method};
 use super::kinds::{Attack, Strength};
+use super::slowhttptest::SlowHttpTest;
 use super::test_servers::TestServers;
 
 /// An attack that runs in its own thread.
@@ -25,10 +26,11 @@ pub(super) struct RunningAttack {
 }
 
 /// The maximum duration of an attack.
-const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
+pub(super) const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// The duration of a step; there are 50 steps per second.
 const STEP: Duration = Duration::from_millis(20);
+const STEPS_PER_SECOND: usize = 50;
 
 /// Slow connections are processed once in this many steps. Processing all of them in every step would take CPU time
 /// from the measuring client, which runs on the same core.
@@ -44,11 +46,27 @@ pub(super) fn start(
     let is_over = Arc::new(AtomicBool::new(false));
     let cpu_time = Arc::new(CpuTime::default());
     let port = test_servers.port();
+    let child = match attack {
+        Attack::SlowHttpTest(mode) => {
+            let rate = attack.opened_per_step(strength) * STEPS_PER_SECOND;
+            Some(SlowHttpTest::start(
+                mode,
+                strength,
+                port,
+                attack.connections(),
+                rate,
+            )?)
+        }
+        _ => None,
+    };
     let thread = thread::Builder::new()
         .name(attack.name().to_owned())
         .spawn({
             let (is_over, cpu_time) = (Arc::clone(&is_over), Arc::clone(&cpu_time));
-            move || Attacker::new(attack, strength, port).run(&is_over, &cpu_time)
+            move || match child {
+                Some(child) => child.run(&is_over, &cpu_time),
+                None => Attacker::new(attack, strength, port).run(&is_over, &cpu_time),
+            }
         })
         .context("the thread of the attacker cannot be started")?;
     let steps = attack.connections() / attack.opened_per_step(strength) + 10;
@@ -209,6 +227,7 @@ impl Attacker {
             }
             Attack::Admin => b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".repeat(200),
             Attack::Idle | Attack::Publisher | Attack::Gateway => Vec::new(),
+            Attack::SlowHttpTest(_) => unreachable!("slowhttptest opens its own connections"),
         }
     }
 

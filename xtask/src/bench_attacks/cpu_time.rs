@@ -1,4 +1,5 @@
-//! The CPU time of the attacker threads of this process. They run on the same core as the measuring client.
+//! The CPU time of the attackers, which are threads of this process or another process. They run on the same core as
+//! the measuring client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +25,12 @@ impl CpuTime {
         let more = now.saturating_sub(thread.added_nanoseconds);
         thread.added_nanoseconds = now;
         self.nanoseconds.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Replaces the sum by the CPU time of a process.
+    pub(super) fn set_seconds(&self, seconds: f64) {
+        let nanoseconds = (seconds * 1e9) as u64;
+        self.nanoseconds.store(nanoseconds, Ordering::Relaxed);
     }
 
     pub(super) fn seconds(&self) -> f64 {

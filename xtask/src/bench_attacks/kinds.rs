@@ -31,6 +31,21 @@ pub(super) enum Attack {
     /// 115 (strong: 1,000) connections per second to the gateway of the link, until 1,150 are open. They send neither a
     /// certificate nor data.
     Gateway,
+    /// 1,000 connections of the program slowhttptest.
+    SlowHttpTest(Mode),
+}
+
+/// The behaviour of the connections of slowhttptest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// They never end their request heads, and send a field every ten seconds (strong: every second).
+    Headers,
+    /// They never end their bodies, and send some bytes every ten seconds (strong: every second).
+    Body,
+    /// They pipeline three requests for 1 MiB, and read 32 bytes every ten seconds (strong: every second).
+    Read,
+    /// Each requests 3,000 overlapping ranges.
+    Range,
 }
 
 /// The strength of an attack.
@@ -69,7 +84,7 @@ impl Body {
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::PinnedH2,
         Self::PinnedH1,
         Self::Hpack,
@@ -81,6 +96,10 @@ impl Attack {
         Self::Admin,
         Self::Publisher,
         Self::Gateway,
+        Self::SlowHttpTest(Mode::Headers),
+        Self::SlowHttpTest(Mode::Body),
+        Self::SlowHttpTest(Mode::Read),
+        Self::SlowHttpTest(Mode::Range),
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -96,6 +115,10 @@ impl Attack {
             Self::Admin => "admin",
             Self::Publisher => "publisher",
             Self::Gateway => "gateway",
+            Self::SlowHttpTest(Mode::Headers) => "slowhttptest-headers",
+            Self::SlowHttpTest(Mode::Body) => "slowhttptest-body",
+            Self::SlowHttpTest(Mode::Read) => "slowhttptest-read",
+            Self::SlowHttpTest(Mode::Range) => "slowhttptest-range",
         }
     }
 
@@ -121,6 +144,7 @@ impl Attack {
             Self::Admin => 32,
             Self::Publisher => 4100,
             Self::Gateway => 1150,
+            Self::SlowHttpTest(_) => 1000,
         }
     }
 
@@ -132,6 +156,7 @@ impl Attack {
             (Self::Gateway, Strength::Moderate) => 2,
             // Each connection makes the edge fetch 8 MiB. The attacker opens one only in every sixth step: 70 MB/s.
             (Self::PinnedH1, Strength::Moderate) => 1,
+            (Self::SlowHttpTest(_), Strength::Moderate) => 2,
             _ => 20,
         }
     }

@@ -121,7 +121,7 @@ impl TestServers {
             "--nofile={OPEN_FILES_SOFT}: {} {line}",
             plan.edgeward.display()
         );
-        let server = Server::start(
+        let mut server = Server::start(
             "server",
             &find("prlimit")?,
             &words(&limited),
@@ -130,7 +130,11 @@ impl TestServers {
             folder,
         )?;
         let memory_bytes_bound = match service {
-            Service::Edge | Service::Admin => Some(memory_bytes_bound(admin_port)?),
+            Service::Edge | Service::Admin => {
+                // The edge accepts connections of clients before those of its admin server.
+                server.wait_for(admin_port)?;
+                Some(memory_bytes_bound(admin_port)?)
+            }
             Service::Publisher | Service::Gateway => None,
         };
         let link = (service == Service::Gateway).then(|| {

@@ -17,7 +17,8 @@ usage: cargo xtask bench-hits [options]
                       are measured only over http [all]
   --kinds LIST        hit, miss (new storable keys), pass (not storable) [all]
   --servers LIST      edgeward, edgeward-adaptsize, edgeward-sites (ten sites),
-                      varnish, nginx (sendfile, tcp_nopush on and off) [all]
+                      edgeward-observed (access log, traces), varnish, nginx
+                      (sendfile, tcp_nopush on and off) [all]
   --runs N            runs of each server and workload [5]
   --seconds N         duration of a run [4]
   --connections N     connections of wrk or h2load [64]
@@ -96,6 +97,8 @@ pub(crate) enum Subject {
     },
     /// With the policy LRU, [`SITES`] sites and the rules of `bench/hits/site.toml` for each of them.
     EdgewardSites,
+    /// With the policy LRU, an access log and traces, as in `bench/hits/observed.toml`.
+    EdgewardObserved,
     Nginx {
         sendfile: bool,
         tcp_nopush: bool,
@@ -104,15 +107,23 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
+    pub(crate) const fn is_edgeward(self) -> bool {
+        matches!(
+            self,
+            Self::Edgeward { .. } | Self::EdgewardSites | Self::EdgewardObserved
+        )
+    }
+
     pub(crate) const LRU: Self = Self::Edgeward { policy: "lru" };
     pub(crate) const ADAPTSIZE: Self = Self::Edgeward {
         policy: "adaptsize",
     };
 
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::LRU,
         Self::ADAPTSIZE,
         Self::EdgewardSites,
+        Self::EdgewardObserved,
         Self::Nginx {
             sendfile: false,
             tcp_nopush: false,
@@ -132,10 +143,11 @@ impl Subject {
         Self::Varnish,
     ];
 
-    const FAMILIES: [&str; 5] = [
+    const FAMILIES: [&str; 6] = [
         "edgeward",
         "edgeward-adaptsize",
         "edgeward-sites",
+        "edgeward-observed",
         "nginx",
         "varnish",
     ];
@@ -146,6 +158,7 @@ impl Subject {
             Self::Edgeward { policy: "lru" } => "edgeward",
             Self::Edgeward { .. } => "edgeward-adaptsize",
             Self::EdgewardSites => "edgeward-sites",
+            Self::EdgewardObserved => "edgeward-observed",
             Self::Nginx { .. } => "nginx",
             Self::Varnish => "varnish",
         }
@@ -158,6 +171,7 @@ impl fmt::Display for Subject {
         match *self {
             Self::Edgeward { policy } => write!(f, "edgeward {policy}"),
             Self::EdgewardSites => write!(f, "edgeward lru {SITES} sites"),
+            Self::EdgewardObserved => f.write_str("edgeward lru observed"),
             Self::Nginx {
                 sendfile,
                 tcp_nopush,
@@ -325,7 +339,7 @@ mod tests {
         let plan = plan("").expect("options are not required");
         assert!(!plan.partial);
         assert_eq!(plan.workloads.len(), (4 + 1 + 3 + 1 + 3) + 2 + 2);
-        assert_eq!(plan.servers.len(), 8);
+        assert_eq!(plan.servers.len(), 9);
     }
 
     #[test]

@@ -85,7 +85,8 @@ impl Server {
         Ok(server)
     }
 
-    fn wait_for(&mut self, port: u16) -> anyhow::Result<()> {
+    /// Waits until the server accepts connections on `port`.
+    pub(crate) fn wait_for(&mut self, port: u16) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {

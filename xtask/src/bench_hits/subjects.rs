@@ -71,7 +71,7 @@ impl TestServers {
         test_servers.start_nginx(plan, root, &servers, tls, capacity)?;
         for &subject in &servers {
             match subject {
-                Subject::Edgeward { .. } | Subject::EdgewardSites => {
+                Subject::Edgeward { .. } | Subject::EdgewardSites | Subject::EdgewardObserved => {
                     let policy = match subject {
                         Subject::Edgeward { policy } => policy,
                         _ => "lru",
@@ -82,11 +82,21 @@ impl TestServers {
                          --hot {capacity} --workers 1 --policy {policy}",
                         test_servers.origin.port
                     ));
-                    if subject == Subject::EdgewardSites {
-                        let config = test_servers.folder().join("sites.toml");
-                        let site = fs::read_to_string(root.join("bench/hits/site.toml"))?;
-                        fs::write(&config, sites(&site))?;
-                        arguments.extend(["--config".to_owned(), config.display().to_string()]);
+                    let template = |name| fs::read_to_string(root.join("bench/hits").join(name));
+                    let config = match subject {
+                        Subject::EdgewardSites => Some(sites(&template("site.toml")?)),
+                        Subject::EdgewardObserved => {
+                            let folder = test_servers.folder().display().to_string();
+                            let origin = test_servers.origin.port.to_string();
+                            let text = template("observed.toml")?.replace("@DIR@", &folder);
+                            Some(text.replace("@ORIGIN@", &origin))
+                        }
+                        _ => None,
+                    };
+                    if let Some(text) = config {
+                        let path = test_servers.folder().join(format!("{subject}.toml"));
+                        fs::write(&path, text)?;
+                        arguments.extend(["--config".to_owned(), path.display().to_string()]);
                     }
                     if tls {
                         for (flag, file) in [("--tls-cert", CERTIFICATE), ("--tls-key", KEY)] {
@@ -307,7 +317,7 @@ fn is_measured(subject: Subject, transport: Transport) -> bool {
             sendfile,
             tcp_nopush,
         } => !transport.is_tls() || sendfile == tcp_nopush,
-        Subject::Edgeward { .. } | Subject::EdgewardSites => true,
+        Subject::Edgeward { .. } | Subject::EdgewardSites | Subject::EdgewardObserved => true,
     }
 }
 

@@ -155,6 +155,11 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
             let compared = "CPU, with sites divided by without";
             row(&mut rows, workload, compared, ratio, 0.97);
         }
+        if let Some(observed) = cell(runs, Subject::EdgewardObserved, workload) {
+            let ratio = observed.per_cpu_second / ours.per_cpu_second;
+            let compared = "CPU, observed divided by unobserved";
+            row(&mut rows, workload, compared, ratio, 0.95);
+        }
     }
     if !rows.is_empty() {
         _ = writeln!(out, "### Ratios and goals (more is better)\n");

@@ -1,36 +1,119 @@
 //! The JSON encoding of spans in OTLP over HTTP (OpenTelemetry protocol 1.x, `ExportTraceServiceRequest`), with the
 //! attribute names of OpenTelemetry's semantic conventions for HTTP.
 //!
-//! Ids are hexadecimal, numbers of 64 bits are strings, and enumerations are numbers.
+//! Ids are hexadecimal, numbers of 64 bits are strings, and enumerations are numbers. The structures have the names of
+//! the protocol, and are written without a tree of JSON values in between.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 use super::SampledRequest;
 use crate::base::site_counters::CLIENT_LEFT;
 
 /// Returns the body of a request to the collector. `name` is the name of this edge.
 pub(crate) fn export_request(requests: &[Box<SampledRequest>], name: &str) -> Vec<u8> {
-    let spans: Vec<Value> = requests
-        .iter()
-        .flat_map(|request| spans_of(request))
-        .collect();
     let version = env!("CARGO_PKG_VERSION");
-    let body = json!({
-        "resourceSpans": [{
-            "resource": { "attributes": [
-                text("service.name", "edgeward"),
-                text("service.version", version),
-                text("service.instance.id", name),
-            ] },
-            "scopeSpans": [{
-                "scope": { "name": "edgeward", "version": version },
-                "spans": spans,
+    let body = ExportTraceServiceRequest {
+        resource_spans: [ResourceSpans {
+            resource: Resource {
+                attributes: [
+                    text("service.name", "edgeward"),
+                    text("service.version", version),
+                    text("service.instance.id", name),
+                ],
+            },
+            scope_spans: [ScopeSpans {
+                scope: Scope {
+                    name: "edgeward",
+                    version,
+                },
+                spans: requests
+                    .iter()
+                    .flat_map(|request| spans_of(request))
+                    .collect(),
             }],
         }],
-    });
-    body.to_string().into_bytes()
+    };
+    serde_json::to_vec(&body).expect("the keys are strings, and the values can be serialized")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExportTraceServiceRequest<'a> {
+    resource_spans: [ResourceSpans<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceSpans<'a> {
+    resource: Resource<'a>,
+    scope_spans: [ScopeSpans<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct Resource<'a> {
+    attributes: [KeyValue<'a>; 3],
+}
+
+#[derive(Serialize)]
+struct ScopeSpans<'a> {
+    scope: Scope,
+    spans: Vec<Span<'a>>,
+}
+
+#[derive(Serialize)]
+struct Scope {
+    name: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Span<'a> {
+    #[serde(serialize_with = "trace_id")]
+    trace_id: u128,
+    #[serde(serialize_with = "span_id")]
+    span_id: u64,
+    #[serde(
+        serialize_with = "span_id_or_nothing",
+        skip_serializing_if = "Option::is_none"
+    )]
+    parent_span_id: Option<u64>,
+    name: Cow<'a, str>,
+    kind: u32,
+    #[serde(serialize_with = "decimal")]
+    start_time_unix_nano: u128,
+    #[serde(serialize_with = "decimal")]
+    end_time_unix_nano: u128,
+    /// The low byte has the flags of `traceparent`.
+    flags: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attributes: Vec<KeyValue<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+#[derive(Serialize)]
+struct KeyValue<'a> {
+    key: &'static str,
+    value: AnyValue<'a>,
+}
+
+#[derive(Serialize)]
+enum AnyValue<'a> {
+    #[serde(rename = "stringValue")]
+    Text(Cow<'a, str>),
+    #[serde(rename = "intValue")]
+    Number(#[serde(serialize_with = "decimal")] u128),
+    #[serde(rename = "boolValue")]
+    Flag(bool),
+}
+
+#[derive(Serialize)]
+struct Status {
+    code: u32,
 }
 
 /// The kinds of spans, `SpanKind`.
@@ -38,99 +121,120 @@ const INTERNAL: u32 = 1;
 const SERVER: u32 = 2;
 const CLIENT: u32 = 3;
 
+/// The flag of `traceparent`.
+const SAMPLED: u32 = 1;
+
 /// `StatusCode.STATUS_CODE_ERROR`.
 const ERROR: u32 = 2;
 
-fn spans_of(request: &SampledRequest) -> Vec<Value> {
-    let trace_id = format!("{:032x}", request.own.trace_id());
+fn spans_of(request: &SampledRequest) -> Vec<Span<'_>> {
     let own_id = request.own.span_id();
-    let span =
-        |id: u64, parent: Option<u64>, name: &str, kind: u32, [start, end]: [Duration; 2]| {
-            let mut span = json!({
-                "traceId": trace_id,
-                "spanId": format!("{id:016x}"),
-                "name": name,
-                "kind": kind,
-                "startTimeUnixNano": (request.started_unix + start).as_nanos().to_string(),
-                "endTimeUnixNano": (request.started_unix + end).as_nanos().to_string(),
-                // The low byte has the flags of `traceparent`: sampled.
-                "flags": 1,
-            });
-            if let Some(parent) = parent {
-                span["parentSpanId"] = json!(format!("{parent:016x}"));
-            }
-            span
-        };
     let (facts, mut fields) = request.text.read();
     let lossy = String::from_utf8_lossy;
     // Semantic conventions: the span's name is the method, because targets are too many for names.
     let method = lossy(facts.method.unwrap_or(b"HTTP"));
     let end = &request.end;
-    let target = lossy(facts.target);
-    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let span = |span_id, parent_span_id, kind, [start, end]: [Duration; 2]| Span {
+        trace_id: request.own.trace_id(),
+        span_id,
+        parent_span_id,
+        name: method.clone(),
+        kind,
+        start_time_unix_nano: (request.started_unix + start).as_nanos(),
+        end_time_unix_nano: (request.started_unix + end).as_nanos(),
+        flags: SAMPLED,
+        attributes: Vec::new(),
+        status: None,
+    };
+    let (path, query) = match facts.target.iter().position(|&byte| byte == b'?') {
+        Some(at) => (lossy(&facts.target[..at]), lossy(&facts.target[at + 1..])),
+        None => (lossy(facts.target), Cow::Borrowed("")),
+    };
     let mut server = span(
         own_id,
         request.parent.map(|parent| parent.span_id()),
-        &method,
         SERVER,
         [Duration::ZERO, end.duration],
     );
-    let mut attributes = vec![
-        text("http.request.method", &method),
+    server.attributes = vec![
+        text("http.request.method", method.clone()),
         text("url.scheme", if facts.is_tls { "https" } else { "http" }),
-        text("url.path", path),
-        text("server.address", &lossy(facts.host)),
-        text("client.address", &facts.peer.to_string()),
+        text("url.path", path.clone()),
+        text("server.address", lossy(facts.host)),
+        text("client.address", facts.peer.to_string()),
         text("network.protocol.name", "http"),
         text("edgeward.cache", end.outcome.as_str()),
         number("http.response.body.size", end.body_bytes),
     ];
+    let attributes = &mut server.attributes;
     if !query.is_empty() {
         attributes.push(text("url.query", query));
     }
     if let Some(agent) = fields.next().flatten() {
-        attributes.push(text("user_agent.original", &lossy(agent)));
+        attributes.push(text("user_agent.original", lossy(agent)));
     }
     if end.status != CLIENT_LEFT {
         attributes.push(number("http.response.status_code", end.status.into()));
     }
     if end.is_collapsed {
-        attributes.push(json!({ "key": "edgeward.collapsed", "value": { "boolValue": true } }));
+        attributes.push(is_true("edgeward.collapsed"));
     }
     if end.is_aborted {
-        attributes.push(json!({ "key": "edgeward.aborted", "value": { "boolValue": true } }));
+        attributes.push(is_true("edgeward.aborted"));
     }
-    server["attributes"] = attributes.into();
     // Semantic conventions: an error of the client is no error of the server.
-    if end.status >= 500 || (end.is_aborted && end.status != CLIENT_LEFT) {
-        server["status"] = json!({ "code": ERROR });
-    }
+    let is_error = end.status >= 500 || (end.is_aborted && end.status != CLIENT_LEFT);
+    server.status = is_error.then_some(Status { code: ERROR });
     let mut spans = vec![server];
     if let Some(times) = request.lookup {
-        spans.push(span(
-            request.lookup_id,
-            Some(own_id),
-            "lookup",
-            INTERNAL,
-            times,
-        ));
+        spans.push(Span {
+            name: "lookup".into(),
+            ..span(request.lookup_id, Some(own_id), INTERNAL, times)
+        });
     }
     if let Some((start, head)) = request.fetch {
         let times = [start, head.unwrap_or(end.duration)];
-        let mut fetch = span(request.fetch_id, Some(own_id), &method, CLIENT, times);
-        fetch["attributes"] =
-            json!([text("http.request.method", &method), text("url.path", path),]);
-        spans.push(fetch);
+        let attributes = vec![
+            text("http.request.method", method.clone()),
+            text("url.path", path),
+        ];
+        spans.push(Span {
+            attributes,
+            ..span(request.fetch_id, Some(own_id), CLIENT, times)
+        });
     }
     spans
 }
 
-fn text(key: &str, value: &str) -> Value {
-    json!({ "key": key, "value": { "stringValue": value } })
+fn text<'a>(key: &'static str, value: impl Into<Cow<'a, str>>) -> KeyValue<'a> {
+    let value = AnyValue::Text(value.into());
+    KeyValue { key, value }
 }
 
-fn number(key: &str, value: u64) -> Value {
-    json!({ "key": key, "value": { "intValue": value.to_string() } })
+fn number(key: &'static str, value: u64) -> KeyValue<'static> {
+    let value = AnyValue::Number(value.into());
+    KeyValue { key, value }
+}
+
+fn is_true(key: &'static str) -> KeyValue<'static> {
+    let value = AnyValue::Flag(true);
+    KeyValue { key, value }
+}
+
+fn trace_id<S: Serializer>(id: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{id:032x}"))
+}
+
+fn span_id<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{id:016x}"))
+}
+
+fn span_id_or_nothing<S: Serializer>(id: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    span_id(&id.unwrap_or_default(), serializer)
+}
+
+fn decimal<S: Serializer>(number: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
 }
 
 #[cfg(test)]
@@ -138,6 +242,7 @@ mod tests {
     use std::time::Instant;
 
     use edgeward_semantics::TraceParent;
+    use serde_json::Value;
 
     use super::super::RequestEnd;
     use super::super::tests::text as request_text;

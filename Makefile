@@ -311,6 +311,10 @@ SOAK_MINUTES ?= 30
 soak: build ## mixed traffic for a long time: memory, descriptors, counters, bodies, log (SOAK_MINUTES=20 SOAK_ARGS="--rate 1000 …")
 	@bench/soak/run.py $(EDGEWARD) --minutes $(SOAK_MINUTES) $(SOAK_ARGS)
 
+.PHONY: bench-lifecycle
+bench-lifecycle: build ## 200 reloads, certificates, log rotations and upgrades under load (BENCH_ARGS="--changes 40 …")
+	@bench/lifecycle/run.py $(EDGEWARD) $(BENCH_ARGS)
+
 .PHONY: bench-recipes
 bench-recipes: build ## seven package clients install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
 	@bench/recipes/run.py $(EDGEWARD)

@@ -133,15 +133,11 @@ impl WorkerStart {
         } = stop;
         let deadline = tokio::time::Instant::now() + drain;
         if !last_request.is_zero() {
-            for conn in worker.connections.borrow().iter() {
-                conn.leave();
-            }
+            worker.connections.borrow_mut().leave();
             let idle = worker.connection_tasks.idle();
             _ = tokio::time::timeout(last_request.min(drain), idle).await;
         }
-        for conn in worker.connections.borrow().iter() {
-            conn.drain();
-        }
+        worker.connections.borrow_mut().drain();
         let left = || deadline.saturating_duration_since(tokio::time::Instant::now());
         let finished = tokio::time::timeout(left(), worker.connection_tasks.idle()).await;
         if finished.is_err() {

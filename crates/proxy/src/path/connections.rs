@@ -16,10 +16,19 @@ pub(crate) struct Connections {
     spares: Vec<(CloseRank, usize)>,
     /// The time of the last search that kept all candidates that it found.
     searched: Option<Timestamp>,
+    /// True after [`leave`](Self::leave).
+    are_leaving: bool,
+    /// True after [`drain`](Self::drain).
+    are_draining: bool,
 }
 
 impl Connections {
     pub(crate) fn insert(&mut self, conn: Rc<ConnState>) -> usize {
+        if self.are_draining {
+            conn.drain();
+        } else if self.are_leaving {
+            conn.leave();
+        }
         match self.free.pop() {
             Some(slot) => {
                 self.slots[slot] = Some(conn);
@@ -76,6 +85,19 @@ impl Connections {
         }
     }
 
+    /// Tells each connection that its next request is the last one. This includes connections that are inserted later:
+    /// they were accepted before the worker stopped, and their tasks have not run yet.
+    pub(crate) fn leave(&mut self) {
+        self.are_leaving = true;
+        self.iter().for_each(|conn| conn.leave());
+    }
+
+    /// Tells each connection to accept no further request, as [`leave`](Self::leave) does.
+    pub(crate) fn drain(&mut self) {
+        self.are_draining = true;
+        self.iter().for_each(|conn| conn.drain());
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<ConnState>> {
         self.slots.iter().flatten()
     }
@@ -109,6 +131,26 @@ mod tests {
             spare.close(CloseReason::Crowded);
         }
         drop(busy);
+    }
+
+    #[test]
+    fn connections_whose_tasks_run_after_the_stop_end_like_the_others() {
+        let ticker = Ticker::start().expect("the thread starts");
+        let mut open = Connections::default();
+        let add = |open: &mut Connections| {
+            let conn = ConnState::new(ticker.clock());
+            open.insert(Rc::clone(&conn));
+            conn
+        };
+        let early = add(&mut open);
+        assert!(!early.is_leaving() && !early.is_draining());
+        open.leave();
+        let late = add(&mut open);
+        assert!(early.is_leaving() && late.is_leaving());
+        assert!(!early.is_draining() && !late.is_draining());
+        open.drain();
+        let last = add(&mut open);
+        assert!(early.is_draining() && late.is_draining() && last.is_draining());
     }
 
     #[test]

@@ -16,9 +16,8 @@ usage: cargo xtask bench-hits [options]
                       https-new: a connection per request. Misses and passes
                       are measured only over http [all]
   --kinds LIST        hit, miss (new storable keys), pass (not storable) [all]
-  --servers LIST      edgeward, edgeward-adaptsize, edgeward-sites (ten sites),
-                      edgeward-observed (access log, traces), varnish, nginx
-                      (sendfile, tcp_nopush on and off) [all]
+  --servers LIST      edgeward, edgeward-adaptsize, edgeward-sites (ten),
+                      edgeward-observed (log, traces), varnish, nginx [all]
   --runs N            runs of each server and workload [5]
   --seconds N         duration of a run [4]
   --connections N     connections of wrk or h2load [64]

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import base64
 import collections
+import contextlib
 import json
 import multiprocessing
 import os
@@ -34,7 +35,9 @@ import origin  # noqa: E402
 TARGET = "/b/1000/hot"
 DRAIN_SECONDS = 5
 WEBSOCKETS = 20
-LINE = re.compile(rb'"time":"[^"]*T(\d\d):(\d\d):(\d\d)\.(\d)[^}]*"target":"([^"]*)","protocol":"([^"]*)","status":(\d+)')
+# An upgrade of this configuration takes a tenth of a second.
+UPGRADE_SECONDS_MAX = 0.5
+LINE = re.compile(rb'"time":"[^"]*T(\d\d):(\d\d):(\d\d)\.(\d)[^}]*"target":"[^"]*","protocol":"([^"]*)","status":(\d+)')
 # Each tenth change is an upgrade; of the others, most are reloads.
 KINDS = ["reload", "certificate", "rename", "reload", "refused", "reload", "logrotate", "reload", "certificate", "upgrade"]
 
@@ -122,6 +125,11 @@ response.set.X-Generation = "{generation}"
         (self.folder / "new-certificate").rename(self.folder / "certificate.pem")
         self.certificate = (self.folder / "certificate.pem").read_text().strip()
 
+    def kill(self):
+        """Ends the newest process if it still runs. The processes before it end by their drain timeout."""
+        if (self.folder / "pid").exists():
+            os.kill(self.pid(), signal.SIGKILL)
+
     def pid(self):
         return int((self.folder / "pid").read_text())
 
@@ -129,10 +137,10 @@ response.set.X-Generation = "{generation}"
         return subprocess.run([self.program, name, "--admin", self.admin, "--token-file", self.folder / "token"],
                               capture_output=True, text=True)
 
-    def get(self, url_path=TARGET):
-        """Returns the value of X-Generation."""
+    def get(self):
+        """Returns the status and the value of X-Generation."""
         answer = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code} %header{x-generation}",
-                                 f"http://127.0.0.1:{self.plain}{url_path}"], capture_output=True, text=True)
+                                 f"http://127.0.0.1:{self.plain}{TARGET}"], capture_output=True, text=True)
         return answer.stdout.split()
 
     def served_certificate(self):
@@ -241,12 +249,12 @@ class WebSockets:
 
     async def keep_one(self):
         while not self.over:
-            writer = None
+            writer, opened = None, time.monotonic()
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 await self.use(reader, writer)
             except (ConnectionError, asyncio.IncompleteReadError) as error:
-                self.dropped.append((time.monotonic(), repr(error)))
+                self.dropped.append((opened, time.monotonic(), repr(error)))
             finally:
                 if writer is not None:
                     writer.close()
@@ -269,13 +277,16 @@ class WebSockets:
             await asyncio.sleep(0.1)
 
     def end(self, upgraded):
-        """Ends the connections. Returns those that ended although no process was at the end of its drain."""
+        """Ends the connections. Returns those that ended before the drain timeout of the process that served them."""
         self.over = True
         self.thread.join()
 
-        def is_drained(moment):
-            return any(DRAIN_SECONDS - 0.5 <= moment - upgrade for upgrade in upgraded)
-        return [reason for moment, reason in self.dropped if not is_drained(moment)]
+        def is_drained(opened, ended):
+            # The first upgrade after the start of a connection is that of its process. The old process accepts until the
+            # new one runs, so the upgrade may have begun before.
+            begun = [upgrade for upgrade in upgraded if opened - UPGRADE_SECONDS_MAX < upgrade < ended]
+            return bool(begun) and ended - begun[0] >= DRAIN_SECONDS - 0.5
+        return [(ended - opened, reason) for opened, ended, reason in self.dropped if not is_drained(opened, ended)]
 
 
 class H2load:
@@ -310,7 +321,7 @@ def read_logs(edge):
             if found is None:
                 statuses["unreadable"] += 1
                 continue
-            hour, minute, second, tenth, _, protocol, status = found.groups()
+            hour, minute, second, tenth, protocol, status = found.groups()
             protocols[protocol.decode()] += 1
             statuses[status.decode()] += 1
             tenths[((int(hour) * 60 + int(minute)) * 60 + int(second)) * 10 + int(tenth)] += 1
@@ -344,12 +355,15 @@ def main():
     receive, send = multiprocessing.Pipe(False)
     origins = multiprocessing.Process(target=origin.run, args=(send,), daemon=True)
     origins.start()
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as cleanup:
+        folder = cleanup.enter_context(tempfile.TemporaryDirectory())
         os.chmod(folder, 0o755)
         edge = Edge(os.path.abspath(args.edgeward), folder, receive.recv()[0], args.sites)
+        cleanup.callback(edge.kill)
         edge.get()
         wrk = subprocess.Popen(["wrk", "-t1", "-c16", "-d3600", f"http://127.0.0.1:{edge.plain}{TARGET}"],
                                stdout=subprocess.PIPE, text=True)
+        cleanup.callback(wrk.kill)
         h2load = H2load(f"https://127.0.0.1:{edge.tls}{TARGET}")
         websockets = WebSockets(edge.plain)
         changes = Changes(edge)

@@ -6,8 +6,7 @@
 //! misses' latency, and the edge's peak memory.
 //!
 //! The attackers are threads of this process, which send to loopback only, from their own loopback addresses, and the
-//! program slowhttptest, which has the address of the client.
-//! Connections, frames per second and duration are limited.
+//! program slowhttptest, which has the address of the client. Connections, frames per second and duration are limited.
 
 mod attacks;
 pub(crate) mod client;

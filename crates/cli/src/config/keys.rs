@@ -11,6 +11,7 @@ mod bucket;
 mod compression;
 mod disk;
 mod forwarding;
+mod hot;
 mod limits;
 mod link;
 mod listener;
@@ -27,11 +28,9 @@ mod values;
 
 use std::time::Duration;
 
-use edgeward_policy::Objective;
 use edgeward_proxy::config::{HostPolicy, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
-use edgeward_store::hot::TunerMode;
-use edgeward_types::{ByteSize, Seed};
+use edgeward_types::ByteSize;
 
 use super::check::{ConfigDraft, path_text};
 use super::choice::{Choice as _, HostWord};
@@ -445,101 +444,14 @@ pub(super) static KEYS: &[Key] = &[
     link::CONNECTIONS,
     link::TIMEOUT,
     link::ADMIN,
-    Key {
-        path: "hot.capacity",
-        flag: Some("--hot"),
-        kind: ValueKind::Size {
-            min: ByteSize::mib(1),
-            max: ByteSize::gib(16 << 10), // 16 TiB
-        },
-        doc: "The size of the memory tier: heads, bodies, keys and the index.",
-        set: |draft, _, value| draft.edge.hot.capacity = value.size(),
-        show: |draft, _| Some(size_text(draft.edge.hot.capacity)),
-    },
-    Key {
-        path: "hot.pinned_bytes_max",
-        flag: None,
-        kind: ValueKind::Size {
-            min: ByteSize::mib(1),
-            max: ByteSize::gib(16 << 10), // 16 TiB
-        },
-        doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are \
-              sent, and bytes read for clients that do not take them. Above this limit, no response is admitted, \
-              and the edge disconnects the clients that take their bytes most slowly. Default: an eighth of \
-              `hot.capacity`, at least 4 MiB.",
-        set: |draft, _, value| draft.edge.hot.pinned_bytes_max = Some(value.size()),
-        show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.pinned_bytes_max()))),
-    },
-    Key {
-        path: "hot.freed_bytes_max",
-        flag: None,
-        kind: ValueKind::Size {
-            min: ByteSize(0),
-            max: ByteSize::gib(16 << 10), // 16 TiB
-        },
-        doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above \
-              this limit is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: \
-              with 0, a stored miss of 64 KiB or more takes about twice the CPU time. Default: 1/32 of \
-              `hot.capacity`, at least 2 MiB.",
-        set: |draft, _, value| draft.edge.hot.freed_bytes_max = Some(value.size()),
-        show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.freed_bytes_max()))),
-    },
-    Key {
-        path: "hot.policy",
-        flag: Some("--policy"),
-        kind: ValueKind::Policy,
-        doc: "The policy of admission and eviction: an eviction rule such as `gdsf`, an admission rule with LRU \
-              eviction such as `adaptsize`, or both, such as `adaptsize+gdsf`. \
-              [policies.md](../explanation/policies.md) lists the rules and the traffic that each suits. \
-              [`PUT /policy`](../how-to/sizes.md#change-the-policy-while-serving) on the admin server changes it \
-              until the next start.",
-        set: |draft, _, value| draft.edge.hot.policy = value.policy(),
-        show: |draft, _| Some(draft.edge.hot.policy.to_string()),
-    },
-    Key {
-        path: "hot.objective",
-        flag: Some("--objective"),
-        kind: ValueKind::Choice(Objective::WORDS),
-        doc: "The aim of the policy: `\"requests\"` the number of hits, `\"bytes\"` the bytes of the hits, \
-              `\"origin-cost\"` the time that hits save. The saved time of a hit is the time to the first byte of the \
-              last fetch of its object; an object read from disk counts with the mean of recent fetches. Only \
-              `density`, `gds` and the forms of `gdsf` follow an objective other than `\"requests\"`.",
-        set: |draft, _, value| draft.edge.hot.objective = value.choice(),
-        show: |draft, _| Some(draft.edge.hot.objective.word().to_owned()),
-    },
-    Key {
-        path: "hot.window_requests",
-        flag: Some("--window-requests"),
-        kind: ValueKind::Count {
-            min: 1000,
-            max: 100_000_000,
-        },
-        doc: "The number of requests between two runs of the tuner, for policies that tune themselves. The first \
-              runs follow sooner: after 2,000 requests, then 4,000 and so on.",
-        set: |draft, _, value| draft.edge.hot.window_requests = Some(value.number32()),
-        show: |draft, _| {
-            let window = draft.edge.hot.window_requests;
-            Some(window.unwrap_or(DEFAULT_WINDOW_REQUESTS).to_string())
-        },
-    },
-    Key {
-        path: "hot.tuner",
-        flag: None,
-        kind: ValueKind::Choice(TunerMode::WORDS),
-        doc: "The place where the tuner runs: `\"thread\"` is a thread of its own, `\"inline\"` is the request that \
-              completes the window. `\"inline\"` makes runs with one worker reproducible.",
-        set: |draft, _, value| draft.edge.hot.tuner_mode = value.choice(),
-        show: |draft, _| Some(draft.edge.hot.tuner_mode.word().to_owned()),
-    },
-    Key {
-        path: "hot.seed",
-        flag: Some("--seed"),
-        kind: ValueKind::Seed,
-        doc: "The seed of the random numbers of admission and of the tuner. The same seed and the same requests give \
-              the same decisions.",
-        set: |draft, _, value| draft.edge.hot.seed = Seed(value.number()),
-        show: |draft, _| Some(draft.edge.hot.seed.0.to_string()),
-    },
+    hot::CAPACITY,
+    hot::PINNED_BYTES_MAX,
+    hot::FREED_BYTES_MAX,
+    hot::POLICY,
+    hot::OBJECTIVE,
+    hot::WINDOW_REQUESTS,
+    hot::TUNER,
+    hot::SEED,
     disk::PATH,
     disk::CAPACITY,
     disk::ADMISSION,
@@ -788,35 +700,13 @@ pub(super) static KEYS: &[Key] = &[
     forwarding::DEFAULT_AUTHORITY,
     forwarding::TRACE,
     forwarding::UPGRADES,
-    Key {
-        path: "server.workers",
-        flag: Some("--workers"),
-        kind: ValueKind::Count { min: 1, max: 1024 },
-        doc: "The number of worker threads, each with its own listeners and origin connections. Default: one per \
-              core.",
-        set: |draft, _, value| draft.edge.workers = value.nonzero(),
-        show: |draft, _| Some(draft.edge.workers.to_string()),
-    },
+    server::WORKERS,
     server::SHARE_PORTS,
-    Key {
-        path: "server.drain_timeout",
-        flag: None,
-        kind: DURATION_OR_ZERO,
-        doc: "How long a shutdown waits for requests in progress.",
-        set: |draft, _, value| draft.edge.drain_timeout = value.duration(),
-        show: |draft, _| Some(duration_text(draft.edge.drain_timeout)),
-    },
+    server::DRAIN_TIMEOUT,
     server::UPGRADE_TIMEOUT,
     server::CERTIFICATE_INTERVAL,
     server::PID_FILE,
-    Key {
-        path: "server.name",
-        flag: None,
-        kind: ValueKind::Token,
-        doc: "The name of the edge in `Via` and `Cache-Status`. Must differ between the edges of a chain.",
-        set: |draft, _, value| draft.edge.name = value.text(),
-        show: |draft, _| Some(draft.edge.name.clone()),
-    },
+    server::NAME,
     Key {
         path: "admin.address",
         flag: Some("--admin"),
@@ -894,10 +784,6 @@ const DURATION_OR_ZERO: ValueKind = ValueKind::Duration {
     min: Duration::ZERO,
     max: Duration::from_secs(86_400),
 };
-
-/// The number of requests between two runs of the tuner if the user sets none. The store has the same default, which
-/// is Δ in the AdaptSize paper.
-const DEFAULT_WINDOW_REQUESTS: u32 = 250_000;
 
 fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| NONE.to_owned())

@@ -1,9 +1,19 @@
-//! Settings of the process: shared ports, upgrades, the file of the process id, and names of the admin server.
+//! Settings of the process: workers, ports, upgrades, names, the file of the process id, and labels of metrics.
 
 use super::Key;
 use super::{DURATION, DURATION_OR_ZERO};
 use crate::config::check::path_text;
 use crate::config::kind::{ValueKind, duration_text};
+
+pub(super) const WORKERS: Key = Key {
+    path: "server.workers",
+    flag: Some("--workers"),
+    kind: ValueKind::Count { min: 1, max: 1024 },
+    doc: "The number of worker threads, each with its own listeners and origin connections. Default: one per \
+          core.",
+    set: |draft, _, value| draft.edge.workers = value.nonzero(),
+    show: |draft, _| Some(draft.edge.workers.to_string()),
+};
 
 pub(super) const SHARE_PORTS: Key = Key {
     path: "server.share_ports",
@@ -13,6 +23,24 @@ pub(super) const SHARE_PORTS: Key = Key {
           connections to both, and each has a cache of its own. Use it while one edge replaces another.",
     set: |draft, _, value| draft.edge.share_ports = value.switch(),
     show: |draft, _| Some(draft.edge.share_ports.to_string()),
+};
+
+pub(super) const DRAIN_TIMEOUT: Key = Key {
+    path: "server.drain_timeout",
+    flag: None,
+    kind: DURATION_OR_ZERO,
+    doc: "How long a shutdown waits for requests in progress.",
+    set: |draft, _, value| draft.edge.drain_timeout = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.drain_timeout)),
+};
+
+pub(super) const NAME: Key = Key {
+    path: "server.name",
+    flag: None,
+    kind: ValueKind::Token,
+    doc: "The name of the edge in `Via` and `Cache-Status`. Must differ between the edges of a chain.",
+    set: |draft, _, value| draft.edge.name = value.text(),
+    show: |draft, _| Some(draft.edge.name.clone()),
 };
 
 pub(super) const UPGRADE_TIMEOUT: Key = Key {

@@ -289,16 +289,18 @@ impl Making {
             false => share.charge(body),
         };
         job.publish(match output {
+            // An encoding that is counted can be found.
             Output::Body(body) => {
+                let body = store(body, share);
                 counters.encodings_made.increment();
                 let plain_bytes = self.plain.response().body.len();
                 counters.encoding_input_bytes.add(plain_bytes);
                 counters.encoding_output_bytes.add(body.len() as u64);
-                Encoding::Body(store(body, share))
+                Encoding::Body(body)
             }
             Output::NoGain => {
-                counters.encodings_no_gain.increment();
                 store(Vec::new(), share);
+                counters.encodings_no_gain.increment();
                 Encoding::NoGain
             }
             Output::Failed => {

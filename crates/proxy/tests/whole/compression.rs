@@ -441,11 +441,19 @@ fn a_response_is_sent_plain_while_too_much_is_being_compressed() {
     bed.wait_for_metric("edgeward_encoding_pending_bytes", 0.0);
 }
 
+/// Method: the origin holds the body back until the client has the head, so that only the second request can begin an
+/// encoding.
 #[test]
 fn no_request_waits_for_a_long_body() {
     let bed = TestBed::with_config(|config| config.compression.wait_bytes_max = ByteSize(4000));
     let body = text(1, 5000);
-    bed.origin.on("/a", html(&body));
+    let gate = Gate::new();
+    bed.origin.on("/a", html(&body).wait_at(1000, &gate));
+    let mut client = bed.connect();
+    client.send_head("GET", "/a", &[("accept-encoding", ALL)]);
+    assert_eq!(coding(&client.head()), "none");
+    gate.open();
+    bed.wait_for_metric("edgeward_fills_total{end=\"stored\"}", 1.0);
     let answer = get(&bed, "/a", ALL);
     assert_eq!((coding(&answer), decoded(&answer)), ("none", body.clone()));
     bed.wait_for_metric("edgeward_encodings_total{result=\"made\"}", 1.0);

@@ -149,6 +149,7 @@ impl NotStoredReason {
             Self::Authorization => "RFC 9111 §3.5",
             Self::SetCookie => "RFC 9111 §7.3",
             Self::VaryAny => "RFC 9111 §4.1",
+            Self::Extension => "RFC 9111 §7",
         }
     }
 }

@@ -1,9 +1,7 @@
 //! The decision to store a response (RFC 9111 §3), and the values that a later hit needs.
 
 use edgeward_types::Timestamp;
-use http::header::{
-    AGE, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, SET_COOKIE, TRAILER,
-};
+use http::header::{AGE, AUTHORIZATION, DATE, HeaderMap, HeaderName, SET_COOKIE, TRAILER};
 use http::{Method, StatusCode};
 
 use crate::age::{self, Exchange};
@@ -11,6 +9,7 @@ use crate::cache_control::{FieldScope, ResponseDirectives};
 use crate::date::format_http_date;
 use crate::freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 use crate::hop_by_hop;
+use crate::media_type::media_type;
 use crate::no_vary_search::NoVarySearch;
 use crate::rules::{Rules, SetCookie};
 use crate::stored_policy::StoredPolicy;
@@ -80,11 +79,13 @@ pub enum NotStoredReason {
     NoExplicitFreshness,
     /// The response was stale on arrival, has no validator, and must not be served stale: the cache could never use it.
     NeverReusable,
+    /// The media type contradicts the extension of the path, see [`contradicted_extension`](crate::contradicted_extension).
+    Extension,
 }
 
 impl NotStoredReason {
     /// All reasons, in the order of the checks.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Method,
         Self::Interim,
         Self::Partial,
@@ -101,6 +102,7 @@ impl NotStoredReason {
         Self::EventStream,
         Self::NoExplicitFreshness,
         Self::NeverReusable,
+        Self::Extension,
     ];
 
     /// Returns the reason as a token for logs and `Cache-Status` details.
@@ -122,6 +124,7 @@ impl NotStoredReason {
             Self::EventStream => "event-stream",
             Self::NoExplicitFreshness => "no-explicit-freshness",
             Self::NeverReusable => "never-reusable",
+            Self::Extension => "extension",
         }
     }
 }
@@ -246,12 +249,8 @@ pub(crate) fn decide(
 /// Returns true for server-sent events (HTML Standard, section 9.2). Most of these streams never end. A stored one
 /// would repeat old events, and requests that share one would wait for each other.
 fn is_event_stream(response: &HeaderMap) -> bool {
-    let media_type = response.get(CONTENT_TYPE).map(|value| {
-        let value = value.as_bytes();
-        let end = value.iter().position(|&byte| byte == b';');
-        value[..end.unwrap_or(value.len())].trim_ascii()
-    });
-    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case(b"text/event-stream"))
+    media_type(response)
+        .is_some_and(|media_type| media_type.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
 /// Computes the freshness values of a response.

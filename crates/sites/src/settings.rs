@@ -72,6 +72,9 @@ pub struct Settings {
     pub replace_fields: Option<Arc<[HeaderName]>>,
     /// Responses to requests with `Authorization` are stored for all clients.
     pub share_authorized: Option<bool>,
+    /// True: a response whose media type contradicts the extension of the path is never stored. False: it may be
+    /// stored. By default it is not stored if the origin does not state its lifetime.
+    pub check_extension: Option<bool>,
     /// False if bodies are not stored in memory. True: the policy of the memory tier decides.
     pub memory: Option<bool>,
     /// The rule by which bodies are written to disk.
@@ -235,6 +238,7 @@ impl Settings {
             replace_types,
             replace_fields,
             share_authorized,
+            check_extension,
             memory,
             disk,
             id_filters,
@@ -264,6 +268,7 @@ impl Settings {
         replace(&mut self.replace_types, replace_types);
         replace(&mut self.replace_fields, replace_fields);
         replace(&mut self.share_authorized, share_authorized);
+        replace(&mut self.check_extension, check_extension);
         replace(&mut self.memory, memory);
         replace(&mut self.disk, disk);
         replace(&mut self.id_filters, id_filters);

@@ -127,8 +127,15 @@ impl ManySites {
 /// The origin of static sites and blogs: each response is the target, and sets a cookie.
 fn web_answer(request: &RecordedRequest) -> Answer {
     let user = request.header("cookie").unwrap_or("no cookie").to_owned();
+    let path = request.target().split('?').next().unwrap_or_default();
+    let media_type = match path.rsplit('.').next() {
+        Some("css") => "text/css",
+        Some("js") => "text/javascript",
+        Some("png") => "image/png",
+        _ => "text/html",
+    };
     Answer::ok(format!("{} {user}", request.target()))
-        .header("content-type", "text/html")
+        .header("content-type", media_type)
         .header("set-cookie", "visit=1")
 }
 

@@ -318,6 +318,10 @@ counters! {
         encoding_input_bytes = "side" "input",
         encoding_output_bytes = "side" "output",
     }
+    Counter "edgeward_extension_mismatches_total"
+        "Responses that are not stored because their media type contradicts the extension of the path." {
+        extension_mismatches,
+    }
     Counter "edgeward_slices_read_total" "Slices that clients began to read, by source." {
         slices_from_memory = "source" "memory",
         slices_from_disk = "source" "disk",

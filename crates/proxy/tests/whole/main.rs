@@ -29,6 +29,7 @@ mod disk_hits;
 mod dns;
 mod expectations;
 mod explained_rules;
+mod extensions;
 mod hostile_bytes;
 mod inspect;
 mod large_bodies;

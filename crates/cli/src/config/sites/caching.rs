@@ -109,6 +109,21 @@ pub(super) const KEYS: &[SiteKey] = &[
             }
         }),
     },
+    SiteKey {
+        path: "check_extension",
+        kind: "boolean",
+        default: "responses whose lifetime the origin does not state",
+        example: "check_extension = true",
+        doc: "Does not store a response whose media type contradicts the extension of its path: HTML or JSON for \
+              `/account/x.css`. Otherwise a rule that stores `*.css` by `ttl` would store a private page if an origin \
+              ignores the end of the path (web cache deception). `true` checks all responses, `false` none. Switch it \
+              off where names with dots are no files, such as `/chart.js` of a package registry. Only statuses 2xx.",
+        read: Read::Setting(|reader, entry, rule| {
+            if let Some(on) = reader.switch(entry) {
+                rule.settings.check_extension = Some(on);
+            }
+        }),
+    },
 ];
 
 /// The statuses that one duration stands for: those whose responses are the content of a URL for longer. An error of an

@@ -196,8 +196,14 @@ fn drawn_rule() -> impl Strategy<Value = DrawnRule> {
 /// A random set of settings with different keys.
 fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
     let switches = subsequence(
-        vec!["pass", "compression", "query.sort", "share_authorized"],
-        0..5,
+        vec![
+            "pass",
+            "compression",
+            "query.sort",
+            "share_authorized",
+            "check_extension",
+        ],
+        0..6,
     );
     let switches = (switches, any::<u8>()).prop_map(|(keys, bits)| {
         let on = |n: usize| bits >> n & 1 == 1;
@@ -460,6 +466,7 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
     add("compression", switch(settings.compression));
     add("query.sort", switch(settings.query_sort));
     add("share_authorized", switch(settings.share_authorized));
+    add("check_extension", switch(settings.check_extension));
     let replace = settings.replace.as_ref().map(|list| {
         let pairs = list.iter().map(|pair| format!("{}>{}", pair.from, pair.to));
         pairs.collect::<Vec<_>>().join(" ")

@@ -20,7 +20,7 @@ use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
     Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
-    keep_links, on_response,
+    keep_links,
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
@@ -44,6 +44,7 @@ use crate::path::encoded;
 use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
 use crate::path::rules::change_origin_response;
+use crate::path::storability;
 use crate::path::worker::Worker;
 use destination::charge_of;
 use versions::KeyVersions;
@@ -231,10 +232,9 @@ impl Fetch {
         versions: KeyVersions,
     ) -> Option<BodyTransfer> {
         hop_by_hop::strip_response(&mut parts.headers);
-        let verdict = on_response(
-            &self.request.settings().caching,
-            &Method::GET,
-            &self.request.headers,
+        let verdict = storability::decide(
+            &self.worker,
+            &self.request,
             parts.status,
             &parts.headers,
             exchange,

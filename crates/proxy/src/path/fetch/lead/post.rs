@@ -14,6 +14,7 @@ use super::{Fetch, OpenFill};
 use crate::exchange::Request;
 use crate::origin::OriginResponse;
 use crate::path::lookup::key_of;
+use crate::path::storability;
 use crate::path::worker::Worker;
 
 /// The state of the cache before a POST was sent.
@@ -64,6 +65,8 @@ impl PostBegin {
             &parts.headers,
             exchange,
         );
+        let verdict =
+            storability::check_extension(worker, request, parts.status, &parts.headers, verdict);
         let Verdict::Store(storable) = verdict else {
             return None;
         };

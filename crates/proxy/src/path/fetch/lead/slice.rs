@@ -9,7 +9,7 @@ use edgeward_semantics::slices::{
 };
 use edgeward_semantics::{
     ContentRange, Exchange, LifetimeSource, Storable, Validators, Vary, Verdict, conditional,
-    hop_by_hop, on_response,
+    hop_by_hop,
 };
 use edgeward_store::hot::Offer;
 use http::header::{CONTENT_RANGE, HeaderMap, IF_RANGE};
@@ -31,6 +31,7 @@ use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{Attempt, Conditions, OriginBody, Outbound, Upload};
 use crate::path::fetch::{FetchResult, range_mark};
 use crate::path::sliced_body::SliceFetch;
+use crate::path::storability;
 
 /// A slice whose response has begun.
 struct ArrivingSlice {
@@ -73,10 +74,9 @@ impl Fetch {
                 return self.release_unsliced(parts, body, reason.as_str());
             }
         };
-        let verdict = on_response(
-            &self.request.settings().caching,
-            &Method::GET,
-            &self.request.headers,
+        let verdict = storability::decide(
+            &self.worker,
+            &self.request,
             StatusCode::OK,
             &slices::complete_head(&parts.headers, content.complete_length),
             exchange,
@@ -335,10 +335,9 @@ impl Fetch {
                 return self.fail_slice(detail, Some(mismatch));
             }
         };
-        let verdict = on_response(
-            &self.request.settings().caching,
-            &Method::GET,
-            &self.request.headers,
+        let verdict = storability::decide(
+            &self.worker,
+            &self.request,
             StatusCode::OK,
             &slices::complete_head(&parts.headers, slicing.complete_length),
             exchange,

@@ -128,9 +128,17 @@ pub(crate) fn print(error: &anyhow::Error) {
 /// Formats `error` as in the module's example, one block for each diagnostic.
 pub(crate) fn render(error: &anyhow::Error) -> String {
     if let Some(Diagnostics(all)) = error.downcast_ref::<Diagnostics>() {
+        let has_context = !error
+            .chain()
+            .next()
+            .is_some_and(|first| first.is::<Diagnostics>());
+        let context = match has_context {
+            true => format!("{error}: "),
+            false => String::new(),
+        };
         return all
             .iter()
-            .map(|diagnostic| error_block(&diagnostic.message, diagnostic))
+            .map(|diagnostic| error_block(&format!("{context}{diagnostic}"), diagnostic))
             .collect();
     }
     let message = format!("{error:#}");
@@ -186,6 +194,16 @@ mod tests {
     fn a_cause_follows_the_message_on_the_same_line() {
         let error = anyhow::Error::new(io::Error::other("disk on fire")).context("reading a");
         assert_eq!(render(&error), "error: reading a: disk on fire\n");
+    }
+
+    #[test]
+    fn context_around_diagnostics_is_before_each_of_them() {
+        let all = Diagnostics(vec![Diagnostic::new("a"), Diagnostic::new("b").hint("c")]);
+        let error = anyhow::Error::from(all).context("starting");
+        assert_eq!(
+            render(&error),
+            "error: starting: a\nerror: starting: b\n  hint: c\n"
+        );
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod logging;
 mod memory;
 mod negative;
 mod output;
+mod privileges;
 mod reload;
 mod service;
 mod signals;

@@ -118,7 +118,7 @@ fn is_live(key: &str) -> bool {
         "overload",
         "watchdog",
     ];
-    const OTHERS: [&str; 13] = [
+    const OTHERS: [&str; 14] = [
         "admin.address",
         "caching.collapse_followers_max",
         "caching.collapse_wait_max",
@@ -132,6 +132,7 @@ fn is_live(key: &str) -> bool {
         "purge.log",
         "purge.patterns_max",
         "server.pid_file",
+        "server.user",
     ];
     let table = key.split(['.', '[']).next().unwrap_or_default();
     let is_of_memory = table == "hot" && key != "hot.policy";
@@ -217,6 +218,7 @@ mod tests {
             ("server.upgrade_timeout", "3s"),
             ("server.certificate_interval", "3s"),
             ("server.pid_file", "pid"),
+            ("server.user", "www-data"),
             ("admin.address", "127.0.0.1:9"),
             ("admin.hosts", "other.example"),
             ("access_log.path", "log"),

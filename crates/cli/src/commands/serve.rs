@@ -13,13 +13,14 @@ use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge, StartErro
 use edgeward_types::ByteSize;
 
 use crate::allocator;
-use crate::config::{self, FlagSetting};
+use crate::config::{self, CheckedConfig, FlagSetting};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
 use crate::link_edge::EdgeLink;
 use crate::memory;
 use crate::negative;
 use crate::output;
+use crate::privileges;
 use crate::reload::ReloadableConfig;
 use crate::service;
 use crate::signals::Signals;
@@ -258,9 +259,8 @@ fn start(
         },
     };
     let flags = args.settings()?;
-    let checked = config::load(args.config.as_deref(), &flags)?;
+    let checked = load_as_user(args, &flags)?;
     edgeward_proxy::log_panics();
-    descriptors::raise_limit();
     memory::warn_if_hot_exceeds_memory(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
     // The memory tier calls this function before evictions. It returns the freed memory to the system if this memory
@@ -307,6 +307,23 @@ fn start(
         _link: link,
         replaced,
     })
+}
+
+/// Reads the configuration, and becomes the user that it states.
+fn load_as_user(args: &ServeArgs, flags: &[FlagSetting]) -> anyhow::Result<CheckedConfig> {
+    let checked = config::load(args.config.as_deref(), flags)?;
+    descriptors::raise_limit();
+    let has_changed = match &checked.edge.user {
+        Some(name) => privileges::become_user(name)?,
+        None => false,
+    };
+    if !has_changed {
+        return Ok(checked);
+    }
+    // Read again, so that a file that the user cannot read is an error now and not at the first reload.
+    config::load(args.config.as_deref(), flags)
+        .map_err(anyhow::Error::from)
+        .context("as the user of server.user")
 }
 
 /// Lets SIGUSR2 and the admin server replace this process. Returns the receiver of the new process.

@@ -706,6 +706,7 @@ pub(super) static KEYS: &[Key] = &[
     server::UPGRADE_TIMEOUT,
     server::CERTIFICATE_INTERVAL,
     server::PID_FILE,
+    server::USER,
     server::NAME,
     Key {
         path: "admin.address",

@@ -23,6 +23,7 @@ mod metrics;
 mod negative; // negative rules
 mod overload; // the limit of descriptors, panics, the watchdog
 mod pipes; // a closed stdout is not an error
+mod privileges; // root becomes another user
 mod purge;
 mod reload;
 mod restart; // SIGTERM or SIGKILL, then a start with a warm cache

@@ -109,6 +109,8 @@ pub struct EdgeConfig {
     pub certificate_interval: Duration,
     /// The file with the id of the process. Default: none.
     pub pid_file: Option<PathBuf>,
+    /// The user as whom the process serves, if root starts it. The program changes its user, not this crate.
+    pub user: Option<String>,
     /// The name in `Via` and `Cache-Status`. Default `edgeward`. Each edge of a chain needs a name of its own.
     pub name: String,
 }
@@ -143,6 +145,7 @@ impl EdgeConfig {
             upgrade_timeout: Duration::from_secs(60),
             certificate_interval: Duration::from_secs(10),
             pid_file: None,
+            user: None,
             name: "edgeward".to_owned(),
         }
     }

@@ -335,6 +335,7 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
     config.admin.address = running.admin.address;
     config.metric_labels_max = running.metric_labels_max;
     config.pid_file.clone_from(&running.pid_file);
+    config.user.clone_from(&running.user);
     config.overload = running.overload.clone();
     config.watchdog = running.watchdog;
     let (caching, before) = (&mut config.caching, &running.caching);

@@ -74,6 +74,17 @@ pub(super) const PID_FILE: Key = Key {
     show: |draft, _| draft.edge.pid_file.as_deref().map(path_text),
 };
 
+pub(super) const USER: Key = Key {
+    path: "server.user",
+    flag: None,
+    kind: ValueKind::Token,
+    doc: "The user as whom the edge serves if root starts it. The process keeps only the right to bind ports below \
+          1024. Reloads and upgrades run as this user, so it must be able to read the configuration, the keys of \
+          certificates and the tokens, and to write logs and disks. Default: the user who starts the edge.",
+    set: |draft, _, value| draft.edge.user = Some(value.text()),
+    show: |draft, _| draft.edge.user.clone(),
+};
+
 pub(super) const METRIC_LABELS_MAX: Key = Key {
     path: "admin.metric_labels_max",
     flag: None,

@@ -31,6 +31,7 @@ pub use base::config::{self, EdgeConfig};
 pub use base::dial::{Dial, DialedStream};
 pub use base::panics::log_panics;
 pub use base::resolve::{Resolve, Resolved, Target, UrlName};
+pub use base::staple::StapleError;
 pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
 pub use cache::successor::ForwardedChange;

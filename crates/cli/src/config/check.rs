@@ -63,6 +63,7 @@ pub(super) struct DraftListener {
     pub(super) address: Option<std::net::SocketAddr>,
     pub(super) certificates: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
+    pub(super) ocsp: Option<PathBuf>,
     pub(super) proxy_protocol_from: Option<Networks>,
 }
 
@@ -266,7 +267,11 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
             let tls = listener
                 .certificates
                 .zip(listener.key)
-                .map(|(certificates, key)| ListenerTls { certificates, key });
+                .map(|(certificates, key)| ListenerTls {
+                    certificates,
+                    key,
+                    ocsp: listener.ocsp,
+                });
             let proxy_protocol_from = listener.proxy_protocol_from;
             listener.address.map(|addr| ListenerConfig {
                 addr,

@@ -190,6 +190,7 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, item, value| draft.listener(item).key = Some(value.file()),
         show: |draft, item| draft.listeners.get(item)?.key.as_deref().map(path_text),
     },
+    listener::TLS_OCSP,
     listener::PROXY_PROTOCOL_FROM,
     Key {
         path: "origin.name",

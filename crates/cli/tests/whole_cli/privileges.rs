@@ -19,7 +19,7 @@ fn user() -> Option<User> {
     let user = User::from_name(USER).ok().flatten();
     let user = user.filter(|_| geteuid().is_root());
     if user.is_none() {
-        println!("skipped: the test needs root and the user {USER}");
+        eprintln!("skipped: the test needs root and the user {USER}");
     }
     user
 }

@@ -35,5 +35,6 @@ pub(crate) mod site_counters;
 pub(crate) mod site_urls; // keys of URLs without a request
 pub(crate) mod spans; // spans of sampled requests
 pub(crate) mod sparse_log; // rate-limited logging
+pub(crate) mod staple; // OCSP responses in TLS handshakes
 pub(crate) mod tasks;
 pub(crate) mod tls;

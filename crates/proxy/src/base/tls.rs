@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use edgeward_sites::HostTable;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,6 +14,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use crate::base::config::{ListenerTls, OriginTls, SiteCertificate};
+use crate::base::staple::{Staple, StapleError};
 
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
@@ -47,6 +49,14 @@ pub enum TlsError {
         /// The reason that rustls gives.
         source: rustls::Error,
     },
+    /// The OCSP response cannot be sent with the certificate.
+    #[error("the OCSP response {} cannot be used", .path.display())]
+    Ocsp {
+        /// The file of the response.
+        path: PathBuf,
+        /// The reason.
+        source: StapleError,
+    },
     /// The system has no root certificate, so no origin can be verified.
     #[error("the system has no root certificates; install ca-certificates or set origin.tls.roots")]
     NoSystemRoots,
@@ -76,14 +86,14 @@ pub(crate) fn server_config(keys: &Arc<ListenerKeys>) -> Result<ServerConfig, Tl
 
 /// The certificates of sites with their keys, by host.
 #[derive(Debug, Default)]
-pub(crate) struct SiteKeys(HostTable<Arc<CertifiedKey>>);
+pub(crate) struct SiteKeys(HostTable<Arc<ServedKey>>);
 
 impl SiteKeys {
     /// Reads the certificates and keys of all sites.
     pub(crate) fn read(certificates: &[SiteCertificate]) -> Result<Self, TlsError> {
         let mut table = HostTable::new();
         for site in certificates {
-            let key = certified_key(&site.tls)?;
+            let key = Arc::new(ServedKey::read(&site.tls)?);
             for host in &site.hosts {
                 table.insert(host, Arc::clone(&key));
             }
@@ -100,14 +110,60 @@ pub(crate) struct ListenerKeys(RwLock<CurrentKeys>);
 
 #[derive(Clone, Debug)]
 struct CurrentKeys {
-    own: Arc<CertifiedKey>,
+    own: Arc<ServedKey>,
     sites: Arc<SiteKeys>,
+}
+
+/// A certificate with its key, as handshakes use it.
+#[derive(Debug)]
+struct ServedKey {
+    plain: Arc<CertifiedKey>,
+    /// The same with an OCSP response, and the time until which the response may be sent, in seconds since 1970.
+    stapled: Option<(Arc<CertifiedKey>, u64)>,
+}
+
+impl ServedKey {
+    fn read(files: &ListenerTls) -> Result<Self, TlsError> {
+        let plain = certified_key(files)?;
+        let Some(path) = &files.ocsp else {
+            return Ok(Self {
+                plain: Arc::new(plain),
+                stapled: None,
+            });
+        };
+        let staple = Staple::read(path, &plain.cert[0]).map_err(|source| TlsError::Ocsp {
+            path: path.clone(),
+            source,
+        })?;
+        staple.warn(path, seconds_now());
+        let stapled = CertifiedKey {
+            ocsp: Some(staple.response),
+            ..plain.clone()
+        };
+        Ok(Self {
+            plain: Arc::new(plain),
+            stapled: Some((Arc::new(stapled), staple.expires_at)),
+        })
+    }
+
+    /// Returns the certificate for a handshake at `now`, in seconds since 1970.
+    fn at(&self, now: u64) -> &Arc<CertifiedKey> {
+        match &self.stapled {
+            Some((stapled, expires_at)) if now < *expires_at => stapled,
+            _ => &self.plain,
+        }
+    }
+}
+
+fn seconds_now() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.unwrap_or_default().as_secs()
 }
 
 impl ListenerKeys {
     pub(crate) fn read(files: &ListenerTls, sites: &Arc<SiteKeys>) -> Result<Self, TlsError> {
         Ok(Self(RwLock::new(CurrentKeys {
-            own: certified_key(files)?,
+            own: Arc::new(ServedKey::read(files)?),
             sites: Arc::clone(sites),
         })))
     }
@@ -126,11 +182,12 @@ impl ResolvesServerCert for ListenerKeys {
         let of_site = hello
             .server_name()
             .and_then(|name| keys.sites.0.get(name.as_bytes()));
-        Some(Arc::clone(of_site.unwrap_or(&keys.own)))
+        let served = of_site.unwrap_or(&keys.own);
+        Some(Arc::clone(served.at(seconds_now())))
     }
 }
 
-fn certified_key(files: &ListenerTls) -> Result<Arc<CertifiedKey>, TlsError> {
+fn certified_key(files: &ListenerTls) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&files.certificates)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem {
         what: "private key",
@@ -138,7 +195,7 @@ fn certified_key(files: &ListenerTls) -> Result<Arc<CertifiedKey>, TlsError> {
         source,
     })?;
     let key = CertifiedKey::from_der(chain, key, &provider());
-    key.map(Arc::new).map_err(|source| TlsError::Refused {
+    key.map_err(|source| TlsError::Refused {
         certificates: files.certificates.clone(),
         key: files.key.clone(),
         source,

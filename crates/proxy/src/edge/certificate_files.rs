@@ -18,7 +18,10 @@ pub(super) fn file_states(config: &EdgeConfig) -> FileStates {
         .iter()
         .filter_map(|listener| listener.tls.as_ref());
     let of_sites = config.site_certificates.iter().map(|site| &site.tls);
-    let files = |tls: &ListenerTls| [tls.certificates.clone(), tls.key.clone()];
+    let files = |tls: &ListenerTls| {
+        let files = [&tls.certificates, &tls.key].into_iter().chain(&tls.ocsp);
+        files.cloned().collect::<Vec<_>>()
+    };
     let paths = of_listeners.chain(of_sites).flat_map(files);
     paths.map(|path| (path.clone(), state_of(&path))).collect()
 }

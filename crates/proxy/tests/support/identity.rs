@@ -34,6 +34,7 @@ impl SelfSigned {
         ListenerTls {
             certificates: self.certificate.clone(),
             key: self.key.clone(),
+            ocsp: None,
         }
     }
 }

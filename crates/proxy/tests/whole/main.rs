@@ -9,6 +9,8 @@ mod accept_key;
 mod closed_windows;
 #[path = "../support/codecs.rs"]
 mod codecs;
+#[path = "../support/handshake.rs"]
+mod handshake;
 #[path = "../support/identity.rs"]
 mod identity;
 #[path = "../support/socket_origin.rs"]
@@ -62,6 +64,7 @@ mod sharing;
 mod sites;
 mod slices;
 mod slow_clients;
+mod stapling;
 mod streams;
 mod tracing;
 mod trouble;

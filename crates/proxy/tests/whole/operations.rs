@@ -525,6 +525,7 @@ fn an_edge_that_cannot_start_reports_the_cause_and_the_address_or_file() {
         config.listeners[0].tls = Some(ListenerTls {
             certificates: "/nonexistent/cert.pem".into(),
             key: "/nonexistent/key.pem".into(),
+            ocsp: None,
         });
     });
     let source = std::error::Error::source(&error)

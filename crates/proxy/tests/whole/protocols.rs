@@ -202,6 +202,7 @@ impl Identity {
         ListenerTls {
             certificates: self.certificate.clone(),
             key: self.key.clone(),
+            ocsp: None,
         }
     }
 

@@ -1,6 +1,5 @@
 //! Changes of the configuration while an edge serves.
 
-use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use edgeward_sites::{Settings, Site, Sites};
 use edgeward_testkit::{Answer, Gate};
 use http::StatusCode;
 
+use crate::handshake::handshake;
 use crate::identity::SelfSigned;
 
 /// Returns sites with one site for these hosts.
@@ -85,23 +85,7 @@ fn a_reload_with_an_unusable_part_changes_nothing() {
 
 /// Returns the certificate that a client gets.
 fn certificate_of(bed: &TestBed) -> Vec<u8> {
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let config = recording_client(Arc::clone(&seen));
-    let name = "localhost".try_into().expect("a name");
-    let mut connection = rustls::ClientConnection::new(config, name).expect("a connection");
-    let mut tcp = TcpStream::connect(bed.addr()).expect("the edge listens");
-    tcp.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    let mut tls = rustls::Stream::new(&mut connection, &mut tcp);
-    let request = b"GET / HTTP/1.1\r\nHost: test.example\r\nConnection: close\r\n\r\n";
-    tls.write_all(request).expect("the edge reads");
-    let mut answer = Vec::new();
-    _ = tls.read_to_end(&mut answer);
-    assert!(
-        answer.starts_with(b"HTTP/1.1 200"),
-        "{}",
-        String::from_utf8_lossy(&answer)
-    );
-    seen.lock().expect("no test panicked").clone()
+    handshake(bed.addr()).certificate
 }
 
 #[test]
@@ -265,64 +249,6 @@ fn a_reload_replaces_the_access_log_and_no_line_is_lost() {
     assert!(first.contains("/a") && first.contains("/slow"), "{first}");
     assert_eq!(second.lines().count(), 1, "{second}");
     assert!(second.contains("\"GET /b HTTP/1.1\""), "{second}");
-}
-
-/// Returns a client that accepts any certificate and records it.
-fn recording_client(seen: Arc<std::sync::Mutex<Vec<u8>>>) -> Arc<rustls::ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("the versions are supported")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Recorder { seen, provider }))
-        .with_no_client_auth();
-    Arc::new(config)
-}
-
-#[derive(Debug)]
-struct Recorder {
-    seen: Arc<std::sync::Mutex<Vec<u8>>>,
-    provider: Arc<rustls::crypto::CryptoProvider>,
-}
-
-impl rustls::client::danger::ServerCertVerifier for Recorder {
-    fn verify_server_cert(
-        &self,
-        end_entity: &rustls_pki_types::CertificateDer<'_>,
-        _: &[rustls_pki_types::CertificateDer<'_>],
-        _: &rustls_pki_types::ServerName<'_>,
-        _: &[u8],
-        _: rustls_pki_types::UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        *self.seen.lock().expect("no test panicked") = end_entity.to_vec();
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &rustls_pki_types::CertificateDer<'_>,
-        dss: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &rustls_pki_types::CertificateDer<'_>,
-        dss: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
 }
 
 /// Method: each reload has other hosts in part, and each host gets one request. The labels are read from the metrics.

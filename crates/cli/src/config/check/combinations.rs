@@ -435,6 +435,13 @@ fn check_listeners(
         let address = find(item, "listener.address");
         let certificates = find(item, "listener.tls_certificates");
         let key = find(item, "listener.tls_key");
+        if let (None, Some(setting)) = (certificates, find(item, "listener.tls_ocsp")) {
+            diagnostics.push((
+                setting.source.clone(),
+                Diagnostic::new("listener.tls_ocsp is set without listener.tls_certificates")
+                    .hint("an OCSP response is sent with a certificate"),
+            ));
+        }
         let incomplete = match (certificates, key) {
             (Some(setting), None) => Some((setting, "listener.tls_key (--tls-key)")),
             (None, Some(setting)) => Some((setting, "listener.tls_certificates (--tls-cert)")),

@@ -1,7 +1,19 @@
 //! Settings of a listener that are not flags.
 
+use super::super::check::path_text;
 use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};
+
+pub(super) const TLS_OCSP: Key = Key {
+    path: "listener.tls_ocsp",
+    flag: None,
+    kind: ValueKind::InputFile,
+    doc: "DER file with an OCSP response for the certificate, which the edge sends in TLS handshakes (stapling), so \
+          that clients need not ask the certificate authority. `openssl ocsp -respout FILE` writes it. The edge reads \
+          the file again when it changes, and does not send the response after its `nextUpdate`.",
+    set: |draft, item, value| draft.listener(item).ocsp = Some(value.file()),
+    show: |draft, item| draft.listeners.get(item)?.ocsp.as_deref().map(path_text),
+};
 
 pub(super) const PROXY_PROTOCOL_FROM: Key = Key {
     path: "listener.proxy_protocol_from",

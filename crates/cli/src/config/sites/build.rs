@@ -45,6 +45,17 @@ pub(super) const KEYS: &[SiteKey] = &[
             site.key = reader.file(entry).map(|path| (path, entry.line));
         }),
     },
+    SiteKey {
+        path: "tls_ocsp",
+        kind: "file",
+        default: "not set",
+        example: r#"tls_ocsp = "tls/example.org.ocsp""#,
+        doc: "DER file with an OCSP response for `tls_certificates`, which is sent in TLS handshakes (stapling), until \
+              its `nextUpdate`.",
+        read: Read::Site(|reader, entry, site| {
+            site.ocsp = reader.file(entry).map(|path| (path, entry.line));
+        }),
+    },
 ];
 
 fn hosts(reader: &mut Reader<'_>, entry: &Entry<'_>, site: &mut SiteDraft) {
@@ -210,6 +221,13 @@ impl Builder<'_> {
             (false, true) => Some(("tls_key", "tls_certificates")),
             _ => None,
         };
+        if let (None, Some((_, line))) = (&site.certificates, &site.ocsp) {
+            self.report(
+                *line,
+                "tls_ocsp is set without tls_certificates",
+                "an OCSP response is sent with a certificate",
+            );
+        }
         let (_, line) = site.certificates.as_ref().or(site.key.as_ref())?;
         let message = if let Some((given, missing)) = other_key {
             Some((
@@ -237,7 +255,11 @@ impl Builder<'_> {
         let ((certificates, _), (key, _)) = site.certificates.clone().zip(site.key.clone())?;
         Some(SiteCertificate {
             hosts: hosts.to_vec(),
-            tls: ListenerTls { certificates, key },
+            tls: ListenerTls {
+                certificates,
+                key,
+                ocsp: site.ocsp.as_ref().map(|(path, _)| path.clone()),
+            },
         })
     }
 

@@ -48,6 +48,7 @@ pub(super) struct SiteDraft {
     serves_others: Option<usize>,
     certificates: Option<(PathBuf, usize)>,
     key: Option<(PathBuf, usize)>,
+    ocsp: Option<(PathBuf, usize)>,
     /// The settings of the site itself, as a rule without conditions.
     own: RuleDraft,
     rules: Vec<RuleDraft>,

@@ -104,6 +104,7 @@ fn companions(path: &str) -> &'static str {
         "rewrite" => "path_regex = '^/(.*)$'",
         "tls_certificates" => "tls_key = 'tls/example.org.key'",
         "tls_key" => "tls_certificates = 'tls/example.org.pem'",
+        "tls_ocsp" => "tls_certificates = 'tls/example.org.pem'\ntls_key = 'tls/example.org.key'",
         _ => "",
     }
 }
@@ -115,6 +116,7 @@ fn every_example_of_the_reference_is_valid() {
     for (name, text) in [
         ("tls/example.org.pem", "certificate"),
         ("tls/example.org.key", "key"),
+        ("tls/example.org.ocsp", "response"),
         ("pages/404.html", "<h1>not found</h1>"),
         ("pages/error.html", "<h1>error</h1>"),
     ] {
@@ -474,6 +476,11 @@ fn a_certificate_needs_its_key_a_host_and_a_listener_with_tls() {
             &*tls,
             "hosts = 'a'\ntls_key = 'a.pem'\n",
             "tls_key is set without tls_certificates",
+        ),
+        (
+            &*tls,
+            "hosts = 'a'\ntls_ocsp = 'a.pem'\n",
+            "tls_ocsp is set without tls_certificates",
         ),
         (
             &*tls,

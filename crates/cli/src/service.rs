@@ -3,6 +3,7 @@
 //! Without a service manager (no `NOTIFY_SOCKET`), the messages are not sent.
 
 use edgeward_proxy::InheritedSockets;
+use edgeward_proxy::config::ListenAddress;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
@@ -18,9 +19,16 @@ pub(crate) fn activation_sockets() -> Result<InheritedSockets, Diagnostic> {
             Diagnostic::new(format!("socket {index} of systemd cannot be used: {error}"))
                 .hint("a .socket unit needs ListenStream= with an address, and Accept=no")
         };
-        if let Some(socket) = passed.take_tcp_listener(index).map_err(unusable)? {
+        // A socket of another kind is left in its place.
+        if let Ok(Some(socket)) = passed.take_tcp_listener(index) {
             let address = socket.local_addr().map_err(unusable)?;
-            sockets.push(address.to_string(), socket);
+            sockets.push(address.to_string(), socket.into());
+        } else if let Some(socket) = passed.take_unix_listener(index).map_err(unusable)? {
+            let address = socket.local_addr().map_err(unusable)?;
+            let path = address.as_pathname().map(|path| path.to_owned());
+            if let Some(path) = path {
+                sockets.push(ListenAddress::Unix(path).to_string(), socket.into());
+            }
         }
     }
     Ok(sockets)

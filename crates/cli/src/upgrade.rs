@@ -20,9 +20,8 @@ mod channel;
 mod successor;
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::os::fd::AsFd as _;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, SyncSender};
@@ -254,8 +253,3 @@ const UPGRADE_VARIABLE: &str = "EDGEWARD_UPGRADE_FROM";
 
 /// The most messages that wait for the thread that sends them. A message takes about 200 bytes.
 const MESSAGES_MAX: usize = 65_536;
-
-/// A listening socket from a descriptor that the old process has sent.
-fn listener(descriptor: OwnedFd) -> TcpListener {
-    TcpListener::from(descriptor)
-}

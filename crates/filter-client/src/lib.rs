@@ -44,4 +44,4 @@ pub use edgeward_filter::client::{Answer, Reason};
 pub use edgeward_filter::{FilterInfo, IdError, IdForm, IdHasher, PublicKey, Trust};
 pub use file::{FileError, FileFilter};
 pub use shared::{FilterClient, StartError, Status};
-pub use tls::TlsError;
+pub use tls::{TlsError, client_config};

@@ -43,14 +43,21 @@ pub(crate) fn connector(
     }
     let name = config.url.host.clone();
     let server_name = ServerName::try_from(name.clone()).map_err(|_| TlsError::Name { name })?;
+    let client = client_config(config.roots.as_deref())?;
+    Ok(Some((TlsConnector::from(Arc::new(client)), server_name)))
+}
+
+/// Returns the configuration of a client of HTTP/1.1. The server's certificate must chain to a root certificate of the
+/// PEM file `roots_file`, or of the system without a file.
+pub fn client_config(roots_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?
-        .with_root_certificates(roots(config.roots.as_deref())?)
+        .with_root_certificates(roots(roots_file)?)
         .with_no_client_auth();
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some((TlsConnector::from(Arc::new(client)), server_name)))
+    Ok(client)
 }
 
 fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {

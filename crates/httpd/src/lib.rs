@@ -18,6 +18,7 @@
 mod access;
 mod admin;
 mod client_stream;
+mod listener;
 mod pacing;
 mod server;
 mod slots;
@@ -25,6 +26,7 @@ mod token;
 
 pub use access::{AdminToken, Caller, Denied, ParseRolesError, Role, Roles, authorize};
 pub use admin::{AdminPages, AdminRoutes, requested_host};
+pub use listener::{Accepted, Listener, UNIX_CLIENT, bind_unix};
 pub use pacing::disable_loopback_pacing;
 pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};

@@ -2,7 +2,8 @@
 //! gracefully.
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,13 +17,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use edgeward_types::ConnectionLimits;
 
 use crate::client_stream::ClientStream;
+use crate::listener::{Accepted, Listener, UNIX_CLIENT};
 use crate::slots::{AcceptedConnection, Slot, Slots};
 
 /// The extension of a request that states if its client runs on the machine of the server.
@@ -30,7 +33,8 @@ use crate::slots::{AcceptedConnection, Slot, Slots};
 pub struct LocalClient(pub bool);
 
 impl LocalClient {
-    /// A local client has a loopback address, or the address that it connected to.
+    /// A local client has a loopback address, or the address that it connected to. Clients of a Unix socket are local,
+    /// too.
     fn of(client: SocketAddr, server: Option<SocketAddr>) -> Self {
         let client = client.ip().to_canonical();
         let is_own = server.is_some_and(|server| server.ip().to_canonical() == client);
@@ -135,12 +139,15 @@ pub struct Server<H> {
     pub counters: Arc<ConnectionCounters>,
     /// A signal that stops the server: the value becomes true, or the sender is dropped.
     pub stopping: watch::Receiver<bool>,
+    /// TLS of all connections. `None`: plain HTTP.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl<H: Handler> Server<H> {
-    /// Serves until the server is stopped, then waits for pending responses.
-    pub async fn run(mut self, listener: StdListener) {
-        let listener = match TcpListener::from_std(listener) {
+    /// Serves the clients of a non-blocking listening socket until the server is stopped, then waits for pending
+    /// responses.
+    pub async fn run(mut self, listener: impl Into<OwnedFd>) {
+        let listener = match Listener::new(listener.into()) {
             Ok(listener) => listener,
             Err(error) => {
                 tracing::error!(%error, "cannot register the listener with the runtime");
@@ -155,7 +162,7 @@ impl<H: Handler> Server<H> {
                 slots.wait_for_space().await;
                 listener.accept().await
             };
-            let (stream, from) = tokio::select! {
+            let accepted = tokio::select! {
                 accepted = accepted => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
@@ -169,6 +176,10 @@ impl<H: Handler> Server<H> {
                 () = wait_for_stop(&mut self.stopping) => break,
             };
             self.counters.accepted.increment();
+            let from = match &accepted {
+                Accepted::Tcp(_, from) => *from,
+                Accepted::Unix(_) => UNIX_CLIENT,
+            };
             let Ok(entered) = slots.enter(from.ip()) else {
                 self.counters.refused.increment();
                 continue;
@@ -176,7 +187,18 @@ impl<H: Handler> Server<H> {
             if entered.has_replaced_another {
                 self.counters.displaced.increment();
             }
-            connections.spawn(self.connection(stream, from, entered));
+            match accepted {
+                Accepted::Tcp(stream, _) => {
+                    let local = LocalClient::of(from, stream.local_addr().ok());
+                    _ = stream.set_nodelay(true);
+                    _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+                    connections.spawn(self.connection(stream, (from, local), entered));
+                }
+                Accepted::Unix(stream) => {
+                    let local = LocalClient(true);
+                    connections.spawn(self.connection(stream, (from, local), entered));
+                }
+            }
             // Yielding lets the new connection read a request that its client has already sent. Without the
             // yield, further new connections could displace this one before its request is read.
             tokio::task::yield_now().await;
@@ -191,8 +213,8 @@ impl<H: Handler> Server<H> {
 
     fn connection(
         &self,
-        stream: TcpStream,
-        from: SocketAddr,
+        stream: impl Socket,
+        (from, local): (SocketAddr, LocalClient),
         entered: AcceptedConnection,
     ) -> impl Future<Output = ()> + Send + 'static {
         let AcceptedConnection {
@@ -200,14 +222,11 @@ impl<H: Handler> Server<H> {
             mut displaced,
             ..
         } = entered;
-        let local = LocalClient::of(from, stream.local_addr().ok());
-        _ = stream.set_nodelay(true);
-        _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+        let tls = self.tls.clone().map(TlsAcceptor::from);
         let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
         let (handler, mut stopping) = (self.handler.clone(), self.stopping.clone());
         async move {
-            let mut byte = [0];
-            let first = tokio::time::timeout(config.first_byte_timeout, stream.peek(&mut byte));
+            let first = tokio::time::timeout(config.first_byte_timeout, stream.first_byte());
             let has_first_byte = tokio::select! {
                 first = first => first.is_ok(),
                 _ = &mut displaced => {
@@ -220,10 +239,38 @@ impl<H: Handler> Server<H> {
                 counters.silent.increment();
                 return;
             }
-            let stream =
-                ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
             let handler = (handler, local);
-            match serve(stream, &config, handler, slot, displaced, stopping).await {
+            let served = match tls {
+                None => {
+                    let stream = ClientStream::new(
+                        stream,
+                        config.stall_timeout,
+                        Arc::clone(&slot),
+                        counters,
+                    );
+                    serve(stream, &config, handler, slot, displaced, stopping).await
+                }
+                Some(tls) => {
+                    let handshake = tokio::time::timeout(config.head_timeout, tls.accept(stream));
+                    let stream = tokio::select! {
+                        stream = handshake => stream,
+                        _ = &mut displaced => return,
+                        () = wait_for_stop(&mut stopping) => return,
+                    };
+                    let Ok(Ok(stream)) = stream else {
+                        tracing::debug!(%from, "connection closed: no TLS handshake");
+                        return;
+                    };
+                    let stream = ClientStream::new(
+                        stream,
+                        config.stall_timeout,
+                        Arc::clone(&slot),
+                        counters,
+                    );
+                    serve(stream, &config, handler, slot, displaced, stopping).await
+                }
+            };
+            match served {
                 ConnectionEnd::Closed(Ok(())) => {}
                 ConnectionEnd::Closed(Err(error)) => {
                     tracing::debug!(%from, %error, "connection ended with an error");
@@ -233,6 +280,24 @@ impl<H: Handler> Server<H> {
                 }
             }
         }
+    }
+}
+
+/// A connection's socket.
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Waits for the first byte, and leaves it in the socket.
+    fn first_byte(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Socket for TcpStream {
+    async fn first_byte(&self) {
+        _ = self.peek(&mut [0]).await;
+    }
+}
+
+impl Socket for UnixStream {
+    async fn first_byte(&self) {
+        _ = self.readable().await;
     }
 }
 
@@ -396,7 +461,7 @@ mod tests {
     /// than a hundred of the pages. Count the pages when the server has closed the stalled connection.
     #[tokio::test]
     async fn the_kernel_takes_few_responses_for_a_client_that_reads_nothing() {
-        let listener = StdListener::bind("127.0.0.1:0").expect("a port is free");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         listener
             .set_nonblocking(true)
             .expect("the socket option can be set");
@@ -415,6 +480,7 @@ mod tests {
             },
             counters: Arc::clone(&counters),
             stopping,
+            tls: None,
         };
         let served = tokio::spawn(server.run(listener));
         let socket = TcpSocket::new_v4().expect("the socket can be created");

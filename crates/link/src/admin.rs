@@ -35,6 +35,7 @@ impl Admin {
             config: ServerConfig::ADMIN,
             counters: Arc::new(ConnectionCounters::default()),
             stopping,
+            tls: None,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run(listener));

@@ -153,6 +153,7 @@ impl Publisher {
             config: config.limits.server(),
             counters: Arc::clone(&counters.connections),
             stopping: stopping.clone(),
+            tls: None,
         };
         let admin = Server {
             handler: AdminRoutes(Admin {
@@ -163,6 +164,7 @@ impl Publisher {
             config: ServerConfig::ADMIN,
             counters: Arc::clone(&counters.connections),
             stopping,
+            tls: None,
         };
         running.spawn("edgeward-journal", move || writer.run(receiver))?;
         running.spawn("edgeward-builder", move || builder.run(&wakes))?;

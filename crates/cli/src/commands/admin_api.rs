@@ -1,12 +1,15 @@
 //! Requests of commands to the admin server of a running edge.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use rustls_pki_types::ServerName;
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
@@ -14,9 +17,13 @@ use crate::diagnostic::Diagnostic;
 /// The admin server of a running edge, and the token that it requires.
 #[derive(Args, Debug)]
 pub(crate) struct AdminApi {
-    /// The edge's admin address, HOST:PORT
+    /// The edge's admin server: HOST:PORT, https://HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDR")]
     admin: String,
+
+    /// PEM file of the CA of the admin server [default: the system's]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    admin_ca: Option<PathBuf>,
 
     /// File with a token of the edge: of admin.token or purge.token_file
     #[arg(long, value_name = "FILE")]
@@ -28,27 +35,64 @@ impl AdminApi {
     pub(crate) fn post(&self, path: &str, body: &Value, action: &str) -> anyhow::Result<Value> {
         let token = std::fs::read_to_string(&self.token_file)
             .map_err(|error| Diagnostic::unreadable(&self.token_file, "cannot read", &error))?;
-        let addr = self
-            .admin
-            .trim_start_matches("http://")
-            .trim_end_matches('/');
-        send(addr, path, token.trim(), &body.to_string())
-            .map_err(|error| Diagnostic::new(format!("{addr} did not {action}: {error:#}")).into())
+        self.send(path, token.trim(), &body.to_string())
+            .map_err(|error| {
+                let admin = &self.admin;
+                Diagnostic::new(format!("{admin} did not {action}: {error:#}")).into()
+            })
+    }
+
+    fn send(&self, path: &str, token: &str, body: &str) -> anyhow::Result<Value> {
+        if let Some(socket) = self.admin.strip_prefix("unix:") {
+            let unix = UnixStream::connect(socket)?;
+            unix.set_read_timeout(Some(TIMEOUT))?;
+            unix.set_write_timeout(Some(TIMEOUT))?;
+            return exchange(unix, "localhost", path, token, body);
+        }
+        let addr = self.admin.trim_end_matches('/');
+        let (host_port, has_tls) = match addr.strip_prefix("https://") {
+            Some(addr) => (addr, true),
+            None => (addr.trim_start_matches("http://"), false),
+        };
+        let tcp = TcpStream::connect(host_port)?;
+        tcp.set_read_timeout(Some(TIMEOUT))?;
+        tcp.set_write_timeout(Some(TIMEOUT))?;
+        if !has_tls {
+            return exchange(tcp, host_port, path, token, body);
+        }
+        let config = edgeward_filter_client::client_config(self.admin_ca.as_deref())?;
+        let host = host_port
+            .rsplit_once(':')
+            .map_or(host_port, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned())?;
+        let connection = rustls::ClientConnection::new(Arc::new(config), name)?;
+        let tls = rustls::StreamOwned::new(connection, tcp);
+        exchange(tls, host_port, path, token, body)
     }
 }
 
-fn send(addr: &str, path: &str, token: &str, body: &str) -> anyhow::Result<Value> {
-    let mut tcp = TcpStream::connect(addr)?;
-    tcp.set_read_timeout(Some(TIMEOUT))?;
-    tcp.set_write_timeout(Some(TIMEOUT))?;
+/// Sends a request on a new connection, and reads the response.
+fn exchange(
+    mut stream: impl Read + Write,
+    host: &str,
+    path: &str,
+    token: &str,
+    body: &str,
+) -> anyhow::Result<Value> {
     // A response over HTTP/1.0 is not chunked, and its body ends when the server closes the connection.
     write!(
-        tcp,
-        "POST {path} HTTP/1.0\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n{body}",
+        stream,
+        "POST {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )?;
     let mut bytes = Vec::new();
-    tcp.take(RESPONSE_BYTES_MAX).read_to_end(&mut bytes)?;
+    let read = stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut bytes);
+    // A server that ends TLS without its closing message has still sent a whole response.
+    read.or_else(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Ok(0),
+        _ => Err(error),
+    })?;
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.context("the response is not HTTP")?;
     let head = String::from_utf8_lossy(&bytes[..end]);

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use anyhow::Context as _;
 use serde_json::json;
 
-use edgeward_proxy::config::EdgeConfig;
+use edgeward_proxy::config::{EdgeConfig, ListenAddress};
 use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge, StartError};
 use edgeward_types::ByteSize;
 
@@ -440,6 +440,15 @@ fn with_hint(error: StartError) -> anyhow::Error {
     Diagnostic::from_error(&error).hint(hint).into()
 }
 
+/// The URL of a server, or the address of a Unix socket.
+fn url(addr: &ListenAddress, has_tls: bool) -> String {
+    match (addr, has_tls) {
+        (ListenAddress::Unix(_), _) => addr.to_string(),
+        (ListenAddress::Tcp(addr), true) => format!("https://{addr}"),
+        (ListenAddress::Tcp(addr), false) => format!("http://{addr}"),
+    }
+}
+
 /// Prints one line with the addresses, for people and for the program that started the edge.
 fn announce(
     edge: &RunningEdge,
@@ -447,20 +456,12 @@ fn announce(
     link: Option<&EdgeLink>,
     as_json: bool,
 ) -> anyhow::Result<()> {
-    let urls: Vec<String> = edge
-        .addrs()
-        .iter()
-        .zip(&config.listeners)
-        .map(|(addr, listener)| {
-            let scheme = if listener.tls.is_some() {
-                "https"
-            } else {
-                "http"
-            };
-            format!("{scheme}://{addr}")
-        })
+    let listening = edge.listening().iter().zip(&config.listeners);
+    let urls: Vec<String> = listening
+        .map(|(addr, listener)| url(addr, listener.tls.is_some()))
         .collect();
-    let admin = edge.admin_addr().map(|addr| format!("http://{addr}"));
+    let admin = edge.admin();
+    let admin = admin.map(|addr| url(addr, config.admin.tls.is_some()));
     let hot = &config.hot;
     let written = if as_json {
         output::print_json_line(&json!({

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
-    AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenerConfig, ListenerTls,
-    LogDestination, LogFormat, Networks, OriginConfig, OriginUrl, Roles, TracingConfig,
+    AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, ListenAddress, ListenerConfig,
+    ListenerTls, LogDestination, LogFormat, Networks, OriginConfig, OriginUrl, Roles,
+    TracingConfig,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_sites::HostPattern;
@@ -43,6 +44,8 @@ pub(super) struct ConfigDraft {
     pub(super) negative: Vec<NegativeSettings>,
     pub(super) link: LinkSettings,
     pub(super) purge_token_file: Option<PathBuf>,
+    pub(super) admin_certificates: Option<PathBuf>,
+    pub(super) admin_key: Option<PathBuf>,
     pub(super) admin_tokens: Vec<DraftToken>,
     /// True if the user has set the bound of memory.
     pub(super) overload_memory_given: bool,
@@ -60,7 +63,7 @@ pub(super) struct ConfigDraft {
 /// One `[[listener]]`, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftListener {
-    pub(super) address: Option<std::net::SocketAddr>,
+    pub(super) address: Option<ListenAddress>,
     pub(super) certificates: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
     pub(super) ocsp: Option<PathBuf>,
@@ -100,6 +103,8 @@ impl ConfigDraft {
             negative: Vec::new(),
             link: LinkSettings::default(),
             purge_token_file: None,
+            admin_certificates: None,
+            admin_key: None,
             admin_tokens: Vec::new(),
             overload_memory_given: false,
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
@@ -251,6 +256,8 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         negative: _,
         link: _,
         purge_token_file: _,
+        admin_certificates,
+        admin_key,
         admin_tokens: _,
         overload_memory_given,
         access_log,
@@ -261,6 +268,12 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         heuristic_on,
     } = draft;
     edge.caching.rules.heuristic = heuristic_on.then_some(heuristic);
+    let admin_tls = admin_certificates.zip(admin_key);
+    edge.admin.tls = admin_tls.map(|(certificates, key)| ListenerTls {
+        certificates,
+        key,
+        ocsp: None,
+    });
     edge.listeners = listeners
         .into_iter()
         .filter_map(|listener| {

@@ -7,6 +7,7 @@
 //! entries of longer groups.
 
 mod access_log;
+mod admin;
 mod bucket;
 mod compression;
 mod disk;
@@ -160,11 +161,19 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "listener.address",
         flag: Some("--listen"),
-        kind: ValueKind::Address,
-        doc: "Address and port. Port 0 selects a free port; the first log line shows which. If the system uses BBR \
-              congestion control, a loopback address (for a TLS terminator or a sidecar) uses Reno instead.",
-        set: |draft, item, value| draft.listener(item).address = Some(value.address()),
-        show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
+        kind: ValueKind::ListenAddress,
+        doc: "Address and port, or a Unix socket such as `unix:/run/edgeward/edge.sock` for a proxy on the same \
+              machine, whose connections count as those of 127.0.0.1. Port 0 selects a free port; the first log line \
+              shows which. If the system uses BBR congestion control, a loopback address uses Reno instead.",
+        set: |draft, item, value| draft.listener(item).address = Some(value.listen_address()),
+        show: |draft, item| {
+            draft
+                .listeners
+                .get(item)?
+                .address
+                .as_ref()
+                .map(ToString::to_string)
+        },
     },
     Key {
         path: "listener.tls_certificates",
@@ -709,21 +718,15 @@ pub(super) static KEYS: &[Key] = &[
     server::PID_FILE,
     server::USER,
     server::NAME,
-    Key {
-        path: "admin.address",
-        flag: Some("--admin"),
-        kind: ValueKind::AddressOrNone,
-        doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see \
-              the policy and how full the cache is. A client on the same machine can change the policy.",
-        set: |draft, _, value| draft.edge.admin.address = value.optional(Value::address),
-        show: |draft, _| Some(or_none(draft.edge.admin.address.map(|a| a.to_string()))),
-    },
-    server::ADMIN_HOSTS,
-    server::METRIC_LABELS_MAX,
-    server::ADMIN_REQUIRE_TOKEN,
-    server::TOKEN_NAME,
-    server::TOKEN_FILE,
-    server::TOKEN_ROLES,
+    admin::ADDRESS,
+    admin::TLS_CERTIFICATES,
+    admin::TLS_KEY,
+    admin::HOSTS,
+    admin::METRIC_LABELS_MAX,
+    admin::REQUIRE_TOKEN,
+    admin::TOKEN_NAME,
+    admin::TOKEN_FILE,
+    admin::TOKEN_ROLES,
     purge::TOKEN_FILE,
     purge::ALLOW,
     purge::LOG,

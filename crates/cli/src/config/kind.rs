@@ -13,8 +13,8 @@ use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::{
-    FieldNames, LogFormat, LogTemplateError, Networks, OriginUrl, ParseListError, Roles,
-    SyslogServer,
+    FieldNames, InvalidListenAddress, ListenAddress, LogFormat, LogTemplateError, Networks,
+    OriginUrl, ParseListError, Roles, SyslogServer,
 };
 use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::content_coding::{Coding, CompressibleTypes};
@@ -55,10 +55,12 @@ pub(super) enum ValueKind {
     SyslogServer,
     /// One of the given words.
     Choice(&'static [&'static str]),
-    /// `"127.0.0.1:8080"`.
-    Address,
     /// An address and port, or `"none"`.
     AddressOrNone,
+    /// `"127.0.0.1:8080"` or `"unix:/run/edgeward.sock"`.
+    ListenAddress,
+    /// Such an address, or `"none"`.
+    ListenAddressOrNone,
     /// `"http://HOST:PORT"`.
     Url,
     /// URLs of servers, separated by commas.
@@ -158,6 +160,7 @@ pub(super) enum Value {
     LogFormat(LogFormat),
     SyslogServer(SyslogServer),
     Address(SocketAddr),
+    ListenAddress(ListenAddress),
     Url(OriginUrl),
     Urls(Vec<OriginUrl>),
     NameServers(Vec<SocketAddr>),
@@ -201,6 +204,7 @@ impl ValueKind {
             Self::SizeOrNone { .. }
             | Self::CountOrNone { .. }
             | Self::AddressOrNone
+            | Self::ListenAddressOrNone
             | Self::SeedOrNone
             | Self::Networks
             | Self::FieldNames
@@ -276,12 +280,19 @@ impl ValueKind {
                     .map(Value::SyslogServer)
                     .map_err(|error| error_of_sentence(&error))
             }
-            Self::Address | Self::AddressOrNone => {
+            Self::AddressOrNone => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
-                text.parse().map(Value::Address).map_err(|_| {
-                    ValueError::new("is not an address and port").hint(
-                        "write 127.0.0.1:8080 (this machine), 0.0.0.0:8080 (all of IPv4) or [::]:8080 (all addresses)",
-                    )
+                let addr = text.parse().map(Value::Address);
+                addr.map_err(|_| ValueError::new("is not an address and port").hint(ADDRESSES))
+            }
+            Self::ListenAddress | Self::ListenAddressOrNone => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let addr = text.parse().map(Value::ListenAddress);
+                addr.map_err(|error: InvalidListenAddress| {
+                    ValueError::new(error.to_string()).hint(match error {
+                        InvalidListenAddress::NoAddress => ADDRESSES,
+                        _ => "write unix:/run/edgeward.sock",
+                    })
                 })
             }
             Self::Url => {
@@ -732,3 +743,6 @@ fn check_folder(path: PathBuf) -> Result<Value, ValueError> {
 
 /// The value of an optional setting that is off, or of a seed that is random.
 pub(super) const NONE: &str = "none";
+
+const ADDRESSES: &str =
+    "write 127.0.0.1:8080 (this machine), 0.0.0.0:8080 (all of IPv4) or [::]:8080 (all addresses)";

@@ -7,8 +7,8 @@ use edgeward_proxy::{CacheIdentity, ForwardedChange, Inheritance, RunningEdge};
 use rustix::stdio::{dup2_stdin, stdin};
 use serde_json::json;
 
+use super::UPGRADE_VARIABLE;
 use super::channel::Channel;
-use super::{UPGRADE_VARIABLE, listener};
 use crate::service;
 
 /// The process that this one replaces.
@@ -36,7 +36,7 @@ impl Predecessor {
             if let Some(addresses) = message["sockets"].as_array() {
                 for (address, descriptor) in addresses.iter().zip(descriptors) {
                     let address = address.as_str().unwrap_or_default().to_owned();
-                    inheritance.sockets.push(address, listener(descriptor));
+                    inheritance.sockets.push(address, descriptor);
                 }
             } else if let (Some(hash_seed), Some(purges)) =
                 (message["hash_seed"].as_u64(), message["purges"].as_u64())

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod admin_transport; // the admin server by TLS and on a Unix socket
 mod analyze;
 mod config;
 mod demo;

@@ -38,7 +38,9 @@ pub use admin::AdminConfig;
 pub use compression::{CompressionConfig, OriginAccepts};
 pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
 use id_filter::NegativeRule;
-pub use listener::{ListenerConfig, ListenerTls, SiteCertificate};
+pub use listener::{
+    InvalidListenAddress, ListenAddress, ListenerConfig, ListenerTls, SiteCertificate,
+};
 pub use log_template::{LogTemplate, LogTemplateError};
 pub use logs::{
     AccessLogConfig, InvalidSyslogServer, JOURNALD_SOCKET, LogDestination, LogFormat, SampledFlag,

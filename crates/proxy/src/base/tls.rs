@@ -73,14 +73,17 @@ pub enum TlsError {
     Setup(#[source] rustls::Error),
 }
 
-/// Returns the configuration of a listener, which offers HTTP/2 and HTTP/1.1.
-pub(crate) fn server_config(keys: &Arc<ListenerKeys>) -> Result<ServerConfig, TlsError> {
+/// Returns the configuration of a listener that offers the protocols `alpn`.
+pub(crate) fn server_config(
+    keys: &Arc<ListenerKeys>,
+    alpn: &[&[u8]],
+) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?
         .with_no_client_auth()
         .with_cert_resolver(Arc::clone(keys) as Arc<dyn ResolvesServerCert>);
-    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()];
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(config)
 }
 

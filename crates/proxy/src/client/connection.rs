@@ -1,96 +1,29 @@
-//! One client connection: TLS, the detection of its protocol, and serving it to its end.
+//! One client connection: the detection of its protocol, and serving it to its end.
 
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::StatusCode;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 
 use crate::base::config::HEADERS_ON_STACK;
-use crate::base::counters::Counters;
-use crate::base::tasks::{LocalExecutor, Member};
-use crate::base::tls;
+use crate::base::tasks::LocalExecutor;
 use crate::client::h1::FastPath;
 use crate::client::h2_frames::Excess;
 use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
-use crate::client::proxy_header::{HeaderLimits, client_of, refuse};
 use crate::client::service::{EdgeService, run_tunnel};
 use crate::client::stream::ClientStream;
-use crate::client::transport::Transport;
-use crate::exchange::{Client, CloseReason, ConnState};
-use crate::path::connections::Connections;
+use crate::exchange::{Client, CloseReason};
 use crate::path::worker::{CurrentWorker, Worker};
-
-/// Serves a connection to its end. `_member` counts the task in the worker's set of connection tasks.
-pub(crate) async fn run(
-    workers: Rc<CurrentWorker>,
-    mut stream: TcpStream,
-    mut peer: SocketAddr,
-    transport: Transport,
-    _member: Member,
-) {
-    let worker = workers.get();
-    let conn = ConnState::new(Arc::clone(&worker.shared.clock));
-    let _registration = Registration::new(&worker, &conn);
-    let timeout = worker.config().limits.request_head_timeout;
-    let len_max = worker.config().limits.proxy_header_bytes_max.bytes();
-    drop(worker); // a connection does not keep a generation
-    if let Some(proxies) = &transport.proxies {
-        let len_max = usize::try_from(len_max).unwrap_or(usize::MAX);
-        let limits = HeaderLimits { timeout, len_max };
-        match Box::pin(client_of(&mut stream, peer, proxies, limits, &conn)).await {
-            Ok(client) => peer = client,
-            Err(reason) => return refuse(peer, &reason, &workers.get().counters),
-        }
-    }
-    let tls = transport.tls;
-    let client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
-    let Some(config) = tls else {
-        return detect(workers, client, stream).await;
-    };
-    _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
-    let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
-    let conn_of_handshake = Rc::clone(&conn);
-    let unless_closed = poll_fn(|cx| {
-        conn_of_handshake.register_task(cx);
-        if conn_of_handshake.close_reason() == Some(CloseReason::Crowded) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        handshake.as_mut().poll(cx)
-    });
-    match tokio::time::timeout(timeout, unless_closed).await {
-        Ok(Ok(stream)) => {
-            let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
-            let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
-            serve(workers, client, io, is_h2).await;
-        }
-        Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
-            count_closed(&workers.get(), CloseReason::Crowded);
-        }
-        Ok(Err(error)) => {
-            workers.get().counters.closed_tls.increment();
-            tracing::debug!(%peer, %error, "TLS handshake failed");
-        }
-        Err(_) => {
-            workers.get().counters.closed_tls.increment();
-            tracing::debug!(%peer, "TLS handshake not finished in time");
-        }
-    }
-}
 
 /// The result of detecting a connection's protocol.
 enum Detected {
@@ -105,7 +38,7 @@ enum Detected {
 }
 
 /// Reads enough bytes to distinguish HTTP/2's preface from an HTTP/1.1 request.
-async fn detect<S>(workers: Rc<CurrentWorker>, client: Client, mut stream: S)
+pub(super) async fn detect<S>(workers: Rc<CurrentWorker>, client: Client, mut stream: S)
 where
     S: ClientStream + 'static,
 {
@@ -166,8 +99,12 @@ where
 }
 
 /// Serves HTTP/1.1 or HTTP/2. Both futures are boxed, so a connection takes only the memory of its own protocol.
-async fn serve<S>(workers: Rc<CurrentWorker>, client: Client, io: ClientIo<S>, is_h2: bool)
-where
+pub(super) async fn serve<S>(
+    workers: Rc<CurrentWorker>,
+    client: Client,
+    io: ClientIo<S>,
+    is_h2: bool,
+) where
     S: ClientStream + 'static,
 {
     if is_h2 {
@@ -434,7 +371,7 @@ fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Optio
     })
 }
 
-fn count_closed(worker: &Worker, reason: CloseReason) {
+pub(super) fn count_closed(worker: &Worker, reason: CloseReason) {
     let counters = &worker.counters;
     match reason {
         CloseReason::Idle => counters.closed_idle.increment(),
@@ -446,41 +383,11 @@ fn count_closed(worker: &Worker, reason: CloseReason) {
     }
 }
 
-/// Registers a connection with its worker until dropped: counts it, and lets the worker's sweep check its timeouts.
-struct Registration {
-    counters: Arc<Counters>,
-    connections: Rc<RefCell<Connections>>,
-    slot: usize,
-}
-
-impl Registration {
-    fn new(worker: &Worker, conn: &Rc<ConnState>) -> Self {
-        worker.counters.connections.increment();
-        let slot = worker.connections.borrow_mut().insert(Rc::clone(conn));
-        Self {
-            counters: Arc::clone(&worker.counters),
-            connections: Rc::clone(&worker.connections),
-            slot,
-        }
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.counters.connections.decrement();
-        self.connections.borrow_mut().remove(self.slot);
-    }
-}
-
 /// The preface of HTTP/2 (RFC 9113 §3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The size of the first read in bytes. Most heads fit, so one read detects the protocol and gets the first head.
 const READ_AHEAD_BYTES: usize = 4096;
-
-/// The bytes that the kernel buffers for a client with TLS in addition to the bytes in flight. With 256 KiB, the value
-/// of connections without TLS, a body of 1 MiB costs a tenth more CPU time.
-const TLS_UNSENT_BYTES_MAX: u32 = 1 << 20;
 
 /// The most bytes that an HTTP/2 stream queues for a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 256 << 10;

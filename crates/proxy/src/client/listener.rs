@@ -1,21 +1,22 @@
-//! Listening sockets, one for each worker and address.
+//! Listening sockets, one for each worker and address. The workers share the queue of a Unix socket.
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use edgeward_httpd::disable_loopback_pacing;
+use edgeward_httpd::{Accepted, Listener, UNIX_CLIENT, bind_unix, disable_loopback_pacing};
 use edgeward_overload::Work;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::base::health::Activity;
 use crate::base::sparse_log::SparseLog;
-use crate::client::connection;
+use crate::client::accepted;
 use crate::client::transport::Transport;
 use crate::path::worker::{CurrentWorker, Worker};
 
@@ -26,40 +27,59 @@ use crate::path::worker::{CurrentWorker, Worker};
 /// socket therefore listens before it sets this option. Listening fails if another process listens on the address. If
 /// two processes start at the same moment, one of them fails. `SO_REUSEADDR` is always set, so that old connections in
 /// TIME_WAIT do not prevent a start.
-pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
+pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<OwnedFd>> {
     let first = if shared {
         bind_one(addr)?
     } else {
         bind_alone(addr)?
     };
     // With port 0 the kernel chooses the port of the first socket, and the others bind the same port.
-    let addr = first.local_addr()?;
-    let mut all = vec![first];
+    let addr = local_addr(&first)?;
+    let mut all = vec![first.into()];
     for _ in 1..workers {
-        all.push(bind_one(addr)?);
+        all.push(bind_one(addr)?.into());
     }
     Ok(all)
+}
+
+/// Opens a Unix socket, to which every user may connect as to a port of TCP, and returns it once for each worker.
+pub(crate) fn bind_path(path: &Path, workers: usize) -> io::Result<Vec<OwnedFd>> {
+    let socket = bind_unix(path, UNIX_MODE)?;
+    let copies = (1..workers).map(|_| socket.try_clone());
+    let mut all = copies.collect::<Result<Vec<_>, _>>()?;
+    all.push(socket);
+    Ok(all)
+}
+
+fn local_addr(socket: &Socket) -> io::Result<SocketAddr> {
+    let addr = socket.local_addr()?.as_socket();
+    addr.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// The address of a listening socket of TCP. `None` for a Unix socket.
+pub(crate) fn tcp_addr(socket: &OwnedFd) -> io::Result<Option<SocketAddr>> {
+    Ok(SockRef::from(socket).local_addr()?.as_socket())
 }
 
 /// Divides sockets of another process between the workers. The process may have another number of workers, or be
 /// systemd, which opens one socket for each address. Each socket has a queue of connections of its own, so none is
 /// dropped: a worker may have several sockets, and workers may share one.
-pub(crate) fn adopt(
-    sockets: Vec<StdListener>,
-    workers: usize,
-) -> io::Result<Vec<Vec<StdListener>>> {
-    let addr = sockets[0].local_addr()?;
-    let mut divided: Vec<Vec<StdListener>> = (0..workers).map(|_| Vec::new()).collect();
+pub(crate) fn adopt(sockets: Vec<OwnedFd>, workers: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
+    let addr = tcp_addr(&sockets[0])?;
+    let mut divided: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
     for (socket, worker) in sockets.into_iter().zip((0..workers).cycle()) {
-        set_options(&SockRef::from(&socket), addr)?;
+        match addr {
+            Some(addr) => set_options(&SockRef::from(&socket), addr)?,
+            None => SockRef::from(&socket).set_nonblocking(true)?,
+        }
         divided[worker].push(socket);
     }
     for worker in 0..workers {
         if divided[worker].is_empty() {
-            // Sockets of systemd or of another user do not share their address.
-            let socket = match bind_one(addr) {
-                Ok(socket) => socket,
-                Err(_) => divided[0][0].try_clone()?,
+            // Sockets of systemd or of another user do not share their address, and Unix sockets cannot share one.
+            let socket = match addr.and_then(|addr| bind_one(addr).ok()) {
+                Some(socket) => socket.into(),
+                None => divided[0][0].try_clone()?,
             };
             divided[worker].push(socket);
         }
@@ -67,17 +87,17 @@ pub(crate) fn adopt(
     Ok(divided)
 }
 
-fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
+fn bind_one(addr: SocketAddr) -> io::Result<Socket> {
     let socket = new_socket(addr)?;
     socket.set_reuse_port(true)?;
     listen(socket, addr)
 }
 
 /// Like [`bind_one`], but fails if another socket listens on the address.
-fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
-    let listener = listen(new_socket(addr)?, addr)?;
-    SockRef::from(&listener).set_reuse_port(true)?;
-    Ok(listener)
+fn bind_alone(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = listen(new_socket(addr)?, addr)?;
+    socket.set_reuse_port(true)?;
+    Ok(socket)
 }
 
 fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
@@ -97,21 +117,21 @@ fn set_options(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
+fn listen(socket: Socket, addr: SocketAddr) -> io::Result<Socket> {
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Accepts connections until the future is dropped, or until `closing` is notified. Then accepts the connections that
 /// wait in the kernel's queue and returns.
 pub(crate) async fn accept(
     workers: Rc<CurrentWorker>,
-    listener: StdListener,
+    listener: OwnedFd,
     transport: Transport,
     closing: Rc<Notify>,
 ) {
-    let listener = match TcpListener::from_std(listener) {
+    let listener = match Listener::new(listener) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "a listener cannot be registered with the runtime");
@@ -136,7 +156,7 @@ pub(crate) async fn accept(
             }
         };
         let worker = workers.get();
-        let (stream, peer) = match accepted {
+        let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(_) if is_closing => return,
             Err(error) => {
@@ -166,9 +186,15 @@ pub(crate) async fn accept(
             // The closed connection's task runs now, and releases its descriptor.
             tokio::task::yield_now().await;
         }
-        worker.connection_tasks.spawn(|member| {
-            connection::run(Rc::clone(&workers), stream, peer, transport.clone(), member)
-        });
+        let (workers, transport) = (Rc::clone(&workers), transport.clone());
+        match accepted {
+            Accepted::Tcp(stream, peer) => worker
+                .connection_tasks
+                .spawn(|member| accepted::run_tcp(workers, stream, peer, transport, member)),
+            Accepted::Unix(stream) => worker.connection_tasks.spawn(|member| {
+                accepted::run_unix(workers, stream, UNIX_CLIENT, transport, member)
+            }),
+        };
     }
 }
 
@@ -206,6 +232,9 @@ const UNSENT_BYTES_MAX: u32 = 256 << 10;
 /// Connections that the kernel queues for a busy worker. The kernel lowers the value to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
+/// The mode of Unix sockets. The mode of their folder can restrict it.
+const UNIX_MODE: u32 = 0o666;
+
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The number of idle connections that a worker closes before each [`ACCEPT_PAUSE`]: at most 80 per second.
@@ -215,12 +244,12 @@ const CLOSED_AFTER_FAILURE: usize = 4;
 mod tests {
     use super::*;
 
-    use std::net::TcpStream;
+    use std::net::{TcpListener, TcpStream};
 
     /// Returns the congestion control of a socket that a listener at `addr` accepted.
     fn congestion_of_accepted(addr: &str) -> Vec<u8> {
         let addr = addr.parse().expect("the address is valid");
-        let listener = bind_one(addr).expect("the port is bound");
+        let listener = TcpListener::from(bind_one(addr).expect("the port is bound"));
         let port = listener.local_addr().expect("the socket is bound").port();
         let client = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
         // The connection may arrive later than this call, so `accept` has to wait.
@@ -245,6 +274,7 @@ mod tests {
     fn the_workers_of_one_edge_share_an_address_with_no_other_edge() {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let ours = bind(any_port, 2, false).expect("the port is bound");
+        let ours: Vec<_> = ours.into_iter().map(TcpListener::from).collect();
         let addr = ours[0].local_addr().expect("the socket is bound");
         let refused = bind(addr, 2, false).expect_err("the address is in use");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
@@ -282,8 +312,8 @@ mod tests {
     fn the_kernel_buffers_little_for_a_client_that_reads_nothing() {
         use std::io::Write as _;
 
-        let listener = bind_one("127.0.0.1:0".parse().expect("the address is valid"))
-            .expect("the port is bound");
+        let listener = bind_one("127.0.0.1:0".parse().expect("the address is valid"));
+        let listener = TcpListener::from(listener.expect("the port is bound"));
         let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("the socket is created");
         client.set_recv_buffer_size(4096).expect("the size is set");
         let addr = listener.local_addr().expect("the socket is bound");

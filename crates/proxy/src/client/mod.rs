@@ -1,6 +1,8 @@
-//! Listeners and client connections: `stream` is TCP or TLS, `io` and `h2_io` connect it to hyper, `h1` needs no hyper.
+//! Listeners and client connections: `stream` is TCP, TLS or a Unix socket, `io` and `h2_io` connect it to hyper, `h1`
+//! needs no hyper.
 
-pub(crate) mod connection;
+mod accepted; // an accepted connection until its protocol is known
+mod connection;
 pub(crate) mod h1;
 pub mod h2_frames;
 mod h2_io;

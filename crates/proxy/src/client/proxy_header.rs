@@ -11,8 +11,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use edgeward_proxy_protocol::{Header, HeaderError, Progress, read};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::config::Networks;
 use crate::base::counters::Counters;
@@ -41,9 +42,30 @@ pub(super) enum NoHeader {
     Crowded,
 }
 
+/// A stream whose next bytes can be read without being taken.
+pub(super) trait HeaderSource: AsyncRead + Unpin {
+    /// Waits for bytes, and copies them into `piece`. Returns their number, 0 at the end of the stream.
+    async fn peek(&self, piece: &mut [u8]) -> io::Result<usize>;
+}
+
+impl HeaderSource for TcpStream {
+    async fn peek(&self, piece: &mut [u8]) -> io::Result<usize> {
+        Self::peek(self, piece).await
+    }
+}
+
+impl HeaderSource for UnixStream {
+    async fn peek(&self, piece: &mut [u8]) -> io::Result<usize> {
+        self.async_io(Interest::READABLE, || {
+            Ok(recv(self, &mut *piece, RecvFlags::PEEK)?.0)
+        })
+        .await
+    }
+}
+
 /// Reads the header that `peer` sends, and returns the address of the client. No byte after the header is read.
 pub(super) async fn client_of(
-    stream: &mut TcpStream,
+    stream: &mut impl HeaderSource,
     peer: SocketAddr,
     proxies: &Networks,
     limits: HeaderLimits,
@@ -74,7 +96,7 @@ pub(super) async fn client_of(
 
 /// The bytes of an incomplete header belong to it, so they can be taken from the socket. The last bytes are peeked
 /// before they are taken, because those after the header belong to TLS or HTTP.
-async fn read_header(stream: &mut TcpStream, len_max: usize) -> Result<Header, NoHeader> {
+async fn read_header(stream: &mut impl HeaderSource, len_max: usize) -> Result<Header, NoHeader> {
     let ended = |_: io::Error| NoHeader::Ended;
     let mut header = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The streams of client connections: TCP and TLS. On TCP streams the kernel can send bytes from files.
+//! The streams of client connections: TCP, TLS and Unix sockets. On TCP streams the kernel can send bytes from files.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -11,7 +11,7 @@ use rustix::fs::sendfile;
 use rustix::io::retry_on_intr;
 use rustix::net::SendFlags;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use crate::cache::disk_body::BrokenRead;
@@ -55,6 +55,8 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {}
+
+impl ClientStream for UnixStream {}
 
 impl ClientStream for TcpStream {
     const SENDS_FILES: bool = true;

@@ -2,7 +2,8 @@
 
 use std::error::Error as _;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -20,32 +21,26 @@ use edgeward_httpd::{
 };
 
 use super::admin_request::{Action, POLICY, PostPage, decide};
+use super::bind_admin::BoundAdmin;
 use super::generations::Generations;
 use super::{metrics, status};
+use crate::base::config::ListenAddress;
 use crate::cache::purging::RejectedPurge;
 use crate::path::explain::explain;
 use crate::path::inspect::{InspectedRequest, cache_get};
 
 /// A running admin listener. Dropping this value stops the listener and joins its thread.
 pub(crate) struct Admin {
-    addr: SocketAddr,
+    addr: ListenAddress,
     /// The socket, for the process that replaces this one.
-    socket: StdListener,
+    socket: OwnedFd,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Binds the address. An edge does not start if its admin address is in use.
-pub(crate) fn bind(addr: SocketAddr) -> io::Result<StdListener> {
-    let listener = StdListener::bind(addr)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
 impl Admin {
-    pub(crate) fn start(listener: StdListener, generations: Arc<Generations>) -> io::Result<Self> {
-        let addr = listener.local_addr()?;
-        let socket = listener.try_clone()?;
+    pub(super) fn start(bound: BoundAdmin, generations: Arc<Generations>) -> io::Result<Self> {
+        let socket = bound.socket.try_clone()?;
         let (stop, stopping) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -55,24 +50,25 @@ impl Admin {
             config: ServerConfig::ADMIN,
             counters: Arc::new(ConnectionCounters::default()),
             stopping,
+            tls: bound.tls,
         };
         let thread = std::thread::Builder::new()
             .name("edgeward-admin".to_owned())
-            .spawn(move || runtime.block_on(server.run(listener)))?;
+            .spawn(move || runtime.block_on(server.run(bound.socket)))?;
         Ok(Self {
-            addr,
+            addr: bound.addr,
             socket,
             stop,
             thread: Some(thread),
         })
     }
 
-    pub(crate) const fn addr(&self) -> SocketAddr {
-        self.addr
+    pub(crate) const fn addr(&self) -> &ListenAddress {
+        &self.addr
     }
 
     /// Returns the socket, which stays open if another process has it too.
-    pub(crate) fn socket(&self) -> io::Result<StdListener> {
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 }

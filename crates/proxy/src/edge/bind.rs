@@ -1,11 +1,13 @@
 //! Binds the listeners of an edge and reads their certificates.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::inherit::InheritedSockets;
 use super::start_error::StartError;
-use crate::base::config::{EdgeConfig, ListenerConfig};
+use crate::base::config::{EdgeConfig, ListenAddress, ListenerConfig};
 use crate::base::tls::{self, ListenerKeys, SiteKeys};
 use crate::client::listener;
 use crate::client::transport::Transport;
@@ -16,14 +18,14 @@ pub(super) struct BoundListener {
     /// The number of the listener in this process. It distinguishes listeners that follow each other at one address.
     pub(super) id: u64,
     /// The address of the configuration.
-    pub(super) configured: SocketAddr,
+    pub(super) configured: ListenAddress,
     /// The address on which the sockets listen.
-    pub(super) addr: SocketAddr,
+    pub(super) addr: ListenAddress,
     pub(super) transport: Transport,
     /// The certificates. `None` without TLS.
     pub(super) keys: Option<Arc<ListenerKeys>>,
     /// The sockets of each worker. Sockets that come from another process may be more than there are workers.
-    pub(super) sockets: Vec<Vec<StdListener>>,
+    pub(super) sockets: Vec<Vec<OwnedFd>>,
 }
 
 /// Binds the sockets of all listeners, or takes them from `inherited`.
@@ -58,16 +60,16 @@ pub(super) fn bind_more(
             Some(known) => {
                 // Another protocol on the same sockets, so that no connection is refused.
                 let sockets = known.sockets.iter().map(|of_worker| {
-                    let copies = of_worker.iter().map(StdListener::try_clone);
+                    let copies = of_worker.iter().map(OwnedFd::try_clone);
                     copies.collect::<Result<Vec<_>, _>>()
                 });
                 let copies = sockets.collect::<Result<Vec<_>, _>>();
-                let addr = listener.addr;
-                let copies = copies.map_err(|source| StartError::Listen { addr, source })?;
+                let copies = copies.map_err(|source| listen_error(listener, source))?;
                 Arc::new(listen(listener, id, &site_keys, copies)?)
             }
             None => {
-                let earlier: Vec<_> = present.iter().chain(&bound).map(|b| b.addr).collect();
+                let earlier = present.iter().chain(&bound).filter_map(|b| b.addr.tcp());
+                let earlier: Vec<_> = earlier.collect();
                 let sockets = bind(config, listener, &earlier, inherited)?;
                 Arc::new(listen(listener, id, &site_keys, sockets)?)
             }
@@ -88,20 +90,29 @@ fn bind(
     listener: &ListenerConfig,
     earlier: &[SocketAddr],
     inherited: &mut InheritedSockets,
-) -> Result<Vec<Vec<StdListener>>, StartError> {
-    let (addr, workers) = (listener.addr, config.workers.get());
-    let taken = inherited.take(&addr.to_string());
-    let sockets = if taken.is_empty() {
-        // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
-        // the first listener of a port refuses to share the port; later ones share it with the first.
-        let is_of_port = |known: &SocketAddr| addr.port() != 0 && known.port() == addr.port();
-        let shared = config.share_ports || earlier.iter().any(is_of_port);
-        let sockets = listener::bind(addr, workers, shared);
-        sockets.map(|sockets| sockets.into_iter().map(|socket| vec![socket]).collect())
-    } else {
-        listener::adopt(taken, workers)
+) -> Result<Vec<Vec<OwnedFd>>, StartError> {
+    let workers = config.workers.get();
+    let taken = inherited.take(&listener.addr.to_string());
+    let each = |sockets: Vec<OwnedFd>| sockets.into_iter().map(|socket| vec![socket]).collect();
+    let sockets = match &listener.addr {
+        _ if !taken.is_empty() => listener::adopt(taken, workers),
+        ListenAddress::Unix(path) => listener::bind_path(path, workers).map(each),
+        ListenAddress::Tcp(addr) => {
+            // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore
+            // only the first listener of a port refuses to share the port; later ones share it with the first.
+            let is_of_port = |known: &SocketAddr| addr.port() != 0 && known.port() == addr.port();
+            let shared = config.share_ports || earlier.iter().any(is_of_port);
+            listener::bind(*addr, workers, shared).map(each)
+        }
     };
-    sockets.map_err(|source| StartError::Listen { addr, source })
+    sockets.map_err(|source| listen_error(listener, source))
+}
+
+fn listen_error(listener: &ListenerConfig, source: io::Error) -> StartError {
+    StartError::Listen {
+        addr: listener.addr.clone(),
+        source,
+    }
 }
 
 /// Returns the listener of sockets, with its certificate.
@@ -109,12 +120,10 @@ fn listen(
     listener: &ListenerConfig,
     id: u64,
     site_keys: &Arc<SiteKeys>,
-    sockets: Vec<Vec<StdListener>>,
+    sockets: Vec<Vec<OwnedFd>>,
 ) -> Result<BoundListener, StartError> {
-    let addr = listener.addr;
-    let listen_error = |source| StartError::Listen { addr, source };
     let tls_error = |error| StartError::Tls {
-        addr,
+        addr: listener.addr.clone(),
         source: Box::new(error),
     };
     let keys = match &listener.tls {
@@ -124,13 +133,20 @@ fn listen(
         None => None,
     };
     let tls = match &keys {
-        Some(keys) => Some(Arc::new(tls::server_config(keys).map_err(tls_error)?)),
+        Some(keys) => {
+            let config = tls::server_config(keys, &[tls::ALPN_HTTP2, tls::ALPN_HTTP1]);
+            Some(Arc::new(config.map_err(tls_error)?))
+        }
         None => None,
     };
     Ok(BoundListener {
         id,
-        configured: addr,
-        addr: sockets[0][0].local_addr().map_err(listen_error)?,
+        configured: listener.addr.clone(),
+        addr: match listener::tcp_addr(&sockets[0][0]) {
+            Ok(Some(addr)) => addr.into(),
+            Ok(None) => listener.addr.clone(),
+            Err(source) => return Err(listen_error(listener, source)),
+        },
         transport: Transport {
             tls,
             proxies: listener.proxy_protocol_from.clone().map(Arc::new),

@@ -22,7 +22,8 @@ pub(super) fn file_states(config: &EdgeConfig) -> FileStates {
         let files = [&tls.certificates, &tls.key].into_iter().chain(&tls.ocsp);
         files.cloned().collect::<Vec<_>>()
     };
-    let paths = of_listeners.chain(of_sites).flat_map(files);
+    let of_all = of_listeners.chain(of_sites).chain(&config.admin.tls);
+    let paths = of_all.flat_map(files);
     paths.map(|path| (path.clone(), state_of(&path))).collect()
 }
 

@@ -3,13 +3,21 @@
 use edgeward_sites::{Settings, Sites};
 
 use super::start_error::StartError;
-use crate::base::config::{EdgeConfig, ORIGINS_MAX};
+use crate::base::config::{EdgeConfig, ListenAddress, ORIGINS_MAX};
 
 /// Checks the parts of a configuration that depend on each other, at the start and at a reload.
 pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {
     check_name(&config.name)?;
     if config.listeners.is_empty() {
         return Err(StartError::NoListener);
+    }
+    let is_unix = |addr: &ListenAddress| matches!(addr, ListenAddress::Unix(_));
+    for listener in &config.listeners {
+        if listener.tls.is_some() && is_unix(&listener.addr) {
+            return Err(StartError::UnixTls {
+                addr: listener.addr.clone(),
+            });
+        }
     }
     if !(1..=ORIGINS_MAX).contains(&config.origins.len()) {
         return Err(StartError::OriginCount);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use super::span_export::SpanExport;
 use crate::base::access_log::AccessLog;
 use crate::base::lock::lock;
+use crate::base::tls::ListenerKeys;
 use crate::path::worker::Shared;
 
 /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
@@ -31,15 +32,18 @@ pub(super) struct Generations {
     retired: Mutex<Vec<Generation>>,
     pub(super) on_reload: OnceLock<ReloadFn>,
     pub(super) on_upgrade: OnceLock<UpgradeFn>,
+    /// The certificate of the admin server. `None` without TLS.
+    pub(super) admin_keys: Option<Arc<ListenerKeys>>,
 }
 
 impl Generations {
-    pub(super) fn new(first: Generation) -> Arc<Self> {
+    pub(super) fn new(first: Generation, admin_keys: Option<Arc<ListenerKeys>>) -> Arc<Self> {
         Arc::new(Self {
             current: RwLock::new(first),
             retired: Mutex::default(),
             on_reload: OnceLock::new(),
             on_upgrade: OnceLock::new(),
+            admin_keys,
         })
     }
 

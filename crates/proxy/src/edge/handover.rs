@@ -11,7 +11,7 @@
 //!    the origin.
 
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -121,13 +121,13 @@ impl RunningEdge {
 pub struct UpgradeSource {
     generations: Arc<Generations>,
     listeners: watch::Sender<Listeners>,
-    admin: Option<StdListener>,
+    admin: Option<OwnedFd>,
 }
 
 impl UpgradeSource {
     /// Returns copies of all listening sockets with the addresses of the configuration, for
     /// [`InheritedSockets`](crate::InheritedSockets) of another process.
-    pub fn sockets(&self) -> io::Result<Vec<(String, StdListener)>> {
+    pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut copies = Vec::new();
         for listener in self.listeners.borrow().iter() {
             for socket in listener.sockets.iter().flatten() {
@@ -135,7 +135,7 @@ impl UpgradeSource {
             }
         }
         if let (Some(admin), Some(addr)) =
-            (&self.admin, self.generations.shared().config.admin.address)
+            (&self.admin, &self.generations.shared().config.admin.address)
         {
             copies.push((format!("{ADMIN} {addr}"), admin.try_clone()?));
         }

@@ -1,6 +1,6 @@
 //! The parts of another process that an edge takes over: listening sockets, and in an upgrade also the store on disk.
 
-use std::net::TcpListener as StdListener;
+use std::os::fd::OwnedFd;
 
 use edgeward_purge::Stamp;
 
@@ -31,17 +31,17 @@ impl CacheIdentity {
 
 /// Listening sockets of another process, each with the address of its listener.
 #[derive(Debug, Default)]
-pub struct InheritedSockets(Vec<(String, StdListener)>);
+pub struct InheritedSockets(Vec<(String, OwnedFd)>);
 
 impl InheritedSockets {
     /// Adds a socket. `address` is the address of the configuration, for example `127.0.0.1:0`, or the address to which
     /// the socket is bound.
-    pub fn push(&mut self, address: String, socket: StdListener) {
+    pub fn push(&mut self, address: String, socket: OwnedFd) {
         self.0.push((address, socket));
     }
 
     /// Removes and returns the sockets of one listener.
-    pub(super) fn take(&mut self, address: &str) -> Vec<StdListener> {
+    pub(super) fn take(&mut self, address: &str) -> Vec<OwnedFd> {
         let (taken, left) = std::mem::take(&mut self.0)
             .into_iter()
             .partition(|(of, _)| of == address);

@@ -2,7 +2,8 @@
 
 mod admin;
 mod admin_request;
-mod bind; // listeners and certificates
+mod bind;
+mod bind_admin; // listeners and certificates
 mod certificate_files;
 mod certificate_watch;
 mod checks; // checks a configuration

@@ -116,7 +116,11 @@ impl Reloader {
         }
         *read = states;
         let listeners = Arc::clone(&self.0.listeners.borrow());
-        match read_keys(&shared.config, &listeners) {
+        match read_keys(
+            &shared.config,
+            &listeners,
+            self.0.generations.admin_keys.as_ref(),
+        ) {
             Ok(new) => {
                 replace_keys(new);
                 shared.counters[0].certificates_read.increment();
@@ -199,7 +203,8 @@ impl Reloader {
         let tls_error = |source| ReloadError::Tls {
             source: Box::new(source),
         };
-        let read = read_keys(&config, &bound).map_err(tls_error)?;
+        let read =
+            read_keys(&config, &bound, generations.admin_keys.as_ref()).map_err(tls_error)?;
         let origins = servers_of(&config, Some(&before.shared))?;
         let credentials = read_credentials(&origins)?;
         let has_same_log = has_same_settings(&before.shared.config.access_log, &config.access_log);
@@ -268,14 +273,22 @@ impl Reloader {
 /// The certificates of a listener, and those that replace them.
 type NewKeys = Vec<(Arc<ListenerKeys>, ListenerKeys)>;
 
-/// Reads the certificates of all listeners.
-fn read_keys(config: &EdgeConfig, bound: &[Arc<BoundListener>]) -> Result<NewKeys, TlsError> {
+/// Reads the certificates of all listeners and of the admin server.
+fn read_keys(
+    config: &EdgeConfig,
+    bound: &[Arc<BoundListener>],
+    admin: Option<&Arc<ListenerKeys>>,
+) -> Result<NewKeys, TlsError> {
     let sites = Arc::new(SiteKeys::read(&config.site_certificates)?);
     let mut read = Vec::new();
     for (listener, bound) in config.listeners.iter().zip(bound) {
         if let (Some(files), Some(keys)) = (&listener.tls, &bound.keys) {
             read.push((Arc::clone(keys), ListenerKeys::read(files, &sites)?));
         }
+    }
+    if let (Some(files), Some(keys)) = (&config.admin.tls, admin) {
+        let new = ListenerKeys::read(files, &Arc::default())?;
+        read.push((Arc::clone(keys), new));
     }
     Ok(read)
 }
@@ -332,7 +345,8 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
     config.hot.policy = policy;
     config.disk.clone_from(&running.disk);
     config.workers = running.workers;
-    config.admin.address = running.admin.address;
+    config.admin.address.clone_from(&running.admin.address);
+    config.admin.tls.clone_from(&running.admin.tls);
     config.metric_labels_max = running.metric_labels_max;
     config.pid_file.clone_from(&running.pid_file);
     config.user.clone_from(&running.user);

@@ -1,6 +1,6 @@
 //! Starts and stops an edge.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use edgeward_store::purges::Purges;
 use tokio::sync::{mpsc, watch};
 
-use super::admin::{self, Admin};
+use super::admin::Admin;
 use super::bind::bind_all;
+use super::bind_admin::bind_admin;
 use super::certificate_files::{credential_states, file_states};
 use super::certificate_watch::{self, CertificateWatch};
 use super::checks::check;
 use super::edge_health::EdgeHealth;
 use super::generation::{Basis, random, servers_of, start_log, start_spans};
 use super::generations::{Generation, Generations, LogReopener};
-use super::inherit::{ADMIN, CacheIdentity, Inheritance, InheritedSockets};
+use super::inherit::{CacheIdentity, Inheritance};
 use super::monitor;
 use super::open::{arena, open_purges};
 use super::reload::Reloader;
@@ -27,7 +28,7 @@ use super::worker_thread::{Listeners, Stop, WorkerStart};
 use crate::base::background::Background;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
-use crate::base::config::EdgeConfig;
+use crate::base::config::{EdgeConfig, ListenAddress};
 use crate::base::descriptors;
 use crate::base::health::Health;
 use crate::base::live::{Live, LiveConfig};
@@ -75,10 +76,7 @@ impl Edge {
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let origins = servers_of(&config, None)?;
         let (log, log_queues) = start_log(&config)?;
-        let admin_listener = match config.admin.address {
-            Some(addr) => Some(bind_admin(addr, &mut sockets)?),
-            None => None,
-        };
+        let admin = bind_admin(&config.admin, &mut sockets)?;
         for address in sockets.left() {
             tracing::warn!(
                 address,
@@ -122,13 +120,16 @@ impl Edge {
         };
         let shared = Arc::new(basis.generation(0, config.clone(), origins, log.as_deref(), None));
         let (spans, samplers) = start_spans(&config, &shared.trace_exports)?;
-        let generations = Generations::new(Generation {
+        let admin_keys = admin.as_ref().and_then(|admin| admin.keys.clone());
+        let first = Generation {
             shared: Arc::clone(&shared),
             log,
             spans,
-        });
+        };
+        let generations = Generations::new(first, admin_keys);
         let (stop, stopping) = watch::channel(None);
-        let addrs = listeners.iter().map(|l| l.addr).collect();
+        let listening: Vec<_> = listeners.iter().map(|l| l.addr.clone()).collect();
+        let addrs = listening.iter().filter_map(ListenAddress::tcp).collect();
         let (listeners, following) = watch::channel(Arc::new(listeners));
         let (switches, switched): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
@@ -142,6 +143,7 @@ impl Edge {
         let mut edge = RunningEdge {
             reloader,
             generations: Arc::clone(&generations),
+            listening,
             addrs,
             listeners,
             admin: None,
@@ -183,8 +185,8 @@ impl Edge {
         }
         let monitor = monitor::start(&generations);
         edge.monitor = Some(monitor.map_err(thread_error("the monitor"))?);
-        if let Some(listener) = admin_listener {
-            let admin = Admin::start(listener, generations);
+        if let Some(admin) = admin {
+            let admin = Admin::start(admin, generations);
             let admin = admin.map_err(thread_error("the admin listener"))?;
             edge.admin = Some(admin);
         }
@@ -197,6 +199,7 @@ pub struct RunningEdge {
     pub(super) reloader: Reloader,
     pub(super) generations: Arc<Generations>,
     pub(super) listeners: watch::Sender<Listeners>,
+    pub(super) listening: Vec<ListenAddress>,
     pub(super) addrs: Vec<SocketAddr>,
     pub(super) admin: Option<Admin>,
     pub(super) workers: Vec<JoinHandle<()>>,
@@ -212,13 +215,23 @@ pub struct RunningEdge {
 impl RunningEdge {
     /// Returns the addresses on which the edge listened at its start, in the order of the configuration. Port 0 is
     /// replaced by the port that the kernel chose.
+    pub fn listening(&self) -> &[ListenAddress] {
+        &self.listening
+    }
+
+    /// Returns those of [`listening`](Self::listening) that are of TCP.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
     /// Returns the address that serves metrics and status.
-    pub fn admin_addr(&self) -> Option<SocketAddr> {
+    pub fn admin(&self) -> Option<&ListenAddress> {
         self.admin.as_ref().map(Admin::addr)
+    }
+
+    /// Returns the address that serves metrics and status, if it is of TCP.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin()?.tcp()
     }
 
     /// Returns a handle that reopens the access log.
@@ -272,8 +285,8 @@ impl Drop for RunningEdge {
 impl std::fmt::Debug for RunningEdge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunningEdge")
-            .field("addrs", &self.addrs)
-            .field("admin", &self.admin_addr())
+            .field("listening", &self.listening)
+            .field("admin", &self.admin())
             .field("ticker", &self.ticker)
             .finish_non_exhaustive()
     }
@@ -321,20 +334,6 @@ fn cache_of(
         offers: Default::default(),
         ignored_parameters: config.caching.ignored_parameters.clone(),
         live: Arc::new(Live::new(Arc::new(LiveConfig::of(config)))),
-    }
-}
-
-/// Binds the address of the admin server, or takes the socket of the process that this one replaces.
-fn bind_admin(addr: SocketAddr, sockets: &mut InheritedSockets) -> Result<StdListener, StartError> {
-    let listen_error = |source| StartError::Listen { addr, source };
-    let mut inherited = sockets.take(&format!("{ADMIN} {addr}"));
-    inherited.extend(sockets.take(&addr.to_string()));
-    match inherited.pop() {
-        Some(socket) => {
-            socket.set_nonblocking(true).map_err(listen_error)?;
-            Ok(socket)
-        }
-        None => admin::bind(addr).map_err(listen_error),
     }
 }
 

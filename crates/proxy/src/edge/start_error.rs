@@ -1,10 +1,9 @@
 //! The reasons why an edge does not start.
 
 use std::io;
-use std::net::SocketAddr;
 
 use crate::base::access_log::AccessLogError;
-use crate::base::config::ORIGINS_MAX;
+use crate::base::config::{ListenAddress, ORIGINS_MAX};
 use crate::base::tls::TlsError;
 use crate::cache::disk::DiskError;
 use crate::origin::ConnectorError;
@@ -20,7 +19,7 @@ pub enum StartError {
     #[error("cannot listen on {addr}")]
     Listen {
         /// The address.
-        addr: SocketAddr,
+        addr: ListenAddress,
         /// The cause.
         source: io::Error,
     },
@@ -34,9 +33,15 @@ pub enum StartError {
     #[error("TLS on {addr} cannot be set up")]
     Tls {
         /// The listener.
-        addr: SocketAddr,
+        addr: ListenAddress,
         /// The cause.
         source: Box<TlsError>,
+    },
+    /// A listener on a Unix socket has a certificate.
+    #[error("{addr} is a Unix socket, which cannot have TLS")]
+    UnixTls {
+        /// The listener.
+        addr: ListenAddress,
     },
     /// There is no origin, or more than [`ORIGINS_MAX`].
     #[error("an edge needs 1 to {ORIGINS_MAX} origins")]

@@ -138,7 +138,7 @@ pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
         ..HotConfig::new(ByteSize::mib(64))
     };
     config.workers = NonZeroUsize::new(2).expect("the number is not zero");
-    config.admin.address = Some(LOOPBACK_ANY_PORT);
+    config.admin.address = Some(LOOPBACK_ANY_PORT.into());
     // Other programs may keep the machine of the tests busy.
     config.overload.lag_max = Duration::ZERO;
     // [`Client`] sends this `Host`.

@@ -68,6 +68,7 @@ mod stapling;
 mod streams;
 mod tracing;
 mod trouble;
+mod unix_sockets;
 mod upgrades;
 mod variants;
 mod what_is_stored;

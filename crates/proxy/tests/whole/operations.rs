@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::support::{Client, TIMEOUT, TestBed, config_for, pattern};
 use edgeward_proxy::config::{
-    AccessLogConfig, HostPolicy, ListenerConfig, ListenerTls, LogDestination, LogFormat,
+    AccessLogConfig, HostPolicy, ListenAddress, ListenerConfig, ListenerTls, LogDestination,
+    LogFormat,
 };
 use edgeward_proxy::{Edge, StartError};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -449,11 +450,8 @@ fn listeners_of_one_edge_may_overlap() {
     };
     config.listeners = ["0.0.0.0", "127.0.0.1"]
         .map(|ip| {
-            ListenerConfig::plain(
-                format!("{ip}:{port}")
-                    .parse()
-                    .expect("the address is valid"),
-            )
+            let addr: ListenAddress = format!("{ip}:{port}").parse().expect("an address");
+            ListenerConfig::plain(addr)
         })
         .into();
     let edge = Edge::start(config).expect("the edge starts");
@@ -514,7 +512,7 @@ fn an_edge_that_cannot_start_reports_the_cause_and_the_address_or_file() {
         .local_addr()
         .map(|addr| (addr, taken))
         .expect("the address is valid");
-    let error = start(&|config| config.listeners[0].addr = taken.0);
+    let error = start(&|config| config.listeners[0].addr = taken.0.into());
     assert!(matches!(error, StartError::Listen { .. }), "{error:?}");
     assert!(error.to_string().contains(&taken.0.to_string()), "{error}");
     let error = start(&|config| config.listeners.clear());

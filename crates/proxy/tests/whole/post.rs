@@ -142,7 +142,7 @@ fn a_response_to_post_replaces_the_response_on_disk() {
     let config = || {
         let settings = DiskSettings::new(folder.path(), ByteSize::mib(64));
         move |config: &mut edgeward_proxy::EdgeConfig| {
-            config.listeners[0].addr = addr;
+            config.listeners[0].addr = addr.into();
             let mut disk = DiskConfig::with(settings);
             disk.admission = "always".parse().expect("the rule is valid");
             config.disk = Some(disk);

@@ -365,7 +365,7 @@ fn a_client_without_tls_on_a_tls_port_is_closed_and_counted() {
 fn http_and_https_have_separate_keys_on_listeners_of_one_edge() {
     let identity = Identity::new();
     let bed = TestBed::with_config(|config| {
-        let mut tls = ListenerConfig::plain(config.listeners[0].addr);
+        let mut tls = ListenerConfig::plain(config.listeners[0].addr.clone());
         tls.tls = Some(identity.files());
         config.listeners.push(tls);
     });

@@ -670,7 +670,7 @@ fn a_request_in_a_forwarding_loop_is_refused() {
     let addr = probe.addrs()[0];
     probe.shutdown(TIMEOUT);
     let mut config = config_for(addr);
-    config.listeners[0].addr = addr;
+    config.listeners[0].addr = addr.into();
     let edge = edgeward_proxy::Edge::start(config).expect("the port is free again");
     let got = Client::connect(edge.addrs()[0]).get("/page", &[]);
     assert_eq!(got.status, 508);

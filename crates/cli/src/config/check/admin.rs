@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use edgeward_proxy::config::{AdminToken, Token};
+use edgeward_proxy::config::{AdminToken, ListenAddress, Token};
 
 use super::super::{RawSetting, SettingSource};
 use super::combinations::name;
@@ -17,6 +17,7 @@ pub(super) fn check_admin(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     check_port(raw_settings, draft, diagnostics);
+    check_tls(raw_settings, draft, diagnostics);
     check_purge(raw_settings, draft, diagnostics);
     check_tokens(raw_settings, draft, diagnostics);
     check_required_token(raw_settings, draft, diagnostics);
@@ -146,6 +147,35 @@ fn read_token(file: &Path) -> Result<Token, String> {
     Token::new(&text).map_err(|error| error.to_string())
 }
 
+/// Checks that TLS has a certificate, its key and a port of TCP.
+fn check_tls(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let (certificate, key) = ("admin.tls_certificates", "admin.tls_key");
+    let find = |path: &str| raw_settings.iter().find(|setting| setting.key.path == path);
+    let (text, setting, hint) = match (find(certificate), find(key), &draft.edge.admin.address) {
+        (Some(setting), None, _) => (
+            format!("{certificate} is set without {key}"),
+            setting,
+            "give both: TLS needs a certificate and its key",
+        ),
+        (None, Some(setting), _) => (
+            format!("{key} is set without {certificate}"),
+            setting,
+            "give both: TLS needs a certificate and its key",
+        ),
+        (Some(setting), Some(_), Some(ListenAddress::Unix(_))) => (
+            format!("{certificate} is set for a Unix socket"),
+            setting,
+            "remove it: a connection inside of a machine needs no encryption",
+        ),
+        _ => return,
+    };
+    diagnostics.push((setting.source.clone(), Diagnostic::new(text).hint(hint)));
+}
+
 /// Checks that the admin server does not use the port of a listener.
 fn check_port(
     raw_settings: &[RawSetting],
@@ -156,7 +186,8 @@ fn check_port(
         .iter()
         .rev()
         .find(|setting| setting.key.path == "admin.address");
-    let (Some(setting), Some(addr)) = (given, draft.edge.admin.address) else {
+    let addr = draft.edge.admin.address.as_ref();
+    let (Some(setting), Some(addr)) = (given, addr.and_then(ListenAddress::tcp)) else {
         return;
     };
     // A server on an unspecified address (0.0.0.0 or ::) accepts connections to every address with its port.
@@ -167,7 +198,8 @@ fn check_port(
                 || listener.ip().is_unspecified()
                 || addr.ip().is_unspecified())
     };
-    let mut listeners = draft.listeners.iter().filter_map(|setting| setting.address);
+    let listeners = draft.listeners.iter();
+    let mut listeners = listeners.filter_map(|setting| setting.address.as_ref()?.tcp());
     if let Some(listener) = listeners.find(|listener| is_on_same_port(*listener)) {
         let what = if listener == addr {
             format!("{} {addr} is also a listener's address", name(setting))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{ORIGINS_MAX, OriginConfig, OriginProtocol};
+use edgeward_proxy::config::{ListenAddress, ORIGINS_MAX, OriginConfig, OriginProtocol};
 
 use super::super::kind::Raw;
 use super::super::{RawSetting, SettingSource, SettingsFile};
@@ -467,12 +467,17 @@ fn check_listeners(
                     .hint("add address = \"0.0.0.0:8443\""),
             ));
         }
-        let bound = draft
-            .listeners
-            .get(item)
-            .and_then(|setting| setting.address);
+        let bound = draft.listeners.get(item);
+        let bound = bound.and_then(|setting| setting.address.as_ref());
+        if let (Some(ListenAddress::Unix(_)), Some(setting)) = (bound, certificates) {
+            diagnostics.push((
+                setting.source.clone(),
+                Diagnostic::new(format!("{} is set for a Unix socket", name(setting)))
+                    .hint("remove it: a connection inside of a machine needs no encryption"),
+            ));
+        }
         if let (Some(bound), Some(setting)) = (bound, address)
-            && bound.port() != 0
+            && bound.tcp().is_none_or(|addr| addr.port() != 0)
             && !addresses.insert(bound)
         {
             diagnostics.push((

@@ -95,6 +95,13 @@ impl Value {
         }
     }
 
+    pub(super) fn listen_address(self) -> edgeward_proxy::config::ListenAddress {
+        match self {
+            Self::ListenAddress(address) => address,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn url(self) -> edgeward_proxy::config::OriginUrl {
         match self {
             Self::Url(url) => url,

@@ -27,8 +27,8 @@ impl ValueKind {
                 .map(|word| format!("`\"{word}\"`"))
                 .collect::<Vec<_>>()
                 .join(" or "),
-            Self::Address => "address".to_owned(),
-            Self::AddressOrNone => "address or `\"none\"`".to_owned(),
+            Self::ListenAddress => "address".to_owned(),
+            Self::AddressOrNone | Self::ListenAddressOrNone => "address or `\"none\"`".to_owned(),
             Self::Url => "URL".to_owned(),
             Self::Urls => "list of URLs".to_owned(),
             Self::NameServers => "list of addresses".to_owned(),
@@ -100,7 +100,7 @@ impl ValueKind {
             Self::LogFormat => "a format of the access log",
             Self::SyslogServer => "the address of a syslog server",
             Self::Choice(_) => "one of the allowed words",
-            Self::Address | Self::AddressOrNone => "an address",
+            Self::AddressOrNone | Self::ListenAddress | Self::ListenAddressOrNone => "an address",
             Self::Url => "a URL",
             Self::Urls => "a list of URLs",
             Self::NameServers => "a list of addresses of DNS servers",
@@ -145,7 +145,7 @@ impl ValueKind {
             }
             Self::SyslogServer => "\"unix:/dev/log\" or \"udp:192.0.2.1:514\"".to_owned(),
             Self::Choice(words) => alternatives(words),
-            Self::Address | Self::AddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
+            Self::AddressOrNone | Self::ListenAddress | Self::ListenAddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
             Self::Url => "\"http://HOST:PORT\"".to_owned(),
             Self::NameServers => "[\"10.0.0.2\", \"[fd00::2]:5353\"]".to_owned(),
             Self::Urls => "[\"http://10.0.0.7:9000\", \"http://10.0.0.8:9000\"]".to_owned(),

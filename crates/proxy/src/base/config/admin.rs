@@ -1,14 +1,16 @@
 //! The settings of the admin server.
 
-use std::net::SocketAddr;
-
 use edgeward_httpd::AdminToken;
+
+use super::{ListenAddress, ListenerTls};
 
 /// The settings of the server of metrics, status and the admin API.
 #[derive(Clone, Debug, Default)]
 pub struct AdminConfig {
     /// The address. Default: none, because the pages reveal how the cache is used.
-    pub address: Option<SocketAddr>,
+    pub address: Option<ListenAddress>,
+    /// The certificate, for TLS. Default: none.
+    pub tls: Option<ListenerTls>,
     /// Values of `Host` that the server accepts, besides addresses, `localhost` and
     /// [`EdgeConfig::name`](crate::EdgeConfig::name). Default: none.
     pub hosts: Vec<String>,

@@ -1,0 +1,152 @@
+//! An accepted connection until its protocol is known: the PROXY header and TLS.
+
+use std::cell::RefCell;
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use socket2::SockRef;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::base::counters::Counters;
+use crate::base::tasks::Member;
+use crate::base::tls;
+use crate::client::connection::{count_closed, detect, serve};
+use crate::client::io::ClientIo;
+use crate::client::proxy_header::{HeaderLimits, HeaderSource, client_of, refuse};
+use crate::client::transport::Transport;
+use crate::exchange::{Client, CloseReason, ConnState};
+use crate::path::connections::Connections;
+use crate::path::worker::CurrentWorker;
+
+/// Serves a connection of TCP to its end. `_member` counts the task in the worker's set of connection tasks.
+pub(crate) async fn run_tcp(
+    workers: Rc<CurrentWorker>,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    transport: Transport,
+    _member: Member,
+) {
+    let (conn, _registration) = Registration::begin(&workers);
+    let Some(peer) = read_header(&workers, &mut stream, peer, &transport, &conn).await else {
+        return;
+    };
+    let timeout = workers.get().config().limits.request_head_timeout;
+    let tls = transport.tls;
+    let client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
+    let Some(config) = tls else {
+        return detect(workers, client, stream).await;
+    };
+    _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
+    let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
+    let conn_of_handshake = Rc::clone(&conn);
+    let unless_closed = poll_fn(|cx| {
+        conn_of_handshake.register_task(cx);
+        if conn_of_handshake.close_reason() == Some(CloseReason::Crowded) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        handshake.as_mut().poll(cx)
+    });
+    match tokio::time::timeout(timeout, unless_closed).await {
+        Ok(Ok(stream)) => {
+            let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
+            let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
+            serve(workers, client, io, is_h2).await;
+        }
+        Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
+            count_closed(&workers.get(), CloseReason::Crowded);
+        }
+        Ok(Err(error)) => {
+            workers.get().counters.closed_tls.increment();
+            tracing::debug!(%peer, %error, "TLS handshake failed");
+        }
+        Err(_) => {
+            workers.get().counters.closed_tls.increment();
+            tracing::debug!(%peer, "TLS handshake not finished in time");
+        }
+    }
+}
+
+/// Serves a connection of a Unix socket to its end, like [`run_tcp`]. Unix sockets have no TLS.
+pub(crate) async fn run_unix(
+    workers: Rc<CurrentWorker>,
+    mut stream: UnixStream,
+    peer: SocketAddr,
+    transport: Transport,
+    _member: Member,
+) {
+    let (conn, _registration) = Registration::begin(&workers);
+    let Some(peer) = read_header(&workers, &mut stream, peer, &transport, &conn).await else {
+        return;
+    };
+    let client = Client::new(&conn, peer, false, workers.get().config());
+    detect(workers, client, stream).await;
+}
+
+/// Returns the client of a connection: `peer`, or the one that the PROXY header names if the listener demands a header.
+/// `None` if the connection has none and is closed.
+async fn read_header(
+    workers: &CurrentWorker,
+    stream: &mut impl HeaderSource,
+    peer: SocketAddr,
+    transport: &Transport,
+    conn: &ConnState,
+) -> Option<SocketAddr> {
+    let Some(proxies) = &transport.proxies else {
+        return Some(peer);
+    };
+    let limits = {
+        let worker = workers.get(); // a connection does not keep a generation
+        let limits = &worker.config().limits;
+        let len_max = usize::try_from(limits.proxy_header_bytes_max.bytes());
+        HeaderLimits {
+            timeout: limits.request_head_timeout,
+            len_max: len_max.unwrap_or(usize::MAX),
+        }
+    };
+    match Box::pin(client_of(stream, peer, proxies, limits, conn)).await {
+        Ok(client) => Some(client),
+        Err(reason) => {
+            refuse(peer, &reason, &workers.get().counters);
+            None
+        }
+    }
+}
+
+/// Registers a connection with its worker until dropped: counts it, and lets the worker's sweep check its timeouts.
+struct Registration {
+    counters: Arc<Counters>,
+    connections: Rc<RefCell<Connections>>,
+    slot: usize,
+}
+
+impl Registration {
+    fn begin(workers: &CurrentWorker) -> (Rc<ConnState>, Self) {
+        let worker = workers.get(); // a connection does not keep a generation
+        let conn = ConnState::new(Arc::clone(&worker.shared.clock));
+        worker.counters.connections.increment();
+        let slot = worker.connections.borrow_mut().insert(Rc::clone(&conn));
+        let registration = Self {
+            counters: Arc::clone(&worker.counters),
+            connections: Rc::clone(&worker.connections),
+            slot,
+        };
+        (conn, registration)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.counters.connections.decrement();
+        self.connections.borrow_mut().remove(self.slot);
+    }
+}
+
+/// The bytes that the kernel buffers for a client with TLS in addition to the bytes in flight. With 256 KiB, the value
+/// of connections without TLS, a body of 1 MiB costs a tenth more CPU time.
+const TLS_UNSENT_BYTES_MAX: u32 = 1 << 20;

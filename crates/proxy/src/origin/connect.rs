@@ -49,8 +49,17 @@ impl OriginStream for TcpStream {
 #[derive(Clone)]
 pub(crate) struct Connector {
     route: Route,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<(OriginTlsConnectors, ServerName<'static>)>,
     health: Arc<OriginHealth>,
+}
+
+/// The settings of TLS for connections to an origin.
+#[derive(Clone)]
+pub(super) struct OriginTlsConnectors {
+    /// For requests, by the protocol of the origin.
+    requests: TlsConnector,
+    /// For requests with `Upgrade`, by HTTP/1.1.
+    upgrades: TlsConnector,
 }
 
 /// Opens connections to a URL that is no origin, such as the collector of traces. The name is resolved for each
@@ -66,7 +75,7 @@ impl Endpoint {
         let url = config.url().clone();
         let name = Connector::server_name(config, &url)?;
         Ok(Self {
-            tls: Connector::tls(config)?.zip(name),
+            tls: Connector::tls(config)?.map(|tls| tls.requests).zip(name),
             url,
         })
     }
@@ -112,24 +121,29 @@ pub enum ConnectorError {
 impl Connector {
     pub(super) const fn new(
         route: Route,
-        tls: Option<(TlsConnector, ServerName<'static>)>,
+        tls: Option<(OriginTlsConnectors, ServerName<'static>)>,
         health: Arc<OriginHealth>,
     ) -> Self {
         Self { route, tls, health }
     }
 
     /// Returns the TLS settings of an `https` origin.
-    pub(super) fn tls(config: &OriginConfig) -> Result<Option<TlsConnector>, ConnectorError> {
+    pub(super) fn tls(
+        config: &OriginConfig,
+    ) -> Result<Option<OriginTlsConnectors>, ConnectorError> {
         if !config.url().tls {
             return Ok(None);
         }
-        let alpn = match config.protocol {
-            OriginProtocol::Http1 => tls::ALPN_HTTP1,
-            OriginProtocol::Http2 => tls::ALPN_HTTP2,
+        let of = |alpn: &[u8]| match tls::client_config(&config.tls, &[alpn]) {
+            Ok(client) => Ok(TlsConnector::from(Arc::new(client))),
+            Err(error) => Err(ConnectorError::Tls(Box::new(error))),
         };
-        let client = tls::client_config(&config.tls, &[alpn])
-            .map_err(|error| ConnectorError::Tls(Box::new(error)))?;
-        Ok(Some(TlsConnector::from(Arc::new(client))))
+        let upgrades = of(tls::ALPN_HTTP1)?;
+        let requests = match config.protocol {
+            OriginProtocol::Http1 => upgrades.clone(),
+            OriginProtocol::Http2 => of(tls::ALPN_HTTP2)?,
+        };
+        Ok(Some(OriginTlsConnectors { requests, upgrades }))
     }
 
     /// Returns the name that the certificate of a server must have, or `None` for a server without TLS.
@@ -151,8 +165,20 @@ impl Connector {
         &self.health
     }
 
-    /// Opens a connection.
+    /// Opens a connection for requests.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
+        self.connect_by(|tls| &tls.requests).await
+    }
+
+    /// Opens a connection for a request with `Upgrade`, which HTTP/2 does not have (RFC 9113 §8.6).
+    pub(super) async fn connect_for_upgrade(&self) -> io::Result<Box<dyn OriginStream>> {
+        self.connect_by(|tls| &tls.upgrades).await
+    }
+
+    async fn connect_by(
+        &self,
+        choose: fn(&OriginTlsConnectors) -> &TlsConnector,
+    ) -> io::Result<Box<dyn OriginStream>> {
         let tcp = match &self.route {
             Route::Dial(dial) => return Ok(Box::new(dial.dial()?)),
             Route::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
@@ -161,8 +187,8 @@ impl Connector {
         tcp.set_nodelay(true)?;
         match &self.tls {
             None => Ok(Box::new(tcp)),
-            Some((connector, name)) => {
-                let tls = connector.connect(name.clone(), tcp).await?;
+            Some((connectors, name)) => {
+                let tls = choose(connectors).connect(name.clone(), tcp).await?;
                 Ok(Box::new(tls))
             }
         }

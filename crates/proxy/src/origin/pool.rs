@@ -7,6 +7,7 @@ mod h2;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 use super::body::{BodySource, OriginBody};
 use super::connect::OriginStream;
@@ -353,10 +355,8 @@ impl OriginPool {
     pub(super) async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
         self.shared.counters.origin_connects.increment();
         let timeout = self.config.connect_timeout;
-        let connected = tokio::time::timeout(timeout, self.server.connector.connect())
-            .await
-            .map_err(|_| OriginError::ConnectTimeout)
-            .and_then(|tried| tried.map_err(|source| OriginError::Connect { source }));
+        let connected = tokio::time::timeout(timeout, self.server.connector.connect()).await;
+        let connected = result_of(connected);
         let now = std::time::Instant::now();
         match &connected {
             Ok(_) => self.server.connector.health().record_connection(now),
@@ -365,9 +365,29 @@ impl OriginPool {
         connected
     }
 
+    /// Opens a connection for a request with `Upgrade`. A failure tells nothing about the health of the server if the
+    /// origin's protocol is HTTP/2: the server may know no other.
+    pub(super) async fn connect_for_upgrade(&self) -> Result<Box<dyn OriginStream>, OriginError> {
+        if self.config.protocol == OriginProtocol::Http1 {
+            return self.connect().await;
+        }
+        self.shared.counters.origin_connects.increment();
+        let connecting = self.server.connector.connect_for_upgrade();
+        result_of(tokio::time::timeout(self.config.connect_timeout, connecting).await)
+    }
+
     /// Closes the HTTP/2 connection after its requests have ended.
     pub(super) fn close(&self) {
         self.h2.borrow_mut().take();
+    }
+}
+
+fn result_of(
+    connected: Result<io::Result<Box<dyn OriginStream>>, Elapsed>,
+) -> Result<Box<dyn OriginStream>, OriginError> {
+    match connected {
+        Ok(tried) => tried.map_err(|source| OriginError::Connect { source }),
+        Err(_) => Err(OriginError::ConnectTimeout),
     }
 }
 

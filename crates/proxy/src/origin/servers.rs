@@ -20,9 +20,8 @@ use edgeward_balance::{
 use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 use edgeward_types::{SplitMix64, Timestamp};
 use rustls_pki_types::ServerName;
-use tokio_rustls::TlsConnector;
 
-use super::connect::{Connector, ConnectorError, Route};
+use super::connect::{Connector, ConnectorError, OriginTlsConnectors, Route};
 use super::health::OriginHealth;
 use super::names::Names;
 use super::s3::Signer;
@@ -36,7 +35,7 @@ pub(crate) struct Servers {
     origin: String,
     /// The servers of the configuration. One with a host name becomes a server for each target.
     configured: Vec<ConfiguredServer>,
-    tls: Option<TlsConnector>,
+    tls: Option<OriginTlsConnectors>,
     names: Names,
     resolve_interval: Duration,
     servers_max: usize,

@@ -1,7 +1,8 @@
 //! Requests that ask the origin for another protocol, and the connections that switch to it (RFC 9110 §7.8).
 //!
 //! Such a request opens a connection of its own, which is not part of the pool: a tunnel may be idle for hours, and
-//! must not take the connections of requests. `limits.tunnels_max` limits these connections.
+//! must not take the connections of requests. `limits.tunnels_max` limits these connections. It uses HTTP/1.1 even if
+//! other requests use HTTP/2. A server that knows only HTTP/2 stays healthy when it refuses such a request.
 //!
 //! If the connection cannot be opened, another server gets the request. After that the request is sent once.
 
@@ -98,12 +99,14 @@ impl OriginGroup {
                 self.counters.origin_failovers.increment();
             }
             self.counters.origin_requests.increment();
-            let error = match self.pool(&chosen.server).connect().await {
+            let error = match self.pool(&chosen.server).connect_for_upgrade().await {
                 Ok(stream) => return Ok((chosen, stream)),
                 Err(error) => error,
             };
             error.count(&self.counters);
-            chosen.fail(&error);
+            if !self.is_h2() {
+                chosen.fail(&error);
+            }
             tried.push(chosen.server.id);
             drop(chosen);
             if !may_retry(&error, false, &mut retries_left) || !self.servers.has_untried(&tried) {
@@ -135,7 +138,7 @@ impl OriginGroup {
             Err(failed) => {
                 let error = OriginError::from_h1(failed.error);
                 error.count(&self.counters);
-                if error.is_failure_of_server() {
+                if error.is_failure_of_server() && !self.is_h2() {
                     chosen.fail(&error);
                 }
                 return Err(error);

@@ -12,7 +12,7 @@ use super::deliver::Reply;
 use super::pass;
 use super::rules::{change_origin_head, change_origin_response};
 use crate::base::spans::SampledRequest;
-use crate::exchange::{Request, RequestError, UpgradeRequest};
+use crate::exchange::{Request, UpgradeRequest};
 use crate::origin::{Conditions, OriginError, Outbound, SwitchResponse};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::tunnel::Tunnel;
@@ -26,11 +26,6 @@ pub(super) async fn forward(
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let origin = worker.origin(&request);
-    if origin.is_h2() {
-        return reply.refuse(&RequestError::not_implemented(
-            "the origin's protocol is HTTP/2, which has no Upgrade (RFC 9113 §8.6)",
-        ));
-    }
     let outbound = Outbound {
         edge: worker.edge_info(&request),
         request: &request,

@@ -70,5 +70,6 @@ mod tracing;
 mod trouble;
 mod unix_sockets;
 mod upgrades;
+mod upgrades_of_h2_origins;
 mod variants;
 mod what_is_stored;

@@ -25,7 +25,7 @@ use rustls_pki_types::ServerName;
 use rustls_pki_types::pem::PemObject;
 use tokio::net::{TcpListener, TcpStream};
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -175,14 +175,14 @@ fn an_http2_client_that_reads_nothing_is_closed() {
 
 /// A self-signed certificate and its key in files. Clients and edges of these tests can trust the certificate
 /// as a root.
-struct Identity {
+pub(crate) struct Identity {
     _dir: tempfile::TempDir,
-    certificate: PathBuf,
+    pub(crate) certificate: PathBuf,
     key: PathBuf,
 }
 
 impl Identity {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let generated =
             rcgen::generate_simple_self_signed(names).expect("the certificate is valid");
@@ -223,7 +223,12 @@ impl Identity {
     }
 
     fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
-        self.acceptor_of(None)
+        self.acceptor_of(None, &[b"h2", b"http/1.1"])
+    }
+
+    /// Returns an acceptor that offers these protocols.
+    pub(crate) fn acceptor_for(&self, alpn: &[&[u8]]) -> tokio_rustls::TlsAcceptor {
+        self.acceptor_of(None, alpn)
     }
 
     fn client_verifier(&self) -> Arc<dyn ClientCertVerifier> {
@@ -239,7 +244,7 @@ impl Identity {
     }
 
     /// Returns an acceptor. With `clients`, it accepts only clients with this certificate.
-    fn acceptor_of(&self, clients: Option<&Self>) -> tokio_rustls::TlsAcceptor {
+    fn acceptor_of(&self, clients: Option<&Self>, alpn: &[&[u8]]) -> tokio_rustls::TlsAcceptor {
         let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
         let key =
             rustls_pki_types::PrivateKeyDer::from_pem_file(&self.key).expect("the key is valid");
@@ -253,7 +258,7 @@ impl Identity {
             })
             .with_single_cert(vec![certificate.expect("the certificate is valid")], key)
             .expect("the key belongs to the certificate");
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         tokio_rustls::TlsAcceptor::from(Arc::new(config))
     }
 }
@@ -482,7 +487,7 @@ fn an_origin_can_require_a_certificate_of_the_edge() {
     let (identity, client) = (Identity::new(), Identity::new());
     run(async {
         for (has_certificate, status) in [(true, 200), (false, 502)] {
-            let acceptor = identity.acceptor_of(Some(&client));
+            let acceptor = identity.acceptor_of(Some(&client), &[b"h2", b"http/1.1"]);
             let addr = hyper_origin(Some(acceptor), Arc::default()).await;
             let mut config = config_for(addr);
             let origin = &mut config.origins[0];

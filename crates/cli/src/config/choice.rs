@@ -50,6 +50,7 @@ choices! {
     Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin, "hash" => Hash }
     Resolution { "system" => System, "dns" => Dns }
     OriginProtocol { "http1" => Http1, "http2" => Http2 }
+    ProxyHeader { "none" => None, "v1" => V1, "v2" => V2 }
     BucketStyle { "auto" => Auto, "path" => Path, "host" => Host }
     HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
     Objective { "requests" => Requests, "bytes" => Bytes, "origin-cost" => OriginCost }
@@ -62,6 +63,14 @@ choices! {
     Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
     IdScheme { "blake3" => Blake3, "gmac" => Gmac }
     IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }
+}
+
+/// The PROXY header that begins connections to an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProxyHeader {
+    None,
+    V1,
+    V2,
 }
 
 /// How requests name the bucket of an origin.

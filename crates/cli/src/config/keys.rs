@@ -238,6 +238,7 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, item, value| draft.origin(item).protocol = value.choice(),
         show: |draft, item| Some(draft.edge.origins.get(item)?.protocol.word().to_owned()),
     },
+    servers::PROXY_PROTOCOL,
     Key {
         path: "origin.host",
         flag: None,

@@ -49,7 +49,7 @@ pub use logs::{
 pub(crate) use origin::OriginId;
 pub use origin::{
     AllDown, Balance, CertificateFiles, ChecksConfig, HostPolicy, ORIGINS_MAX, OriginConfig,
-    OriginProtocol, OriginTls, Resolution,
+    OriginProtocol, OriginTls, ProxyProtocol, Resolution,
 };
 pub use origin_url::{OriginUrl, ParseOriginUrlError};
 pub use overload::{OverloadConfig, WatchdogConfig};

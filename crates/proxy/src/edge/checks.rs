@@ -3,13 +3,20 @@
 use edgeward_sites::{Settings, Sites};
 
 use super::start_error::StartError;
-use crate::base::config::{EdgeConfig, ListenAddress, ORIGINS_MAX};
+use crate::base::config::{EdgeConfig, ListenAddress, ORIGINS_MAX, OriginProtocol};
 
 /// Checks the parts of a configuration that depend on each other, at the start and at a reload.
 pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {
     check_name(&config.name)?;
     if config.listeners.is_empty() {
         return Err(StartError::NoListener);
+    }
+    for origin in &config.origins {
+        if origin.proxy_protocol.is_some() && origin.protocol == OriginProtocol::Http2 {
+            return Err(StartError::SharedProxyHeader {
+                origin: origin.name.clone(),
+            });
+        }
     }
     let is_unix = |addr: &ListenAddress| matches!(addr, ListenAddress::Unix(_));
     for listener in &config.listeners {

@@ -46,6 +46,12 @@ pub enum StartError {
     /// There is no origin, or more than [`ORIGINS_MAX`].
     #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
     OriginCount,
+    /// An origin of HTTP/2, whose connections clients share, has PROXY headers, which state one client.
+    #[error("the origin {origin} cannot have PROXY headers, because its protocol is HTTP/2")]
+    SharedProxyHeader {
+        /// The name of the origin.
+        origin: String,
+    },
     /// A site or one of its rules has an origin that does not exist.
     #[error("the site {site} has an origin that does not exist")]
     SiteOrigin {

@@ -78,6 +78,14 @@ impl Request {
         }
     }
 
+    /// Returns the address of the client. Its port is 0 if a trusted proxy has stated the client.
+    pub(crate) fn client_addr(&self) -> SocketAddr {
+        match self.client == self.peer.ip() {
+            true => self.peer,
+            false => SocketAddr::new(self.client, 0),
+        }
+    }
+
     /// Returns the settings of the request's site. Panics if the request was refused before its site was known.
     pub(crate) fn settings(&self) -> &RequestSettings {
         let settings = self.settings.as_ref();

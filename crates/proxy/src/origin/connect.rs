@@ -1,14 +1,15 @@
 //! Opens connections to a server of an origin: TCP, TLS, Unix sockets and dialed streams.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use edgeward_proxy_protocol::{Addresses, Header, Version, write};
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -50,6 +51,7 @@ impl OriginStream for TcpStream {
 pub(crate) struct Connector {
     route: Route,
     tls: Option<(OriginTlsConnectors, ServerName<'static>)>,
+    proxy_protocol: Option<Version>,
     health: Arc<OriginHealth>,
 }
 
@@ -122,9 +124,15 @@ impl Connector {
     pub(super) const fn new(
         route: Route,
         tls: Option<(OriginTlsConnectors, ServerName<'static>)>,
+        proxy_protocol: Option<Version>,
         health: Arc<OriginHealth>,
     ) -> Self {
-        Self { route, tls, health }
+        Self {
+            route,
+            tls,
+            proxy_protocol,
+            health,
+        }
     }
 
     /// Returns the TLS settings of an `https` origin.
@@ -165,26 +173,57 @@ impl Connector {
         &self.health
     }
 
-    /// Opens a connection for requests.
-    pub(super) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
-        self.connect_by(|tls| &tls.requests).await
+    /// Opens a connection for requests of a client, or for requests of the edge itself.
+    pub(super) async fn connect(
+        &self,
+        client: Option<SocketAddr>,
+    ) -> io::Result<Box<dyn OriginStream>> {
+        self.connect_by(client, |tls| &tls.requests).await
     }
 
     /// Opens a connection for a request with `Upgrade`, which HTTP/2 does not have (RFC 9113 §8.6).
-    pub(super) async fn connect_for_upgrade(&self) -> io::Result<Box<dyn OriginStream>> {
-        self.connect_by(|tls| &tls.upgrades).await
+    pub(super) async fn connect_for_upgrade(
+        &self,
+        client: SocketAddr,
+    ) -> io::Result<Box<dyn OriginStream>> {
+        self.connect_by(Some(client), |tls| &tls.upgrades).await
+    }
+
+    /// Returns the PROXY header of a connection: empty if the origin gets none.
+    fn proxy_header(&self, client: Option<SocketAddr>, server: SocketAddr) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(version) = self.proxy_protocol {
+            let header = client.map_or(Header::Local, |source| {
+                Header::Proxied(Addresses {
+                    source,
+                    destination: server,
+                })
+            });
+            write(version, header, &mut bytes);
+        }
+        bytes
     }
 
     async fn connect_by(
         &self,
+        client: Option<SocketAddr>,
         choose: fn(&OriginTlsConnectors) -> &TlsConnector,
     ) -> io::Result<Box<dyn OriginStream>> {
-        let tcp = match &self.route {
+        let mut tcp = match &self.route {
             Route::Dial(dial) => return Ok(Box::new(dial.dial()?)),
-            Route::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            Route::Unix(path) => {
+                let mut unix = UnixStream::connect(path).await?;
+                unix.write_all(&self.proxy_header(client, UNKNOWN_SERVER))
+                    .await?;
+                return Ok(Box::new(unix));
+            }
             Route::Tcp(addr) => TcpStream::connect(addr).await?,
         };
         tcp.set_nodelay(true)?;
+        let header = self.proxy_header(client, tcp.peer_addr()?);
+        if !header.is_empty() {
+            tcp.write_all(&header).await?; // before TLS
+        }
         match &self.tls {
             None => Ok(Box::new(tcp)),
             Some((connectors, name)) => {
@@ -194,3 +233,6 @@ impl Connector {
         }
     }
 }
+
+/// The destination in PROXY headers to a Unix socket, which has no address.
+const UNKNOWN_SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

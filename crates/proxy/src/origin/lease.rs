@@ -106,7 +106,11 @@ impl PoolState {
     ) -> Self {
         Self {
             idle: RefCell::new(Vec::new()),
-            idle_max: config.idle_per_worker_max,
+            // A connection with a PROXY header belongs to one client.
+            idle_max: match config.proxy_protocol {
+                None => config.idle_per_worker_max,
+                Some(_) => 0,
+            },
             open: Cell::new(0),
             open_max: config.connections_per_worker_max.get(),
             idle_timeout: config.idle_timeout,

@@ -8,6 +8,7 @@ mod h2;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use super::upload::{Upload, UploadProgress};
 use super::wait;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::site_counters::FetchClass;
+use crate::exchange::Request as ClientRequest;
 
 /// The connections of a worker to one server of an origin. All servers of the origin share the slots.
 pub(super) struct OriginPool {
@@ -132,10 +134,10 @@ impl OriginPool {
     ) -> Result<OriginResponse, OriginError> {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits, &self.config);
-        let client = ClientNet::of(outbound.request.peer.ip());
         loop {
             // The last try is on a new connection, because the origin may have closed all idle ones.
-            let (connection, reused, lease) = self.checkout_direct(client, tries_left > 0).await?;
+            let reuse = tries_left > 0;
+            let (connection, reused, lease) = self.checkout_direct(outbound.request, reuse).await?;
             attempt.record_sent();
             // The head is built after the wait for a connection, so that waiting requests take less memory.
             let head = outbound.head();
@@ -172,12 +174,11 @@ impl OriginPool {
         upload: &mut Upload,
     ) -> Result<OriginResponse, OriginError> {
         let mut tries_left = self.config.retries_max;
-        let client = ClientNet::of(outbound.request.peer.ip());
         let mut unsent = None;
         loop {
             let mut sender = match self.config.protocol {
                 // The last try is on a new connection, because the origin may have closed all idle ones.
-                OriginProtocol::Http1 => self.checkout(client, tries_left > 0).await?,
+                OriginProtocol::Http1 => self.checkout(outbound.request, tries_left > 0).await?,
                 OriginProtocol::Http2 => Sender::Http2(self.h2_sender().await?),
             };
             attempt.record_sent();
@@ -279,7 +280,8 @@ impl OriginPool {
         }
     }
 
-    async fn checkout(&self, client: ClientNet, reuse: bool) -> Result<Sender, OriginError> {
+    async fn checkout(&self, of: &ClientRequest, reuse: bool) -> Result<Sender, OriginError> {
+        let client = ClientNet::of(of.peer.ip());
         let hyper = self.accepts(AcceptedKind::Hyper);
         let accepts = match self.shared.has_idle(hyper) {
             true => hyper,
@@ -301,7 +303,13 @@ impl OriginPool {
         let sender = match idle_sender {
             Some(sender) => sender,
             // The future is boxed, because it is large and rarely needed.
-            None => Box::pin(async { self.hand_to_hyper(self.connect().await?).await }).await?,
+            None => {
+                let connecting = async {
+                    let stream = self.connect(Some(of.client_addr())).await?;
+                    self.hand_to_hyper(stream).await
+                };
+                Box::pin(connecting).await?
+            }
         };
         Ok(Sender::Http1 {
             sender,
@@ -312,9 +320,10 @@ impl OriginPool {
 
     async fn checkout_direct(
         &self,
-        client: ClientNet,
+        of: &ClientRequest,
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
+        let client = ClientNet::of(of.peer.ip());
         let accepts = self.accepts(AcceptedKind::Direct);
         let (idle, lease) = match wait::checkout_now(&self.shared, client, reuse, accepts) {
             Some(checkout) => checkout,
@@ -327,7 +336,7 @@ impl OriginPool {
         if let Some(PooledConnection::Direct(connection)) = idle {
             return Ok((connection, true, lease));
         }
-        let stream = Box::pin(self.connect()).await?;
+        let stream = Box::pin(self.connect(Some(of.client_addr()))).await?;
         Ok((h1::Connection::new(stream), false, lease))
     }
 
@@ -352,10 +361,14 @@ impl OriginPool {
         Ok(sender)
     }
 
-    pub(super) async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
+    /// Opens a connection for requests of a client, or of several clients.
+    pub(super) async fn connect(
+        &self,
+        client: Option<SocketAddr>,
+    ) -> Result<Box<dyn OriginStream>, OriginError> {
         self.shared.counters.origin_connects.increment();
         let timeout = self.config.connect_timeout;
-        let connected = tokio::time::timeout(timeout, self.server.connector.connect()).await;
+        let connected = tokio::time::timeout(timeout, self.server.connector.connect(client)).await;
         let connected = result_of(connected);
         let now = std::time::Instant::now();
         match &connected {
@@ -367,12 +380,15 @@ impl OriginPool {
 
     /// Opens a connection for a request with `Upgrade`. A failure tells nothing about the health of the server if the
     /// origin's protocol is HTTP/2: the server may know no other.
-    pub(super) async fn connect_for_upgrade(&self) -> Result<Box<dyn OriginStream>, OriginError> {
+    pub(super) async fn connect_for_upgrade(
+        &self,
+        client: SocketAddr,
+    ) -> Result<Box<dyn OriginStream>, OriginError> {
         if self.config.protocol == OriginProtocol::Http1 {
-            return self.connect().await;
+            return self.connect(Some(client)).await;
         }
         self.shared.counters.origin_connects.increment();
-        let connecting = self.server.connector.connect_for_upgrade();
+        let connecting = self.server.connector.connect_for_upgrade(client);
         result_of(tokio::time::timeout(self.config.connect_timeout, connecting).await)
     }
 

@@ -36,6 +36,7 @@ pub(crate) struct Servers {
     /// The servers of the configuration. One with a host name becomes a server for each target.
     configured: Vec<ConfiguredServer>,
     tls: Option<OriginTlsConnectors>,
+    proxy_protocol: Option<edgeward_proxy_protocol::Version>,
     names: Names,
     resolve_interval: Duration,
     servers_max: usize,
@@ -157,6 +158,7 @@ impl Servers {
             origin: config.name.clone(),
             configured: configured.collect::<Result<_, _>>()?,
             tls: Connector::tls(config)?,
+            proxy_protocol: config.proxy_protocol,
             names: Names::new(config),
             resolve_interval: config.resolve_interval,
             servers_max: config.servers_max.get(),
@@ -431,7 +433,7 @@ impl Servers {
         let tls = self.tls.clone().zip(tls_name);
         Server {
             id,
-            connector: Connector::new(requested.route, tls, Arc::new(health)),
+            connector: Connector::new(requested.route, tls, self.proxy_protocol, Arc::new(health)),
             name: requested.name,
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),

@@ -79,6 +79,7 @@ impl OriginGroup {
         outbound: &Outbound<'_>,
     ) -> Result<(Chosen, Box<dyn OriginStream>), OriginError> {
         let hash = self.servers.hash(outbound.request);
+        let client = outbound.request.client_addr();
         let mut retries_left = self.config.retries_max;
         let mut tried = Vec::new();
         let mut last_error = None;
@@ -99,7 +100,7 @@ impl OriginGroup {
                 self.counters.origin_failovers.increment();
             }
             self.counters.origin_requests.increment();
-            let error = match self.pool(&chosen.server).connect_for_upgrade().await {
+            let error = match self.pool(&chosen.server).connect_for_upgrade(client).await {
                 Ok(stream) => return Ok((chosen, stream)),
                 Err(error) => error,
             };

@@ -88,7 +88,7 @@ async fn check(
 ) -> Result<(), String> {
     let stream = server
         .connector
-        .connect()
+        .connect(None)
         .await
         .map_err(|error| ErrorChain(&error).to_string())?;
     let host = config.own_host();

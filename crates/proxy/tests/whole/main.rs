@@ -53,6 +53,7 @@ mod post;
 mod protocol_details;
 mod protocols;
 mod proxy_header;
+mod proxy_header_to_origin;
 mod purge;
 mod ranges;
 mod read_ahead;

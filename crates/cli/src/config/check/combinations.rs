@@ -169,6 +169,16 @@ fn check_servers(
             "use one scheme for all servers of an origin",
         );
     }
+    if let Some(setting) = find("origin.proxy_protocol")
+        && origin.proxy_protocol.is_some()
+        && origin.protocol == OriginProtocol::Http2
+    {
+        report(
+            setting,
+            format!("{} is set with protocol = \"http2\"", name(setting)),
+            "remove one of the two: clients share a connection of HTTP/2, and a PROXY header states one client",
+        );
+    }
     let (certificate, key) = (find("origin.tls_certificate"), find("origin.tls_key"));
     if let (Some(setting), None) | (None, Some(setting)) = (certificate, key) {
         let other = match certificate {
@@ -256,6 +266,12 @@ fn check_link(
             origin.protocol == OriginProtocol::Http2,
             "HTTP/2",
             "remove origin.protocol or set it to http1",
+        ),
+        (
+            "origin.proxy_protocol",
+            origin.proxy_protocol.is_some(),
+            "PROXY headers",
+            "remove origin.proxy_protocol",
         ),
     ];
     for (path, is_set, what, hint) in unsupported {

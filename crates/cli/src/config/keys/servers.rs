@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use edgeward_proxy::config::{AllDown, Balance, OriginConfig, OriginUrl, Resolution};
+use edgeward_proxy::config::{
+    AllDown, Balance, OriginConfig, OriginUrl, ProxyProtocol, Resolution,
+};
 
 use super::super::check::ConfigDraft;
-use super::super::choice::Choice as _;
+use super::super::choice::{Choice as _, ProxyHeader};
 use super::super::kind::{Value, ValueKind, duration_text};
 use super::{DURATION, DURATION_OR_ZERO, Key, or_none};
 
@@ -34,6 +36,31 @@ pub(super) const SERVERS: Key = Key {
             return None;
         }
         urls_text(servers)
+    },
+};
+
+pub(super) const PROXY_PROTOCOL: Key = Key {
+    path: "origin.proxy_protocol",
+    flag: None,
+    kind: ValueKind::Choice(ProxyHeader::WORDS),
+    doc: "Begins each connection to the origin with a PROXY header of this version, which states the address of the \
+          client. The origin must expect it. A connection then serves one request, because it belongs to one client, \
+          so misses cost more; `X-Forwarded-For` does not have this cost. Health checks send `LOCAL` or `UNKNOWN`. \
+          Only with `protocol = \"http1\"`.",
+    set: |draft, item, value| {
+        draft.origin(item).proxy_protocol = match value.choice() {
+            ProxyHeader::None => None,
+            ProxyHeader::V1 => Some(ProxyProtocol::V1),
+            ProxyHeader::V2 => Some(ProxyProtocol::V2),
+        }
+    },
+    show: |draft, item| {
+        let header = match origin(draft, item)?.proxy_protocol {
+            None => ProxyHeader::None,
+            Some(ProxyProtocol::V1) => ProxyHeader::V1,
+            Some(ProxyProtocol::V2) => ProxyHeader::V2,
+        };
+        Some(header.word().to_owned())
     },
 };
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use edgeward_balance::AllDown;
+pub use edgeward_proxy_protocol::Version as ProxyProtocol;
 
 use super::origin_url::OriginUrl;
 use super::s3::S3Config;
@@ -107,6 +108,9 @@ pub struct OriginConfig {
     /// Accepts a response with an unknown transfer coding: its body ends with the connection, and clients get its bytes
     /// without the coding's name. Default false: the bytes may be unusable, and a 502 shows the fault.
     pub accepts_unknown_codings: bool,
+    /// Begins each connection with a PROXY header, which states the client of the request. A connection then serves one
+    /// request, because it belongs to one client. Only for HTTP/1.1. Default: none.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// Verification of an `https` origin.
     pub tls: OriginTls,
     /// The `Host` that the origin gets. Default: [`HostPolicy::default_for`] the URL, and [`HostPolicy::Origin`] for a
@@ -156,6 +160,7 @@ impl OriginConfig {
             idle_timeout: Duration::from_secs(15),
             retries_max: 2,
             accepts_unknown_codings: false,
+            proxy_protocol: None,
             tls: OriginTls::default(),
             host: None,
             s3: None,

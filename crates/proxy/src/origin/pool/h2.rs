@@ -28,7 +28,7 @@ impl OriginPool {
         }
         let lease = Lease::open(&self.shared, self.server.id, None);
         let deadline = Instant::now() + self.config.connect_timeout;
-        let stream = self.connect().await?;
+        let stream = self.connect(None).await?;
         let executor = LocalExecutor(self.shared.tasks.clone());
         let mut builder = http2::Builder::new(executor);
         builder

@@ -118,8 +118,11 @@ fn is_live(key: &str) -> bool {
         "overload",
         "watchdog",
     ];
-    const OTHERS: [&str; 14] = [
+    const OTHERS: [&str; 17] = [
         "admin.address",
+        "admin.metric_labels_max",
+        "admin.tls_certificates",
+        "admin.tls_key",
         "caching.collapse_followers_max",
         "caching.collapse_wait_max",
         "caching.hash_seed",
@@ -220,6 +223,7 @@ mod tests {
             ("server.pid_file", "pid"),
             ("server.user", "www-data"),
             ("admin.address", "127.0.0.1:9"),
+            ("admin.metric_labels_max", "7"),
             ("admin.hosts", "other.example"),
             ("access_log.path", "log"),
             ("caching.hit_for_miss", "7s"),

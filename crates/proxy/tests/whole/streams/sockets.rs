@@ -1,6 +1,7 @@
 //! WebSocket over HTTP/2: the edge turns an extended CONNECT (RFC 8441) into an upgrade of HTTP/1.1.
 
 use bytes::Bytes;
+use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::OriginProtocol;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
@@ -239,12 +240,14 @@ fn an_extended_connect_fails_without_a_valid_101() {
 }
 
 #[test]
-fn an_origin_of_http2_gets_no_upgrade() {
+fn an_origin_of_http2_gets_the_upgrade_over_http1() {
     run(async {
-        let bed = TestBed::with_config(|config| config.origins[0].protocol = OriginProtocol::Http2);
+        let change = |config: &mut EdgeConfig| config.origins[0].protocol = OriginProtocol::Http2;
+        let (bed, listener) = bed_with(change).await;
         let mut sender = connect(bed.addr()).await;
-        let response = sender.send_request(extended_connect("websocket")).await;
-        assert_eq!(response.expect("a response arrives").status(), 501);
+        let (response, head, _) = handshake(&listener, &mut sender, SWITCH).await;
+        assert_eq!(response.status(), 200);
+        assert!(head.starts_with("GET "), "{head}");
     });
 }
 

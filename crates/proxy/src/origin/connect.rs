@@ -209,7 +209,7 @@ impl Connector {
         client: Option<SocketAddr>,
         choose: fn(&OriginTlsConnectors) -> &TlsConnector,
     ) -> io::Result<Box<dyn OriginStream>> {
-        let mut tcp = match &self.route {
+        let addr = match &self.route {
             Route::Dial(dial) => return Ok(Box::new(dial.dial()?)),
             Route::Unix(path) => {
                 let mut unix = UnixStream::connect(path).await?;
@@ -217,13 +217,12 @@ impl Connector {
                     .await?;
                 return Ok(Box::new(unix));
             }
-            Route::Tcp(addr) => TcpStream::connect(addr).await?,
+            Route::Tcp(addr) => *addr,
         };
+        let mut tcp = TcpStream::connect(addr).await?;
         tcp.set_nodelay(true)?;
-        let header = self.proxy_header(client, tcp.peer_addr()?);
-        if !header.is_empty() {
-            tcp.write_all(&header).await?; // before TLS
-        }
+        // Before TLS. Without a header, nothing is written.
+        tcp.write_all(&self.proxy_header(client, addr)).await?;
         match &self.tls {
             None => Ok(Box::new(tcp)),
             Some((connectors, name)) => {

@@ -242,13 +242,10 @@ impl<H: Handler> Server<H> {
             let handler = (handler, local);
             let served = match tls {
                 None => {
-                    let stream = ClientStream::new(
-                        stream,
-                        config.stall_timeout,
-                        Arc::clone(&slot),
-                        counters,
-                    );
-                    serve(stream, &config, handler, slot, displaced, stopping).await
+                    serve(
+                        stream, &config, counters, handler, slot, displaced, stopping,
+                    )
+                    .await
                 }
                 Some(tls) => {
                     let handshake = tokio::time::timeout(config.head_timeout, tls.accept(stream));
@@ -261,13 +258,10 @@ impl<H: Handler> Server<H> {
                         tracing::debug!(%from, "connection closed: no TLS handshake");
                         return;
                     };
-                    let stream = ClientStream::new(
-                        stream,
-                        config.stall_timeout,
-                        Arc::clone(&slot),
-                        counters,
-                    );
-                    serve(stream, &config, handler, slot, displaced, stopping).await
+                    serve(
+                        stream, &config, counters, handler, slot, displaced, stopping,
+                    )
+                    .await
                 }
             };
             match served {
@@ -310,11 +304,13 @@ enum ConnectionEnd {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     config: &ServerConfig,
+    counters: Arc<ConnectionCounters>,
     (handler, local): (impl Handler, LocalClient),
     slot: Arc<Slot>,
     mut displaced: oneshot::Receiver<()>,
     mut stopping: watch::Receiver<bool>,
 ) -> ConnectionEnd {
+    let stream = ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(local);
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
@@ -426,10 +422,8 @@ mod tests {
         let served = tokio::spawn({
             let (config, counters) = (config.clone(), Arc::clone(&counters));
             async move {
-                let stream =
-                    ClientStream::new(server, config.stall_timeout, Arc::clone(&slot), counters);
                 let pages = (pages, LocalClient(true));
-                _ = serve(stream, &config, pages, slot, displaced, stopping).await;
+                _ = serve(server, &config, counters, pages, slot, displaced, stopping).await;
             }
         });
         let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);

@@ -261,6 +261,11 @@ bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varn
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
 
+.PHONY: bench-hits-pairs
+bench-hits-pairs: build ## hits of compressed bodies and of 1,000 sites, in pairs with plain hits (BENCH_ARGS="--pairs 9 …")
+	@scripts/ensure-debian bench
+	@bench/hits/pairs.py $(EDGEWARD) $(BENCH_ARGS)
+
 .PHONY: bench-herd
 bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-herd $(BENCH_ARGS)

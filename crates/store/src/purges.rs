@@ -168,6 +168,7 @@ impl Purges {
                 file,
                 limits: settings.limits,
                 accepted: matches!(settings.log, PurgeLog::Later(_)).then(Vec::new),
+                detached: None,
             };
             let thread = std::thread::Builder::new()
                 .name("edgeward-purges".to_owned())
@@ -214,7 +215,8 @@ impl Purges {
     }
 
     /// Opens the log of an earlier process, which must have closed it, and adds the purges that were accepted
-    /// meanwhile. For purges that were opened by [`PurgeLog::Later`]. Returns the stamp of the newest purge.
+    /// meanwhile. For purges that were opened by [`PurgeLog::Later`]. Returns the stamp of the newest purge. After an
+    /// error, purges apply in this process and are reported as not durable.
     pub fn attach(&self, path: PathBuf) -> Result<Stamp, OpenError> {
         let (done, attached) = mpsc::sync_channel(1);
         let jobs = self.jobs.as_ref().ok_or(OpenError::Ended)?;
@@ -282,6 +284,8 @@ struct Writer {
     /// The purges that were accepted before [`Purges::attach`], at most [`ACCEPTED_MAX`] and one batch. `None`
     /// if no log is to be attached.
     accepted: Option<Vec<Purge>>,
+    /// The reason why the log could not be attached.
+    detached: Option<Arc<io::Error>>,
 }
 
 impl Writer {
@@ -323,7 +327,10 @@ impl Writer {
         let Some(accepted) = self.accepted.take() else {
             return Ok(self.shared.table().latest());
         };
-        let opened = open_file(path, &self.header)?;
+        let opened = open_file(path, &self.header).inspect_err(|error| {
+            let reason = io::Error::other(error.to_string());
+            self.detached = Some(Arc::new(reason));
+        })?;
         let mut table = PurgeTable::new(self.limits, opened.header.start, opened.header.hash_seed);
         opened
             .records
@@ -372,7 +379,10 @@ impl Writer {
             .map_or(Ok(()), |file| file.append(&bytes));
         let stamp = self.shared.apply(records);
         // After a failed write, the end of the file is unknown. The whole table is then written to a new file.
-        let written = written.or_else(|_| self.rewrite()).map_err(Arc::new);
+        let written = match &self.detached {
+            Some(reason) => Err(Arc::clone(reason)),
+            None => written.or_else(|_| self.rewrite()).map_err(Arc::new),
+        };
         if written.is_err() {
             self.shared
                 .failures

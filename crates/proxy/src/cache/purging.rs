@@ -117,7 +117,11 @@ impl Cache {
             match scope {
                 // A purge of one URL needs no entry in the table: its object is removed. With classes, the URL may have
                 // several objects.
-                Scope::Url(url) if !soft && !self.live.config().site_urls.has_classes => {
+                Scope::Url(url)
+                    if !soft
+                        && !self.live.config().site_urls.has_classes
+                        && !self.disk.is_lost() =>
+                {
                     keys.push(url);
                 }
                 Scope::Url(url) => {

@@ -190,7 +190,8 @@ pub struct DiskTakeOver {
 
 impl DiskTakeOver {
     /// Opens the disk store and its log of purges. Waits up to a minute if another process still has them. After an
-    /// error, the edge works without a disk.
+    /// error, the edge works without a disk; unless another process has the store, the log then gets the purges too, so
+    /// that they apply to the objects on disk when the store is opened again.
     pub fn run(self) -> Result<(), StartError> {
         let (config, cache) = (&self.shared.config, &self.shared.cache);
         let Some(disk) = &config.disk else {
@@ -208,26 +209,42 @@ impl DiskTakeOver {
                 {
                     std::thread::sleep(RELEASE_CHECK_INTERVAL);
                 }
-                other => break other?,
+                other => break other,
             }
         };
-        let Some(tier) = opened.tier.map(Arc::new) else {
-            return Ok(());
+        let is_of_other_process =
+            matches!(&opened, Err(DiskError::Open(error)) if is_locked(error));
+        let tier = opened.map(|opened| opened.tier.map(Arc::new));
+        if let Ok(Some(tier)) = &tier
+            && tier.cache.key_seed() != cache.hash_seed
+        {
+            tier.close(DISK_CLOSE_MIN);
+            return Err(StartError::OtherStore);
+        }
+        let attached = match purge_log(config) {
+            Some(path) if !is_of_other_process => cache.purges.attach(path).map(|_| ()),
+            _ => Ok(()),
+        };
+        let lose = || {
+            let cache = Arc::downgrade(cache);
+            self.shared.cache.disk.lose(move |purges| {
+                if let Some(cache) = cache.upgrade() {
+                    cache.purges.purge(purges, |_| ());
+                }
+            });
+        };
+        let Ok(Some(tier)) = tier else {
+            lose();
+            tier?;
+            return Ok(attached?);
         };
         // The edge does not stop before both are in place.
         let mut persistent = lock(&self.persistent);
-        let is_other = tier.cache.key_seed() != cache.hash_seed;
-        if persistent.has_ended || is_other {
+        if persistent.has_ended || attached.is_err() {
             drop(persistent);
+            lose();
             tier.close(DISK_CLOSE_MIN);
-            return if is_other {
-                Err(StartError::OtherStore)
-            } else {
-                Ok(())
-            };
-        }
-        if let Some(path) = purge_log(config) {
-            cache.purges.attach(path)?;
+            return Ok(attached?);
         }
         cache.disk.attach(Arc::clone(&tier), |purges| {
             let (done, accepted) = mpsc::channel();

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::support::{Client, TestBed};
-use edgeward_proxy::EdgeConfig;
+use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{DiskConfig, Token};
+use edgeward_proxy::{Edge, EdgeConfig, Inheritance};
 use edgeward_store::disk::DiskSettings;
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
@@ -196,6 +196,52 @@ fn a_purge_applies_on_disk_and_after_a_restart() {
         assert!(!bed.get(path).is_hit(), "{path} is served after a restart");
     }
     assert!(bed.get("/kept").is_hit());
+}
+
+/// Method: the second edge replaces the first one, as in an upgrade, and cannot open its store, because another file is
+/// in its place for a moment. The third edge has the store again.
+#[test]
+fn a_purge_is_kept_if_an_upgraded_edge_cannot_open_the_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = ScriptedOrigin::start();
+    let answer = || Answer::pattern(20_000).header("cache-control", "max-age=600");
+    origin.on("/a", answer());
+    origin.on("/b", answer());
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
+    bed.get("/a");
+    bed.get("/b");
+    bed.wait_until("the objects are on disk", |status| {
+        status["disk"]["devices"][0]["stored_objects"] == 2
+    });
+    let identity = bed.edge.upgrade_source().cache_identity();
+    let origin = bed.stop();
+
+    let mut config = config_for(origin.addr());
+    on_disk(folder.path())(&mut config);
+    let inheritance = Inheritance {
+        predecessor: Some(identity),
+        ..Inheritance::default()
+    };
+    let edge = Edge::start_with(config, inheritance).expect("the edge starts");
+    let bed = TestBed { edge, origin };
+    purge(&bed, r#"{"urls": ["http://test.example/a"]}"#);
+    let files = std::fs::read_dir(folder.path()).expect("a folder");
+    let store = files
+        .map(|file| file.expect("a file"))
+        .max_by_key(|file| file.metadata().expect("a file").len());
+    let store = store.expect("a store").path();
+    let away = store.with_extension("away");
+    std::fs::rename(&store, &away).expect("renamed");
+    std::fs::write(&store, "this is no store").expect("written");
+    let result = bed.edge.disk_take_over().run();
+    assert!(bed.status()["disk"].is_null(), "{result:?}");
+    purge(&bed, r#"{"urls": ["http://test.example/unknown"]}"#);
+    let origin = bed.stop();
+    std::fs::rename(&away, &store).expect("renamed");
+
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
+    assert!(bed.get("/b").is_hit());
+    assert!(!bed.get("/a").is_hit(), "a purged object is served");
 }
 
 /// Method: the log is deleted, so the purges since the response was stored are unknown.

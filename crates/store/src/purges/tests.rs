@@ -136,6 +136,7 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
         file: Some(file),
         limits: LIMITS,
         accepted: None,
+        detached: None,
     };
     directory.close().expect("removed");
     let (sender, done) = channel();
@@ -189,6 +190,24 @@ fn a_process_that_gets_the_log_later_applies_the_purges_of_both_processes() {
     assert_eq!(reopened.latest(), attached);
     assert_eq!(verdict(&reopened, on_disk), Verdict::Hard);
     assert_eq!(verdict(&reopened, attached), Verdict::Current);
+}
+
+#[test]
+fn without_the_log_of_the_earlier_process_purges_apply_and_are_not_durable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    std::fs::create_dir(&path).expect("a directory in place of the log");
+    let new = Purges::open(&settings(PurgeLog::Later(Stamp::start_of(7)))).expect("opens");
+    purge_tag(&new, "a").expect("the log may still come");
+    let error = new.attach(path).expect_err("no log");
+    assert!(error.to_string().contains("purges.log"), "{error}");
+    let before = new.latest();
+    let refused = purge_tag(&new, "b");
+    assert!(
+        matches!(refused, Err(PurgeError::NotDurable(_))),
+        "{refused:?}"
+    );
+    assert_eq!(verdict(&new, before), Verdict::Hard);
 }
 
 #[test]

@@ -390,8 +390,8 @@ fn push_json(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends a text in which `"`, `\` and control characters are escaped as Apache httpd does, so that a client can
-/// neither end the quotes nor the line.
+/// Appends a text in which `"`, `\` and all bytes but printable ASCII are escaped as Apache httpd does, so that a
+/// client can neither end the quotes nor the line, nor control a terminal that shows the log.
 fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
     push_escaped(text, out, is_plain_in_quotes, |byte, out| match byte {
         b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
@@ -407,7 +407,7 @@ const fn is_plain_in_json(byte: u8) -> bool {
 }
 
 const fn is_plain_in_quotes(byte: u8) -> bool {
-    is_plain_in_json(byte) && byte != 0x7f
+    is_plain_in_json(byte) && byte < 0x7f
 }
 
 /// Appends the runs of bytes for which `is_plain` holds as they are, and the other bytes by `escape`.

@@ -38,3 +38,4 @@ pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod staple; // OCSP responses in TLS handshakes
 pub(crate) mod tasks;
 pub(crate) mod tls;
+pub(crate) mod tls_expiry; // when certificates expire

@@ -15,6 +15,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use crate::base::config::{ListenerTls, OriginTls, SiteCertificate};
 use crate::base::staple::{Staple, StapleError};
+use crate::base::tls_expiry::TlsExpiry;
 
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
@@ -89,25 +90,28 @@ pub(crate) fn server_config(
 
 /// The certificates of sites with their keys, by host.
 #[derive(Debug, Default)]
-pub(crate) struct SiteKeys(HostTable<Arc<ServedKey>>);
+pub(crate) struct SiteKeys {
+    by_host: HostTable<Arc<ServedKey>>,
+    expiry: TlsExpiry,
+}
 
 impl SiteKeys {
     /// Reads the certificates and keys of all sites.
     pub(crate) fn read(certificates: &[SiteCertificate]) -> Result<Self, TlsError> {
-        let mut table = HostTable::new();
+        let mut keys = Self::default();
         for site in certificates {
             let key = Arc::new(ServedKey::read(&site.tls)?);
+            keys.expiry = keys.expiry.earliest(key.expiry());
             for host in &site.hosts {
-                table.insert(host, Arc::clone(&key));
+                keys.by_host.insert(host, Arc::clone(&key));
             }
         }
-        Ok(Self(table))
+        Ok(keys)
     }
 }
 
 /// The certificates of a listener. Clients that name the host of a site by SNI get the certificate of the site, and
-/// other
-/// clients the certificate of the listener.
+/// other clients the certificate of the listener.
 #[derive(Debug)]
 pub(crate) struct ListenerKeys(RwLock<CurrentKeys>);
 
@@ -156,6 +160,12 @@ impl ServedKey {
             _ => &self.plain,
         }
     }
+
+    fn expiry(&self) -> TlsExpiry {
+        let ocsp_at = self.stapled.as_ref().map(|(_, expires_at)| *expires_at);
+        let ocsp_at = ocsp_at.filter(|expires_at| *expires_at < u64::MAX);
+        TlsExpiry::of(&self.plain.cert[0], ocsp_at)
+    }
 }
 
 fn seconds_now() -> u64 {
@@ -171,6 +181,12 @@ impl ListenerKeys {
         })))
     }
 
+    /// Returns when the first certificate and the first OCSP response expire.
+    pub(crate) fn expiry(&self) -> TlsExpiry {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.own.expiry().earliest(keys.sites.expiry)
+    }
+
     /// Replaces the certificates. Connections under way keep theirs.
     pub(crate) fn replace(&self, new: Self) {
         let new = new.0.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +200,7 @@ impl ResolvesServerCert for ListenerKeys {
         // rustls has checked the name and converted it to lower case.
         let of_site = hello
             .server_name()
-            .and_then(|name| keys.sites.0.get(name.as_bytes()));
+            .and_then(|name| keys.sites.by_host.get(name.as_bytes()));
         let served = of_site.unwrap_or(&keys.own);
         Some(Arc::clone(served.at(seconds_now())))
     }

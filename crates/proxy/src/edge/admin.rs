@@ -96,7 +96,7 @@ fn parse_policy(text: &str) -> Result<PolicySpec, String> {
 
 impl AdminPages for Pages {
     fn metrics(&self) -> String {
-        metrics::render(&self.0.shared())
+        metrics::render(&self.0.shared(), self.0.tls_expiry())
     }
 
     fn status(&self) -> String {

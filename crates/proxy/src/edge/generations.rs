@@ -5,10 +5,14 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use tokio::sync::watch;
+
 use super::span_export::SpanExport;
+use super::worker_thread::Listeners;
 use crate::base::access_log::AccessLog;
 use crate::base::lock::lock;
 use crate::base::tls::ListenerKeys;
+use crate::base::tls_expiry::TlsExpiry;
 use crate::path::worker::Shared;
 
 /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
@@ -34,17 +38,35 @@ pub(super) struct Generations {
     pub(super) on_upgrade: OnceLock<UpgradeFn>,
     /// The certificate of the admin server. `None` without TLS.
     pub(super) admin_keys: Option<Arc<ListenerKeys>>,
+    listeners: watch::Receiver<Listeners>,
 }
 
 impl Generations {
-    pub(super) fn new(first: Generation, admin_keys: Option<Arc<ListenerKeys>>) -> Arc<Self> {
+    pub(super) fn new(
+        first: Generation,
+        admin_keys: Option<Arc<ListenerKeys>>,
+        listeners: watch::Receiver<Listeners>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             current: RwLock::new(first),
             retired: Mutex::default(),
             on_reload: OnceLock::new(),
             on_upgrade: OnceLock::new(),
             admin_keys,
+            listeners,
         })
+    }
+
+    /// Returns when the first certificate and the first OCSP response of listeners, sites and admin server expire.
+    pub(super) fn tls_expiry(&self) -> TlsExpiry {
+        let listeners = Arc::clone(&self.listeners.borrow());
+        let of_listeners = listeners
+            .iter()
+            .filter_map(|listener| listener.keys.as_ref());
+        of_listeners
+            .chain(&self.admin_keys)
+            .map(|keys| keys.expiry())
+            .fold(TlsExpiry::default(), TlsExpiry::earliest)
     }
 
     pub(super) fn current(&self) -> Generation {

@@ -12,6 +12,7 @@ use edgeward_store::hot::{HotStats, TuningStatus};
 use super::measured::{self, Memory};
 use super::site_metrics;
 use crate::base::counters;
+use crate::base::tls_expiry::TlsExpiry;
 use crate::cache::disk::report as disk;
 use crate::cache::negative;
 use crate::origin::{ServerReport, Servers};
@@ -203,6 +204,18 @@ metrics! {
             "Object hit ratio that the model predicts, by size parameter." { point.ohr }
     }
 
+    /// This metric exists if a listener has TLS.
+    const CERTIFICATE_END: u64 = |end| {
+        Gauge "edgeward_certificate_expiry_timestamp_seconds"
+            "The earliest end of a certificate of listeners, sites and the admin server, in seconds since 1970." { *end }
+    }
+
+    /// This metric exists if a certificate has an OCSP response that expires.
+    const OCSP_END: u64 = |end| {
+        Gauge "edgeward_ocsp_expiry_timestamp_seconds"
+            "The earliest end of an OCSP response, after which it is not sent, in seconds since 1970." { *end }
+    }
+
     const MEMORY: Memory = |memory| {
         Gauge "edgeward_memory_bytes"
             "All memory of the process: its resident memory, and the memory of large bodies that is not part of it."
@@ -224,12 +237,14 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(SERVER.definitions());
     definitions.extend(disk::metric_definitions());
     definitions.extend(negative::METRICS.definitions());
+    definitions.extend(CERTIFICATE_END.definitions());
+    definitions.extend(OCSP_END.definitions());
     definitions.extend(MEMORY.definitions());
     definitions
 }
 
 /// Returns all metrics as text.
-pub(crate) fn render(shared: &Shared) -> String {
+pub(crate) fn render(shared: &Shared, expiry: TlsExpiry) -> String {
     let mut families = counters::METRICS.of(&shared.counters);
     families.extend(site_metrics::families(shared));
     families.extend(hot(&shared.cache.hot.stats()));
@@ -237,6 +252,10 @@ pub(crate) fn render(shared: &Shared) -> String {
     families.extend(origins(shared));
     families.extend(shared.cache.disk().iter().flat_map(|disk| disk.metrics()));
     families.extend(shared.negative.metrics());
+    let ends = expiry.certificate_at.iter();
+    families.extend(ends.flat_map(|end| CERTIFICATE_END.of(end)));
+    let ends = expiry.ocsp_at.iter();
+    families.extend(ends.flat_map(|end| OCSP_END.of(end)));
     families.extend(
         Memory::of(shared)
             .iter()

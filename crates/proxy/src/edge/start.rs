@@ -126,11 +126,11 @@ impl Edge {
             log,
             spans,
         };
-        let generations = Generations::new(first, admin_keys);
         let (stop, stopping) = watch::channel(None);
         let listening: Vec<_> = listeners.iter().map(|l| l.addr.clone()).collect();
         let addrs = listening.iter().filter_map(ListenAddress::tcp).collect();
         let (listeners, following) = watch::channel(Arc::new(listeners));
+        let generations = Generations::new(first, admin_keys, following.clone());
         let (switches, switched): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let reloader = Reloader::new(&generations, &listeners, switches);

@@ -84,9 +84,17 @@ fn a_handshake_has_the_response_of_the_file_until_it_expires() {
     });
     bed.origin.otherwise(|_| Answer::ok("page"));
     assert_eq!(handshake(bed.addr()).ocsp_response, current);
+    let ends_after = |metric: &str| {
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
+        bed.metric(metric) - now.as_secs_f64()
+    };
+    let ocsp_end = "edgeward_ocsp_expiry_timestamp_seconds";
+    assert!((3500.0..=3600.0).contains(&ends_after(ocsp_end)));
+    assert!(ends_after("edgeward_certificate_expiry_timestamp_seconds") > 3600.0);
     let expired = response_for(&files.certificates, None, -3600);
     std::fs::write(&file, expired).expect("written");
     bed.wait_for_metric("edgeward_certificate_reads_total{result=\"applied\"}", 1.0);
+    assert!(ends_after(ocsp_end) < 0.0);
     let seen = handshake(bed.addr());
     assert!(!seen.certificate.is_empty() && seen.ocsp_response.is_empty());
     std::fs::write(&file, "nonsense").expect("written");

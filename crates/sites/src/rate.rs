@@ -1,4 +1,4 @@
-//! Limits of the requests of one client.
+//! Limits of the requests of one client, or of all clients of a site.
 //!
 //! The limiter is a token bucket in the form of the generic cell rate algorithm (ITU-T I.371): one time for each client
 //! says until when its past requests have used up the rate.
@@ -33,6 +33,8 @@ pub enum RateKey {
     Client,
     /// The first line of a request field, such as an API key. Requests without the field count by address.
     Header(HeaderName),
+    /// Nothing: all clients share one bucket.
+    Site,
 }
 
 impl RateLimit {
@@ -41,6 +43,7 @@ impl RateLimit {
     pub fn bucket(&self, client: IpAddr, fields: &dyn Fields, seed: u64) -> u64 {
         let text = match &self.by {
             RateKey::Client => None,
+            RateKey::Site => Some(Vec::new()),
             RateKey::Header(name) => first_line(fields, name),
         };
         let text = text.unwrap_or_else(|| match client.to_canonical() {
@@ -191,6 +194,11 @@ mod tests {
         };
         assert_eq!(bucket(&by_key, a, "k"), bucket(&by_key, b, "k"));
         assert_ne!(bucket(&by_key, a, "k"), bucket(&by_key, a, "l"));
+        let by_site = RateLimit {
+            by: RateKey::Site,
+            ..by_key
+        };
+        assert_eq!(bucket(&by_site, a, "k"), bucket(&by_site, b, "l"));
         let network = |text: &str| bucket(&limit(1, 1), text.parse().expect("an address"), "");
         assert_eq!(network("2001:db8::1"), network("2001:db8::2"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));

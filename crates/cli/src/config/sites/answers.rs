@@ -72,8 +72,9 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "requests per `s`, `min` or `h`, or `false`",
         default: "`false`",
         example: "rate_limit = \"10/s\"",
-        doc: "The rate of requests of one client. A client that exceeds it gets 429 with `Retry-After`. Requests of \
-              all URLs that get the limit from the same rule count together. `false` undoes an earlier rule.",
+        doc: "The rate of requests of one client, or with `rate_limit_by` of all clients. A client that exceeds it \
+              gets 429 with `Retry-After`. Requests of all URLs that get the limit from the same rule count together. \
+              `false` undoes an earlier rule.",
         read: Read::Setting(rate_limit),
     },
     SiteKey {
@@ -87,12 +88,12 @@ pub(super) const KEYS: &[SiteKey] = &[
     },
     SiteKey {
         path: "rate_limit_by",
-        kind: "`\"client\"` or `\"header:NAME\"`",
+        kind: "`\"client\"`, `\"header:NAME\"` or `\"site\"`",
         default: "`\"client\"`",
         example: "rate_limit_by = \"header:X-API-Key\"",
         doc: "The part of a request that identifies one client, for `rate_limit` in the same rule. `client` is the \
               address: an IPv4 address, or an IPv6 network of 64 bits. With `header:NAME`, requests without the field \
-              count by address.",
+              count by address. With `site`, the requests of all clients count together.",
         read: Read::Setting(rate_limit_by),
     },
     SiteKey {
@@ -341,7 +342,7 @@ fn rate_limit_burst(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleD
 }
 
 fn rate_limit_by(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
-    let example = "\"client\" or \"header:NAME\"";
+    let example = "\"client\", \"header:NAME\" or \"site\"";
     let by = reader.parse(entry, "a part of the request", example, parse_rate_key);
     if let (Some(by), Some(limit)) = (by, limit_of(reader, entry, rule)) {
         limit.by = by;
@@ -355,8 +356,9 @@ fn parse_rate_key(text: &str) -> Result<RateKey, String> {
     match header {
         Some(name) => Ok(RateKey::Header(name)),
         None if text == "client" => Ok(RateKey::Client),
+        None if text == "site" => Ok(RateKey::Site),
         None => Err(format!(
-            "`{text}` does not identify clients; write client or header:NAME"
+            "`{text}` does not identify clients; write client, header:NAME or site"
         )),
     }
 }

@@ -175,7 +175,7 @@ fn the_examples_of_the_page_about_sites_are_valid() {
         .skip(1)
         .map(|rest| rest.split("```").next().expect("split returns a part"))
         .collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 7);
     for example in examples {
         let mut text = String::new();
         if !example.contains("[[listener]]") {
@@ -265,6 +265,13 @@ fn the_burst_of_a_rate_is_what_one_second_allows() {
             1,
             1,
             RateKey::Header(HeaderName::from_static("x-key")),
+        ),
+        (
+            "rate_limit_by = 'site'\nrate_limit = '5/s'",
+            5,
+            1,
+            5,
+            RateKey::Site,
         ),
     ] {
         let limit = site(lines).settings.rate_limit.flatten().expect(lines);

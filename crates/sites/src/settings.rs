@@ -50,6 +50,11 @@ pub struct Settings {
     pub query_drop: Option<Arc<[Pattern]>>,
     /// Parts of the cache key beside the URL.
     pub key: Option<Arc<[Class]>>,
+    /// The fields of the client's request that the origin gets, in lower case. `Some(None)` keeps all. [`request`]
+    /// applies afterwards.
+    ///
+    /// [`request`]: Self::request
+    pub request_only: Option<Option<Arc<[Pattern]>>>,
     /// Changes of the request that the origin gets.
     pub request: FieldChanges,
     /// Changes of the origin's response before it is stored.
@@ -227,6 +232,7 @@ impl Settings {
             query_keep,
             query_drop,
             key,
+            request_only,
             request,
             origin_response,
             response,
@@ -257,6 +263,7 @@ impl Settings {
         replace(&mut self.query_keep, query_keep);
         replace(&mut self.query_drop, query_drop);
         replace(&mut self.key, key);
+        replace(&mut self.request_only, request_only);
         self.request.merge(request);
         self.origin_response.merge(origin_response);
         self.response.merge(response);
@@ -272,6 +279,11 @@ impl Settings {
         replace(&mut self.memory, memory);
         replace(&mut self.disk, disk);
         replace(&mut self.id_filters, id_filters);
+    }
+
+    /// Returns true if the origin gets other fields than the client has sent.
+    pub fn changes_request_fields(&self) -> bool {
+        matches!(self.request_only, Some(Some(_))) || !self.request.is_empty()
     }
 
     /// Returns the strings to replace, if there are any.

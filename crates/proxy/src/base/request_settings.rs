@@ -86,7 +86,7 @@ impl RequestSettings {
             && matches!(stated.deny, None | Some(None))
             && matches!(stated.redirect, None | Some(None))
             && matches!(stated.rate_limit, None | Some(None))
-            && stated.request.is_empty()
+            && !stated.changes_request_fields()
             && stated.response.is_empty()
             && stated.error_pages.is_empty()
             && stated.memory != Some(false)
@@ -104,7 +104,7 @@ impl RequestSettings {
                 && stated.key.is_none()
                 && stated.replacements().is_none()
                 && matches!(stated.rewrite, None | Some(None))
-                && stated.request.is_empty(),
+                && !stated.changes_request_fields(),
             caching: caching_rules,
             stale_if_disconnected: stated
                 .stale_if_disconnected

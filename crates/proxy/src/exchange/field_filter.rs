@@ -1,6 +1,7 @@
 //! Removes the fields of requests that the origin must not get.
 
 use edgeward_semantics::hop_by_hop;
+use edgeward_types::Pattern;
 use http::HeaderName;
 use http::header::HeaderMap;
 
@@ -65,6 +66,21 @@ impl FieldFilter {
 /// variables (CGI, WSGI, FastCGI) give both the same name.
 fn is_framing_lookalike(name: &HeaderName) -> bool {
     matches!(name.as_str(), "content_length" | "transfer_encoding")
+}
+
+/// Removes the fields whose names match no pattern, except [`PROTOCOL_FIELDS`]. The patterns are in lower case.
+pub(crate) fn keep_only(patterns: &[Pattern], headers: &mut HeaderMap) {
+    remove_where(headers, |name| {
+        let name = name.as_str();
+        let is_of_protocol = |field: &&str| match field.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == *field,
+        };
+        !PROTOCOL_FIELDS.iter().any(is_of_protocol)
+            && !patterns
+                .iter()
+                .any(|pattern| pattern.matches(name.as_bytes()))
+    });
 }
 
 fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
@@ -142,6 +158,30 @@ const CLIENT_FIELDS: [&str; 21] = [
     "x-cluster-client-ip",
 ];
 
+/// Fields that [`keep_only`] never removes; `*` stands for any end of a name. HTTP needs them to forward a message:
+/// they describe its body, negotiate its coding, select parts, state conditions, open a WebSocket, or detect loops. The
+/// last four state the client, which only trusted proxies may do, and the trace.
+const PROTOCOL_FIELDS: [&str; 18] = [
+    "host",
+    "content-*",
+    "transfer-encoding",
+    "expect",
+    "accept-encoding",
+    "cache-control",
+    "pragma",
+    "range",
+    "if-*",
+    "sec-websocket-*",
+    "te",
+    "max-forwards",
+    "via",
+    "cdn-loop",
+    "forwarded",
+    "x-forwarded-*",
+    "traceparent",
+    "tracestate",
+];
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -178,5 +218,40 @@ mod tests {
             assert_eq!(remains(name, true, true), trusted, "{name}");
             assert_eq!(remains(name, false, false), untrusted_uncacheable, "{name}");
         }
+    }
+
+    #[test]
+    fn a_list_keeps_its_fields_and_those_of_the_protocol() {
+        let kept = |patterns: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for name in [
+                "accept",
+                "accept-language",
+                "authorization",
+                "content-type",
+                "cookie",
+                "host",
+                "if-none-match",
+                "range",
+                "sec-websocket-key",
+                "x_forwarded_for",
+                "x-theme",
+            ] {
+                headers.append(name, HeaderValue::from_static("1"));
+                headers.append(name, HeaderValue::from_static("2"));
+            }
+            let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::new(text)).collect();
+            keep_only(&patterns, &mut headers);
+            let mut names: Vec<String> = headers.keys().map(ToString::to_string).collect();
+            names.sort();
+            names.join(" ")
+        };
+        let protocol = "content-type host if-none-match range sec-websocket-key";
+        assert_eq!(kept(&[]), protocol);
+        assert_eq!(
+            kept(&["accept*"]),
+            format!("accept accept-language {protocol}")
+        );
+        assert_eq!(kept(&["*"]).split(' ').count(), 11);
     }
 }

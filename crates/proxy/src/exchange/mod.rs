@@ -20,6 +20,7 @@ pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;
+pub(crate) use field_filter::keep_only;
 pub(crate) use request::Request;
 pub(crate) use request_error::{Handling, RequestError};
 pub(crate) use upgrade::UpgradeRequest;

@@ -5,7 +5,7 @@
 //! evaluation of conditions and ranges. Nothing is sent to the origin, counted or changed. The test
 //! `an_explanation_predicts_the_answer` compares explanations with answers.
 
-mod changes; // the changes of fields that rules demand
+mod changes; // the changes of requests and responses that rules demand
 
 use edgeward_purge::Verdict;
 use edgeward_semantics::content_coding::{Coding, encode_head, may_encode};
@@ -15,6 +15,7 @@ use http::StatusCode;
 use http::header::RANGE;
 use serde_json::{Value, json};
 
+use self::changes::Step;
 use super::fetch::backs_off;
 use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
@@ -29,9 +30,6 @@ use crate::exchange::Request;
 
 /// The page that describes sites and rules.
 const RULES_PAGE: &str = "docs/how-to/sites.md";
-
-/// The section about strings that rules replace.
-const REPLACE_PAGE: &str = "docs/how-to/sites.md#replace-strings-in-bodies";
 
 /// The answer needs slices that are not stored.
 struct MissingSlices;
@@ -116,17 +114,8 @@ impl Explanation {
             request.method, request.scheme
         );
         self.step("request", text, "RFC 9110 §4.2.3, §7.2");
-        for text in changes::of_request(request) {
-            self.step("origin field", text, RULES_PAGE);
-        }
-        for text in changes::of_origin_response(request) {
-            self.step("stored field", text, RULES_PAGE);
-        }
-        for (step, text) in changes::placement(request) {
-            self.step(step, text, RULES_PAGE);
-        }
-        for text in changes::replacements(request) {
-            self.step("replace", text, REPLACE_PAGE);
+        for Step { name, text, page } in changes::steps(request) {
+            self.step(name, text, page);
         }
         if purge::is_purge(&shared.config, request) {
             let text = "purge: the edge carries the method out for clients of purge.allow";

@@ -21,7 +21,7 @@ use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::canonical::{
     Canonicaliser, NotForwarded, RawHead, canonical, declared_length,
 };
-use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError};
+use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError, keep_only};
 use crate::origin::OriginBody;
 
 /// A response by which a rule answers a request.
@@ -192,16 +192,20 @@ fn shape_query(request: &mut Request, settings: &RequestSettings) {
 
 /// Changes the fields that the origin gets.
 fn change_fields(request: &mut Request, settings: &RequestSettings) {
-    let changes = &settings.stated.request;
-    if changes.is_empty() {
+    let stated = &settings.stated;
+    if !stated.changes_request_fields() {
         return;
     }
     let values: Vec<_> = with_view(request, |view| {
-        let values = changes
+        let values = stated
+            .request
             .iter()
             .map(|(name, change)| (name.clone(), FieldEdit::of(change, view)));
         values.collect()
     });
+    if let Some(Some(patterns)) = &stated.request_only {
+        keep_only(patterns, &mut request.headers);
+    }
     for (name, change) in &values {
         if *name == HOST {
             if let FieldEdit::Set(value) = change {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use edgeward_sites::{FieldChange, FieldChanges, PathPattern, Template, TemplateError};
+use edgeward_types::Pattern;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderName};
 
 use super::RuleDraft;
@@ -13,6 +14,19 @@ use super::reader::{Entry, Reader};
 const TABLE: &str = "table of field names and [templates](#templates)";
 
 pub(super) const KEYS: &[SiteKey] = &[
+    SiteKey {
+        path: "request.only",
+        kind: "list of patterns, or `\"all\"`",
+        default: "`\"all\"`",
+        example: r#"request.only = ["accept", "accept-language", "user-agent"]"#,
+        doc: "The names of the fields of the client's request that the origin gets; letter case is ignored. All \
+              others are removed, so a field that you do not know of cannot change a stored response. Fields that \
+              HTTP itself needs always remain: `Host`, `Content-*`, `Accept-Encoding`, `Range`, conditions, \
+              `Cache-Control`, `Sec-WebSocket-*`, fields against loops, and `Forwarded` and `X-Forwarded-*` of \
+              trusted proxies. An application with logins needs `authorization` and `cookie` in the list. \
+              `request.set` and `request.add` apply afterwards, `key` before. `\"all\"` undoes an earlier rule.",
+        read: Read::Setting(only),
+    },
     SiteKey {
         path: "request.set",
         kind: TABLE,
@@ -191,6 +205,26 @@ const CONDITIONS: [&str; 6] = [
     "if-unmodified-since",
     "range",
 ];
+
+fn only(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
+    if entry.as_text() == Some("all") {
+        rule.settings.request_only = Some(None);
+    } else if let Some(patterns) =
+        reader.parse_list(entry, "a name", r#"["user-agent"]"#, name_pattern)
+    {
+        rule.settings.request_only = Some(Some(patterns.into()));
+    }
+}
+
+/// Parses a pattern of names of fields.
+fn name_pattern(text: &str) -> Result<Pattern, String> {
+    if HeaderName::from_bytes(text.as_bytes()).is_err() {
+        return Err(format!(
+            "`{text}` is not the name of a field; use letters, digits, hyphens and the wildcard *"
+        ));
+    }
+    Ok(Pattern::new(&text.to_ascii_lowercase()))
+}
 
 fn set(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft, message: Message) {
     for (name, member) in reader.table(entry, "a table of field names", "{ X-Name = \"value\" }") {

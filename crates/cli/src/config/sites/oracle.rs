@@ -231,7 +231,7 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
             setting(format!("redirect = '{location}'{line}"), "redirect", value)
         });
     let no_redirect = Just(setting("redirect = false".to_owned(), "redirect", "off"));
-    let lists = select(vec!["query.keep", "query.drop"]);
+    let lists = select(vec!["query.keep", "query.drop", "request.only"]);
     let query = (lists, vec("[ab]{1,2}\\*?", 0..3)).prop_map(|(key, names)| {
         let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
         setting(
@@ -240,11 +240,8 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
             names.join(" "),
         )
     });
-    let keep_all = Just(setting(
-        "query.keep = \"all\"".to_owned(),
-        "query.keep",
-        "off",
-    ));
+    let keep_all = select(vec!["query.keep", "request.only"])
+        .prop_map(|key| setting(format!("{key} = \"all\""), key, "off"));
     let key = subsequence(
         vec!["device", "cookie:c", "header:x-b", "language:en,de"],
         0..3,
@@ -513,11 +510,16 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         let names: Vec<&str> = names.iter().map(edgeward_types::Pattern::as_str).collect();
         names.join(" ")
     };
-    let keep = settings.query_keep.as_ref();
-    add(
-        "query.keep",
-        keep.map(|keep| keep.as_deref().map_or_else(off, joined)),
-    );
+    for (key, keep) in [
+        ("query.keep", &settings.query_keep),
+        ("request.only", &settings.request_only),
+    ] {
+        let keep = keep.as_ref();
+        add(
+            key,
+            keep.map(|keep| keep.as_deref().map_or_else(off, joined)),
+        );
+    }
     add("query.drop", settings.query_drop.as_deref().map(joined));
     let key = settings.key.as_ref().map(|classes| {
         let classes: Vec<String> = classes.iter().map(ToString::to_string).collect();

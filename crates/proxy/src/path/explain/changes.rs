@@ -1,14 +1,51 @@
-//! The changes of header fields that rules demand, and the error page.
+//! The changes that rules demand: of header fields, of bodies, of the tiers that store them, and the error page.
 
 use edgeward_sites::{DiskPlacement, FieldChange, IdFilters, REPLACE_TYPES, Replacement};
 use http::StatusCode;
 use http::header::{HOST, HeaderName, HeaderValue};
 
 use crate::exchange::{FieldEdit, Request};
+use crate::path::explain::RULES_PAGE;
 use crate::path::rules::with_view;
 
+/// The section about strings that rules replace.
+const REPLACE_PAGE: &str = "docs/how-to/sites.md#replace-strings-in-bodies";
+
+/// The section about responses whose media type contradicts the extension of their path.
+const EXTENSION_PAGE: &str = "docs/how-to/sites.md#private-pages-under-the-names-of-static-files";
+
+/// A step of the explanation.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) text: String,
+    /// The page that describes the rule.
+    pub(super) page: &'static str,
+}
+
+/// Returns the changes of the request and of the origin's response.
+pub(super) fn steps(request: &Request) -> Vec<Step> {
+    let step = |page| move |(name, text)| Step { name, text, page };
+    let field = |name| move |text| (name, text);
+    let of_fields = kept_fields(request)
+        .map(field("origin fields"))
+        .into_iter()
+        .chain(of_request(request).map(field("origin field")))
+        .chain(
+            of_origin_response(request)
+                .into_iter()
+                .map(field("stored field")),
+        )
+        .chain(placement(request));
+    let of_bodies = replacements(request).into_iter().map(field("replace"));
+    of_fields
+        .map(step(RULES_PAGE))
+        .chain(extension_check(request).map(step(EXTENSION_PAGE)))
+        .chain(of_bodies.map(step(REPLACE_PAGE)))
+        .collect()
+}
+
 /// Returns the changes of the request that the origin gets, in which rules have already changed the fields.
-pub(super) fn of_request(request: &Request) -> impl Iterator<Item = String> {
+fn of_request(request: &Request) -> impl Iterator<Item = String> {
     let changes = request.settings().stated.request.iter();
     changes.filter_map(|(name, change)| {
         let values = request.headers.get_all(name);
@@ -22,8 +59,29 @@ pub(super) fn of_request(request: &Request) -> impl Iterator<Item = String> {
     })
 }
 
+/// Returns the fields of the client's request that the origin gets, if rules state them.
+fn kept_fields(request: &Request) -> Option<String> {
+    let patterns = request.settings().stated.request_only.as_ref()?.as_ref()?;
+    let mut text = String::from("only ");
+    for pattern in patterns.iter() {
+        text.push_str(pattern.as_str());
+        text.push_str(", ");
+    }
+    text.push_str("and the fields that HTTP needs");
+    Some(text)
+}
+
+/// Returns the responses whose media type must fit the extension of the path, if a rule states it.
+fn extension_check(request: &Request) -> Option<(&'static str, String)> {
+    let text = match request.settings().stated.check_extension? {
+        true => "a response whose media type contradicts the extension of the path is not stored",
+        false => "the media type of a response may contradict the extension of the path",
+    };
+    Some(("extension", text.to_owned()))
+}
+
 /// Returns the changes of the origin's response, before it is stored.
-pub(super) fn of_origin_response(request: &Request) -> Vec<String> {
+fn of_origin_response(request: &Request) -> Vec<String> {
     let changes = request.settings().stated.origin_response.iter();
     with_view(request, |view| {
         let texts = changes.map(|(name, change)| text(name, &FieldEdit::of(change, view)));
@@ -32,7 +90,7 @@ pub(super) fn of_origin_response(request: &Request) -> Vec<String> {
 }
 
 /// Returns the tiers and the id filters that rules state.
-pub(super) fn placement(request: &Request) -> Vec<(&'static str, String)> {
+fn placement(request: &Request) -> Vec<(&'static str, String)> {
     let stated = &request.settings().stated;
     let memory = stated.memory.map(|stores| match stores {
         true => ("memory", "the policy decides".to_owned()),
@@ -58,7 +116,7 @@ pub(super) fn placement(request: &Request) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the strings that are replaced in the origin's response, before it is stored.
-pub(super) fn replacements(request: &Request) -> Vec<String> {
+fn replacements(request: &Request) -> Vec<String> {
     let stated = &request.settings().stated;
     let Some(list) = stated.replacements() else {
         return Vec::new();

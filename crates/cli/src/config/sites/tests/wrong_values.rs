@@ -3,7 +3,7 @@
 use super::messages;
 
 /// Each of these lines of a rule is wrong. The message contains the second text, the hint the third.
-const WRONG: [(&str, &str, &str); 79] = [
+const WRONG: [(&str, &str, &str); 81] = [
     (
         "path = 'a/*'",
         "path = 'a/*' matches no path",
@@ -46,6 +46,12 @@ const WRONG: [(&str, &str, &str); 79] = [
         "is given twice",
         "no case",
     ),
+    (
+        "request.only = ['X A']",
+        "is not the name of a field",
+        "hyphens",
+    ),
+    ("request.only = true", "is a boolean", "user-agent"),
     ("cookie = 'a=b'", "is not a name", "only the name"),
     ("cookie = ''", "is not a name", "only the name"),
     ("cookie = []", "is empty", "remove the key"),

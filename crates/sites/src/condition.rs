@@ -78,7 +78,8 @@ impl Condition {
             && (self.cookies.is_empty()
                 || any_cookie(request.fields, &mut |name, _| matches(&self.cookies, name)))
             && (self.parameters.is_empty()
-                || parameter_names(request.query).any(|name| matches(&self.parameters, name)))
+                || (!request.query.is_empty()
+                    && parameter_names(request.query).any(|name| matches(&self.parameters, name))))
     }
 }
 

@@ -151,6 +151,8 @@ pub(crate) struct SettingsCache {
     /// The settings of each site if none of its rules applies.
     without_rules: Vec<Rc<RequestSettings>>,
     merged: RefCell<HashMap<(SiteId, RuleSet), Rc<RequestSettings>>>,
+    /// The merged settings that each site has used last: most of its requests need the same.
+    latest: RefCell<Vec<Option<Rc<RequestSettings>>>>,
 }
 
 impl SettingsCache {
@@ -175,6 +177,7 @@ impl SettingsCache {
             version,
             config: Arc::clone(config),
             merged: RefCell::default(),
+            latest: RefCell::new(vec![None; sites.iter().count()]),
         }
     }
 
@@ -199,6 +202,14 @@ impl SettingsCache {
         if rules == RuleSet::default() {
             return Rc::clone(&self.without_rules[site.0]);
         }
+        let latest = &mut self.latest.borrow_mut()[site.0];
+        match latest {
+            Some(latest) if latest.rules == rules => Rc::clone(latest),
+            _ => Rc::clone(latest.insert(self.merged(site, rules))),
+        }
+    }
+
+    fn merged(&self, site: SiteId, rules: RuleSet) -> Rc<RequestSettings> {
         if let Some(settings) = self.merged.borrow().get(&(site, rules)) {
             return Rc::clone(settings);
         }

@@ -62,12 +62,12 @@ impl PlainFields<'_, '_, '_> {
 
 impl Fields for PlainFields<'_, '_, '_> {
     fn any_line(&self, name: &HeaderName, test: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let is_named =
+            |field: &&httparse::Header<'_>| field.name.eq_ignore_ascii_case(name.as_str());
+        let mut lines = self.plain.fields.iter().filter(is_named).peekable();
         let filter = &self.worker.shared.canonicaliser.field_filter;
-        !filter.removes_from_plain(name, self.client.is_trusted)
-            && self
-                .plain
-                .fields
-                .iter()
-                .any(|field| field.name.eq_ignore_ascii_case(name.as_str()) && test(field.value))
+        lines.peek().is_some()
+            && !filter.removes_from_plain(name, self.client.is_trusted)
+            && lines.any(|field| test(field.value))
     }
 }

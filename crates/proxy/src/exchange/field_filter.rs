@@ -157,8 +157,8 @@ const CLIENT_FIELDS: [&str; 21] = [
 ];
 
 /// Fields that [`keep_only`] never removes. HTTP needs them to forward a message: they describe its body, negotiate its
-/// coding, select parts, state conditions, open a WebSocket, detect loops, or continue a trace. The names are listed one
-/// by one, because an origin may give a meaning of its own to any other name, such as `X-Forwarded-User`.
+/// coding, select parts, state conditions, open a WebSocket, detect loops, or continue a trace. The names are listed
+/// one by one, because an origin may give a meaning of its own to any other name, such as `X-Forwarded-User`.
 const PROTOCOL_FIELDS: [&str; 31] = [
     "host",
     "content-type",

@@ -21,10 +21,10 @@ pub(super) const KEYS: &[SiteKey] = &[
         example: r#"request.only = ["accept", "accept-language", "user-agent"]"#,
         doc: "The names of the fields of the client's request that the origin gets; letter case is ignored. All \
               others are removed, so a field that you do not know of cannot change a stored response. Fields that \
-              HTTP itself needs always remain: `Host`, `Content-*`, `Accept-Encoding`, `Range`, conditions, \
-              `Cache-Control`, `Sec-WebSocket-*`, fields against loops, and `Forwarded` and `X-Forwarded-*` of \
-              trusted proxies. An application with logins needs `authorization` and `cookie` in the list. \
-              `request.set` and `request.add` apply afterwards, `key` before. `\"all\"` undoes an earlier rule.",
+              HTTP itself needs always remain: `Host`, those of the body such as `Content-Type`, `Accept-Encoding`, \
+              `Range`, conditions, `Cache-Control`, those of WebSocket, those against loops, and those in which \
+              trusted proxies state the client. An application with logins needs `authorization` and `cookie` in the \
+              list. `request.set` and `request.add` apply afterwards, `key` before. `\"all\"` undoes an earlier rule.",
         read: Read::Setting(only),
     },
     SiteKey {

@@ -32,7 +32,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: rust compiler ## LRU, AdaptSize and GDSF over real HTTP on loopback, with a report page (DEMO_ARGS=…)
+demo: rust compiler ## LRU, AdaptSize, GDSF and density over real HTTP on loopback, with a report page (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo $(DEMO_ARGS)
 
 .PHONY: demo-filter

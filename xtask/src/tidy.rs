@@ -10,6 +10,7 @@ mod links; // links between documents
 mod modules; // files that no target includes
 mod pure; // pure crates do no I/O
 mod source; // a helper: parts of a source file
+mod statements; // settings, metrics and limits that pages name
 mod text; // module docs, lengths of files, `allow` attributes, paths of one machine
 mod tokens; // a helper: words outside comments and strings
 mod words; // replaced words, sentences, lengths of lines
@@ -205,6 +206,18 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     findings.extend(layers.findings);
 
     let replaced = replaced_words(root)?;
+    let named =
+        |path: &str| read(Path::new(path)).with_context(|| format!("{path} is not readable"));
+    let mut status = String::new();
+    for path in statements::STATUS {
+        status.push_str(&named(path)?);
+    }
+    let names = statements::Names::parse(
+        &named(statements::SETTINGS)?,
+        &named(statements::METRICS)?,
+        &status,
+        packages.iter().map(|package| package.name.as_str()),
+    );
     for file in &files {
         let extension = file.extension().and_then(|extension| extension.to_str());
         let is_text = extension.map_or_else(
@@ -234,6 +247,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
                     }
                 };
                 findings.extend(links::check(file, &text, &read));
+                findings.extend(statements::check(&names, file, &text));
             }
             _ => {}
         }

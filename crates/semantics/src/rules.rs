@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use crate::cache_control::{RequestDirectives, ResponseDirectives};
+use crate::cache_control::{FieldScope, RequestDirectives, ResponseDirectives};
 
 /// The choices that the RFCs leave to a cache, with defaults for content delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,13 @@ pub struct Rules {
     /// If true, responses to requests with `Authorization` are stored for all clients even if no directive allows it.
     /// RFC 9111 §3.5 forbids this, so it is only for responses that are the same for all users that may have them.
     pub share_authorized: bool,
+    /// If true, the origin decides about each client: responses to requests with `Authorization` are stored, and each
+    /// use of a stored response needs a validation with the fields of the client. No stored response answers in place
+    /// of an error, because an error may be a refusal.
+    ///
+    /// A response that is stored under this rule has `no-cache`, so it is never used without a validation, even for
+    /// requests to which the rule does not apply.
+    pub check_authorization: bool,
     /// Lifetimes that the operator states for these requests. Default: none.
     pub lifetimes: Option<Arc<Lifetimes>>,
 }
@@ -72,6 +79,19 @@ impl Rules {
         status: StatusCode,
         response: &HeaderMap,
     ) -> ResponseDirectives {
+        let mut directives = self.directives_with_lifetimes(status, response);
+        if self.check_authorization {
+            directives.no_cache = FieldScope::Whole;
+        }
+        directives
+    }
+
+    /// Returns the directives of a response, or the operator's lifetimes in their place.
+    fn directives_with_lifetimes(
+        &self,
+        status: StatusCode,
+        response: &HeaderMap,
+    ) -> ResponseDirectives {
         let Some(lifetimes) = &self.lifetimes else {
             return ResponseDirectives::from_headers(response);
         };
@@ -100,11 +120,20 @@ impl Rules {
 
     /// Returns the request's cache directives, as far as these rules obey them.
     ///
-    /// With [`ClientDirectives::Ignore`] no header is parsed.
+    /// With [`ClientDirectives::Ignore`] no header is parsed. With [`check_authorization`](Self::check_authorization)
+    /// each request has `no-cache` and `stale-if-error=0`.
     pub fn request_directives(&self, request: &HeaderMap) -> RequestDirectives {
-        match self.client_directives {
+        let directives = match self.client_directives {
             ClientDirectives::Ignore => RequestDirectives::default(),
             ClientDirectives::Honour => RequestDirectives::from_headers(request),
+        };
+        if !self.check_authorization {
+            return directives;
+        }
+        RequestDirectives {
+            no_cache: true,
+            stale_if_error: Some(0),
+            ..directives
         }
     }
 }

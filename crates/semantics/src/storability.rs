@@ -174,6 +174,8 @@ pub(crate) fn decide(
         206 => return Err(NotStoredReason::Partial),
         304 => return Err(NotStoredReason::NotModified),
         code if concerns_one_request(code) => return Err(NotStoredReason::Status),
+        // The origin may answer 404 in place of 403. It then concerns this client.
+        400..500 if rules.check_authorization => return Err(NotStoredReason::Authorization),
         code if is_caused_by_request(code) && !rules.store_request_errors => {
             return Err(NotStoredReason::RequestError);
         }
@@ -195,10 +197,12 @@ pub(crate) fn decide(
         return Err(NotStoredReason::Private);
     }
     // §3.5: with one of these directives, the response is not for this user alone.
-    if request.contains_key(AUTHORIZATION)
-        && !rules.share_authorized
-        && !(directives.public || directives.s_maxage.is_some() || directives.must_revalidate)
-    {
+    let is_shared = rules.share_authorized
+        || rules.check_authorization
+        || directives.public
+        || directives.s_maxage.is_some()
+        || directives.must_revalidate;
+    if request.contains_key(AUTHORIZATION) && !is_shared {
         return Err(NotStoredReason::Authorization);
     }
     let excluded = excluded_fields(rules, directives);

@@ -77,6 +77,8 @@ pub struct Settings {
     pub replace_fields: Option<Arc<[HeaderName]>>,
     /// Responses to requests with `Authorization` are stored for all clients.
     pub share_authorized: Option<bool>,
+    /// The origin decides about each use of a stored response.
+    pub check_authorization: Option<bool>,
     /// True: a response whose media type contradicts the extension of the path is never stored. False: it may be
     /// stored. By default it is not stored if the origin does not state its lifetime.
     pub check_extension: Option<bool>,
@@ -244,6 +246,7 @@ impl Settings {
             replace_types,
             replace_fields,
             share_authorized,
+            check_authorization,
             check_extension,
             memory,
             disk,
@@ -275,6 +278,7 @@ impl Settings {
         replace(&mut self.replace_types, replace_types);
         replace(&mut self.replace_fields, replace_fields);
         replace(&mut self.share_authorized, share_authorized);
+        replace(&mut self.check_authorization, check_authorization);
         replace(&mut self.check_extension, check_extension);
         replace(&mut self.memory, memory);
         replace(&mut self.disk, disk);

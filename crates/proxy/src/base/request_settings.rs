@@ -81,8 +81,10 @@ impl RequestSettings {
         if !lifetimes.replacing.0.is_empty() || !lifetimes.unstated.0.is_empty() {
             caching_rules.lifetimes = Some(Arc::new(lifetimes));
         }
+        caching_rules.check_authorization = stated.check_authorization.unwrap_or(false);
         caching_rules.share_authorized = stated.share_authorized.unwrap_or(false);
         let is_plain = stated.pass != Some(true)
+            && !caching_rules.check_authorization
             && matches!(stated.deny, None | Some(None))
             && matches!(stated.redirect, None | Some(None))
             && matches!(stated.rate_limit, None | Some(None))

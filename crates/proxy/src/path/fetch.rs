@@ -90,10 +90,12 @@ pub(super) async fn fetch(
     // Without a stored response, a HEAD is passed, and a range is fetched in slices if possible. If there is a stale
     // response, the fetch validates that response instead. Plain requests have no range.
     let wants_range = has_range(&request);
+    // The origin decides about each client, so no request is answered by the fetch of another one.
+    let is_checked = request.settings().caching.check_authorization;
     let part = part_to_fetch(&worker, &request, &key, stale.as_ref());
     if stale.is_none() && part.is_none() && (request.method == Method::HEAD || wants_range) {
         reply.count(RequestOutcome::forwarded(reason));
-        let follows = match request.method == Method::GET {
+        let follows = match request.method == Method::GET && !is_checked {
             true => Box::pin(ranges::follow(reply, &request, &key, reason)).await,
             false => Err(reply),
         };
@@ -132,8 +134,9 @@ pub(super) async fn fetch(
     let mut failed: Option<FillReader> = None;
     loop {
         let primary = key.primary_hash();
-        let is_uncollapsed =
-            follows_left == 0 || worker.cache.hit_for_miss.contains(primary, worker.now());
+        let is_uncollapsed = is_checked
+            || follows_left == 0
+            || worker.cache.hit_for_miss.contains(primary, worker.now());
         let collapse = &worker.cache.collapse;
         let role = match &failed {
             _ if is_uncollapsed => Role::Uncollapsed,

@@ -93,10 +93,10 @@ pub(crate) trait Query {
 
 impl Query for Request {
     fn directives(&self) -> RequestDirectives {
-        if self.plain {
+        let rules = &self.settings().caching;
+        if self.plain && !rules.check_authorization {
             return RequestDirectives::default();
         }
-        let rules = &self.settings().caching;
         rules.request_directives(&self.headers)
     }
 

@@ -113,6 +113,7 @@ fn an_explanation_predicts_the_effect_of_rules() {
         "step error page",
         "step body limit",
         "step origin fields",
+        "step authorization",
         "step extension",
         "step memory",
         "step replace",
@@ -527,7 +528,10 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
             }
             22 => settings.id_filters = Some(pick(random, &[IdFilters::All, IdFilters::Off])),
             23 => settings.check_extension = Some(random.below(2) == 0),
-            24 => settings.share_authorized = Some(random.below(2) == 0),
+            24 => match random.below(2) == 0 {
+                true => settings.share_authorized = Some(random.below(2) == 0),
+                false => settings.check_authorization = Some(random.below(2) == 0),
+            },
             25 => {
                 let replacement = Replacement {
                     from: "GET".into(),

@@ -21,6 +21,7 @@ mod support;
 mod wire;
 
 mod access_log;
+mod authorization;
 mod buckets;
 mod cache_status;
 mod caching;

@@ -201,9 +201,10 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
             "compression",
             "query.sort",
             "share_authorized",
+            "check_authorization",
             "check_extension",
         ],
-        0..6,
+        0..7,
     );
     let switches = (switches, any::<u8>()).prop_map(|(keys, bits)| {
         let on = |n: usize| bits >> n & 1 == 1;
@@ -463,6 +464,7 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
     add("compression", switch(settings.compression));
     add("query.sort", switch(settings.query_sort));
     add("share_authorized", switch(settings.share_authorized));
+    add("check_authorization", switch(settings.check_authorization));
     add("check_extension", switch(settings.check_extension));
     let replace = settings.replace.as_ref().map(|list| {
         let pairs = list.iter().map(|pair| format!("{}>{}", pair.from, pair.to));

@@ -39,6 +39,7 @@ pub(super) fn steps(request: &Request) -> Vec<Step> {
     let of_bodies = replacements(request).into_iter().map(field("replace"));
     of_fields
         .map(step(RULES_PAGE))
+        .chain(authorization_check(request).map(step(RULES_PAGE)))
         .chain(extension_check(request).map(step(EXTENSION_PAGE)))
         .chain(of_bodies.map(step(REPLACE_PAGE)))
         .collect()
@@ -78,6 +79,15 @@ fn extension_check(request: &Request) -> Option<(&'static str, String)> {
         false => "the media type of a response may contradict the extension of the path",
     };
     Some(("extension", text.to_owned()))
+}
+
+/// Returns that the origin decides about each use of a stored response, if a rule states it.
+fn authorization_check(request: &Request) -> Option<(&'static str, String)> {
+    let text = match request.settings().stated.check_authorization? {
+        true => "the origin is asked before each use of a stored response",
+        false => "the origin is not asked before a stored response is used",
+    };
+    Some(("authorization", text.to_owned()))
 }
 
 /// Returns the changes of the origin's response, before it is stored.

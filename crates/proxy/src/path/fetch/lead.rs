@@ -397,7 +397,9 @@ impl Fetch {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
         // A server error is temporary, and an error that this request caused does not apply to other requests.
-        if status.is_server_error() || answers_the_request(status) {
+        let is_checked = self.request.settings().caching.check_authorization;
+        let concerns_client = is_checked && status.is_client_error();
+        if status.is_server_error() || answers_the_request(status) || concerns_client {
             return;
         }
         self.do_not_collapse();

@@ -110,7 +110,8 @@ pub(super) fn part_to_fetch(
     if !wants_range {
         return None;
     }
-    let part = (slice_bytes > 0 && request.method == Method::GET)
+    let is_checked = request.settings().caching.check_authorization;
+    let part = (slice_bytes > 0 && request.method == Method::GET && !is_checked)
         .then(|| FirstPart::of_request(&request.headers, slice_bytes))
         .flatten();
     if part.is_none() {

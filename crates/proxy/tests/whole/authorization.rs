@@ -82,8 +82,8 @@ fn package() -> Answer {
     Answer::pattern(1 << 20).header("etag", "\"1\"")
 }
 
-/// Alice's second request gets the stored body after a 304. Clients without her token get the refusal of the origin, 404
-/// or 401, although a rule stores 404, and leave the stored body in place.
+/// Alice's second request gets the stored body after a 304. Clients without her token get the refusal of the origin,
+/// 404 or 401, although a rule stores 404, and leave the stored body in place.
 #[test]
 fn the_origin_decides_about_each_client_of_a_stored_response() {
     let bed = checked();

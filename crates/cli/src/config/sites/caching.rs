@@ -116,10 +116,10 @@ pub(super) const KEYS: &[SiteKey] = &[
         example: "check_authorization = true",
         doc: "Asks the origin before each use of a stored response, by a conditional request with the fields of the \
               client: only if the origin answers 304 does the client get the stored body. Every other answer, such as \
-              401, goes to the client. Responses to requests with `Authorization` are stored; requests to which the rule \
-              does not apply use them only after a 304, too. Requests are not collapsed, ranges are not fetched in slices, and no stale response \
-              replaces an error. A hit saves the transfer of the body, not the request. A response without a \
-              validator is fetched each time.",
+              401, goes to the client. Responses to requests with `Authorization` are stored; requests to which the \
+              rule does not apply use them only after a 304, too. Requests are not collapsed, ranges are not fetched \
+              in slices, and no stale response replaces an error. A hit saves the transfer of the body, not the \
+              request. A response without a validator is fetched each time.",
         read: Read::Setting(|reader, entry, rule| {
             if let Some(on) = reader.switch(entry) {
                 rule.settings.check_authorization = Some(on);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use edgeward_types::{ByteSize, Pattern};
 use http::StatusCode;
 use http::header::HeaderName;
@@ -149,8 +150,8 @@ pub struct Redirect {
 pub struct ErrorPage {
     /// The value of `Content-Type`.
     pub content_type: Box<str>,
-    /// The body.
-    pub body: Box<[u8]>,
+    /// The body. All responses with this page share the allocation.
+    pub body: Bytes,
 }
 
 /// Changes of header fields, at most one for each name. A name without a change undoes the changes of earlier rules.

@@ -1,4 +1,7 @@
 //! Builds the responses to clients: from stored responses, from bodies that are arriving, and error responses.
+//!
+//! No response of the edge's own takes memory in proportion to its body without a charge. An error page is one
+//! allocation that all responses share. The echo of a TRACE is charged to its client. The other texts are short.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,6 +30,7 @@ use super::range_reply;
 use super::rules::RuleAnswer;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
+use crate::base::config::OriginId;
 use crate::base::field_line::push_field;
 use crate::base::outcome::RequestOutcome;
 use crate::base::request_settings::RequestSettings;
@@ -41,6 +45,8 @@ pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
     pub(super) observation: OpenObservation,
+    /// The origin of the request.
+    origin: OriginId,
     /// The settings of the request's site, if it is known.
     settings: Option<Rc<RequestSettings>>,
     /// The changes of the response's fields that rules demand.
@@ -55,6 +61,7 @@ impl Reply {
             worker: Rc::clone(worker),
             in_flight: client.conn.begin_request(),
             observation: OpenObservation::begin(worker, request),
+            origin: request.origin,
             settings: request.settings.clone(),
             response_fields: request.response_fields.clone(),
             restarts: 0,
@@ -209,7 +216,7 @@ impl Reply {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
         let handling = Handling::Refused(detail);
-        self.respond_own(status, headers, Bytes::from(text), &handling)
+        self.respond_own(status, headers, short(text), &handling)
     }
 
     /// Responds to an OPTIONS or TRACE whose `Max-Forwards` is 0.
@@ -225,7 +232,9 @@ impl Reply {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         let handling = Handling::Refused("max-forwards");
-        self.respond_own(StatusCode::OK, headers, body, &handling)
+        // The echo is as long as the request's head.
+        let source = Source::Whole(body, PieceMemory::Private);
+        self.respond_own(StatusCode::OK, headers, source, &handling)
     }
 
     /// Responds to a request that the edge has carried out itself. `detail` is the detail of `Cache-Status`.
@@ -236,7 +245,7 @@ impl Reply {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
         let handling = Handling::Refused(detail);
-        self.respond_own(StatusCode::OK, headers, Bytes::from(text), &handling)
+        self.respond_own(StatusCode::OK, headers, short(text), &handling)
     }
 
     /// Responds with an error that the edge generates.
@@ -260,9 +269,10 @@ impl Reply {
             headers.insert(ALLOW, HeaderValue::from_static(allowed));
         }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
-            // RFC 9110 §10.2.3: within this time, each request that now waits for an origin is sent or refused.
-            let origins = self.worker.config().origins.iter();
-            let queue_timeout = origins.map(|origin| origin.queue_timeout).max();
+            // RFC 9110 §10.2.3: within this time, each request that now waits for this origin is sent or refused.
+            let origins = &self.worker.config().origins;
+            let origin = origins.get(self.origin.index());
+            let queue_timeout = origin.map(|origin| origin.queue_timeout);
             let wait = error.retry_after.or(queue_timeout).unwrap_or_default();
             let seconds = wait.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
@@ -272,7 +282,7 @@ impl Reply {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             self.in_flight.conn().set_lingers();
         }
-        self.respond_own(error.status, headers, Bytes::from(text), &error.handling)
+        self.respond_own(error.status, headers, short(text), &error.handling)
     }
 
     /// Responds with a head and a body that the edge generates. RFC 9211 §2 advises against `Cache-Status` on these
@@ -281,7 +291,7 @@ impl Reply {
         mut self,
         status: StatusCode,
         mut headers: HeaderMap,
-        body: Bytes,
+        source: Source,
         handling: &Handling,
     ) -> Response<EdgeBody> {
         let name = &self.worker.config().name;
@@ -292,7 +302,6 @@ impl Reply {
         };
         headers.insert(CACHE_STATUS, value);
         self.observation.set_response(status, cache_status);
-        let source = Source::Whole(body, PieceMemory::Uncounted);
         let (headers, source) = match self.error_page(status) {
             Some(page) => page_response(page, headers),
             None => (headers, source),
@@ -319,6 +328,11 @@ impl Reply {
     }
 }
 
+/// Returns the body of a text of the edge's own, which is short.
+fn short(text: String) -> Source {
+    Source::Whole(Bytes::from(text), PieceMemory::Uncounted)
+}
+
 /// Returns the fields and the body of an error page. `headers` are those of the response that the page replaces; the
 /// fields that describe its body are removed.
 fn page_response(page: &ErrorPage, mut headers: HeaderMap) -> (HeaderMap, Source) {
@@ -337,8 +351,9 @@ fn page_response(page: &ErrorPage, mut headers: HeaderMap) -> (HeaderMap, Source
         headers.insert(CONTENT_TYPE, content_type);
     }
     headers.insert(CONTENT_LENGTH, HeaderValue::from(page.body.len()));
-    let body = Bytes::copy_from_slice(&page.body);
-    (headers, Source::Whole(body, PieceMemory::Uncounted))
+    // The configuration owns the page, so a response takes no memory for it.
+    let source = Source::Whole(page.body.clone(), PieceMemory::Uncounted);
+    (headers, source)
 }
 
 /// Returns the member of `Cache-Status` in a response that neither the cache nor the origin has made.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Answer, Client, TestBed};
+use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_semantics::ClientDirectives;
@@ -547,7 +548,7 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
             _ => {
                 let page = ErrorPage {
                     content_type: "text/plain".into(),
-                    body: (*b"page").into(),
+                    body: Bytes::from_static(b"page"),
                 };
                 let status = pick(
                     random,

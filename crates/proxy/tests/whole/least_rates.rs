@@ -268,6 +268,10 @@ fn a_request_that_finds_the_queue_full_or_waits_too_long_gets_a_503() {
             config.origins[0].connections_per_worker_max = NonZeroUsize::MIN;
             config.origins[0].queue_max = queue_max;
             config.origins[0].queue_timeout = Duration::from_millis(1100);
+            // Waits for another origin do not matter to this client.
+            let mut other = config.origins[0].clone();
+            other.queue_timeout = Duration::from_secs(60);
+            config.origins.push(other);
         });
         let gate = Gate::new();
         bed.origin

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Client, TestBed};
+use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_sites::{
@@ -421,7 +422,7 @@ fn fields_of_a_response_to_post_are_changed_before_it_is_stored() {
 fn an_error_page_replaces_the_body_of_origins_and_of_the_edge() {
     let page = Arc::new(ErrorPage {
         content_type: "text/html".into(),
-        body: b"<h1>sorry</h1>"[..].into(),
+        body: Bytes::from_static(b"<h1>sorry</h1>"),
     });
     let mut settings = Settings::default();
     settings

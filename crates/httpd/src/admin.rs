@@ -8,9 +8,9 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
 
 use crate::access::{Caller, Denied};
+use crate::request_body::RequestBody;
 use crate::server::{Handler, LocalClient};
 
 /// The pages of an admin server.
@@ -85,7 +85,7 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
 pub struct AdminRoutes<P>(pub P);
 
 impl<P: AdminPages> Handler for AdminRoutes<P> {
-    async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn handle(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         let requested = requested_host(request.uri(), request.headers().get(HOST));
         if let Some(host) = requested.filter(|host| !self.0.is_own_host(host)) {
             let text = format!(
@@ -149,7 +149,7 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
 
 impl<P: AdminPages> AdminRoutes<P> {
     /// Reads the body of a POST within its limits, and carries the POST out.
-    async fn post(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
+    async fn post(&self, request: Request<RequestBody>, caller: &Caller) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, POST_BYTES_MAX).collect();
         let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {
@@ -168,7 +168,7 @@ impl<P: AdminPages> AdminRoutes<P> {
 
     async fn change_setting(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         caller: &Caller,
     ) -> Response<Full<Bytes>> {
         let local = request.extensions().get::<LocalClient>();

@@ -88,7 +88,7 @@ impl<S> ClientStream<S> {
 
 /// The number of bytes that the client must read in `timeout`. With the publisher's timeout of 30 s this is
 /// about 500 B/s, less than the bandwidth of any useful path.
-const PROGRESS_BYTES: usize = 16 << 10;
+pub(crate) const PROGRESS_BYTES: usize = 16 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
     fn poll_read(

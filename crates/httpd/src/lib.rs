@@ -7,6 +7,8 @@
 //!   [`edgeward_types::ConnectionTable`] selects the connection.
 //! - There are timeouts for the first byte of a connection, for a request head, and for the client's progress
 //!   in reading a response.
+//! - A connection waits for its client until the complete request has arrived, with its body. A client with slow bodies
+//!   therefore loses places to newer connections, as one with slow heads does.
 //! - The server begins the next response of a connection only after it has written the previous one. A client
 //!   that sends many requests and reads no response therefore causes little work.
 //!
@@ -20,6 +22,7 @@ mod admin;
 mod client_stream;
 mod listener;
 mod pacing;
+mod request_body;
 mod server;
 mod slots;
 mod token;
@@ -28,6 +31,7 @@ pub use access::{AdminToken, Caller, Denied, ParseRolesError, Role, Roles, autho
 pub use admin::{AdminPages, AdminRoutes, requested_host};
 pub use listener::{Accepted, Listener, UNIX_CLIENT, bind_unix};
 pub use pacing::disable_loopback_pacing;
+pub use request_body::RequestBody;
 pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};
 pub use token::{Token, TokenError};

@@ -26,6 +26,7 @@ use edgeward_types::ConnectionLimits;
 
 use crate::client_stream::ClientStream;
 use crate::listener::{Accepted, Listener, UNIX_CLIENT};
+use crate::request_body::RequestBody;
 use crate::slots::{AcceptedConnection, Slot, Slots};
 
 /// The extension of a request that states if its client runs on the machine of the server.
@@ -48,7 +49,7 @@ pub trait Handler: Clone + Send + Sync + 'static {
     /// Returns the response to a request.
     fn handle(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
@@ -319,6 +320,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             // requests until hyper's output buffer of a few hundred KB is full.
             slot.written().await;
             slot.begin_answer();
+            let request = request.map(|incoming| RequestBody::new(incoming, &slot));
             let response = handler.handle(request).await;
             slot.end_answer();
             Ok::<_, Infallible>(response)
@@ -376,7 +378,7 @@ mod tests {
     }
 
     impl Handler for CountingHandler {
-        async fn handle(&self, _: Request<Incoming>) -> Response<Full<Bytes>> {
+        async fn handle(&self, _: Request<RequestBody>) -> Response<Full<Bytes>> {
             self.response_count.fetch_add(1, Ordering::Relaxed);
             Response::new(Full::new(Bytes::from_static(self.page)))
         }

@@ -111,7 +111,7 @@ impl Slot {
         }
     }
 
-    /// Records that a complete request has arrived and the handler works on it.
+    /// Records that the head of a request has arrived and the handler works on it.
     pub(crate) fn begin_answer(&self) {
         self.is_answering.store(true, Ordering::Relaxed);
         self.slots.state().table.serve(self.id);
@@ -123,8 +123,8 @@ impl Slot {
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the client has read `PROGRESS_BYTES` of a response (see `client_stream`). The connection then no
-    /// longer counts as waiting for its client.
+    /// Records that the client has read `PROGRESS_BYTES` of a response (see `client_stream`), or has sent as many of a
+    /// body, or all of it. The connection then no longer counts as waiting for its client.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }
@@ -138,12 +138,17 @@ impl Slot {
         self.wait_for_client();
     }
 
+    /// Records that the connection waits until the client has sent the body of its request.
+    pub(crate) fn wait_for_body(&self) {
+        let now = self.slots.now();
+        self.slots.state().table.wait(self.id, now);
+        self.slots.space.notify_one();
+    }
+
     /// Records that the connection waits until the client sends or reads bytes.
     pub(crate) fn wait_for_client(&self) {
         if !self.is_answering.load(Ordering::Relaxed) {
-            let now = self.slots.now();
-            self.slots.state().table.wait(self.id, now);
-            self.slots.space.notify_one();
+            self.wait_for_body();
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_filter::Digest;
-use edgeward_httpd::Handler;
+use edgeward_httpd::{Handler, RequestBody};
 use edgeward_semantics::Validators;
 use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::{self, RangeAnswer};
@@ -18,7 +18,6 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::PublishConfig;
@@ -44,7 +43,7 @@ pub(crate) struct Routes {
 }
 
 impl Handler for Routes {
-    async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn handle(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         self.counters.requests.increment();
         let head_only = request.method() == Method::HEAD;
         // Only responses to requests that read get CORS fields.
@@ -73,7 +72,7 @@ impl Handler for Routes {
 }
 
 impl Routes {
-    async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn route(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         // Paths are compared segment by segment: `/sets/resANY` is not below `/sets/res`.
         let segments: Vec<&str> = request.uri().path().split('/').collect();
         let ["", "sets", set, parts @ ..] = &segments[..] else {

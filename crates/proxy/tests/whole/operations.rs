@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Client, TIMEOUT, TestBed, config_for, pattern};
 use edgeward_proxy::config::{
     AccessLogConfig, HostPolicy, ListenAddress, ListenerConfig, ListenerTls, LogDestination,
-    LogFormat,
+    LogFormat, Token,
 };
 use edgeward_proxy::{Edge, StartError};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -234,6 +234,39 @@ fn connections_of_admin_clients_that_read_no_response_make_room_for_others() {
     let mut client = Client::connect(admin);
     assert_eq!(client.get("/healthz", &[]).status, 200);
     drop(greedy);
+}
+
+/// A connection waits for its client until the body of its request is complete, and the longest wait ends first.
+///
+/// Method: 40 clients with a token send the heads of their requests and one byte of the bodies. Then a new client of
+/// the same address is served, and the newest of the 40 clients too.
+#[test]
+fn admin_requests_with_slow_bodies_make_room_for_newer_ones_of_their_address() {
+    let token = "correct-horse-battery";
+    let bed = TestBed::with_config(|config| config.purge.token = Token::new(token).ok());
+    let admin = bed
+        .edge
+        .admin_addr()
+        .expect("the admin listener is configured");
+    let body = b"{\"tags\": [\"a\"]}";
+    let length = body.len();
+    let head = format!(
+        "POST /purge HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let mut slow: Vec<_> = (0..40)
+        .map(|_| {
+            let mut client = Client::connect(admin);
+            client.try_send(head.as_bytes());
+            client.try_send(&body[..1]);
+            client
+        })
+        .collect();
+    for _ in 0..3 {
+        assert_eq!(Client::connect(admin).get("/healthz", &[]).status, 200);
+    }
+    let newest = slow.last_mut().expect("40 clients");
+    newest.send(&body[1..]);
+    assert_eq!(newest.answer("POST").status, 200);
 }
 
 /// Active clients of the admin server keep their connections, while clients from sixteen other addresses open

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_filter::IdHash;
+use edgeward_httpd::RequestBody;
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
     WWW_AUTHENTICATE,
 };
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use super::{NO_STORE, Routes, full_response, refuse};
@@ -26,7 +26,7 @@ fn error_response(status: StatusCode, text: &str) -> ErrorResponse {
 
 impl Routes {
     /// Handles `POST /sets/NAME/ids`. Responds when the ids are on the device and published.
-    pub(super) async fn add(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn add(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Add { ids, done })
             .await
             .unwrap_or_else(|response| {
@@ -36,7 +36,7 @@ impl Routes {
     }
 
     /// Handles `POST /sets/NAME/removed`. Responds when the writer has recorded the removal.
-    pub(super) async fn remove(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn remove(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Remove { ids, done })
             .await
             .unwrap_or_else(|response| *response)
@@ -44,7 +44,7 @@ impl Routes {
 
     async fn post(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         command: impl FnOnce(Vec<IdHash>, oneshot::Sender<Result<u64, JournalError>>) -> Command,
     ) -> Result<Response<Full<Bytes>>, ErrorResponse> {
         self.check_token(request.headers())?;
@@ -95,7 +95,7 @@ impl Routes {
         Err(response)
     }
 
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, ErrorResponse> {
+    async fn body(&self, request: Request<RequestBody>) -> Result<Bytes, ErrorResponse> {
         let bytes_max = self.config.limits.post_bytes_max;
         let too_large = || {
             let text = format!("a list may have at most {bytes_max} bytes; split it");

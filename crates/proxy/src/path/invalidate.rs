@@ -23,9 +23,9 @@ use crate::cache::disk::Durable;
 use crate::cache::push_class;
 use crate::exchange::{ConnState, Request};
 use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Outbound, Upload};
+use crate::path::ask::ask;
 use crate::path::detachable::Detachable;
 use crate::path::fetch::{PostBegin, PostUpdate};
-use crate::path::rules::change_origin_response;
 use crate::path::worker::Worker;
 
 /// Sends an unsafe request, and invalidates the stored responses that it makes outdated. Also returns the update of the
@@ -87,13 +87,8 @@ async fn exchange(
         && request.route == Route::Pass(PassReason::Method)
         && request.settings().stated.pass != Some(true);
     let begin = may_store.then(|| PostBegin::now(&worker, &request));
-    let mut sent = worker
-        .origin(&request)
-        .send(&attempt, &outbound, upload)
-        .await;
-    if let Ok((parts, body)) = &mut sent {
-        change_origin_response(&request, (parts, body), &worker.counters);
-    }
+    let answered = ask(&worker, &request, &outbound, &attempt, upload).await;
+    let sent = answered.sent;
     let pending = match &sent {
         Ok((parts, _)) => {
             let update = begin.and_then(|begin| begin.update(&worker, &request, parts));

@@ -1,5 +1,6 @@
 //! The request path: looks a request up, then answers it from the cache, fetches the response, passes or refuses it.
 
+mod ask; // asks the origin, and applies the rules on its response
 pub(crate) mod body; // the body of a response, from memory, disk or the origin
 mod bucket; // requests to a bucket of S3
 pub(crate) mod coding_choice; // the codings that a request accepts

@@ -8,8 +8,8 @@ use http::response::Parts;
 use http::{Response, Version};
 use hyper::body::{Body as _, Incoming};
 
+use super::ask::ask;
 use super::deliver::Reply;
-use super::rules::change_origin_response;
 use crate::base::error_chain::ErrorChain;
 use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestError};
@@ -38,15 +38,10 @@ pub(super) async fn pass(
         conditions: Conditions::Keep,
     };
     reply.observation.trace(SampledRequest::begin_fetch);
-    let mut sent = worker
-        .origin(&request)
-        .send(&attempt, &outbound, upload)
-        .await;
+    let answered = ask(&worker, &request, &outbound, &attempt, upload).await;
     reply.observation.trace(SampledRequest::end_fetch);
-    if let Ok((parts, body)) = &mut sent {
-        change_origin_response(&request, (parts, body), &worker.counters);
-    }
-    finish(reply, &request, sent, progress.as_deref(), status)
+    let progress = progress.as_deref();
+    finish(reply, &request, answered.sent, progress, status)
 }
 
 /// Responds with the origin's response to a request that was passed, or with the error of the exchange. The caller has

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_semantics::{CacheStatus, Exchange, Forward, hop_by_hop};
+use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
 use http::{Method, Response, StatusCode};
 
 use crate::base::site_counters::OutcomeClass;
@@ -12,13 +12,13 @@ use crate::cache::CacheKey;
 use crate::cache::stored::Stored;
 use crate::exchange::Request;
 use crate::origin::{Attempt, Conditions, Outbound, Upload};
+use crate::path::ask::ask;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
 use crate::path::encoded;
 use crate::path::fetch::lead::path_rule::keeps_rule;
 use crate::path::pass;
 use crate::path::revalidate::{self, Validation};
-use crate::path::rules::change_origin_response;
 
 /// Answers a HEAD without conditions. `stale` is the stale response that is stored under `key`.
 pub(super) async fn validate(
@@ -31,7 +31,6 @@ pub(super) async fn validate(
     let worker = Rc::clone(&reply.worker);
     let stamp = worker.cache.purges.latest();
     let version = worker.cache.hot.version(key.hash);
-    let request_time = worker.now();
     let outbound = Outbound {
         edge: worker.edge_info(&request),
         request: &request,
@@ -39,17 +38,10 @@ pub(super) async fn validate(
         conditions: Conditions::Remove,
     };
     let attempt = Attempt::without_body(true);
-    let sent = worker
-        .origin(&request)
-        .send(&attempt, &outbound, Upload::Empty)
-        .await;
-    let exchange = Exchange {
-        request_time,
-        response_time: worker.now(),
-    };
+    let answered = ask(&worker, &request, &outbound, &attempt, Upload::Empty).await;
     let mut status = CacheStatus::forward(reason);
     let policy = &stale.response().policy;
-    let (mut parts, mut body) = match sent {
+    let (mut parts, body) = match answered.sent {
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
             worker.counters.stale_on_error.increment();
@@ -61,9 +53,8 @@ pub(super) async fn validate(
         Err(error) => return pass::refuse(reply, &error, status),
     };
     hop_by_hop::strip_response(&mut parts.headers);
-    change_origin_response(&request, (&mut parts, &mut body), &worker.counters);
     if parts.status == StatusCode::OK {
-        match revalidate::by_head(&worker, &request, &stale, &parts, exchange, stamp) {
+        match revalidate::by_head(&worker, &request, &stale, &parts, answered.exchange, stamp) {
             Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::slices::FirstPart;
@@ -40,10 +40,10 @@ use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::{Attempt, EarlyLinks, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
+use crate::path::ask::ask;
 use crate::path::encoded;
 use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
-use crate::path::rules::change_origin_response;
 use crate::path::storability;
 use crate::path::worker::Worker;
 use destination::charge_of;
@@ -67,7 +67,6 @@ impl Fetch {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
             let versions = self.read_versions();
-            let request_time = self.worker.now();
             let validators = stale
                 .as_ref()
                 .map(|stored| stored.response())
@@ -90,25 +89,20 @@ impl Fetch {
                     (None, None) => Conditions::Remove,
                 },
             };
-            let sent_at = Instant::now();
-            let sent = self
-                .worker
-                .origin(&self.request)
-                .send(&attempt, &outbound, Upload::Empty)
-                .await;
-            let exchange = Exchange {
-                request_time,
-                response_time: self.worker.now(),
-            };
-            // The worker's clock is too coarse to compare the times of fetches.
-            let fetch_time = sent_at.elapsed();
-            let (mut parts, mut body) = match sent {
+            let answered = ask(
+                &self.worker,
+                &self.request,
+                &outbound,
+                &attempt,
+                Upload::Empty,
+            )
+            .await;
+            let (exchange, fetch_time) = (answered.exchange, answered.fetch_time);
+            let (parts, body) = match answered.sent {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
             };
             debug_faults::cause("fetch", &self.request.headers);
-            let received = (&mut *parts, &mut *body);
-            change_origin_response(&self.request, received, &self.worker.counters);
             let status = parts.status;
             if stale.is_some() && status.is_server_error() {
                 let failed = &self.worker.cache.failed_validations;

@@ -4,12 +4,15 @@ mod representation;
 mod stored;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{Client, TestBed};
 use edgeward_proxy::config::Token;
+use edgeward_sites::{FieldChange, Settings, Site, Sites};
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
+use http::HeaderName;
 use representation::{
     LENGTH, Representation, SLICE, TOKEN, bed_with, expect_range, get_range, ranges_requested,
     slice_value, sliced,
@@ -71,6 +74,37 @@ fn a_response_in_slices_answers_requests_of_all_kinds() {
     assert!(suffix.is_hit() && suffix.body == Representation::bytes(0, LENGTH - 5..LENGTH));
     let expected: Vec<String> = (0..11).map(slice_value).collect();
     assert_eq!(ranges_requested(&bed), expected);
+}
+
+/// Method: the responses have a field that forbids to store them, and a rule of the site removes it.
+#[test]
+fn rules_on_the_origins_response_apply_to_each_slice() {
+    let representation =
+        Representation::with(&[("cache-control", "max-age=600"), ("set-cookie", "lb=1")]);
+    // Without the rule, one further request shows that the representation cannot be stored.
+    for (removes, requests) in [(true, 5), (false, 11)] {
+        let bed = TestBed::with_config(|config| {
+            sliced(config);
+            let mut settings = Settings::default();
+            if removes {
+                let name = HeaderName::from_static("set-cookie");
+                settings.origin_response.insert(name, FieldChange::Remove);
+            }
+            let mut sites = Sites::default();
+            let site = Site::new("*", settings);
+            sites.add(site, &[], true).expect("the only site");
+            config.sites = Arc::new(sites);
+        });
+        representation.serve(&bed.origin, "/a");
+        for _ in 0..2 {
+            for index in 0..5 {
+                let start = index * SLICE;
+                let answer = expect_range(&bed, 0, start..start + SLICE);
+                assert_eq!(answer.header("set-cookie").is_none(), removes);
+            }
+        }
+        assert_eq!(bed.origin.requests("/a"), requests, "removes: {removes}");
+    }
 }
 
 #[test]

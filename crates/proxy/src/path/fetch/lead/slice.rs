@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use edgeward_semantics::slices::{
     self, FirstAnswer, FirstPart, SliceMismatch, Slicing, StrongValidator, Unusable,
@@ -29,6 +29,7 @@ use crate::cache::slices::Slices;
 use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{Attempt, Conditions, OriginBody, Outbound, Upload};
+use crate::path::ask::ask;
 use crate::path::fetch::{FetchResult, range_mark};
 use crate::path::sliced_body::SliceFetch;
 use crate::path::storability;
@@ -276,7 +277,6 @@ impl Fetch {
             let detail = Unusable::Validator.as_str();
             return self.fail_slice(detail, Some(SliceMismatch::Ignored));
         };
-        let request_time = worker.now();
         let range = slicing.range_value(index);
         let outbound = Outbound {
             edge: worker.edge_info(&self.request),
@@ -288,17 +288,9 @@ impl Fetch {
                 stale: None,
             },
         };
-        let sent_at = Instant::now();
         let attempt = Attempt::without_body(true); // true: the GET may be repeated
-        let sent = worker
-            .origin(&self.request)
-            .send(&attempt, &outbound, Upload::Empty)
-            .await;
-        let exchange = Exchange {
-            request_time,
-            response_time: worker.now(),
-        };
-        let (mut parts, body) = match sent {
+        let answered = ask(&worker, &self.request, &outbound, &attempt, Upload::Empty).await;
+        let (mut parts, body) = match answered.sent {
             Ok(response) => response,
             Err(error) => {
                 worker.counters.slices_failed.increment();
@@ -340,14 +332,14 @@ impl Fetch {
             &self.request,
             StatusCode::OK,
             &slices::complete_head(&parts.headers, slicing.complete_length),
-            exchange,
+            answered.exchange,
         );
         let arriving = ArrivingSlice {
             content: ContentRange {
                 part,
                 complete_length: slicing.complete_length,
             },
-            fetch_time: sent_at.elapsed(),
+            fetch_time: answered.fetch_time,
             versions,
             policy: response.policy,
             is_storable: matches!(verdict, Verdict::Store(_)),

@@ -34,7 +34,12 @@ pub(crate) struct OriginBody {
     slot: Option<ShareSlot>,
     /// Replaces strings in the body, until its end.
     replacer: Option<Box<Replacer>>,
+    /// Called if the body ends early.
+    on_failure: Option<OnFailure>,
 }
+
+/// A function that learns that a body ended early.
+type OnFailure = Box<dyn FnOnce(&OriginError)>;
 
 /// The reader of a body.
 pub(super) enum BodySource {
@@ -87,6 +92,7 @@ impl OriginBody {
             server: None,
             slot: None,
             replacer: None,
+            on_failure: None,
         };
         if body.source.is_end_stream() {
             body.release_connection();
@@ -102,6 +108,11 @@ impl OriginBody {
     /// Replaces strings in the body. Its trailers are dropped, because they may describe the body of the origin.
     pub(crate) fn set_replacer(&mut self, replacer: Replacer) {
         self.replacer = (!self.source.is_end_stream()).then(|| Box::new(replacer));
+    }
+
+    /// Calls a function if the body ends early, whoever reads it.
+    pub(crate) fn on_failure(&mut self, call: impl FnOnce(&OriginError) + 'static) {
+        self.on_failure = (!self.source.is_end_stream()).then(|| Box::new(call) as OnFailure);
     }
 
     /// Returns true if the body occupies a connection and other requests wait for one.
@@ -177,6 +188,9 @@ impl OriginBody {
         };
         (self.lease, self.server) = (None, None);
         error.count(&self.counters);
+        if let Some(call) = self.on_failure.take() {
+            call(&error);
+        }
         Poll::Ready(Some(Err(error)))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use edgeward_overload::Work;
 use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_sites::RateLimiter;
-use edgeward_types::Timestamp;
+use edgeward_types::{KeyHash, Timestamp};
 use http::{HeaderValue, StatusCode, Version};
 
 use super::connections::Connections;
@@ -274,6 +274,17 @@ impl Worker {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
+    }
+
+    /// Records that the refresh of a stale response has failed: without a response, with a status of 5xx, or because
+    /// the body ended early. The next refresh waits for `caching.validation_backoff` while the stale response may be
+    /// served. `is_disconnect` is true if the origin could not be reached.
+    pub(crate) fn record_failed_refresh(&self, hash: KeyHash, is_disconnect: bool) {
+        let now = self.now();
+        self.cache.failed_validations.mark(hash, now);
+        if is_disconnect {
+            self.cache.unreached_validations.mark(hash, now);
+        }
     }
 
     /// Returns the number of this worker.

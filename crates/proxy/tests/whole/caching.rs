@@ -165,6 +165,54 @@ fn a_request_with_stale_if_error_0_gets_the_error() {
     }
 }
 
+/// The rule: each failure of a refresh begins the back-off, whatever the method of the request and the kind of failure.
+///
+/// Method: a stale response of 3 MB, or of a few bytes, and an origin that then fails in each way.
+#[test]
+fn each_failure_of_a_refresh_begins_the_back_off() {
+    let bed = TestBed::with_config(|config| {
+        config.caching.validation_backoff = Duration::from_secs(600);
+    });
+    let fresh = |length| Answer::pattern(length).header("cache-control", "max-age=60");
+    let failures = [
+        ("error", Answer::status(500)),
+        ("close", Answer::script(vec![Step::Close])),
+        ("reset", Answer::script(vec![Step::Reset])),
+        ("garbage", Answer::garbage("nonsense")),
+        ("cut", fresh(3_000_000).close_at(2_000_000)),
+        ("short", fresh(8).close_at(4)),
+        ("chunk", fresh(3_000_000).chunked(1000).close_at(2_000_000)),
+    ];
+    let cases = failures
+        .iter()
+        .flat_map(|failure| ["GET", "HEAD"].map(|method| (failure, method)));
+    for ((name, failure), method) in cases {
+        if method == "HEAD" && ["cut", "short", "chunk"].contains(name) {
+            continue; // a HEAD has no body
+        }
+        let path = format!("/{method}-{name}");
+        let stale = "max-age=0, stale-if-error=600";
+        let first = Answer::pattern(3_000_000).header("cache-control", stale);
+        bed.origin.once(&path, first.header("etag", "\"a\""));
+        bed.origin.on(&path, failure.clone());
+        bed.get(&path);
+        // The first request may get a part of the new body. After a repeated request, the origin has got three.
+        bed.connect().request(method, &path, &[], b"");
+        bed.wait_for_metric("edgeward_fills", 0.0);
+        let requests = bed.origin.requests(&path);
+        assert!((2..=3).contains(&requests), "{path}: {requests}");
+        for _ in 0..5 {
+            for method in ["GET", "HEAD"] {
+                let answer = bed.connect().request(method, &path, &[], b"");
+                let status = answer.cache_status();
+                assert!(status.ends_with("detail=backoff"), "{path}: {status}");
+                assert_eq!((answer.status, answer.complete), (200, true), "{path}");
+            }
+        }
+        assert_eq!(bed.origin.requests(&path), requests, "{path}");
+    }
+}
+
 /// RFC 5861 §4, and the rule of the edge that a failing origin is not asked for each request.
 #[test]
 fn a_failed_validation_is_not_repeated_for_a_while() {

@@ -44,14 +44,21 @@ pub(super) async fn validate(
     let (mut parts, body) = match answered.sent {
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
+            worker.record_failed_refresh(key.hash, error.is_disconnect());
             worker.counters.stale_on_error.increment();
             reply.observation.set_class(OutcomeClass::HitStale);
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
             return encoded::respond(reply, &request, &stale, Some(status)).await;
         }
-        Err(error) => return pass::refuse(reply, &error, status),
+        Err(error) => {
+            worker.record_failed_refresh(key.hash, error.is_disconnect());
+            return pass::refuse(reply, &error, status);
+        }
     };
+    if parts.status.is_server_error() {
+        worker.record_failed_refresh(key.hash, false);
+    }
     hop_by_hop::strip_response(&mut parts.headers);
     if parts.status == StatusCode::OK {
         match revalidate::by_head(&worker, &request, &stale, &parts, answered.exchange, stamp) {

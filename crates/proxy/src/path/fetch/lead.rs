@@ -98,15 +98,20 @@ impl Fetch {
             )
             .await;
             let (exchange, fetch_time) = (answered.exchange, answered.fetch_time);
-            let (parts, body) = match answered.sent {
+            let (parts, mut body) = match answered.sent {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
             };
             debug_faults::cause("fetch", &self.request.headers);
             let status = parts.status;
-            if stale.is_some() && status.is_server_error() {
-                let failed = &self.worker.cache.failed_validations;
-                failed.mark(self.key.hash, exchange.response_time);
+            if stale.is_some() {
+                let (worker, hash) = (Rc::clone(&self.worker), self.key.hash);
+                if status.is_server_error() {
+                    worker.record_failed_refresh(hash, false);
+                }
+                body.on_failure(move |error| {
+                    worker.record_failed_refresh(hash, error.is_disconnect());
+                });
             }
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
                 && may_serve_error(&self.worker, &self.request, &old.response().policy)
@@ -163,13 +168,10 @@ impl Fetch {
 
     /// Ends the fetch with a stale response if RFC 5861 or RFC 9111 §4.2.4 allows it, otherwise with the error.
     fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
-        let now = self.worker.now();
         if stale.is_some() {
-            let cache = &self.worker.cache;
-            cache.failed_validations.mark(self.key.hash, now);
-            if error.is_disconnect() {
-                cache.unreached_validations.mark(self.key.hash, now);
-            }
+            let is_disconnect = error.is_disconnect();
+            self.worker
+                .record_failed_refresh(self.key.hash, is_disconnect);
         }
         let may_serve = |old: &Arc<Stored>| {
             may_serve_after(&self.worker, &self.request, &error, &old.response().policy)

@@ -1,5 +1,6 @@
 //! Strings that are replaced in bodies: any list of strings and any body, in pieces of any lengths. The result is that
-//! of a loop over the whole body, and the replacer holds back less than the longest string.
+//! of a loop over the whole body, the replacer holds back less than the longest string, and it returns the output in
+//! pieces of bounded length.
 //!
 //! The input is the number of strings, then for each its length and its bytes, then the length of a piece, and the
 //! body.
@@ -12,7 +13,19 @@ use http::Method;
 use http::header::HeaderMap;
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_sites::{Replacement, Replacements, RequestView, Template};
+use edgeward_sites::{Replacement, Replacements, Replacer, RequestView, Template};
+
+/// Takes the whole output.
+fn pull_all(replacer: &mut Replacer, out: &mut Vec<u8>) {
+    loop {
+        let piece = replacer.pull(7);
+        assert!(piece.len() <= 7);
+        if piece.is_empty() {
+            return;
+        }
+        out.extend(piece);
+    }
+}
 
 fuzz_target!(|data: &[u8]| {
     let Some((&count, mut rest)) = data.split_first() else {
@@ -58,10 +71,12 @@ fuzz_target!(|data: &[u8]| {
     let longest = strings.iter().map(|text| text.len()).max().unwrap_or(1);
     let mut out = Vec::new();
     for piece in body.chunks(usize::from(piece).max(1)) {
-        out.extend(replacer.push(piece));
+        replacer.push(piece);
+        pull_all(&mut replacer, &mut out);
         assert!(replacer.held_bytes() < longest.max(1));
     }
-    out.extend(replacer.finish());
+    replacer.end();
+    pull_all(&mut replacer, &mut out);
 
     let mut expected = Vec::new();
     let mut rest = body;

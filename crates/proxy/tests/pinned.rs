@@ -1,14 +1,20 @@
 //! Pinned memory: bodies that have left the cache while slow clients still read them. Tests of its limit, its effect on
 //! admission, and its release.
 
+#[path = "support/closed_windows.rs"]
+mod closed_windows;
 #[expect(dead_code, reason = "this binary uses a part of the helpers")]
 mod support;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use closed_windows::ClosedWindows;
 use edgeward_proxy::EdgeConfig;
+use edgeward_sites::{
+    ErrorPage, Replacement, Replacements, Settings, Site, Sites, StatusSet, Template,
+};
 use edgeward_testkit::Answer;
 use edgeward_types::ByteSize;
 use http::Request;
@@ -46,6 +52,14 @@ fn bed() -> TestBed {
 fn set_response(bed: &TestBed, path: &str, length: u64) {
     let answer = Answer::pattern(length).header("cache-control", "max-age=600");
     bed.origin.on(path, answer);
+}
+
+/// Configures one site for all hosts with these settings.
+fn set_site(config: &mut EdgeConfig, settings: Settings) {
+    let mut sites = Sites::default();
+    let site = Site::new("*", settings);
+    sites.add(site, &[], true).expect("the only site");
+    config.sites = Arc::new(sites);
 }
 
 fn memory(bed: &TestBed) -> u64 {
@@ -194,4 +208,67 @@ fn streams_with_closed_windows_cannot_pin_more_than_the_limit() {
         status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
     });
     assert_admits_again(&bed);
+}
+
+/// Method: 100 HTTP/2 streams get a page of 1 MiB each, and the edge cannot send a byte of it.
+#[test]
+fn all_responses_with_an_error_page_share_its_memory() {
+    let _lock = MEMORY_TEST_LOCK
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let bed = TestBed::with_config(|config: &mut EdgeConfig| {
+        let mut settings = Settings::default();
+        let page = ErrorPage {
+            content_type: "text/html".into(),
+            body: vec![b'x'; MIB as usize].into(),
+        };
+        settings
+            .error_pages
+            .insert(StatusSet::Class(5), Arc::new(page));
+        set_site(config, settings);
+    });
+    bed.origin.otherwise(|_| Answer::status(503));
+    let mut whole = bed.connect();
+    assert_eq!(whole.get("/first", &[]).body.len() as u64, MIB);
+    let before = memory(&bed);
+    let readers = ClosedWindows::request(&bed, 100);
+    let growth = memory(&bed).saturating_sub(before);
+    assert!(growth < 32 * MIB, "{} MiB more than before", growth / MIB);
+    drop(readers);
+}
+
+/// Method: each byte of the bodies becomes 500 bytes, 125 MiB for each of eight HTTP/2 streams, of which the edge
+/// cannot send a byte. Half of the responses are stored.
+#[test]
+fn the_replacements_in_a_body_take_no_more_memory_than_another_body() {
+    let _lock = MEMORY_TEST_LOCK
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let bed = TestBed::with_config(|config: &mut EdgeConfig| {
+        config.limits.fill_bytes_max = FILL_BYTES;
+        let replacement = Replacement {
+            from: "a".into(),
+            to: Template::new(&"b".repeat(500), None).expect("a template"),
+        };
+        let list = Replacements::new(vec![replacement]).expect("one string");
+        let settings = Settings {
+            replace: Some(Arc::new(list)),
+            ..Settings::default()
+        };
+        set_site(config, settings);
+    });
+    for n in 0..8 {
+        let answer = Answer::ok("a".repeat(256 << 10)).header("content-type", "text/html");
+        let control = ["max-age=600", "no-store"][n % 2];
+        bed.origin
+            .on(&format!("/{n}"), answer.header("cache-control", control));
+    }
+    let before = memory(&bed);
+    let readers = ClosedWindows::request(&bed, 8);
+    bed.wait_until("the origin has sent all bytes that the edge reads", |_| {
+        bed.origin.requests_total() == 8
+    });
+    let growth = memory(&bed).saturating_sub(before);
+    assert!(growth < 96 * MIB, "{} MiB more than before", growth / MIB);
+    drop(readers);
 }

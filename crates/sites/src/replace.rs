@@ -1,7 +1,8 @@
 //! Replaces literal strings in bodies, for example absolute links to another host.
 //!
-//! A [`Replacer`] gets a body in pieces of any lengths. It holds back only the end of a piece that may be the beginning
-//! of a string, so that its memory is bounded by the longest string.
+//! A [`Replacer`] gets a body in pieces of any lengths, and returns its output in pieces of a bounded length. It holds
+//! back only the end of a piece that may be the beginning of a string, so that its memory is bounded by one piece and
+//! the longest string, however long the replacements are.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -92,7 +93,10 @@ impl Replacements {
         Replacer {
             pairs: pairs.collect(),
             matcher: self.matcher.clone(),
-            held: Vec::new(),
+            input: Vec::new(),
+            done: 0,
+            partial: None,
+            has_ended: false,
         }
     }
 }
@@ -101,78 +105,118 @@ impl Replacements {
 ///
 /// The law: the body is read from its start to its end. Where strings begin, the first one of the list is replaced, and
 /// reading continues after it. With one string, the result is that of [`str::replace`].
+///
+/// A piece may become longer by the ratio of a string's length to that of its replacement. The caller therefore takes
+/// the output in pieces of a bounded length ([`pull`](Self::pull)) before it adds the next piece of the body.
 #[derive(Clone, Debug)]
 pub struct Replacer {
     /// The strings, and what replaces them.
     pairs: Box<[Pair]>,
     matcher: AhoCorasick,
-    /// The end of the bytes so far that may be the beginning of a string.
-    held: Vec<u8>,
+    /// The last piece of the body, and the end of the bytes before it that may be the beginning of a string.
+    input: Vec<u8>,
+    /// The number of bytes of `input` whose output was returned.
+    done: usize,
+    /// The index of the replacement that was returned in part, and the number of its bytes that were returned.
+    partial: Option<(usize, usize)>,
+    has_ended: bool,
 }
 
 /// A string, and what replaces it.
 type Pair = (Box<[u8]>, Box<[u8]>);
 
 impl Replacer {
-    /// Adds a piece of the body. Returns the bytes that are decided.
-    pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        let mut input = std::mem::take(&mut self.held);
-        input.extend_from_slice(piece);
-        let mut out = Vec::with_capacity(input.len());
-        let mut at = 0;
-        let mut open = self.open_start(&input, at);
-        while let Some(found) = self.matcher.find(&input[at..]) {
-            let (start, end) = (at + found.start(), at + found.end());
-            if start >= open {
-                // A string that begins earlier or that is longer may follow.
-                break;
+    /// Adds a piece of the body.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.input.drain(..self.done);
+        self.done = 0;
+        self.input.extend_from_slice(piece);
+    }
+
+    /// Ends the body, so that its last bytes are decided.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    /// Returns up to `bytes_max` bytes that are decided. Returns no byte after all of them.
+    pub fn pull(&mut self, bytes_max: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.held_bytes().min(bytes_max));
+        let mut open = self.open_start();
+        while out.len() < bytes_max {
+            let space = bytes_max - out.len();
+            if let Some((index, returned)) = self.partial {
+                let rest = &self.pairs[index].1[returned..];
+                let taken = rest.len().min(space);
+                out.extend_from_slice(&rest[..taken]);
+                self.partial = (taken < rest.len()).then_some((index, returned + taken));
+                continue;
             }
-            out.extend_from_slice(&input[at..start]);
-            out.extend_from_slice(&self.pairs[found.pattern().as_usize()].1);
-            at = end;
-            if at > open {
-                open = self.open_start(&input, at);
+            let found = self.matcher.find(&self.input[self.done..]);
+            // From `open` on, a string that begins earlier or that is longer may follow.
+            let found = found.filter(|found| self.done + found.start() < open);
+            let end = found.map_or(open, |found| self.done + found.start());
+            let taken = (end - self.done).min(space);
+            out.extend_from_slice(&self.input[self.done..self.done + taken]);
+            let next = found.filter(|_| self.done + taken == end);
+            let Some(found) = next else {
+                self.done += taken;
+                break;
+            };
+            self.done += found.end();
+            self.partial = Some((found.pattern().as_usize(), 0));
+            if self.done > open {
+                open = self.open_start();
             }
         }
-        out.extend_from_slice(&input[at..open]);
-        input.drain(..open);
-        self.held = input;
+        if out.capacity() > out.len() + out.len() / 4 {
+            out.shrink_to_fit();
+        }
         out
     }
 
-    /// Ends the body. Returns its last bytes.
-    pub fn finish(self) -> Vec<u8> {
-        self.replace_all(&self.held)
-    }
-
-    /// Returns a complete text with the strings replaced.
-    pub fn replace_all(&self, text: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(text.len());
+    /// Returns a complete text with the strings replaced, or `None` if the result has more than `bytes_max` bytes.
+    pub fn replace_all(&self, text: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(text.len().min(bytes_max));
         let mut at = 0;
         for found in self.matcher.find_iter(text) {
             out.extend_from_slice(&text[at..found.start()]);
-            out.extend_from_slice(&self.pairs[found.pattern().as_usize()].1);
+            let to = &self.pairs[found.pattern().as_usize()].1;
+            if out.len() + to.len() > bytes_max {
+                return None;
+            }
+            out.extend_from_slice(to);
             at = found.end();
         }
         out.extend_from_slice(&text[at..]);
-        out
+        (out.len() <= bytes_max).then_some(out)
     }
 
-    /// Returns the number of bytes that are held back.
+    /// Returns true after [`end`](Self::end).
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Returns the number of bytes of the body whose output was not returned.
     pub fn held_bytes(&self) -> usize {
-        self.held.len()
+        self.input.len() - self.done
     }
 
-    /// Returns the first position from `at` on at which the input ends within a string, or the end of the input.
-    fn open_start(&self, input: &[u8], at: usize) -> usize {
+    /// Returns the first position from `done` on at which the input ends within a string, or the end of the input.
+    fn open_start(&self) -> usize {
+        let (input, done) = (&*self.input, self.done);
+        if self.has_ended {
+            return input.len();
+        }
         let longest = self.pairs.iter().map(|(from, _)| from.len()).max();
-        let first = input.len().saturating_sub(longest.unwrap_or(1) - 1).max(at);
+        let first = input.len().saturating_sub(longest.unwrap_or(1) - 1);
         let is_open = |start: &usize| {
             let rest = &input[*start..];
             let mut strings = self.pairs.iter();
             strings.any(|(from, _)| from.len() > rest.len() && from.starts_with(rest))
         };
-        (first..input.len()).find(is_open).unwrap_or(input.len())
+        (first.max(done)..input.len())
+            .find(is_open)
+            .unwrap_or(input.len())
     }
 }
 
@@ -209,9 +253,24 @@ mod tests {
         replacements(pairs).expect("few strings").replacer(&view)
     }
 
-    /// Feeds a text in pieces with these lengths, again and again, and checks the bound of the held bytes.
+    /// Takes the whole output in pieces of at most `bytes_max`.
+    fn pull_all(replacer: &mut Replacer, bytes_max: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        loop {
+            let piece = replacer.pull(bytes_max);
+            assert!(piece.len() <= bytes_max);
+            if piece.is_empty() {
+                return out;
+            }
+            out.extend(piece);
+        }
+    }
+
+    /// Feeds a text in pieces with these lengths, again and again, and checks the bounds of the held bytes and of the
+    /// output. The first length is the bound of the output.
     fn in_pieces(mut replacer: Replacer, text: &str, lengths: &[usize]) -> String {
         let longest = replacer.pairs.iter().map(|(from, _)| from.len()).max();
+        let bytes_max = lengths[0];
         let mut out = Vec::new();
         let mut rest = text.as_bytes();
         for length in lengths.iter().cycle() {
@@ -219,11 +278,13 @@ mod tests {
                 break;
             }
             let (piece, later) = rest.split_at((*length).min(rest.len()));
-            out.extend(replacer.push(piece));
+            replacer.push(piece);
+            out.extend(pull_all(&mut replacer, bytes_max));
             assert!(replacer.held_bytes() < longest.unwrap_or(1));
             rest = later;
         }
-        out.extend(replacer.finish());
+        replacer.end();
+        out.extend(pull_all(&mut replacer, bytes_max));
         String::from_utf8(out).expect("UTF-8")
     }
 
@@ -267,7 +328,9 @@ mod tests {
         ) {
             let expected = by_loop(&pairs, &text);
             let replacer = replacer(&pairs);
-            prop_assert_eq!(replacer.replace_all(text.as_bytes()), expected.as_bytes());
+            let whole = |max| replacer.replace_all(text.as_bytes(), max);
+            prop_assert_eq!(whole(expected.len()), Some(expected.clone().into_bytes()));
+            prop_assert!(expected.is_empty() || whole(expected.len() - 1).is_none());
             prop_assert_eq!(in_pieces(replacer, &text, &lengths), expected);
         }
     }
@@ -279,15 +342,38 @@ mod tests {
             "https://files.example".to_owned(),
             "${scheme}://${host}/files".to_owned(),
         )]);
-        assert_eq!(replacer.push(b"href=\"http"), b"href=\"");
-        assert_eq!(replacer.held_bytes(), 4);
-        assert_eq!(
-            replacer.push(b"s://files.example/a"),
-            b"https://edge.example:8443/files/a"
+        let mut output = |piece: &[u8]| {
+            replacer.push(piece);
+            let out = pull_all(&mut replacer, 1000);
+            (
+                String::from_utf8(out).expect("ASCII"),
+                replacer.held_bytes(),
+            )
+        };
+        let mut expect = |piece: &str, out: &str, held| {
+            assert_eq!(output(piece.as_bytes()), (out.to_owned(), held), "{piece}");
+        };
+        expect("href=\"http", "href=\"", 4);
+        expect(
+            "s://files.example/a",
+            "https://edge.example:8443/files/a",
+            0,
         );
-        assert_eq!(replacer.push(b"https://fi"), b"");
-        assert_eq!(replacer.push(b"nd"), b"https://find");
-        assert_eq!(replacer.finish(), b"");
+        expect("https://fi", "", 10);
+        expect("nd", "https://find", 0);
+        replacer.end();
+        assert_eq!(replacer.pull(1000), b"");
+    }
+
+    /// The output of each call is bounded, although one byte becomes many, and the input waits meanwhile.
+    #[test]
+    fn the_output_of_a_long_replacement_is_returned_in_parts() {
+        let mut replacer = replacer(&[("a".to_owned(), "b".repeat(1000))]);
+        replacer.push(b"aac");
+        for (bytes, held) in [(700, 2), (700, 1), (601, 0), (0, 0)] {
+            assert_eq!(replacer.pull(700).len(), bytes);
+            assert_eq!(replacer.held_bytes(), held);
+        }
     }
 
     #[test]

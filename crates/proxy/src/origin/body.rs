@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_sites::Replacer;
+use edgeward_store::hot::ChargeGuard;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
@@ -33,9 +34,17 @@ pub(crate) struct OriginBody {
     /// The slot of a connection outside of the pool.
     slot: Option<ShareSlot>,
     /// Replaces strings in the body, until its end.
-    replacer: Option<Box<Replacer>>,
+    replacing: Option<Box<Replacing>>,
     /// Called if the body ends early.
     on_failure: Option<OnFailure>,
+}
+
+/// A body in which strings are replaced. Its pieces are as long as those of other bodies, so that the reader of the
+/// body charges them as such. The piece of the origin of which they are made is charged here.
+struct Replacing {
+    replacer: Replacer,
+    charge: Box<dyn Fn(u64) -> ChargeGuard>,
+    held: Option<ChargeGuard>,
 }
 
 /// A function that learns that a body ended early.
@@ -91,7 +100,7 @@ impl OriginBody {
             counters,
             server: None,
             slot: None,
-            replacer: None,
+            replacing: None,
             on_failure: None,
         };
         if body.source.is_end_stream() {
@@ -106,11 +115,22 @@ impl OriginBody {
     }
 
     /// Replaces strings in the body. Its trailers are dropped, because they may describe the body of the origin.
-    pub(crate) fn set_replacer(&mut self, replacer: Replacer) {
-        self.replacer = (!self.source.is_end_stream()).then(|| Box::new(replacer));
+    /// `charge` charges bytes to the cache.
+    pub(crate) fn set_replacer(
+        &mut self,
+        replacer: Replacer,
+        charge: impl Fn(u64) -> ChargeGuard + 'static,
+    ) {
+        self.replacing = (!self.source.is_end_stream()).then(|| {
+            Box::new(Replacing {
+                replacer,
+                charge: Box::new(charge),
+                held: None,
+            })
+        });
     }
 
-    /// Calls a function if the body ends early, whoever reads it.
+    /// Calls a function if the body ends early, with each kind of reader.
     pub(crate) fn on_failure(&mut self, call: impl FnOnce(&OriginError) + 'static) {
         self.on_failure = (!self.source.is_end_stream()).then(|| Box::new(call) as OnFailure);
     }
@@ -205,40 +225,46 @@ impl Body for OriginBody {
     ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
         let this = &mut *self;
         loop {
+            if let Some(replacing) = &mut this.replacing {
+                let bytes = replacing.replacer.pull(REPLACED_PIECE_BYTES);
+                if !bytes.is_empty() {
+                    return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+                }
+                replacing.held = None;
+                if replacing.replacer.has_ended() {
+                    this.replacing = None;
+                    return Poll::Ready(None);
+                }
+            }
             let polled = std::task::ready!(this.poll_source(cx));
-            let Some(replacer) = &mut this.replacer else {
+            let Some(replacing) = &mut this.replacing else {
                 return Poll::Ready(polled);
             };
-            let bytes = match polled {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => replacer.push(&bytes),
-                    Err(_trailers) => continue,
-                },
-                None => match this.replacer.take() {
-                    Some(replacer) => replacer.finish(),
-                    None => Vec::new(),
-                },
+            match polled {
+                Some(Ok(frame)) => {
+                    // Trailers are dropped.
+                    if let Ok(bytes) = frame.into_data() {
+                        replacing.replacer.push(&bytes);
+                        let held_bytes = replacing.replacer.held_bytes() as u64;
+                        replacing.held = Some((replacing.charge)(held_bytes));
+                    }
+                }
+                None => replacing.replacer.end(),
                 Some(Err(error)) => {
                     // The body is incomplete, so the bytes that are held back are of no use.
-                    this.replacer = None;
+                    this.replacing = None;
                     return Poll::Ready(Some(Err(error)));
                 }
-            };
-            if !bytes.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
-            }
-            if this.replacer.is_none() {
-                return Poll::Ready(None);
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.replacer.is_none() && self.source.is_end_stream()
+        self.replacing.is_none() && self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.replacer.is_some() {
+        if self.replacing.is_some() {
             return SizeHint::default();
         }
         match &self.source {
@@ -250,3 +276,6 @@ impl Body for OriginBody {
         }
     }
 }
+
+/// The longest piece of a body in which strings are replaced, as long as the longest piece that hyper gets at once.
+const REPLACED_PIECE_BYTES: usize = 128 << 10;

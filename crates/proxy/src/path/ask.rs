@@ -36,7 +36,7 @@ pub(super) async fn ask(
     let mut sent = origin.send(attempt, outbound, upload).await;
     let (response_time, fetch_time) = (worker.now(), sent_at.elapsed());
     if let Ok((parts, body)) = &mut sent {
-        change_origin_response(request, (parts, body), &worker.counters);
+        change_origin_response(request, (parts, body), worker);
     }
     Answered {
         sent,

@@ -4,6 +4,11 @@
 //! part, stays as it is. A changed body has another length and other digests, so these fields are removed. Its entity
 //! tag becomes weak: it is no longer that of the bytes, but a revalidation at the origin still works, because
 //! `If-None-Match` compares weakly (RFC 9110 §13.1.2).
+//!
+//! A replacement may be much longer than its string. The output is therefore made in pieces of 128 KiB while the client
+//! or the fill takes them, and the piece of the origin's body that waits meanwhile is charged to the cache.
+
+use std::sync::Arc;
 
 use edgeward_sites::{Replacer, Settings};
 use http::StatusCode;
@@ -13,11 +18,11 @@ use http::header::{
 };
 use http::response::Parts;
 
-use crate::base::counters::Counters;
 use crate::base::request_settings::RequestSettings;
 use crate::exchange::Request;
 use crate::exchange::canonical::ask_for_identity;
 use crate::origin::OriginBody;
+use crate::path::worker::Worker;
 
 /// Changes a request so that the origin answers with a complete body without a coding.
 pub(super) fn prepare(request: &mut Request, settings: &RequestSettings) {
@@ -37,11 +42,16 @@ pub(super) fn change_response(
     replacer: Replacer,
     parts: &mut Parts,
     body: &mut OriginBody,
-    counters: &Counters,
+    worker: &Worker,
 ) {
+    let counters = &worker.counters;
+    // The fields of one response grow by at most this number of bytes.
+    let mut space = FIELD_BYTES_MAX;
     for name in stated.replace_fields.iter().flat_map(|names| names.iter()) {
         replace_values(name, &mut parts.headers, |value| {
-            replacer.replace_all(value)
+            let changed = replacer.replace_all(value, value.len() + space)?;
+            space -= changed.len().saturating_sub(value.len());
+            Some(changed)
         });
     }
     let content_type = parts.headers.get(CONTENT_TYPE);
@@ -68,25 +78,34 @@ pub(super) fn change_response(
     }
     replace_values(&ETAG, &mut parts.headers, |tag| {
         let prefix: &[u8] = if tag.starts_with(b"W/") { b"" } else { b"W/" };
-        [prefix, tag].concat()
+        Some([prefix, tag].concat())
     });
     if !http_body::Body::is_end_stream(body) {
-        body.set_replacer(replacer);
+        let hot = Arc::clone(&worker.cache.hot);
+        body.set_replacer(replacer, move |bytes| hot.charge(bytes));
         counters.bodies_replaced.increment();
     }
 }
 
-/// Changes each line of a field. A line whose new value is invalid stays.
-fn replace_values(name: &HeaderName, headers: &mut HeaderMap, change: impl Fn(&[u8]) -> Vec<u8>) {
+/// Changes each line of a field. A line whose new value is invalid or too long stays.
+fn replace_values(
+    name: &HeaderName,
+    headers: &mut HeaderMap,
+    mut change: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+) {
     let http::header::Entry::Occupied(mut lines) = headers.entry(name) else {
         return;
     };
     for line in lines.iter_mut() {
-        if let Ok(value) = HeaderValue::from_bytes(&change(line.as_bytes())) {
+        let changed = change(line.as_bytes()).map(|value| HeaderValue::from_bytes(&value));
+        if let Some(Ok(value)) = changed {
             *line = value;
         }
     }
 }
+
+/// The most bytes by which the fields of one response grow: about as many as the fields of a long head have.
+const FIELD_BYTES_MAX: usize = 64 << 10;
 
 /// Fields that describe the bytes of a body: its length, its digests (RFC 9530), and its ranges.
 const BODY_FIELDS: [HeaderName; 6] = [

@@ -15,7 +15,6 @@ use http::response::Parts;
 use super::bucket;
 use super::replace;
 use super::worker::Worker;
-use crate::base::counters::Counters;
 use crate::base::lock::lock;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::canonical::{
@@ -222,13 +221,13 @@ fn change_fields(request: &mut Request, settings: &RequestSettings) {
 pub(crate) fn change_origin_response(
     request: &Request,
     (parts, body): (&mut Parts, &mut OriginBody),
-    counters: &Counters,
+    worker: &Worker,
 ) {
     change_origin_head(request, &mut parts.headers);
     let stated = &request.settings().stated;
     if let Some(replacements) = stated.replacements() {
         let replacer = with_view(request, |view| replacements.replacer(view));
-        replace::change_response(stated, replacer, parts, body, counters);
+        replace::change_response(stated, replacer, parts, body, worker);
     }
 }
 

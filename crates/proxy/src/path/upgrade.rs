@@ -51,7 +51,7 @@ pub(super) async fn forward(
         Ok(SwitchResponse::Other((mut parts, mut body))) => {
             worker.counters.upgrades_answered.increment();
             hop_by_hop::strip_response(&mut parts.headers);
-            change_origin_response(&request, (&mut parts, &mut body), &worker.counters);
+            change_origin_response(&request, (&mut parts, &mut body), &worker);
             return pass::respond(reply, &request, *parts, body, cache_status);
         }
         Err(error) => return pass::refuse(reply, &error, cache_status),

@@ -20,8 +20,13 @@ const SLICE_BYTES: u64 = 100;
 fuzz_target!(|input: &[u8]| {
     let (first, second) = halves(input);
     let (request, response) = (head(first), head(second));
-    if let Some(part) = FirstPart::of_request(&request, SLICE_BYTES) {
-        let _ = part.range_value(SLICE_BYTES);
+    for slice_bytes in [SLICE_BYTES, 1 << 20] {
+        let first = FirstPart::of_first_request(&request, slice_bytes);
+        let part = FirstPart::of_request(&request, slice_bytes);
+        assert_eq!(first.is_some(), part.is_some());
+        for part in first.into_iter().chain(part) {
+            let _ = (part.range_value(slice_bytes), part.is_range_of(&request));
+        }
     }
     let Some(content) = ContentRange::from_headers(&response) else {
         assert!(matches!(

@@ -59,6 +59,13 @@ pub enum FirstPart {
         /// The index of the slice.
         index: u64,
     },
+    /// These bytes, which lie within the range that the client requests.
+    Bytes {
+        /// The offset of the first byte.
+        first: u64,
+        /// The offset of the last byte.
+        last: u64,
+    },
     /// The last bytes. The position of a suffix is unknown, so the client's range is requested.
     Suffix {
         /// The number of bytes.
@@ -70,11 +77,7 @@ impl FirstPart {
     /// Returns the part to request for the range of a request. Returns `None` for a request without a valid range of
     /// bytes, with several ranges, or with an empty suffix.
     pub fn of_request(request: &HeaderMap, slice_bytes: u64) -> Option<Self> {
-        let mut lines = request.get_all(RANGE).into_iter();
-        let (Some(line), None) = (lines.next(), lines.next()) else {
-            return None;
-        };
-        match RangeSpec::parse(line.as_bytes())? {
+        match range_of(request)? {
             // The end of the slice must fit into a number that origins can parse.
             RangeSpec::FromFirst { first, .. } if first >= OFFSET_MAX => None,
             RangeSpec::FromFirst { first, .. } => Some(Self::Slice {
@@ -85,9 +88,48 @@ impl FirstPart {
         }
     }
 
+    /// Like [`of_request`](Self::of_request), for a URL of which nothing is known. The part has no byte that the client
+    /// does not request, so that a few bytes of each of many URLs cost the origin no more than a few bytes. Slices of
+    /// up to [`SMALL_SLICE_BYTES`] are requested as a whole, unless the range has bytes of two slices.
+    pub fn of_first_request(request: &HeaderMap, slice_bytes: u64) -> Option<Self> {
+        let Self::Slice { index } = Self::of_request(request, slice_bytes)? else {
+            return Self::of_request(request, slice_bytes);
+        };
+        let Some(RangeSpec::FromFirst { first, last }) = range_of(request) else {
+            return None;
+        };
+        let is_small = slice_bytes <= SMALL_SLICE_BYTES;
+        let slice_end = index * slice_bytes + (slice_bytes - 1);
+        Some(match last {
+            // A short range is requested as it is, even across slices.
+            Some(last) if last - first < slice_bytes && (!is_small || last > slice_end) => {
+                Self::Bytes { first, last }
+            }
+            // The rest of a long range is requested in slices.
+            _ if !is_small => Self::Bytes {
+                first,
+                last: slice_end,
+            },
+            _ => Self::Slice { index },
+        })
+    }
+
+    /// Returns true if the part is exactly the range that the client requests.
+    pub fn is_range_of(self, request: &HeaderMap) -> bool {
+        match self {
+            Self::Slice { .. } => false,
+            Self::Bytes { first, last } => range_of(request).is_some_and(|range| {
+                matches!(range, RangeSpec::FromFirst { first: of_client, last: Some(end) }
+                    if (of_client, end) == (first, last))
+            }),
+            Self::Suffix { .. } => true,
+        }
+    }
+
     /// Returns the value of `Range` that requests this part.
     pub fn range_value(self, slice_bytes: u64) -> HeaderValue {
         match self {
+            Self::Bytes { first, last } => range_value(first, last),
             Self::Slice { index } => {
                 let first = index * slice_bytes;
                 range_value(first, first + (slice_bytes - 1))
@@ -283,6 +325,15 @@ pub fn read_ahead(given_bytes: u64, slice_bytes: u64, slices_max: u64) -> u64 {
     }
 }
 
+/// Returns the range of a request, if it has exactly one.
+fn range_of(request: &HeaderMap) -> Option<RangeSpec> {
+    let mut lines = request.get_all(RANGE).into_iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return None;
+    };
+    RangeSpec::parse(line.as_bytes())
+}
+
 fn range_value(first: u64, last: u64) -> HeaderValue {
     value(format!("bytes={first}-{last}"))
 }
@@ -290,6 +341,10 @@ fn range_value(first: u64, last: u64) -> HeaderValue {
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and ASCII punctuation")
 }
+
+/// The largest slice that is requested as a whole at the first request of a URL: a request and its response take about
+/// as long without these bytes.
+pub const SMALL_SLICE_BYTES: u64 = 64 << 10;
 
 /// Ranges that begin here or later are not sliced. No representation is this long (8 EiB).
 const OFFSET_MAX: u64 = 1 << 62;
@@ -339,6 +394,44 @@ mod tests {
             last.expect("a part").range_value(1 << 26),
             "bytes=4611686018360279040-4611686018427387903"
         );
+    }
+
+    /// Nothing that the client does not request is requested from a URL of which nothing is known, unless slices are
+    /// small.
+    #[test]
+    fn the_first_part_of_an_unknown_url_has_no_byte_beyond_the_range() {
+        const BIG: u64 = 1 << 20;
+        let bytes = |first, last| Some(FirstPart::Bytes { first, last });
+        let slice = |index| Some(FirstPart::Slice { index });
+        // Slice size, range, part, and if the part is the client's range.
+        let table = [
+            (BIG, "0-1", bytes(0, 1), true),
+            (BIG, "1048575-1048576", bytes(1_048_575, 1_048_576), true),
+            (BIG, "5-1048581", bytes(5, BIG - 1), false),
+            (BIG, "5-1048580", bytes(5, 1_048_580), true),
+            (BIG, "5-", bytes(5, BIG - 1), false),
+            (BIG, "1048577-", bytes(BIG + 1, 2 * BIG - 1), false),
+            (BIG, "-5", Some(FirstPart::Suffix { length: 5 }), true),
+            (BIG, "0-1,3-4", None, false),
+            (SMALL_SLICE_BYTES, "0-1", slice(0), false),
+            (
+                SMALL_SLICE_BYTES,
+                "65535-65536",
+                bytes(65_535, 65_536),
+                true,
+            ),
+            (SMALL_SLICE_BYTES, "5-", slice(0), false),
+            (SMALL_SLICE_BYTES + 1, "0-1", bytes(0, 1), true),
+        ];
+        for (slice_bytes, range, part, is_range) in table {
+            let request = headers(&format!("range: bytes={range}"));
+            let found = FirstPart::of_first_request(&request, slice_bytes);
+            assert_eq!(found, part, "{range} in {slice_bytes}");
+            let is_own = found.is_some_and(|part| part.is_range_of(&request));
+            assert_eq!(is_own, is_range, "{range} in {slice_bytes}");
+        }
+        let value = FirstPart::Bytes { first: 3, last: 9 }.range_value(BIG);
+        assert_eq!(value, "bytes=3-9");
     }
 
     #[test]

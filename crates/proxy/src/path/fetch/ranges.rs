@@ -112,7 +112,7 @@ pub(super) fn part_to_fetch(
     }
     let is_checked = request.settings().caching.check_authorization;
     let part = (slice_bytes > 0 && request.method == Method::GET && !is_checked)
-        .then(|| FirstPart::of_request(&request.headers, slice_bytes))
+        .then(|| FirstPart::of_first_request(&request.headers, slice_bytes))
         .flatten();
     if part.is_none() {
         worker.counters.ranges_passed_form.increment();

@@ -187,8 +187,20 @@ impl Opener {
     fn has_all(&self, range: &Range<u64>) -> bool {
         let indexes = self.slicing().indexes_of(range);
         let last = indexes.end.min(indexes.start.saturating_add(LOOKED_UP_MAX));
-        (indexes.start..last)
-            .all(|index| self.worker.cache.tier_of_slice(&self.key(index)).is_some())
+        (indexes.start..last).all(|index| {
+            let (key, slice) = (self.key(index), self.slicing().bytes_of(index));
+            let needed = range.start.max(slice.start)..range.end.min(slice.end);
+            match self.worker.cache.hot.peek(key.hash) {
+                Some(stored) if stored.has_key(&key.bytes) => self.has_bytes(&stored, &needed),
+                _ => self.worker.cache.tier_of_slice(&key).is_some(),
+            }
+        })
+    }
+
+    /// Returns true if a slice in memory, which may be shorter than the others, has these bytes.
+    fn has_bytes(&self, slice: &Stored, bytes: &Range<u64>) -> bool {
+        matches!(&slice.kind, StoredKind::Response(response)
+            if self.within(&response.head, bytes).is_some())
     }
 
     /// Returns the bytes of a slice in memory, if the slice has them.
@@ -249,7 +261,11 @@ impl Opener {
             Role::Follower(reader) => Ok(follow(reader)),
             Role::Leader(mut leader, reader) | Role::FurtherLeader(mut leader, reader) => {
                 let stored = self.worker.cache.hot.peek(key.hash);
-                if let Some(slice) = stored.filter(|stored| stored.has_key(&key.bytes)) {
+                let whole = self.slicing().bytes_of(index);
+                let is_whole = |slice: &Arc<Stored>| {
+                    slice.has_key(&key.bytes) && self.has_bytes(slice, &whole)
+                };
+                if let Some(slice) = stored.filter(is_whole) {
                     leader.close();
                     leader.fill.finish_with_stored(Arc::clone(&slice));
                     return Err(slice);

@@ -76,6 +76,89 @@ fn a_response_in_slices_answers_requests_of_all_kinds() {
     assert_eq!(ranges_requested(&bed), expected);
 }
 
+/// The rule: the first range of a URL costs the origin only bytes that the client requests, and the second one costs
+/// whole slices. Method: slices of 256 KiB, and ranges within a slice, across slices, at the end and over a whole
+/// slice.
+#[test]
+fn the_first_range_of_a_url_costs_the_origin_no_further_byte() {
+    const BIG: u64 = 256 << 10;
+    let slice = |index: u64| {
+        format!(
+            "bytes={}-{}",
+            index * BIG,
+            ((index + 1) * BIG).min(LENGTH) - 1
+        )
+    };
+    let part = |range: Range<u64>| format!("bytes={}-{}", range.start, range.end - 1);
+    let cases = [
+        (5..10, vec![part(5..10)], vec![slice(0)]),
+        (
+            BIG - 1..BIG + 1,
+            vec![part(BIG - 1..BIG + 1)],
+            vec![slice(0), slice(1)],
+        ),
+        (
+            LENGTH - 2..LENGTH,
+            vec![part(LENGTH - 2..LENGTH)],
+            vec![slice(2)],
+        ),
+        (5..BIG + 6, vec![part(5..BIG), slice(1)], vec![slice(0)]),
+        (0..BIG, vec![slice(0)], vec![]),
+    ];
+    for (range, first, second) in cases {
+        let bed = TestBed::with_config(|config| {
+            sliced(config);
+            config.ranges.slice_bytes = ByteSize(BIG);
+        });
+        Representation::cached().serve(&bed.origin, "/a");
+        expect_range(&bed, 0, range.clone());
+        bed.wait_for_metric("edgeward_fills", 0.0);
+        assert_eq!(ranges_requested(&bed), first, "{range:?}");
+        // The next range has a byte before the first one, in the same slices.
+        let wider = range.start.saturating_sub(1)..range.end;
+        let next = expect_range(&bed, 0, wider.clone());
+        bed.wait_for_metric("edgeward_fills", 0.0);
+        assert_eq!(next.is_hit(), second.is_empty(), "{range:?}");
+        assert_eq!(
+            ranges_requested(&bed),
+            [first, second].concat(),
+            "{range:?}"
+        );
+        assert!(expect_range(&bed, 0, wider).is_hit(), "{range:?}");
+    }
+}
+
+/// Method: one client requests a few bytes of an unknown URL. Before its response arrives, others request other bytes
+/// of the same slice.
+#[test]
+fn requests_that_wait_for_the_first_range_share_one_fetch_of_its_slice() {
+    let bed = TestBed::with_config(|config| {
+        sliced(config);
+        config.ranges.slice_bytes = ByteSize::kib(256);
+    });
+    let gate = Gate::new();
+    let representation = Representation::cached();
+    let wait = gate.clone();
+    bed.origin.on_call("/a", move |request| {
+        representation.answer(request).wait_before_head(&wait)
+    });
+    let get = |range: &str| {
+        let mut client = bed.connect();
+        client.send_head("GET", "/a", &[("range", range)]);
+        client
+    };
+    let mut clients = vec![get("bytes=100-109")];
+    gate.wait_reached(1);
+    clients.extend((0..5).map(|n| get(&format!("bytes={n}-9"))));
+    bed.wait_for_metric("edgeward_requests_total{outcome=\"uri-miss\"}", 6.0);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").status, 206);
+    }
+    let expected = ["bytes=100-109", "bytes=0-262143"];
+    assert_eq!(ranges_requested(&bed), expected);
+}
+
 /// Method: the responses have a field that forbids to store them, and a rule of the site removes it.
 #[test]
 fn rules_on_the_origins_response_apply_to_each_slice() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_semantics::slices::{
-    self, FirstAnswer, FirstPart, SliceMismatch, Slicing, StrongValidator, Unusable,
+    self, FirstAnswer, SliceMismatch, Slicing, StrongValidator, Unusable,
 };
 use edgeward_semantics::{
     ContentRange, Exchange, LifetimeSource, Storable, Validators, Vary, Verdict, conditional,
@@ -185,7 +185,7 @@ impl Fetch {
     /// Returns true if the origin got the client's own range, and the client has no conditions.
     fn requested_as_client(&self) -> bool {
         let headers = &self.request.headers;
-        matches!(self.part, Some(FirstPart::Suffix { .. }))
+        self.part.is_some_and(|part| part.is_range_of(headers))
             && !headers.contains_key(IF_RANGE)
             && !conditional::is_conditional(headers)
     }
@@ -224,10 +224,19 @@ impl Fetch {
         let cache = &self.worker.cache;
         let generation = stored.slices().map_or(0, |slices| slices.generation);
         let key = CacheKey::of_slice(stored.key(), generation, index, cache.hash_seed);
-        // The generation is new, so there is no other fetch of the slice.
-        let (leader, reader) = match cache.collapse.join(key.hash, &key.bytes) {
-            Role::Leader(leader, reader) | Role::FurtherLeader(leader, reader) => (leader, reader),
-            Role::Follower(_) | Role::Uncollapsed | Role::Overdue => {
+        let slicing = stored.slices().map(|slices| slices.slicing);
+        let is_whole = slicing.is_some_and(|slicing| {
+            let part = arriving.content.part;
+            slicing.bytes_of(index) == (part.first..part.last + 1)
+        });
+        // The generation is new, so there is no other fetch of the slice. A part that is shorter than the slice answers
+        // only the leader: requests for other bytes share a fetch of the whole slice.
+        let role = is_whole.then(|| cache.collapse.join(key.hash, &key.bytes));
+        let (leader, reader) = match role {
+            Some(Role::Leader(leader, reader) | Role::FurtherLeader(leader, reader)) => {
+                (leader, reader)
+            }
+            None | Some(Role::Follower(_) | Role::Uncollapsed | Role::Overdue) => {
                 cache.collapse.lead_uncollapsed()
             }
         };
@@ -263,14 +272,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let _open = OpenFill::new(&worker.counters);
-        let version = worker.cache.hot.version(self.key.hash);
-        let versions = KeyVersions {
-            key: version,
-            primary: version, // the entry's key changes when a 304 freshens the entry, but its slices stay
-            target: version,
-            path: version,
-            stamp: worker.cache.purges.latest(),
-        };
+        let stamp = worker.cache.purges.latest();
         let response = entry.response();
         let validators = Validators::from_headers(&response.headers());
         let Some(validator) = StrongValidator::of(&validators) else {
@@ -304,6 +306,16 @@ impl Fetch {
                 });
                 return;
             }
+        };
+        // The version is read after the head has arrived, because a part that is shorter than the slice may have been
+        // stored meanwhile. A changed entry has another generation, so this slice would not be found.
+        let version = worker.cache.hot.version(self.key.hash);
+        let versions = KeyVersions {
+            key: version,
+            primary: version, // the entry's key changes when a 304 freshens the entry, but its slices stay
+            target: version,
+            path: version,
+            stamp,
         };
         hop_by_hop::strip_response(&mut parts.headers);
         let body_length = body.size_hint().exact();

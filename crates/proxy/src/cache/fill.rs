@@ -52,6 +52,9 @@ pub(crate) struct FillHead {
     /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` may be
     /// stored, but answers only the leader (RFC 9111 §4).
     pub(crate) shareable: bool,
+    /// True if the origin has shown that it does not serve ranges of the response: it sent 200 to a request with a
+    /// range, or `Accept-Ranges: none`.
+    pub(crate) ignores_ranges: bool,
     /// True if a tier has admitted the response.
     pub(crate) stored: bool,
     /// The newest purge before the request was sent to the origin.

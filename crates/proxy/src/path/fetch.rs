@@ -211,10 +211,16 @@ pub(super) async fn fetch(
                 }
                 if part.is_some() && ranges::is_far(&request, &head, reader.fill().arrived_bytes())
                 {
-                    drop(reader);
-                    worker.counters.ranges_passed_fill.increment();
-                    let status = CacheStatus::forward(reason).with_detail("far-range");
-                    return Box::pin(pass::pass(reply, request, None, status)).await;
+                    let answer = ranges::answer_far(
+                        reply,
+                        &request,
+                        &key,
+                        reason,
+                        "far-range",
+                        &head,
+                        reader,
+                    );
+                    return Box::pin(answer).await;
                 }
                 worker.counters.collapsed.increment();
                 if let Some(disk) = worker.cache.disk() {

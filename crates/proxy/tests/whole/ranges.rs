@@ -265,3 +265,51 @@ fn a_range_of_a_fetch_for_the_disk_alone_is_read_from_its_window() {
     assert!(part.complete && part.body == pattern(1_000_000..1_500_001));
     assert_eq!(bed.origin.requests("/film"), 1);
 }
+
+/// The rule: the origin that ignores ranges sends the response once. Method: the origin stops after 200,000 bytes of
+/// the first response, and answers ranges with complete responses. The fetch may have shown this, by a 200 to its own
+/// range or by `Accept-Ranges: none`. Otherwise one of the requests finds it out.
+#[test]
+fn ranges_far_ahead_are_cut_from_the_fetch_if_the_origin_ignores_ranges() {
+    let last = LENGTH - 10;
+    let own_range = format!("bytes={last}-");
+    for (leader_range, accepts, requests) in [
+        (None, None, 2),
+        (None, Some("none"), 1),
+        (Some("bytes=0-"), None, 1),
+    ] {
+        let bed = TestBed::start();
+        let gate = Gate::new();
+        let body = match accepts {
+            Some(value) => film().header("accept-ranges", value),
+            None => film(),
+        };
+        bed.origin
+            .once("/film", body.clone().wait_at(200_000, &gate));
+        bed.origin.on("/film", body);
+        let fields: Vec<_> = leader_range
+            .map(|range| ("range", range))
+            .into_iter()
+            .collect();
+        let mut leader = bed.connect();
+        leader.send_head("GET", "/film", &fields);
+        gate.wait_reached(1);
+        let mut clients: Vec<_> = (0..5).map(|_| bed.connect()).collect();
+        for client in &mut clients {
+            client.send_head("GET", "/film", &[("range", &own_range)]);
+        }
+        for client in &mut clients {
+            let head = client.head();
+            assert_eq!(head.status, 206, "{head:?}");
+            assert!(head.cache_status().ends_with("collapsed"), "{head:?}");
+        }
+        gate.open();
+        for client in &mut clients {
+            assert!(client.read_up_to(10) == pattern(last..LENGTH));
+        }
+        let whole = leader.answer("GET");
+        assert!(whole.complete && whole.body == pattern(0..LENGTH));
+        let sent = bed.origin.requests("/film");
+        assert_eq!(sent, requests, "{leader_range:?} {accepts:?}");
+    }
+}

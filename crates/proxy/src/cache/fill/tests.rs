@@ -49,6 +49,7 @@ impl Bed {
             variant: None,
             length: Some(body.len() as u64),
             shareable: true,
+            ignores_ranges: false,
             stored: true,
             stamp: Stamp::NONE,
             encodable: None,

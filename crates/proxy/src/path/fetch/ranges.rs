@@ -1,5 +1,9 @@
 //! Requests for ranges without a stored response: the part to request from the origin, and answers from a fetch that is
-//! under way if it will have the bytes soon.
+//! under way.
+//!
+//! A range that the fetch will have soon is cut from its body. A range far ahead is requested from the origin, unless the
+//! origin has shown that it ignores ranges: it would send the whole response once more. Then the range is cut from the
+//! body under way, too. One request finds out for all others ([`answer_far`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,17 +12,20 @@ use edgeward_semantics::range::RangeAnswer;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{CacheStatus, Forward};
 use edgeward_types::KeyHash;
-use http::header::RANGE;
+use http::header::{IF_RANGE, RANGE};
 use http::{Method, Response, StatusCode};
 
 use super::{respond_shared, sliced, wait_for_head};
 use crate::cache::CacheKey;
-use crate::cache::fill::{FillHead, FollowResult};
+use crate::cache::collapse::Role;
+use crate::cache::fill::{FillHead, FillReader, FollowResult};
 use crate::cache::stored::Stored;
 use crate::exchange::Request;
-use crate::origin::as_origin_sees;
+use crate::origin::{Attempt, Conditions, Outbound, Upload, as_origin_sees};
+use crate::path::ask::ask;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
+use crate::path::pass;
 use crate::path::range_reply;
 use crate::path::worker::Worker;
 
@@ -37,10 +44,16 @@ pub(super) async fn follow(
     let mut status = CacheStatus::forward(reason);
     status.collapsed = true;
     match wait_for_head(&reader).await {
-        Some(FollowResult::Head(head))
-            if is_near(request, &head, reader.fill().arrived_bytes())
-                && is_for(&worker, request, key, &head) =>
-        {
+        Some(FollowResult::Head(head)) if is_for(&worker, request, key, &head) => {
+            let arrived = reader.fill().arrived_bytes();
+            if is_far(request, &head, arrived) {
+                return Ok(answer_far(reply, request, key, reason, "range", &head, reader).await);
+            }
+            // Without a length, the client gets the whole response.
+            let is_whole = head.status == StatusCode::OK && ignores_ranges(&worker, key, &head);
+            if !is_near(request, &head, arrived) && !is_whole {
+                return Err(reply);
+            }
             worker.counters.collapsed.increment();
             let headers = head.headers.clone();
             let response = respond_shared(reply, request, &head, headers, reader, status);
@@ -54,6 +67,67 @@ pub(super) async fn follow(
         }
         _ => Err(reply),
     }
+}
+
+/// Answers a request for a range that is far ahead of the fetch of `reader`. The origin gets the range, unless it ignores
+/// ranges. If this is unknown, one request asks the origin and the others wait for its result. A response to it with the
+/// status 200 is given up. `detail` is the detail of `Cache-Status` if the range is passed.
+pub(super) async fn answer_far(
+    reply: Reply,
+    request: &Rc<Request>,
+    key: &CacheKey,
+    reason: Forward,
+    detail: &'static str,
+    head: &FillHead,
+    reader: FillReader,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    let mut first = None;
+    if !ignores_ranges(&worker, key, head) {
+        let question = [b"RANGE ", &*key.bytes].concat();
+        let hash = worker.cache.hash(&question);
+        match worker.cache.collapse.join(hash, &question) {
+            Role::Follower(first) => _ = wait_for_head(&first).await,
+            Role::Leader(leader, _) => first = Some(leader),
+            Role::FurtherLeader(..) | Role::Uncollapsed | Role::Overdue => {}
+        }
+    }
+    if !ignores_ranges(&worker, key, head) {
+        worker.counters.ranges_passed_fill.increment();
+        let status = CacheStatus::forward(reason).with_detail(detail);
+        let outbound = Outbound {
+            edge: worker.edge_info(request),
+            request,
+            method: &request.method,
+            conditions: Conditions::Keep,
+        };
+        let attempt = Attempt::without_body(true); // true: the GET may be repeated
+        let answered = ask(&worker, request, &outbound, &attempt, Upload::Empty).await;
+        let has_ignored = matches!(&answered.sent, Ok((parts, _)) if parts.status == StatusCode::OK)
+            && !request.headers.contains_key(IF_RANGE);
+        if !has_ignored {
+            drop(reader);
+            return pass::finish(reply, request, answered.sent, None, status);
+        }
+        let marks = &worker.cache.hit_for_miss;
+        marks.mark(ignores_mark(key), worker.now());
+    }
+    drop(first);
+    worker.counters.collapsed.increment();
+    let mut status = CacheStatus::forward(reason);
+    status.collapsed = true;
+    respond_shared(reply, request, head, head.headers.clone(), reader, status)
+}
+
+/// Returns true if the origin has shown that it ignores ranges of the response that is arriving.
+fn ignores_ranges(worker: &Worker, key: &CacheKey, head: &FillHead) -> bool {
+    let marks = &worker.cache.hit_for_miss;
+    head.ignores_ranges || marks.contains(ignores_mark(key), worker.now())
+}
+
+/// Returns the hash by which a target is marked whose origin ignores ranges. Its next range still begins a fetch.
+fn ignores_mark(key: &CacheKey) -> KeyHash {
+    KeyHash(key.primary_hash().0.rotate_left(16))
 }
 
 /// Returns true if each byte that the client requests has arrived, or is among the next [`AHEAD_BYTES_MAX`] of which

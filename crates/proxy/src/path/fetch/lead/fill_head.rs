@@ -5,7 +5,7 @@ use edgeward_semantics::negotiation::Representation;
 use edgeward_semantics::{Storable, Vary};
 use edgeward_types::Timestamp;
 use http::StatusCode;
-use http::header::{AGE, HeaderValue};
+use http::header::{ACCEPT_RANGES, AGE, HeaderValue};
 
 use super::Fetch;
 use crate::cache::PathRule;
@@ -45,6 +45,12 @@ impl Fetch {
             }
             _ => None,
         };
+        let ignores_ranges = status == StatusCode::OK
+            && (self.part.is_some()
+                || storable
+                    .head
+                    .get(ACCEPT_RANGES)
+                    .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"none")));
         let rule = &storable.no_vary_search;
         // Requests for other targets may have joined by a key under a rule.
         let is_own_key = matches!(self.key.path_rule, PathRule::Unread | PathRule::Absent);
@@ -57,6 +63,7 @@ impl Fetch {
             variant,
             length,
             shareable: storable.policy.may_answer_followers(),
+            ignores_ranges,
             stored: false,
             stamp: Stamp::NONE,
             encodable: None,

@@ -434,6 +434,7 @@ impl Fetch {
             coverage: None,
             length: Some(length),
             shareable: arriving.is_storable,
+            ignores_ranges: false,
             stored: destination.reservation.is_some() || disk.is_some(),
             stamp: versions.stamp,
             encodable: None,

@@ -653,6 +653,20 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(size_text(draft.edge.caching.early_links_bytes_max)),
     },
     Key {
+        path: "caching.head_fetch_bytes_max",
+        flag: None,
+        kind: ValueKind::Size {
+            min: ByteSize(0),
+            max: ByteSize::gib(1),
+        },
+        doc: "The largest body that the edge fetches with GET for a HEAD. The first HEAD of a URL is forwarded as \
+              HEAD. If its response may be stored and is not known to be longer, the next HEAD is fetched with GET, so \
+              that later requests of both methods are hits. A body of unknown length is given up at this length. 0 \
+              forwards every HEAD. See docs/reference/http-caching.md.",
+        set: |draft, _, value| draft.edge.caching.head_fetch_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.caching.head_fetch_bytes_max)),
+    },
+    Key {
         path: "caching.ignored_parameters",
         flag: None,
         kind: ValueKind::Parameters,

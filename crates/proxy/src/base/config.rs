@@ -273,6 +273,10 @@ pub struct CachingConfig {
     /// Largest lines of `Link` from 103 Early Hints that are stored with a response. Default 4 KiB: forty links of 100
     /// bytes, and as much as many servers accept in a whole head. 0 stores none.
     pub early_links_bytes_max: ByteSize,
+    /// Largest body that is fetched with GET for a HEAD. The first HEAD of a URL is forwarded as HEAD. If its response
+    /// may be stored and is not known to be longer, the next HEAD is fetched with GET, and later ones are hits. Default
+    /// 8 MiB: manifests, packages and images, which one client downloads in a second. 0 forwards every HEAD.
+    pub head_fetch_bytes_max: ByteSize,
     /// Query parameters that do not change a response, for an origin that does not send `No-Vary-Search`. URLs that
     /// differ only in them share one response. The origin gets the URL of the first request. Default: none.
     pub ignored_parameters: IgnoredParameters,
@@ -294,6 +298,7 @@ impl Default for CachingConfig {
             share_variants: true,
             variants_max: NonZeroU32::new(1000).expect("1000 is not zero"),
             early_links_bytes_max: ByteSize::kib(4),
+            head_fetch_bytes_max: ByteSize::mib(8),
             ignored_parameters: IgnoredParameters::default(),
             hash_seed: None,
         }

@@ -387,6 +387,10 @@ counters! {
         "Lookups that found a stored variant of another value of `Accept-Encoding` or `Accept` that answers the request." {
         variants_shared,
     }
+    Counter "edgeward_head_fetches_total"
+        "HEAD requests that were fetched with GET, so that later requests are hits." {
+        head_fetches,
+    }
     Counter "edgeward_early_links_total"
         "Fetched responses with `Link` in a 103 before them, by the result: all links were kept with the response, or some were left out because of caching.early_links_bytes_max." {
         early_links_kept = "result" "kept",

@@ -49,6 +49,8 @@ pub(crate) struct Cache {
     pub(crate) failed_validations: MarkedKeys,
     /// The keys whose stale response could not be validated because the origin could not be reached.
     pub(crate) unreached_validations: MarkedKeys,
+    /// The targets whose next HEAD is fetched with GET.
+    pub(crate) head_fetches: MarkedKeys,
     pub(crate) purges: Purges,
     pub(crate) accepted_purges: AcceptedPurges,
     pub(crate) warm_progress: WarmProgress,

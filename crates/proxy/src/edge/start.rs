@@ -325,6 +325,7 @@ fn cache_of(
         hit_for_miss: MarkedKeys::new(config.caching.hit_for_miss),
         failed_validations: MarkedKeys::new(config.caching.validation_backoff),
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
+        head_fetches: MarkedKeys::new(HEAD_FETCHES_FOR),
         purges,
         accepted_purges: AcceptedPurges::default(),
         warm_progress: Default::default(),
@@ -340,3 +341,7 @@ fn cache_of(
 /// The minimum time that the disk cache gets to persist its queues and its index, even if the drain timeout is
 /// shorter. Data that was not persisted has to be recovered at the next start.
 pub(super) const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
+
+/// The time for which a target is remembered whose next HEAD is fetched with GET. Monitors and mirrors that send HEAD
+/// do so at least once an hour.
+const HEAD_FETCHES_FOR: Duration = Duration::from_secs(3600);

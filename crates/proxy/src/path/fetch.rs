@@ -87,13 +87,20 @@ pub(super) async fn fetch(
     mut stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    // Without a stored response, a HEAD is passed, and a range is fetched in slices if possible. If there is a stale
-    // response, the fetch validates that response instead. Plain requests have no range.
+    // Without a stored response, a HEAD is sent as HEAD at first, and a range is fetched in slices if possible. If there
+    // is a stale response, the fetch validates that response instead. Plain requests have no range.
     let wants_range = has_range(&request);
     // The origin decides about each client, so no request is answered by the fetch of another one.
     let is_checked = request.settings().caching.check_authorization;
+    let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
+    let is_head = request.method == Method::HEAD;
+    let is_shared_head = is_head && stale.is_none() && !(wants_range || is_checked);
     let part = part_to_fetch(&worker, &request, &key, stale.as_ref());
-    if stale.is_none() && part.is_none() && (request.method == Method::HEAD || wants_range) {
+    if is_shared_head && head::fetches_body(&worker, &key) {
+        worker.counters.head_fetches.increment();
+    } else if is_shared_head && !is_conditional && incoming.is_none() {
+        return Box::pin(head::miss(reply, request, key, reason)).await;
+    } else if stale.is_none() && part.is_none() && (is_head || wants_range) {
         reply.count(RequestOutcome::forwarded(reason));
         let follows = match request.method == Method::GET && !is_checked {
             true => Box::pin(ranges::follow(reply, &request, &key, reason)).await,
@@ -108,7 +115,6 @@ pub(super) async fn fetch(
         return Box::pin(pass::pass(reply, request, incoming, status)).await;
     }
     drop(incoming);
-    let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
     let stale_if_error = request.directives().stale_if_error;
     if let Some(stale) = stale.as_ref().filter(|_| request.method == Method::HEAD)
         && !(wants_range
@@ -377,11 +383,17 @@ async fn lead_fetch(
     let mut status = CacheStatus::forward(reason);
     match outcome {
         FetchResult::Shared { head, headers } => {
+            if request.method == Method::HEAD && !head.stored {
+                head::keep_head(&worker, &key);
+            }
             status.fwd_status = Some(head.status.as_u16());
             respond_fill(reply, &request, &head, headers, reader, status).await
         }
         FetchResult::Direct(response, detail) => {
             drop(reader);
+            if request.method == Method::HEAD {
+                head::keep_head(&worker, &key);
+            }
             status.detail = detail.map(Into::into);
             let (parts, body) = response;
             pass::respond(reply, &request, *parts, body, status)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::support::{TestBed, pattern};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_testkit::{Answer, Gate, Step};
+use edgeward_types::ByteSize;
 
 fn cached(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=60")
@@ -706,7 +707,7 @@ fn keys_differ_by_host_and_port_but_not_by_case_or_default_port() {
 #[test]
 fn a_small_cache_evicts_and_stays_within_its_budget() {
     let bed = TestBed::with_config(|config| {
-        config.hot.capacity = edgeward_types::ByteSize::kib(256);
+        config.hot.capacity = ByteSize::kib(256);
         config.workers = NonZeroUsize::MIN;
     });
     bed.origin
@@ -721,4 +722,72 @@ fn a_small_cache_evicts_and_stays_within_its_budget() {
     assert!(number(&status["hot"]["evicted"]) > 50);
     assert!(client.get("/99", &[]).is_hit());
     assert!(!client.get("/0", &[]).is_hit());
+}
+
+/// The rule: the first HEAD of a URL is forwarded as HEAD, the second one is fetched with GET if the body is not too
+/// large, and later ones are hits. Method: bodies on both sides of the limit, bodies of unknown length, and a response
+/// that is not stored.
+#[test]
+fn many_head_requests_cost_the_origin_two_requests_if_the_body_is_within_the_limit() {
+    const MIB: u64 = 1 << 20;
+    let of = |length, control| Answer::pattern(length).header("cache-control", control);
+    let cached = |length| of(length, "max-age=60");
+    let two = &["HEAD", "GET"][..];
+    for (name, bytes_max, answer, methods) in [
+        ("within", 10, cached(10), two),
+        ("above", 9, cached(10), &["HEAD"; 5]),
+        ("off", 0, cached(0), &["HEAD"; 5]),
+        ("private", 10, of(10, "private"), &["HEAD"; 5]),
+        ("missing", 10, cached(10).with_status(404), two),
+        ("chunked", MIB, cached(MIB).chunked(1000), two),
+        // The fetch ends when the body exceeds the limit, and is not repeated.
+        (
+            "long",
+            MIB,
+            cached(4 * MIB).chunked(1000),
+            &["HEAD", "GET", "HEAD", "HEAD", "HEAD"],
+        ),
+    ] {
+        let bed = TestBed::with_config(|config| {
+            config.caching.head_fetch_bytes_max = ByteSize(bytes_max);
+        });
+        bed.origin.on("/a", answer);
+        for _ in 0..5 {
+            let head = bed.connect().request("HEAD", "/a", &[], b"");
+            assert!([200, 404].contains(&head.status), "{name}: {head:?}");
+            bed.wait_for_metric("edgeward_fills", 0.0);
+        }
+        let recorded = bed.origin.recorded();
+        let sent: Vec<_> = recorded.iter().map(|request| request.method()).collect();
+        assert_eq!(sent, methods, "{name}");
+        let fetches = if methods.contains(&"GET") { 1.0 } else { 0.0 };
+        assert_eq!(bed.metric("edgeward_head_fetches_total"), fetches);
+        assert_eq!(bed.get("/a").is_hit(), methods.len() == 2, "{name}");
+    }
+}
+
+/// Method: 20 clients send HEAD before the origin answers. If the response may not be shared, each gets its own.
+#[test]
+fn head_requests_that_wait_together_share_one_request() {
+    for (control, requests) in [("max-age=60", 1), ("private", 20)] {
+        let bed = TestBed::with_config(|config| {
+            config.caching.head_fetch_bytes_max = ByteSize(0);
+        });
+        let gate = Gate::new();
+        let answer = Answer::ok("0123456789").header("cache-control", control);
+        bed.origin.on("/a", answer.wait_before_head(&gate));
+        let mut clients: Vec<_> = (0..20).map(|_| bed.connect()).collect();
+        for client in &mut clients {
+            client.send_head("HEAD", "/a", &[]);
+        }
+        bed.wait_for_metric("edgeward_requests_total{outcome=\"uri-miss\"}", 20.0);
+        gate.wait_reached(1);
+        gate.open();
+        for client in &mut clients {
+            let head = client.answer("HEAD");
+            assert_eq!(head.status, 200);
+            assert_eq!(head.header("content-length"), Some("10"));
+        }
+        assert_eq!(bed.origin.requests("/a"), requests, "{control}");
+    }
 }

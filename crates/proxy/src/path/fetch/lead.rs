@@ -322,6 +322,10 @@ impl Fetch {
         // A body of unknown length is offered to memory at its end. Until then it is charged to the budget of fills.
         let capacity_bytes = worker.config().hot.capacity.bytes();
         let mut buffer_max = object_max.min(capacity_bytes).max(share_max);
+        if self.request.method == Method::HEAD {
+            let head_max = worker.config().caching.head_fetch_bytes_max.bytes();
+            buffer_max = buffer_max.min(head_max);
+        }
         if let Some(length) = length {
             let charge = charge_of(&destination, &storable, parts.status, length);
             destination.offer(&worker, charge, length);

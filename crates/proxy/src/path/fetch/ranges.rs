@@ -151,7 +151,7 @@ pub(super) fn is_far(request: &Request, head: &FillHead, arrived: u64) -> bool {
 
 /// Returns true if the response answers requests for the target, is the variant that the request selects, and if no
 /// purge covers it.
-fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -> bool {
+pub(super) fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &FillHead) -> bool {
     let is_purged = worker
         .cache
         .is_purged(key.primary(), &head.headers, head.stamp);

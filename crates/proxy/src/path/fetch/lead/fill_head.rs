@@ -14,7 +14,7 @@ use crate::origin::as_origin_sees;
 
 impl Fetch {
     /// Returns the head that followers get. The caller fills in the last three fields.
-    pub(super) fn build_head(
+    pub(in crate::path::fetch) fn build_head(
         &self,
         storable: &Storable,
         status: StatusCode,

@@ -7,6 +7,7 @@ mod head;
 mod lead;
 mod leader;
 mod ranges;
+mod respond;
 mod sliced;
 
 use std::cell::Cell;
@@ -22,9 +23,7 @@ use http::header::HeaderMap;
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::coding_choice::{self, compression};
-use super::deliver::{self, Reply};
-use super::encoded;
+use super::deliver::Reply;
 use super::lookup::{Query, lookup_again};
 use super::pass;
 use crate::base::outcome::RequestOutcome;
@@ -37,9 +36,7 @@ use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 use crate::origin::{OriginError, OriginResponse};
-use crate::path::body::{EdgeBody, Source};
-use crate::path::parts::RangeSource;
-use crate::path::range_reply;
+use crate::path::body::EdgeBody;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::worker::{Shared, Worker};
 use lead::Fetch;
@@ -48,6 +45,7 @@ pub(super) use lead::post::{PostBegin, PostUpdate};
 use leader::leader_result;
 pub(super) use leader::store_post;
 use ranges::{has_range, part_to_fetch, range_mark};
+use respond::respond_fill;
 pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced, respond as respond_stored};
 
 /// The result of a fetch for its leader.
@@ -87,8 +85,8 @@ pub(super) async fn fetch(
     mut stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    // Without a stored response, a HEAD is sent as HEAD at first, and a range is fetched in slices if possible. If there
-    // is a stale response, the fetch validates that response instead. Plain requests have no range.
+    // Without a stored response, a HEAD is sent as HEAD at first, and a range is fetched in slices if possible. If
+    // there is a stale response, the fetch validates that response instead. Plain requests have no range.
     let wants_range = has_range(&request);
     // The origin decides about each client, so no request is answered by the fetch of another one.
     let is_checked = request.settings().caching.check_authorization;
@@ -429,70 +427,6 @@ async fn lead_fetch(
             Box::pin(pass::pass(reply, request, None, status.with_detail(detail))).await
         }
         FetchResult::Failed(error) => pass::refuse(reply, &error, status),
-    }
-}
-
-/// Responds with the response of a fetch that other requests may share. If the request gets it in a coding, waits for
-/// the end of the body.
-async fn respond_fill(
-    reply: Reply,
-    request: &Request,
-    head: &FillHead,
-    headers: HeaderMap,
-    reader: FillReader,
-    mut cache_status: CacheStatus,
-) -> Response<EdgeBody> {
-    let complete = match &head.encodable {
-        Some(_) => encoded::complete_fill(&reply.worker, request, head, &headers, &reader).await,
-        None => None,
-    };
-    let Some(complete) = complete else {
-        return respond_shared(reply, request, head, headers, reader, cache_status);
-    };
-    drop(reader);
-    cache_status.stored = head.stored;
-    reply.stored(request, &complete, Some(cache_status))
-}
-
-/// Responds with the response of a fetch that other requests may share.
-fn respond_shared(
-    reply: Reply,
-    request: &Request,
-    head: &FillHead,
-    mut headers: HeaderMap,
-    reader: FillReader,
-    mut cache_status: CacheStatus,
-) -> Response<EdgeBody> {
-    report_stored(&mut cache_status, head);
-    cache_status.append_to(&mut headers, &reply.worker.config().name);
-    let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
-    if is_conditional && deliver::is_not_modified(request, head.status, &headers) {
-        let headers = conditional::not_modified_head(&headers);
-        let code = StatusCode::NOT_MODIFIED;
-        return reply.respond(request, code, headers, Source::Empty, &cache_status);
-    }
-    let ignores_range = head.encodable.is_some()
-        && coding_choice::ignores_range(compression(request), request, &headers);
-    let mut reader = Some(reader);
-    let source = || RangeSource::Fill(reader.take().expect("called once"));
-    if let Some(length) = head.length.filter(|_| !ignores_range)
-        && let Some((status, headers, body)) =
-            range_reply::select(request, head.status, &mut headers, length, true, source)
-    {
-        return reply.respond(request, status, headers, body, &cache_status);
-    }
-    let source = Source::Fill(reader.expect("no range was taken"), head.length);
-    reply.respond(request, head.status, headers, source, &cache_status)
-}
-
-/// Reports whether a tier stores the response of a fetch. A body of unknown length is offered to memory at its end.
-fn report_stored(cache_status: &mut CacheStatus, head: &FillHead) {
-    cache_status.stored = head.stored;
-    if !head.stored {
-        cache_status.detail = Some(match head.length {
-            Some(_) => NOT_ADMITTED.into(),
-            None => "unknown-length".into(),
-        });
     }
 }
 

@@ -1,8 +1,8 @@
 //! Requests for ranges without a stored response: the part to request from the origin, and answers from a fetch that is
 //! under way.
 //!
-//! A range that the fetch will have soon is cut from its body. A range far ahead is requested from the origin, unless the
-//! origin has shown that it ignores ranges: it would send the whole response once more. Then the range is cut from the
+//! A range that the fetch will have soon is cut from its body. A range far ahead is requested from the origin, unless
+//! the origin has shown that it ignores ranges: it would send the whole response again. Then the range is cut from the
 //! body under way, too. One request finds out for all others ([`answer_far`]).
 
 use std::rc::Rc;
@@ -15,7 +15,8 @@ use edgeward_types::KeyHash;
 use http::header::{IF_RANGE, RANGE};
 use http::{Method, Response, StatusCode};
 
-use super::{respond_shared, sliced, wait_for_head};
+use super::respond::respond_shared;
+use super::{sliced, wait_for_head};
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
 use crate::cache::fill::{FillHead, FillReader, FollowResult};
@@ -69,9 +70,9 @@ pub(super) async fn follow(
     }
 }
 
-/// Answers a request for a range that is far ahead of the fetch of `reader`. The origin gets the range, unless it ignores
-/// ranges. If this is unknown, one request asks the origin and the others wait for its result. A response to it with the
-/// status 200 is given up. `detail` is the detail of `Cache-Status` if the range is passed.
+/// Answers a request for a range that is far ahead of the fetch of `reader`. The origin gets the range, unless it
+/// ignores ranges. If this is unknown, one request asks the origin and the others wait for its result. A response to it
+/// with the status 200 is given up. `detail` is the detail of `Cache-Status` if the range is passed.
 pub(super) async fn answer_far(
     reply: Reply,
     request: &Rc<Request>,

@@ -35,7 +35,6 @@ pub use base::staple::StapleError;
 pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
 pub use cache::successor::ForwardedChange;
-pub use client::h2_frames;
 #[doc(hidden)]
 pub use edge::hostile;
 pub use edge::{
@@ -43,4 +42,5 @@ pub use edge::{
     ReloadError, Reloader, RunningEdge, StartError, UpgradeSource, after_reload,
     metric_definitions,
 };
+pub use exchange::h2_frames;
 pub use origin::ConnectorError;

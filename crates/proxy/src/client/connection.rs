@@ -17,11 +17,11 @@ use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
 use crate::base::config::HEADERS_ON_STACK;
 use crate::base::tasks::LocalExecutor;
 use crate::client::h1::FastPath;
-use crate::client::h2_frames::Excess;
-use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
 use crate::client::service::{EdgeService, run_tunnel};
 use crate::client::stream::ClientStream;
+use crate::exchange::h2_frames::Excess;
+use crate::exchange::h2_io::H2Io;
 use crate::exchange::{Client, CloseReason};
 use crate::path::worker::{CurrentWorker, Worker};
 
@@ -320,7 +320,7 @@ where
 /// Polls hyper's connection, then writes the frames that it has flushed.
 fn poll_h2<S: ClientStream>(
     connection: &mut (impl Future<Output = hyper::Result<()>> + Unpin),
-    io: &H2Io<S>,
+    io: &H2Io<ClientIo<S>>,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<()>> {
     let polled = Pin::new(connection).poll(cx);

@@ -1,14 +1,16 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
 //! (its unsent bytes), `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
 //! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules),
-//! `heads` (limits the
-//! memory of heads), `upgrade` (switches of the protocol).
+//! `heads` (limits the memory of heads), `h2_frames` and `h2_io` (the frames of an HTTP/2 connection), `upgrade`
+//! (switches of the protocol).
 
 pub(crate) mod canonical;
 mod client;
 pub(crate) mod conn;
 mod field_edit;
 mod field_filter;
+pub mod h2_frames;
+pub(crate) mod h2_io;
 pub(crate) mod heads;
 pub(crate) mod pieces;
 mod request;

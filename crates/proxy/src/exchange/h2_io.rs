@@ -1,4 +1,4 @@
-//! The stream between a client's socket and hyper's HTTP/2. It checks received frames, and gathers small sent frames.
+//! The stream between the socket of a peer and hyper's HTTP/2. It checks received frames, and gathers small sent frames.
 //!
 //! The crate h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time take ten TLS
 //! records and ten calls of `writev`. [`H2Io`] collects the frames and writes them after each poll of hyper.
@@ -15,9 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
-use crate::client::h2_frames::{Excess, FrameGate, FrameLimits};
-use crate::client::io::ClientIo;
-use crate::client::stream::ClientStream;
+use crate::exchange::h2_frames::{Excess, FrameGate, FrameLimits};
 
 /// A handle of a client's stream and of its gate (`h2_frames`), which limits the frames that reach hyper. hyper has one
 /// handle. The connection's task has another one, and needs it after hyper's connection has ended.
@@ -26,7 +24,7 @@ pub(crate) struct H2Io<S>(Rc<RefCell<Inner<S>>>);
 
 #[derive(Debug)]
 struct Inner<S> {
-    io: ClientIo<S>,
+    io: S,
     gate: FrameGate,
     clock: Arc<Clock>,
     /// Received bytes that hyper has not read.
@@ -45,7 +43,7 @@ struct Inner<S> {
 }
 
 impl<S> H2Io<S> {
-    pub(crate) fn new(io: ClientIo<S>, limits: &LimitsConfig, clock: Arc<Clock>) -> Self {
+    pub(crate) fn new(io: S, limits: &LimitsConfig, clock: Arc<Clock>) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             io,
             gate: FrameGate::new(frame_limits(limits)),
@@ -72,7 +70,7 @@ impl<S> H2Io<S> {
 
     /// Returns the stream, and the last bytes to write to the client: the gathered frames and GOAWAY. `None` if hyper
     /// still has its handle, or if a frame was written in part.
-    pub(crate) fn into_stream_and_goaway(self) -> Option<(ClientIo<S>, BytesMut)> {
+    pub(crate) fn into_stream_and_goaway(self) -> Option<(S, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
         let mut last_bytes = inner.gathered;
         last_bytes.extend_from_slice(&goaway(inner.gate.last_stream()));
@@ -124,7 +122,7 @@ fn record_excess(slot: &mut Option<Excess>, excess: Excess) -> io::Error {
     io::Error::other("the client exceeded a limit of HTTP/2 frames")
 }
 
-impl<S: ClientStream> Inner<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -253,7 +251,7 @@ impl<S: ClientStream> Inner<S> {
     }
 }
 
-impl<S: ClientStream> H2Io<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> H2Io<S> {
     /// Writes the frames that hyper has flushed. Must be called after each poll of hyper.
     pub(crate) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.borrow_mut();
@@ -262,7 +260,7 @@ impl<S: ClientStream> H2Io<S> {
     }
 }
 
-impl<S: ClientStream> AsyncRead for H2Io<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for H2Io<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -272,7 +270,7 @@ impl<S: ClientStream> AsyncRead for H2Io<S> {
     }
 }
 
-impl<S: ClientStream> AsyncWrite for H2Io<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for H2Io<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -325,14 +323,12 @@ const READ_BYTES: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use proptest::prelude::*;
     use std::task::Waker;
 
     use super::*;
 
     use crate::base::clock::Ticker;
-    use crate::exchange::ConnState;
 
     /// A client's stream. Each write takes the last of `write_sizes` and writes at most this many bytes, or none at 0.
     #[derive(Debug, Default)]
@@ -384,8 +380,6 @@ mod tests {
         }
     }
 
-    impl ClientStream for SocketMock {}
-
     /// Writes frames as the crate h2 does, each with a flush, and calls `poll_out` after every third frame. Returns
     /// the writes that the client got.
     fn writes_of(frames: &[Vec<u8>], write_sizes: Vec<usize>) -> Vec<Vec<u8>> {
@@ -394,8 +388,7 @@ mod tests {
             write_sizes,
             writes: Vec::new(),
         };
-        let io = ClientIo::new(client, ConnState::new(Arc::clone(&clock)), Bytes::new());
-        let io = H2Io::new(io, &LimitsConfig::default(), clock);
+        let io = H2Io::new(client, &LimitsConfig::default(), clock);
         let mut hyper_io = io.share();
         let mut cx = Context::from_waker(Waker::noop());
         for (n, frame) in frames.iter().enumerate() {
@@ -417,7 +410,7 @@ mod tests {
         drop(hyper_io);
         let (io, last_bytes) = io.into_stream_and_goaway().expect("whole frames");
         assert_eq!(last_bytes.len(), 17, "only GOAWAY remains");
-        io.into_stream().writes
+        io.writes
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(crate) struct Reply {
     response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// The number of times that the request began again, because the representation changed before the response began.
     pub(super) restarts: u32,
+    /// True if the response has no body, because its request is a HEAD.
+    is_head: bool,
 }
 
 impl Reply {
@@ -65,6 +67,7 @@ impl Reply {
             settings: request.settings.clone(),
             response_fields: request.response_fields.clone(),
             restarts: 0,
+            is_head: request.method == Method::HEAD,
         }
     }
 
@@ -168,11 +171,6 @@ impl Reply {
         let (headers, source) = match self.error_page(status) {
             Some(page) => page_response(page, headers),
             None => (headers, source),
-        };
-        let source = if request.method == Method::HEAD {
-            Source::Empty
-        } else {
-            source
         };
         let mut response = self.finish(status, headers, source);
         if request.version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
@@ -309,12 +307,15 @@ impl Reply {
         self.finish(status, headers, source)
     }
 
+    /// Makes every response of the request path, for all protocols. The response to a HEAD has no body (RFC 9110
+    /// §9.3.2). With a body, its DATA frames would be an error of HTTP/2.
     fn finish(
         self,
         status: StatusCode,
         mut headers: HeaderMap,
         source: Source,
     ) -> Response<EdgeBody> {
+        let source = if self.is_head { Source::Empty } else { source };
         for (name, edit) in self.response_fields.iter().flat_map(|edits| edits.iter()) {
             edit.apply(name, &mut headers);
         }

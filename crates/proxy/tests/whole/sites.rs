@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codecs::{H2Request, for_hyper, send_h1, send_h2};
 use crate::support::{Client, TestBed};
 use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
@@ -451,4 +452,44 @@ fn an_error_page_replaces_the_body_of_origins_and_of_the_edge() {
     }
     assert!(bed.get("/404").is_hit());
     assert_eq!(bed.get("/200").text(), "page");
+}
+
+/// RFC 9110 §9.3.2. In HTTP/2, DATA frames in the response to a HEAD are a stream error, which the client reports.
+#[test]
+fn a_response_of_the_edge_to_head_has_no_body_in_any_protocol() {
+    let deny = Settings {
+        deny: Some(Some(StatusCode::FORBIDDEN)),
+        ..Settings::default()
+    };
+    let mut page = Settings::default();
+    let sorry = Arc::new(ErrorPage {
+        content_type: "text/html".into(),
+        body: b"<h1>sorry</h1>"[..].into(),
+    });
+    page.error_pages.insert(StatusSet::Class(5), sorry);
+    let rules = vec![rule("/denied", deny), rule("/page/*", page)];
+    let bed = TestBed::with_config(with_rules(rules));
+    bed.origin.otherwise(|_| Answer::garbage("nonsense"));
+    for (target, status, length) in [
+        ("/denied", 403, "14"),
+        ("/502", 502, ""),
+        ("/page/502", 502, "14"),
+    ] {
+        let request = H2Request {
+            method: "HEAD",
+            path: target,
+            ..H2Request::default()
+        };
+        let h1 = format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        for answer in [
+            send_h2(bed.addr(), &request).expect("the stream is not reset"),
+            send_h1(bed.addr(), &h1),
+            send_h1(bed.addr(), &for_hyper(&h1)),
+        ] {
+            assert_eq!((answer.status, answer.text()), (status, ""), "{target}");
+            let stated = answer.header("content-length");
+            let stated = stated.expect("the length of the response to a GET");
+            assert!(length.is_empty() || stated == length, "{target}: {stated}");
+        }
+    }
 }

@@ -270,7 +270,10 @@ where
         .max_header_list_size(u32::try_from(limits.head_bytes_max.bytes()).unwrap_or(u32::MAX))
         .max_send_buf_size(H2_SEND_BUFFER_BYTES)
         .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES);
+        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
+        // hyper's limit counts in the lifetime of a connection, so the errors of one client of a proxy would end the
+        // requests of others. `H2Io` bounds the RST_STREAM frames that wait for a slow peer.
+        .max_local_error_reset_streams(None);
     if worker.config().forwarding.upgrades.allows("websocket") {
         builder.enable_connect_protocol();
     }

@@ -1,4 +1,5 @@
-//! The gate through which a client's HTTP/2 frames reach hyper. It limits their rate and the memory of decoded heads.
+//! The gate through which the HTTP/2 frames of a peer reach hyper. It limits their rate and the memory of decoded heads,
+//! and lets an error of one stream end that stream only.
 //!
 //! hyper decodes a header block as soon as the block arrives, and keeps the fields until the request is accepted. hyper
 //! has no limit for the rate of frames that are not part of a request. The gate gets the bytes before hyper, and parses
@@ -7,8 +8,18 @@
 //! - A header block passes when it is complete, unless it has too many fields. A field may take a single byte in the
 //!   block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the length of the block.
 //! - After `fields_max` fields the gate pauses, so that hyper accepts requests before it decodes further ones.
-//! - Consecutive small DATA frames of one stream are merged. The payload and its order do not change.
+//! - A malformed header block is replaced by one that hyper refuses as an error of the stream ([`header_blocks`]).
+//! - Consecutive small DATA frames of one stream are merged. Their padding is removed, and the peer gets its credit back
+//!   by WINDOW_UPDATE. Empty frames are dropped. The payload and its order do not change. hyper would close a connection
+//!   that has sent 100 empty frames in its lifetime, with or without padding.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
+
+mod header_blocks;
+mod huffman;
+
+use std::ops::Range;
+
+use header_blocks::BlockScreen;
 
 /// The limits of one connection. Bytes sent to the client raise the limits of a window, see `SENT_PER_RESET`.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +30,7 @@ pub struct FrameLimits {
     pub block_bytes_max: usize,
     /// The most RST_STREAM frames in a window of [`WINDOW_MILLIS`].
     pub resets_max: u64,
-    /// The most PING, SETTINGS, PRIORITY and unknown frames in a window.
+    /// The most PING, SETTINGS, PRIORITY, unknown and empty DATA frames in a window.
     pub control_max: u64,
     /// The most WINDOW_UPDATE frames in a window.
     pub window_updates_max: u64,
@@ -50,15 +61,31 @@ impl Excess {
     }
 }
 
+impl FrameLimits {
+    /// The limits of a connection to a server, which answers requests of the edge: none.
+    pub(crate) const UNLIMITED: Self = Self {
+        fields_max: usize::MAX,
+        block_bytes_max: usize::MAX,
+        resets_max: u64::MAX,
+        control_max: u64::MAX,
+        window_updates_max: u64::MAX,
+    };
+}
+
 /// The outcome of [`FrameGate::pass`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The number of bytes at the front of the buffer that hyper may read now.
     pub ready_bytes: usize,
     /// The number of bytes in the buffer after frames were merged. The caller passes bytes after `ready_bytes` again.
     pub buffer_bytes: usize,
+    /// A frame that hyper reads after these bytes, in place of a malformed one, which is no longer in the buffer. If it
+    /// is empty, no frame was replaced. Otherwise the caller passes the rest of the buffer again.
+    pub replacement: Vec<u8>,
     /// True if the gate pauses until [`FrameGate::resume`], false if it needs more bytes.
     pub pause: bool,
+    /// The number of frames in the ready bytes.
+    pub frames: usize,
 }
 
 /// The gate of one connection.
@@ -69,6 +96,11 @@ pub struct FrameGate {
     unpassed_bytes: usize,
     /// The highest stream whose header block has passed.
     stream_max: u32,
+    /// True if the peer is a server: its header blocks are responses, of streams in any order.
+    is_server: bool,
+    screen: BlockScreen,
+    /// The streams and the bytes of padding that were removed and not returned to their flow-control windows.
+    padding: Vec<(u32, u32)>,
     /// Fields that passed since the last pause.
     fields_passed: usize,
     /// The start of the window, in milliseconds.
@@ -88,6 +120,9 @@ impl FrameGate {
             limits,
             unpassed_bytes: PREFACE_BYTES,
             stream_max: 0,
+            is_server: false,
+            screen: BlockScreen::new(),
+            padding: Vec::new(),
             fields_passed: 0,
             window_began: 0,
             resets: 0,
@@ -95,6 +130,28 @@ impl FrameGate {
             window_updates: 0,
             sent: 0,
             sent_in_last_window: 0,
+        }
+    }
+
+    /// Returns the gate of a new connection to a server, which sends no preface.
+    pub(crate) fn of_server() -> Self {
+        Self {
+            unpassed_bytes: 0,
+            is_server: true,
+            ..Self::new(FrameLimits::UNLIMITED)
+        }
+    }
+
+    /// Appends the WINDOW_UPDATE frames that the peer gets for removed padding.
+    pub(crate) fn take_window_updates(&mut self, out: &mut impl Extend<u8>) {
+        let total = self.padding.iter().map(|(_, bytes)| bytes).sum();
+        if total == 0 {
+            return;
+        }
+        let of_streams = self.padding.drain(..).filter(|&(stream, _)| stream != 0);
+        for (stream, bytes) in of_streams.chain([(0, total)]) {
+            out.extend([0, 0, 4, WINDOW_UPDATE, 0]);
+            out.extend(stream.to_be_bytes().into_iter().chain(bytes.to_be_bytes()));
         }
     }
 
@@ -120,7 +177,8 @@ impl FrameGate {
     pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
         self.begin_window_if_due(now);
         let (mut read, mut write) = (0, 0);
-        let mut pause = false;
+        let (mut pause, mut frames) = (false, 0);
+        let mut replacement = Vec::new();
         let mut last_data: Option<SmallData> = None;
         loop {
             if self.unpassed_bytes > 0 {
@@ -135,6 +193,7 @@ impl FrameGate {
             let Some(head) = FrameHead::parse(rest) else {
                 break;
             };
+            frames += 1;
             let is_whole = rest.len() >= head.frame_bytes();
             let data = last_data.take();
             if head.length > FRAME_BYTES_MAX {
@@ -148,32 +207,44 @@ impl FrameGate {
                         pause = true;
                         break;
                     }
-                    let Some(end) = self.block_end(rest)? else {
+                    let Some(block) = self.block_end(rest)? else {
                         break;
                     };
-                    self.count_fields(&head, &rest[..end])?;
-                    copy_down(bytes, &mut read, &mut write, end);
+                    replacement = self.check_block(&head, &rest[..block.bytes], block.is_whole)?;
+                    if !replacement.is_empty() {
+                        read += block.bytes;
+                        break;
+                    }
+                    copy_down(bytes, &mut read, &mut write, block.bytes);
                     continue;
                 }
-                DATA if is_whole && head.is_small_data() => {
-                    let merged = data.filter(|data| data.can_merge(&head));
-                    let small_data = match merged {
-                        Some(data) => {
-                            read += HEAD_BYTES;
-                            copy_down(bytes, &mut read, &mut write, head.length);
-                            data.merge(&head, bytes)
+                DATA if !is_whole && head.is_small_and_padded() => break,
+                DATA if is_whole && let Some(payload) = head.small_data(rest) => {
+                    let ends_stream = head.flags & END_STREAM != 0;
+                    self.record_padding(&head, head.length - payload.len());
+                    if payload.is_empty() && !ends_stream {
+                        self.control += 1;
+                        self.check_rates()?;
+                        read += head.frame_bytes();
+                        last_data = data;
+                        continue;
+                    }
+                    let (start, end) = (read + payload.start, read + head.frame_bytes());
+                    let data = data.filter(|data| data.can_merge(&head, payload.len()));
+                    let data = data.unwrap_or_else(|| {
+                        let offset = write;
+                        copy_down(bytes, &mut read, &mut write, HEAD_BYTES);
+                        SmallData {
+                            offset,
+                            stream: head.stream,
+                            length: 0,
                         }
-                        None => {
-                            let offset = write;
-                            copy_down(bytes, &mut read, &mut write, head.frame_bytes());
-                            SmallData {
-                                offset,
-                                stream: head.stream,
-                                length: head.length,
-                            }
-                        }
-                    };
-                    last_data = (head.flags & END_STREAM == 0).then_some(small_data);
+                    });
+                    read = start;
+                    copy_down(bytes, &mut read, &mut write, payload.len());
+                    read = end;
+                    let data = data.append(payload.len(), head.flags & END_STREAM, bytes);
+                    last_data = (!ends_stream).then_some(data);
                     continue;
                 }
                 RST_STREAM => self.resets += 1,
@@ -188,7 +259,9 @@ impl FrameGate {
         Ok(Passed {
             ready_bytes: write,
             buffer_bytes: bytes.len() - (read - write),
+            replacement,
             pause,
+            frames,
         })
     }
 
@@ -217,8 +290,8 @@ impl FrameGate {
         Ok(())
     }
 
-    /// Returns the length of the header block at the front, or of its part before a wrong frame. `None` if incomplete.
-    fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
+    /// Returns the header block at the front, or its part before a wrong frame. `None` if it is incomplete.
+    fn block_end(&self, bytes: &[u8]) -> Result<Option<Block>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {
             let Some(head) = FrameHead::parse(&bytes[end..]) else {
@@ -226,7 +299,10 @@ impl FrameGate {
             };
             if nth > 0 && (head.kind != CONTINUATION || head.length > FRAME_BYTES_MAX) {
                 // hyper will refuse the next frame: it is not CONTINUATION, or it is too long.
-                return Ok(Some(end));
+                return Ok(Some(Block {
+                    bytes: end,
+                    is_whole: false,
+                }));
             }
             end += head.frame_bytes();
             if end > self.limits.block_bytes_max {
@@ -236,32 +312,84 @@ impl FrameGate {
                 return Ok(None);
             }
             if head.flags & END_HEADERS != 0 {
-                return Ok(Some(end));
+                return Ok(Some(Block {
+                    bytes: end,
+                    is_whole: true,
+                }));
             }
         }
         Err(Excess::HeaderBlock)
     }
 
-    fn count_fields(&mut self, head: &FrameHead, block: &[u8]) -> Result<(), Excess> {
+    /// Counts and checks the fields of a header block. Returns the frame that replaces the block if it is malformed,
+    /// or no bytes.
+    fn check_block(
+        &mut self,
+        head: &FrameHead,
+        block: &[u8],
+        is_whole: bool,
+    ) -> Result<Vec<u8>, Excess> {
+        let joined;
         let fields = if block.len() == head.frame_bytes() {
-            count_block_fields(head.fragment(block))
+            head.fragment(block)
         } else {
-            count_block_fields(&fragments(block))
+            joined = fragments(block);
+            &joined
         };
         // A second header block of a stream holds trailers (RFC 9113 §8.1).
-        let is_trailers = head.stream <= self.stream_max;
+        let is_trailers = head.stream <= self.stream_max && !self.is_server;
+        self.count_fields(head, count_block_fields(fields), is_trailers)?;
+        if !is_whole || head.stream == 0 {
+            // hyper will end the connection.
+            self.screen.lose();
+            return Ok(Vec::new());
+        }
+        let is_refused = head.depends_on_itself(block);
+        let replaced = self.screen.replacement(fields, is_trailers, is_refused);
+        Ok(replaced.map_or_else(Vec::new, |(block, ends)| head.frames_of(&block, &ends)))
+    }
+
+    fn count_fields(
+        &mut self,
+        head: &FrameHead,
+        fields: usize,
+        is_trailers: bool,
+    ) -> Result<(), Excess> {
         let fields_max = if is_trailers {
             TRAILER_FIELDS_MAX.min(self.limits.fields_max)
         } else {
             self.limits.fields_max
         };
         self.stream_max = self.stream_max.max(head.stream);
-        self.fields_passed += fields;
+        self.fields_passed = self.fields_passed.saturating_add(fields);
         if fields > fields_max {
             return Err(Excess::HeaderBlock);
         }
         Ok(())
     }
+
+    /// Records bytes that were removed from a DATA frame. A stream that has ended needs no further credit.
+    fn record_padding(&mut self, head: &FrameHead, bytes: usize) {
+        let bytes = u32::try_from(bytes).expect("a frame is short");
+        let stream = if head.flags & END_STREAM == 0 {
+            head.stream
+        } else {
+            0
+        };
+        match self.padding.last_mut() {
+            _ if bytes == 0 => {}
+            Some((last, credit)) if *last == stream => *credit += bytes,
+            _ => self.padding.push((stream, bytes)),
+        }
+    }
+}
+
+/// A header block in one or several frames.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// The length of its frames.
+    bytes: usize,
+    is_whole: bool,
 }
 
 /// Copies the next `n` bytes from the offset `read` to the offset `write`, and advances both.
@@ -282,16 +410,16 @@ struct SmallData {
 }
 
 impl SmallData {
-    fn can_merge(&self, head: &FrameHead) -> bool {
-        self.stream == head.stream && self.length + head.length <= FRAME_BYTES_MAX
+    fn can_merge(&self, head: &FrameHead, length: usize) -> bool {
+        self.stream == head.stream && self.length + length <= FRAME_BYTES_MAX
     }
 
-    /// Updates the header of this frame after the payload of `head` was appended.
-    fn merge(mut self, head: &FrameHead, bytes: &mut [u8]) -> Self {
-        self.length += head.length;
+    /// Updates the header of this frame after a payload of this length was appended.
+    fn append(mut self, length: usize, flags: u8, bytes: &mut [u8]) -> Self {
+        self.length += length;
         let length = u32::try_from(self.length).expect("at most FRAME_BYTES_MAX");
         bytes[self.offset..self.offset + 3].copy_from_slice(&length.to_be_bytes()[1..]);
-        bytes[self.offset + 4] = head.flags;
+        bytes[self.offset + 4] = flags;
         self
     }
 }
@@ -322,8 +450,53 @@ impl FrameHead {
         HEAD_BYTES + self.length
     }
 
-    const fn is_small_data(&self) -> bool {
-        self.length <= SMALL_DATA_BYTES && self.flags & !END_STREAM == 0
+    const fn is_small_and_padded(&self) -> bool {
+        self.flags & PADDED != 0 && self.length <= SMALL_DATA_BYTES
+    }
+
+    /// Returns where the data of a DATA frame is, if it is short. `None` for frames that hyper refuses.
+    fn small_data(&self, frame: &[u8]) -> Option<Range<usize>> {
+        let (mut start, mut end) = (HEAD_BYTES, self.frame_bytes());
+        if self.flags & PADDED != 0 && self.length > 0 {
+            start += 1;
+            end = end.checked_sub(usize::from(frame[HEAD_BYTES]))?;
+        }
+        let is_small = start <= end && end - start <= SMALL_DATA_BYTES;
+        (is_small && self.flags & !(END_STREAM | PADDED) == 0 && self.stream != 0)
+            .then_some(start..end)
+    }
+
+    /// Returns true if the stream depends on itself. That is an error of the stream in RFC 7540 §5.3.1, and h2 does not
+    /// decode the header block of such a frame.
+    fn depends_on_itself(&self, frame: &[u8]) -> bool {
+        let start = HEAD_BYTES + usize::from(self.flags & PADDED != 0);
+        let dependency = frame.get(start..).and_then(|rest| rest.first_chunk());
+        self.flags & PRIORITY != 0
+            && dependency.is_some_and(|&id| u32::from_be_bytes(id) & (u32::MAX >> 1) == self.stream)
+    }
+
+    /// Returns the frames of another header block in place of the one that begins with this frame. No frame but the last
+    /// ends at one of `ends`: there, h2 would refuse a malformed block before it has got all frames.
+    fn frames_of(&self, mut block: &[u8], ends: &[usize]) -> Vec<u8> {
+        let mut frames = Vec::with_capacity(block.len() + 4 * HEAD_BYTES);
+        let (mut kind, mut flags, mut sent) = (HEADERS, self.flags & END_STREAM, 0);
+        while !block.is_empty() {
+            let mut length = block.len().min(FRAME_BYTES_MAX);
+            if length == block.len() {
+                flags |= END_HEADERS;
+            } else if ends.binary_search(&(sent + length)).is_ok() {
+                length -= 1; // Each representation has several bytes.
+            }
+            let (piece, rest) = block.split_at(length);
+            let length = u32::try_from(length).expect("a frame is short");
+            frames.extend(&length.to_be_bytes()[1..]);
+            frames.extend([kind, flags]);
+            frames.extend(self.stream.to_be_bytes());
+            frames.extend_from_slice(piece);
+            (kind, flags, sent) = (CONTINUATION, 0, sent + piece.len());
+            block = rest;
+        }
+        frames
     }
 
     /// Returns the fragment of the header block in this frame, without padding and priority (RFC 9113 §6.2).

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
-use crate::exchange::h2_frames::{Excess, FrameGate, FrameLimits};
+use crate::exchange::h2_frames::{Excess, FrameGate, FrameLimits, Passed};
 
 /// A handle of a client's stream and of its gate (`h2_frames`), which limits the frames that reach hyper. hyper has one
 /// handle. The connection's task has another one, and needs it after hyper's connection has ended.
@@ -36,25 +36,44 @@ struct Inner<S> {
     /// True while the gate pauses: after the bytes that passed, a read returns `Pending`, so hyper accepts requests.
     is_paused: bool,
     excess: Option<Excess>,
+    /// The number of frames that hyper has read since its answers were last written to the peer.
+    unanswered_frames: usize,
+    /// True if hyper waits for frames that it gets after its answers were written.
+    reading_waits: bool,
     /// Complete frames that hyper has written and that wait until they are written to the client.
     gathered: BytesMut,
     /// True if hyper's last write was accepted completely, so that the written bytes end with a complete frame.
     ends_with_frame: bool,
+    /// True if hyper's flush writes the gathered frames. Otherwise [`H2Io::poll_out`] does.
+    flushes: bool,
 }
 
 impl<S> H2Io<S> {
+    /// Returns the stream of a client.
     pub(crate) fn new(io: S, limits: &LimitsConfig, clock: Arc<Clock>) -> Self {
+        Self::with_gate(io, FrameGate::new(frame_limits(limits)), clock, false)
+    }
+
+    /// Returns the stream of an origin's server. hyper polls the connection in a task of its own, and flushes frames.
+    pub(crate) fn of_server(io: S, clock: Arc<Clock>) -> Self {
+        Self::with_gate(io, FrameGate::of_server(), clock, true)
+    }
+
+    fn with_gate(io: S, gate: FrameGate, clock: Arc<Clock>, flushes: bool) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             io,
-            gate: FrameGate::new(frame_limits(limits)),
+            gate,
             clock,
             inbound: BytesMut::new(),
             ready_bytes: 0,
             needs_bytes: true,
             is_paused: false,
             excess: None,
+            unanswered_frames: 0,
+            reading_waits: false,
             gathered: BytesMut::new(),
             ends_with_frame: true,
+            flushes,
         })))
     }
 
@@ -110,10 +129,19 @@ impl<S> Inner<S> {
             .pass(&mut self.inbound, now)
             .map_err(|excess| record_excess(&mut self.excess, excess))?;
         self.inbound.truncate(passed.buffer_bytes);
-        self.ready_bytes = passed.ready_bytes;
-        self.is_paused = passed.pause;
-        self.needs_bytes = !passed.pause;
+        let rest = self.inbound.split_off(passed.ready_bytes);
+        self.set_passed(&passed, &rest);
         Ok(())
+    }
+
+    /// Appends the replaced frame, and the bytes that may not pass yet, to the ready bytes of `inbound`.
+    fn set_passed(&mut self, passed: &Passed, rest: &[u8]) {
+        self.inbound.extend_from_slice(&passed.replacement);
+        self.ready_bytes = self.inbound.len();
+        self.inbound.extend_from_slice(rest);
+        self.is_paused = passed.pause;
+        self.needs_bytes = !passed.pause && passed.replacement.is_empty();
+        self.unanswered_frames += passed.frames;
     }
 }
 
@@ -130,6 +158,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
     ) -> Poll<io::Result<()>> {
         if let Some(excess) = self.excess {
             return Poll::Ready(Err(record_excess(&mut self.excess, excess)));
+        }
+        if self.unanswered_frames > UNANSWERED_FRAMES_MAX {
+            self.reading_waits = true;
+            return Poll::Pending;
         }
         loop {
             if self.ready_bytes > 0 {
@@ -191,10 +223,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
                 return Poll::Ready(Err(record_excess(&mut self.excess, excess)));
             }
         };
-        self.inbound
-            .extend_from_slice(&received[passed.ready_bytes..passed.buffer_bytes]);
-        self.is_paused = passed.pause;
-        self.needs_bytes = !passed.pause;
+        self.set_passed(&passed, &received[passed.ready_bytes..passed.buffer_bytes]);
         buffer.set_filled(start + passed.ready_bytes);
         Poll::Ready(Ok(passed.ready_bytes > 0))
     }
@@ -252,10 +281,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> H2Io<S> {
-    /// Writes the frames that hyper has flushed. Must be called after each poll of hyper.
+    /// Writes the frames that hyper has flushed. For clients, it must be called after each poll of hyper.
     pub(crate) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.borrow_mut();
+        let inner = &mut *inner;
+        if inner.ends_with_frame {
+            inner.gate.take_window_updates(&mut inner.gathered);
+        }
         ready!(inner.poll_gathered(cx))?;
+        inner.unanswered_frames = 0;
+        if std::mem::take(&mut inner.reading_waits) {
+            cx.waker().wake_by_ref();
+        }
         Pin::new(&mut inner.io).poll_flush(cx)
     }
 }
@@ -293,9 +330,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for H2Io<S> {
         self.0.borrow().io.is_write_vectored()
     }
 
-    /// Does nothing, because [`H2Io::poll_out`] flushes.
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushes = self.0.borrow().flushes;
+        if flushes {
+            self.poll_out(cx)
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -311,6 +352,10 @@ const HEADERS_BEFORE_CLOSE: usize = 4;
 /// The bytes that a header block may have in addition to `head_bytes_max`: for frame headers, for padding, and for
 /// text that the Huffman code makes longer.
 const BLOCK_OVERHEAD_BYTES: usize = 16 << 10;
+
+/// The most frames that hyper reads before its answers to them are written. Each frame may make hyper queue an answer
+/// of its own, such as RST_STREAM, and a peer that does not read could let the queue grow without limit.
+const UNANSWERED_FRAMES_MAX: usize = 1000;
 
 /// The most bytes of gathered frames: the size of one TLS record (RFC 8446 §5.1).
 const GATHERED_BYTES_MAX: usize = 16 << 10;
@@ -333,17 +378,25 @@ mod tests {
     /// A client's stream. Each write takes the last of `write_sizes` and writes at most this many bytes, or none at 0.
     #[derive(Debug, Default)]
     struct SocketMock {
+        /// The bytes that the peer has sent.
+        inbound: Vec<u8>,
         write_sizes: Vec<usize>,
         writes: Vec<Vec<u8>>,
     }
 
     impl AsyncRead for SocketMock {
         fn poll_read(
-            self: Pin<&mut Self>,
+            mut self: Pin<&mut Self>,
             _cx: &mut Context<'_>,
-            _buffer: &mut ReadBuf<'_>,
+            buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            Poll::Pending
+            if self.inbound.is_empty() {
+                return Poll::Pending;
+            }
+            let n = self.inbound.len().min(buffer.remaining());
+            buffer.put_slice(&self.inbound[..n]);
+            self.inbound.drain(..n);
+            Poll::Ready(Ok(()))
         }
     }
 
@@ -386,7 +439,7 @@ mod tests {
         let clock = Ticker::start().expect("the thread starts").clock();
         let client = SocketMock {
             write_sizes,
-            writes: Vec::new(),
+            ..SocketMock::default()
         };
         let io = H2Io::new(client, &LimitsConfig::default(), clock);
         let mut hyper_io = io.share();
@@ -419,6 +472,46 @@ mod tests {
         assert_eq!(writes_of(&frames, Vec::new()), [frames.concat()]);
         let large = [vec![1; 100], vec![2; 20_000]];
         assert_eq!(writes_of(&large, Vec::new()), [large.concat()]);
+    }
+
+    /// Method: the peer sends frames of two streams in turn. hyper may answer each, and its answers are not written.
+    #[test]
+    fn frames_wait_until_the_answers_to_earlier_ones_are_written() {
+        let clock = Ticker::start().expect("the thread starts").clock();
+        let frames = 3 * UNANSWERED_FRAMES_MAX;
+        let frame = |n: usize| [0, 0, 1, 0, 0, 0, 0, 0, 1 + 2 * (n as u8 % 2), b'x'];
+        let mut inbound = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        inbound.extend((0..frames).flat_map(frame));
+        let all = inbound.len();
+        let client = SocketMock {
+            inbound,
+            ..SocketMock::default()
+        };
+        let io = H2Io::new(client, &LimitsConfig::default(), clock);
+        let mut hyper_io = io.share();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut read_all = || {
+            let mut read = 0;
+            loop {
+                let mut space = [0; 1000];
+                let mut space = ReadBuf::new(&mut space);
+                match Pin::new(&mut hyper_io).poll_read(&mut cx, &mut space) {
+                    Poll::Ready(result) => result.expect("the frames are valid"),
+                    Poll::Pending => return read,
+                }
+                read += space.filled().len();
+            }
+        };
+        let first = read_all();
+        assert!(first > 10 * UNANSWERED_FRAMES_MAX && first < all, "{first}");
+        assert_eq!(read_all(), 0);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut read = first;
+        while read < all {
+            assert!(io.poll_out(&mut cx).is_ready());
+            read += read_all();
+        }
+        assert_eq!(read, all);
     }
 
     proptest! {

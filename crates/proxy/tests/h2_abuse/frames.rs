@@ -20,6 +20,7 @@ pub(crate) const END_STREAM: u8 = 1;
 /// The flag of a PING or SETTINGS frame that acknowledges another one.
 const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
+pub(crate) const PADDED: u8 = 8;
 
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 pub(crate) const CANCEL: u32 = 8;
@@ -121,6 +122,21 @@ impl H2Client {
         client
     }
 
+    /// Returns the server's end of a connection, after the preface of the client. Sends empty SETTINGS.
+    pub(crate) fn accept(stream: TcpStream) -> Self {
+        let mut server = Self {
+            stream: BufReader::new(stream),
+            goaway: None,
+        };
+        server.send(&frame(SETTINGS, 0, 0, &[]));
+        let mut preface = [0; 24];
+        server
+            .stream
+            .read_exact(&mut preface)
+            .expect("the preface arrives");
+        server
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         assert!(self.try_send(bytes), "the edge reads");
     }
@@ -179,6 +195,18 @@ impl H2Client {
     pub(crate) fn read_to_goaway(&mut self) -> Option<u32> {
         while self.frame().is_some() {}
         self.goaway
+    }
+
+    /// Waits for RST_STREAM on `stream` and returns its error code.
+    pub(crate) fn reset_code(&mut self, stream: u32) -> u32 {
+        loop {
+            let frame = self.frame().expect("a reset arrives");
+            assert_ne!(frame.kind, GOAWAY, "{frame:?}");
+            if frame.stream == stream {
+                assert_eq!(frame.kind, RST_STREAM, "{frame:?}");
+                return u32::from_be_bytes(frame.payload.try_into().expect("four bytes"));
+            }
+        }
     }
 
     /// Waits for the head of a response on `stream` and returns its status.

@@ -7,6 +7,8 @@ mod support;
 mod frames;
 
 mod bounds;
+mod stream_errors;
+mod uploads;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

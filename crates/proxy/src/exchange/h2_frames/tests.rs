@@ -37,7 +37,8 @@ fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<
             assert!(passed.ready_bytes <= passed.buffer_bytes && passed.buffer_bytes <= raw.len());
             raw.truncate(passed.buffer_bytes);
             out.extend(raw.drain(..passed.ready_bytes));
-            if !passed.pause {
+            out.extend(&passed.replacement);
+            if !passed.pause && passed.replacement.is_empty() {
                 break;
             }
             gate.resume();
@@ -53,11 +54,12 @@ fn frame_content(mut bytes: &[u8]) -> FrameContent {
     let (mut data, mut others) = (BTreeMap::<u32, (Vec<u8>, bool)>::new(), Vec::new());
     while let Some(head) = FrameHead::parse(bytes) {
         let (frame, rest) = bytes.split_at(head.frame_bytes());
-        if head.kind == DATA {
+        let is_empty = head.length == 0 && head.flags & END_STREAM == 0;
+        if head.kind == DATA && !is_empty {
             let stream = data.entry(head.stream).or_default();
             stream.0.extend_from_slice(&frame[HEAD_BYTES..]);
             stream.1 |= head.flags & END_STREAM != 0;
-        } else {
+        } else if head.kind != DATA {
             others.push(frame.to_vec());
         }
         bytes = rest;
@@ -79,7 +81,7 @@ prop_compose! {
     ) -> Vec<u8> {
         match kind {
             HEADERS => {
-                let block = vec![0x82; payload.len() % 4];
+                let block = vec![0x90; payload.len() % 4];
                 let (first, second) = block.split_at(cut.index(block.len() + 1));
                 let mut bytes = frame(HEADERS, 0, stream, first);
                 bytes.extend(frame(CONTINUATION, END_HEADERS, stream, second));
@@ -133,7 +135,7 @@ proptest! {
             };
             text.extend(value);
             match kind {
-                0 => block.push(0x82), // an indexed field
+                0 => block.push(0x90), // an indexed field
                 1 => block.extend([&[0x40, 1, b'n'], text.as_slice()].concat()), // a literal for the dynamic table
                 2 => block.extend([&[0x0f, 3], text.as_slice()].concat()), // a literal with an indexed name
                 3 => block.extend([&[0x10], text.as_slice(), text.as_slice()].concat()), // a literal, never indexed
@@ -152,12 +154,12 @@ proptest! {
 #[test]
 fn a_header_block_passes_only_when_it_is_complete() {
     let mut gate = FrameGate::new(LIMITS);
-    let mut start = [preface(), frame(HEADERS, 0, 1, &[0x82; 3])].concat();
+    let mut start = [preface(), frame(HEADERS, 0, 1, &[0x90; 3])].concat();
     let passed = gate.pass(&mut start, 1).expect("within the limits");
     assert_eq!(passed.ready_bytes, PREFACE_BYTES);
     let mut block = [
-        frame(HEADERS, 0, 1, &[0x82; 3]),
-        frame(CONTINUATION, END_HEADERS, 1, &[0x82]),
+        frame(HEADERS, 0, 1, &[0x90; 3]),
+        frame(CONTINUATION, END_HEADERS, 1, &[0x90]),
     ]
     .concat();
     let all = block.len();
@@ -167,7 +169,7 @@ fn a_header_block_passes_only_when_it_is_complete() {
 
 #[test]
 fn a_block_with_too_many_fields_or_bytes_or_frames_is_an_excess() {
-    let headers = |fields: usize| frame(HEADERS, END_HEADERS, 1, &vec![0x82; fields]);
+    let headers = |fields: usize| frame(HEADERS, END_HEADERS, 1, &vec![0x90; fields]);
     let pass_bytes = |bytes: Vec<u8>| {
         let bytes = [preface(), bytes].concat();
         pass_all(&mut FrameGate::new(LIMITS), &bytes, &[usize::MAX]).map(drop)
@@ -175,8 +177,8 @@ fn a_block_with_too_many_fields_or_bytes_or_frames_is_an_excess() {
     assert_eq!(pass_bytes(headers(10)), Ok(()));
     assert_eq!(pass_bytes(headers(11)), Err(Excess::HeaderBlock));
     let split = |n| {
-        let half = frame(HEADERS, 0, 1, &[0x82; 6]);
-        [half, frame(CONTINUATION, END_HEADERS, 1, &vec![0x82; n])].concat()
+        let half = frame(HEADERS, 0, 1, &[0x90; 6]);
+        [half, frame(CONTINUATION, END_HEADERS, 1, &vec![0x90; n])].concat()
     };
     assert_eq!(pass_bytes(split(4)), Ok(()));
     assert_eq!(pass_bytes(split(5)), Err(Excess::HeaderBlock));
@@ -190,8 +192,8 @@ fn a_block_with_too_many_fields_or_bytes_or_frames_is_an_excess() {
 #[test]
 fn padding_and_priority_are_not_counted_as_fields() {
     let mut payload = vec![3, 0, 0, 0, 0, 9];
-    payload.extend([0x82; 10]);
-    payload.extend([0x82; 3]);
+    payload.extend([0x90; 10]);
+    payload.extend([0x90; 3]);
     let bytes = frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, &payload);
     let bytes = [preface(), bytes].concat();
     let passed = pass_all(&mut FrameGate::new(LIMITS), &bytes, &[usize::MAX]);
@@ -232,7 +234,7 @@ fn response_bytes_justify_frames_of_the_client() {
 #[test]
 fn the_gate_pauses_after_as_many_fields_as_a_block_may_have() {
     let mut gate = FrameGate::new(LIMITS);
-    let headers = |stream| frame(HEADERS, END_HEADERS, stream, &[0x82; 6]);
+    let headers = |stream| frame(HEADERS, END_HEADERS, stream, &[0x90; 6]);
     let mut bytes = [preface(), headers(1), headers(3), headers(5)].concat();
     let passed = gate.pass(&mut bytes, 1).expect("within the limits");
     assert!(passed.pause);
@@ -241,4 +243,91 @@ fn the_gate_pauses_after_as_many_fields_as_a_block_may_have() {
     let passed = gate.pass(&mut headers(5), 1).expect("within the limits");
     assert!(!passed.pause);
     assert_eq!(passed.ready_bytes, headers(5).len());
+}
+
+#[test]
+fn a_malformed_block_is_replaced_and_the_frames_around_it_pass() {
+    let valid = |stream| frame(HEADERS, END_HEADERS, stream, &[0x90]);
+    let bytes = [
+        preface(),
+        valid(1),
+        frame(HEADERS, END_HEADERS | END_STREAM, 3, &[0, 1, b'X', 0]),
+        valid(5),
+    ];
+    let passed = pass_all(&mut FrameGate::new(LIMITS), &bytes.concat(), &[usize::MAX]);
+    let replaced = frame(HEADERS, END_HEADERS | END_STREAM, 3, &[0x0f, 42, 0]);
+    assert_eq!(
+        passed,
+        Ok([preface(), valid(1), replaced, valid(5)].concat())
+    );
+}
+
+/// h2 would not decode the block, and its table would differ from the client's (RFC 7540 §5.3.1).
+#[test]
+fn a_stream_that_depends_on_itself_is_refused_after_its_block_was_decoded() {
+    let block = [0x40, 1, b'a', 1, b'b'];
+    for (dependency, is_refused) in [(1u8, false), (3, true)] {
+        let payload = [&[0, 0, 0, dependency, 9], &block[..]].concat();
+        let bytes = [
+            preface(),
+            frame(HEADERS, END_HEADERS | PRIORITY, 3, &payload),
+        ]
+        .concat();
+        let passed = pass_all(&mut FrameGate::new(LIMITS), &bytes, &[usize::MAX]);
+        let replaced = [&block[..], &[0x0f, 42, 0]].concat();
+        let replaced = [preface(), frame(HEADERS, END_HEADERS, 3, &replaced)].concat();
+        assert_eq!(passed, Ok(if is_refused { replaced } else { bytes }));
+    }
+}
+
+#[test]
+fn removed_padding_is_returned_to_both_windows() {
+    let mut gate = FrameGate::new(LIMITS);
+    let padded = |flags, data: &[u8], padding: u8| {
+        let padding_bytes = vec![0; usize::from(padding)];
+        frame(
+            DATA,
+            PADDED | flags,
+            7,
+            &[&[padding], data, &padding_bytes].concat(),
+        )
+    };
+    let sent = [
+        padded(0, b"", 255),
+        padded(0, b"ab", 9),
+        padded(0, b"c", 0),
+        padded(END_STREAM, b"d", 4),
+    ];
+    let passed = pass_all(
+        &mut gate,
+        &[preface(), sent.concat()].concat(),
+        &[usize::MAX],
+    );
+    assert_eq!(
+        passed,
+        Ok([preface(), frame(DATA, END_STREAM, 7, b"abcd")].concat())
+    );
+    let mut updates = Vec::new();
+    gate.take_window_updates(&mut updates);
+    // 256, 10 and 1 bytes of the stream, and 5 bytes of the frame that ends it.
+    let update = |stream, bytes: u32| frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+    assert_eq!(updates, [update(7, 267), update(0, 272)].concat());
+    gate.take_window_updates(&mut updates);
+    assert_eq!(updates.len(), 2 * 13);
+}
+
+#[test]
+fn empty_data_frames_are_dropped_and_counted_as_control_frames() {
+    let mut gate = FrameGate::new(LIMITS);
+    let empty = frame(DATA, 0, 1, &[]);
+    let end = frame(DATA, END_STREAM, 1, &[]);
+    let bytes = [preface(), empty.repeat(5), end.clone()].concat();
+    assert_eq!(
+        pass_all(&mut gate, &bytes, &[usize::MAX]),
+        Ok([preface(), end].concat())
+    );
+    assert_eq!(
+        pass_all(&mut gate, &empty, &[usize::MAX]),
+        Err(Excess::Control)
+    );
 }

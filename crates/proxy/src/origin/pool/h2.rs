@@ -1,4 +1,7 @@
-//! HTTP/2 to the origin by hyper's client, with one connection for each worker.
+//! HTTP/2 to the origin by hyper's client, with one connection for each worker. A malformed response ends its own stream
+//! only: its frames pass the gate of [`H2Io`] before hyper.
+
+use std::sync::Arc;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -6,6 +9,7 @@ use tokio::time::Instant;
 
 use super::OriginPool;
 use crate::base::tasks::LocalExecutor;
+use crate::exchange::h2_io::H2Io;
 use crate::origin::error::OriginError;
 use crate::origin::lease::Lease;
 use crate::origin::upload::Upload;
@@ -38,6 +42,8 @@ impl OriginPool {
             .max_header_list_size(
                 u32::try_from(self.limits.head_bytes_max.bytes()).unwrap_or(u32::MAX),
             );
+        builder.max_local_error_reset_streams(None); // `H2Io` bounds the RST_STREAM frames that wait
+        let stream = H2Io::of_server(stream, Arc::clone(&self.shared.clock));
         let handshake = builder.handshake(TokioIo::new(stream));
         let (sender, connection) = tokio::time::timeout_at(deadline, handshake)
             .await

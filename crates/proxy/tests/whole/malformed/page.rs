@@ -41,7 +41,12 @@ fn page() -> String {
          A request is forwarded only in a form that has one meaning: one `Host`, one length or one `chunked`, and\n\
          no control characters. Other tests send the same requests and random changes of them through an edge to\n\
          nginx and to Apache; their access logs have no request that the edge did not send.\n\n\
-         In the tables, `{p}` is a path. After a refusal the connection closes.\n\n## Requests\n",
+         In the tables, `{p}` is a path. After a refusal the connection closes.\n\n\
+         Over HTTP/2, a malformed request resets its own stream with PROTOCOL_ERROR (RFC 9113 §8.1.1): a control\n\
+         character, an upper-case letter or a space in a name, an unknown pseudo-header field, a target that is not\n\
+         UTF-8, a field of the connection, lengths that differ. The other streams of the connection go on. An origin\n\
+         by HTTP/2 that sends a malformed response gets RST_STREAM, too, and only the request for it is answered 502.\n\
+         An error of the frames or of HPACK ends the connection with GOAWAY.\n\n## Requests\n",
     );
     for (title, rows) in requests::GROUPS {
         _ = write!(

@@ -116,12 +116,18 @@ impl Outbound<'_> {
                 }
             }
         }
+        // The origin gets one line, also if the client has sent several equal ones (RFC 9110 §8.6).
+        match upload.length() {
+            Some(length) if length > 0 || is_expected_content(self.method) => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            }
+            _ => _ = headers.remove(CONTENT_LENGTH),
+        }
         let uri = match edge.origin.protocol {
             OriginProtocol::Http1 => {
                 headers.insert(HOST, host(edge, request));
                 // hyper sends a body of unknown length with these methods only if the field is present.
-                if matches!(*self.method, Method::GET | Method::HEAD) && upload.has_unknown_length()
-                {
+                if matches!(*self.method, Method::GET | Method::HEAD) && upload.length().is_none() {
                     headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
                 }
                 origin_form(request)
@@ -265,9 +271,13 @@ fn request_line(head: &mut Vec<u8>, method: &Method, target: &str) {
     head.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
+/// RFC 9110 §8.6: requests with these methods usually have content, so they get `Content-Length: 0` without content.
+fn is_expected_content(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
 fn end_head(head: &mut Vec<u8>, method: &Method) {
-    // RFC 9110 §8.6: methods that usually have a body get `Content-Length: 0`.
-    if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
+    if is_expected_content(method) {
         push_field(head, &CONTENT_LENGTH, b"0");
     }
     head.extend_from_slice(b"\r\n");

@@ -3,8 +3,10 @@
 //! A request takes a connection to the origin when its body is complete or the buffer is full, so that a small slow
 //! upload does not occupy a connection. If the length of a body is unknown, the client may wait for a response before
 //! it sends more. Such a body is buffered for `upload_buffer_wait`, and longer while there are too many
-//! [unfinished uploads](super::unfinished). The rest of a body is read from the client's socket only when the origin's
-//! connection accepts more bytes, so an upload of any length needs memory only for its buffer and one piece.
+//! [unfinished uploads](super::unfinished). If the whole body is buffered by then, its length is known, and the origin
+//! gets `Content-Length`: some servers, such as those of CGI and WSGI, cannot read other bodies. The rest of a longer
+//! body is read from the client's socket only when the origin's connection accepts more bytes, so an upload of any
+//! length needs memory only for its buffer and one piece.
 //!
 //! A body that the client announced with `Expect: 100-continue` waits for the origin or a timeout: see [`Gate`].
 
@@ -197,9 +199,9 @@ impl Uploads {
 type UploadError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Upload {
-    /// Returns true if the length of the body is known only at its end.
-    pub(crate) fn has_unknown_length(&self) -> bool {
-        self.size_hint().exact().is_none()
+    /// Returns the length of the body, or `None` if it is known only at its end.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.size_hint().exact()
     }
 
     /// Returns the stream of a client's body, and its progress. The body fails when it exceeds `bytes_max`.
@@ -447,8 +449,11 @@ impl Body for Upload {
             Self::Stream(stream) => {
                 let next = stream.next_frame.as_ref().and_then(Frame::data_ref);
                 let buffered = (stream.prefix.len() + next.map_or(0, Bytes::len)) as u64;
+                let has_trailers = stream.next_frame.is_some() && next.is_none();
                 match stream.incoming.size_hint().exact() {
                     Some(left) => SizeHint::with_exact(buffered + left),
+                    // The whole body is in the buffer. Trailers need the chunked coding (RFC 9112 §7.1.2).
+                    None if stream.is_complete && !has_trailers => SizeHint::with_exact(buffered),
                     None => SizeHint::default(),
                 }
             }

@@ -43,6 +43,26 @@ fn an_authority_that_differs_from_host_is_refused() {
     }
 }
 
+/// Origins of CGI and WSGI cannot read a body of unknown length. Trailers need the chunked coding.
+#[test]
+fn a_chunked_upload_that_is_complete_in_the_buffer_has_a_length_at_the_origin() {
+    let bed = TestBed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    for (path, body, length) in [
+        ("/five", "5\r\nhello\r\n0\r\n\r\n", Some("5")),
+        ("/empty", "0\r\n\r\n", Some("0")),
+        ("/trailers", "5\r\nhello\r\n0\r\nX-T: 1\r\n\r\n", None),
+    ] {
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        assert_eq!(send_h1(bed.addr(), &request).status, 200, "{path}");
+        let forwarded = bed.origin.last(path).expect("the origin got a request");
+        assert_eq!(forwarded.header("content-length"), length, "{path}");
+        let coding = forwarded.header("transfer-encoding");
+        assert_eq!(coding.is_some(), length.is_none(), "{path}");
+    }
+}
+
 /// RFC 9110 §7.6.2: if `Max-Forwards` is zero, the edge answers the request and does not forward it.
 #[test]
 fn max_forwards_counts_down_for_options_and_ends_at_zero() {

@@ -770,6 +770,7 @@ pub(super) static KEYS: &[Key] = &[
     slow::UPLOAD_BUFFER_BYTES,
     slow::UPLOAD_BUFFERS_BYTES_MAX,
     slow::UPLOAD_BUFFER_WAIT,
+    slow::ABANDONED_WAIT,
     slow::UPLOAD_RATE_MIN,
     slow::RESPONSE_RATE_MIN,
     slow::RATE_WINDOW,

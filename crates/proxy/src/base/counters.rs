@@ -182,6 +182,7 @@ counters! {
         closed_head_timeout = "cause" "head-timeout",
         closed_body_timeout = "cause" "body-timeout",
         closed_slow = "cause" "slow-response",
+        closed_left = "cause" "half-closed", // the client has closed its sending direction and waited for the origin
         closed_tls = "cause" "tls-handshake",
         closed_protocol = "cause" "protocol-error",
         closed_pinned = "cause" "pinned-memory",
@@ -265,7 +266,8 @@ counters! {
         origin_waits_given_up = "end" "given-up", // the request ended while it waited
     }
     Counter "edgeward_fetches_cancelled_total"
-        "Fetches whose clients had left, cancelled because a request waited for a connection to the origin." {
+        "Exchanges with the origin whose clients had left, cancelled because a request waited for a connection or no \
+         response began within limits.abandoned_wait." {
         fetches_cancelled,
     }
     Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." {

@@ -293,6 +293,11 @@ impl Fill {
         !lock(&self.state).readers.is_empty()
     }
 
+    /// Returns true if the head of the response has arrived, or the fetch has ended.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(lock(&self.state).stage, Stage::Requested)
+    }
+
     /// Returns true if requests beside the leader wait for the response.
     pub(crate) fn has_followers(&self) -> bool {
         lock(&self.state).readers.len() > 1

@@ -178,8 +178,6 @@ where
     builder
         // The worker's sweep checks the timeout of heads. A timer of hyper would add a cost to each request.
         .header_read_timeout(None)
-        // A client that has half-closed may still wait for its response (RFC 9112 §9.6).
-        .half_close(true)
         .max_header_size(limits.head_len_max());
     if limits.headers_max.get() != HEADERS_ON_STACK {
         builder.max_headers(limits.headers_max.get());
@@ -382,6 +380,7 @@ pub(super) fn count_closed(worker: &Worker, reason: CloseReason) {
         CloseReason::Head => counters.closed_head_timeout.increment(),
         CloseReason::Slow => counters.closed_slow.increment(),
         CloseReason::Response | CloseReason::Upload => counters.closed_body_timeout.increment(),
+        CloseReason::Left => counters.closed_left.increment(),
         CloseReason::Pinned => counters.closed_pinned.increment(),
     }
 }

@@ -347,8 +347,8 @@ impl FastPath {
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
-                // Reading detects that the client has reset the connection, which aborts the request. A client that
-                // half-closes still waits for its response (RFC 9112 §9.6).
+                // Reading detects that the client has reset the connection, which aborts the request, or has half-closed
+                // it: see `ConnState::record_half_closed`.
                 while self.inbox.len() < INBOX_BYTES_MAX && !self.read_ended {
                     match self.poll_inbox(stream, cx) {
                         Poll::Ready(Ok(())) => {}
@@ -456,6 +456,7 @@ impl FastPath {
         ready!(Pin::new(stream).poll_read(cx, &mut space))?;
         if space.filled().is_empty() {
             self.read_ended = true;
+            self.client.conn.record_half_closed();
         } else {
             self.inbox.extend_from_slice(space.filled());
             self.client.conn.record_received();

@@ -46,6 +46,8 @@ pub(crate) struct ConnState {
     /// The time since which the body of a response waits for the client to read. Needed in addition to
     /// `write_blocked_since`, because an HTTP/2 client can block a stream without blocking the socket.
     client_turn_since: Cell<Option<Timestamp>>,
+    /// The time since which the client has closed its sending direction. It may still read (RFC 9112 §9.6).
+    half_closed_since: Cell<Option<Timestamp>>,
     /// The time since which an upload waits for the client's bytes.
     upload_waits_since: Cell<Option<Timestamp>>,
     close_reason: Cell<Option<CloseReason>>,
@@ -102,6 +104,8 @@ pub(crate) enum CloseReason {
     Slow,
     /// The client sends no bytes of its upload.
     Upload,
+    /// The client has closed its sending direction, and the origin has sent no byte for it.
+    Left,
     /// Slow clients keep too much memory of evicted objects in use, and this client frees memory most slowly.
     Pinned,
 }
@@ -121,6 +125,7 @@ impl ConnState {
             head_since: Cell::new(None),
             write_blocked_since: Cell::new(None),
             client_turn_since: Cell::new(None),
+            half_closed_since: Cell::new(None),
             upload_waits_since: Cell::new(None),
             close_reason: Cell::new(None),
             draining: Cell::new(false),
@@ -178,6 +183,12 @@ impl ConnState {
         self.upload_waits_since.set(None);
     }
 
+    /// Records that the client has closed its sending direction. A client that has closed its connection looks the same
+    /// until the edge sends a byte.
+    pub(crate) fn record_half_closed(&self) {
+        self.half_closed_since.set(Some(self.clock.now()));
+    }
+
     /// Returns the reason to close the connection at `now`, if it exceeds a limit.
     pub(crate) fn exceeded_limit(
         &self,
@@ -192,8 +203,15 @@ impl ConnState {
             if exceeds(self.client_turn_since.get(), limits.body_idle_timeout) {
                 return Some(CloseReason::Response);
             }
-            return exceeds(self.upload_waits_since.get(), limits.body_idle_timeout)
-                .then_some(CloseReason::Upload);
+            if exceeds(self.upload_waits_since.get(), limits.body_idle_timeout) {
+                return Some(CloseReason::Upload);
+            }
+            // `idle_since` is the time of the last byte that the client got.
+            let waits_for_origin = self.client_turn_since.get().is_none();
+            return (waits_for_origin
+                && exceeds(self.half_closed_since.get(), limits.abandoned_wait)
+                && exceeds(Some(self.idle_since.get()), limits.abandoned_wait))
+            .then_some(CloseReason::Left);
         }
         if exceeds(self.head_since.get(), limits.request_head_timeout) {
             return Some(CloseReason::Head);

@@ -18,7 +18,7 @@ use edgeward_types::Timestamp;
 use super::error::OriginError;
 use super::lease::PoolState;
 use super::location;
-use super::orphans::Orphans;
+use super::orphans::{Abandoned, Orphans};
 use super::outbound::Outbound;
 use super::pool::{Attempt, OriginPool, OriginResponse};
 use super::servers::{Server, Servers};
@@ -31,6 +31,7 @@ use crate::base::counters::Counters;
 use crate::base::metric_labels::WorkerTally;
 use crate::base::origin_counters::OriginCounters;
 use crate::base::sparse_log::SparseLog;
+use crate::base::tasks::TaskSet;
 
 /// A worker's connections to one origin.
 pub(crate) struct OriginGroup {
@@ -105,6 +106,23 @@ impl OriginGroup {
     /// Returns the fetches that run in tasks of their own and can outlive their clients.
     pub(crate) fn orphans(&self) -> &Orphans {
         &self.slots.orphans
+    }
+
+    /// Continues an exchange whose client has left: see [`Orphans::spawn_abandoned`]. Drops it if requests wait for a
+    /// connection.
+    pub(crate) fn abandon(
+        &self,
+        tasks: &TaskSet,
+        exchange: impl Future<Output = ()> + 'static,
+        abandoned: Abandoned,
+        is_wanted: impl Fn() -> bool + Clone + 'static,
+        has_begun: impl Fn() -> bool + 'static,
+    ) {
+        if self.slots.is_contended() && !is_wanted() && !has_begun() {
+            return abandoned.counters.fetches_cancelled.increment();
+        }
+        let orphans = &self.slots.orphans;
+        orphans.spawn_abandoned(tasks, exchange, abandoned, is_wanted, has_begun);
     }
 
     /// Sends a request to one server after the other, and returns the first response.

@@ -32,6 +32,7 @@ pub(crate) use error::OriginError;
 pub(crate) use group::OriginGroup;
 pub use h1::check_response_head;
 pub(crate) use h1::{EarlyLinks, read_chunked};
+pub(crate) use orphans::Abandoned;
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginResponse};
 pub(crate) use s3::{Signing, is_of_amazon};

@@ -1,9 +1,12 @@
 //! Fetches that run in tasks of their own and can outlive their clients. A fetch that no client waits for (an orphan)
-//! is cancelled when a request needs its connection.
+//! is cancelled when a request needs its connection, or if its response does not begin within `limits.abandoned_wait`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -24,6 +27,12 @@ struct List {
 struct ListedFetch {
     task: AbortHandle,
     is_wanted: Box<dyn Fn() -> bool>,
+}
+
+/// The bound of the time that an exchange continues after its client has left.
+pub(crate) struct Abandoned {
+    pub(crate) wait: Duration,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// Removes a fetch from the list when dropped. The task of the fetch owns this value.
@@ -56,6 +65,31 @@ impl Orphans {
         let mut list = self.0.borrow_mut();
         list.last = number;
         list.fetches.insert(number, listed);
+    }
+
+    /// Runs an exchange whose client has left as a task of `tasks`. Every `wait`, the exchange ends unless `is_wanted`, or
+    /// unless its response `has_begun`.
+    pub(crate) fn spawn_abandoned(
+        &self,
+        tasks: &TaskSet,
+        exchange: impl Future<Output = ()> + 'static,
+        abandoned: Abandoned,
+        is_wanted: impl Fn() -> bool + Clone + 'static,
+        has_begun: impl Fn() -> bool + 'static,
+    ) {
+        let is_needed = is_wanted.clone();
+        let exchange = async move {
+            let mut exchange = pin!(exchange);
+            while tokio::time::timeout(abandoned.wait, &mut exchange)
+                .await
+                .is_err()
+            {
+                if !is_needed() && !has_begun() {
+                    return abandoned.counters.fetches_cancelled.increment();
+                }
+            }
+        };
+        self.spawn(tasks, exchange, is_wanted);
     }
 
     /// Cancels the oldest fetch that no client waits for, and so closes its connection.

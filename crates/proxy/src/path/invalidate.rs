@@ -1,7 +1,8 @@
 //! Requests with unsafe methods, and the stored responses that they invalidate (RFC 9111 §4.4).
 //!
-//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore the
-//! exchange continues if the client disconnects, and a request without a response invalidates its target too.
+//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore a request
+//! without a response invalidates its target too. If the client disconnects, the exchange continues for
+//! `limits.abandoned_wait`, because an invalidation after the origin's change is better than one before it.
 //!
 //! `Cache-Group-Invalidation` of the response invalidates cache groups of the origin (RFC 9875 §3), as a purge does.
 //!
@@ -39,23 +40,52 @@ pub(super) async fn send(
 ) -> (Result<OriginResponse, OriginError>, Option<PostUpdate>) {
     let was_sent = Rc::new(Cell::new(false));
     attempt.was_sent = Some(Rc::clone(&was_sent));
-    let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
-    let tasks = worker.fetch_tasks.clone();
-    let mut exchange = Detachable::new(exchange, move |exchange| {
+    let exchange = exchange(Rc::clone(&worker), Rc::clone(&request), attempt, upload);
+    let mut exchange = Detachable::new(exchange, |exchange| {
         // The client has left. The exchange continues only if the origin may have received a part of the request.
-        if was_sent.get() {
-            let orphan = conn.begin_orphan();
-            tasks.spawn(|member| async move {
-                drop(exchange.await);
-                drop((member, orphan));
-            });
+        if !was_sent.get() {
+            return;
         }
+        let orphan = conn.begin_orphan();
+        let mut unanswered = Unanswered(Some((Rc::clone(&worker), Rc::clone(&request))));
+        let exchange = async move {
+            drop(exchange.await);
+            unanswered.disarm();
+            drop(orphan);
+        };
+        let origin = worker.origin(&request);
+        let tasks = &worker.fetch_tasks;
+        origin.abandon(tasks, exchange, worker.abandoned(), || false, || false);
     });
     let (sent, mut pending) = poll_fn(|cx| exchange.poll(cx)).await;
     if !pending.removals.is_empty() || pending.scopes.is_some() {
         wait_until_durable(&worker, &mut pending).await;
     }
     (sent, pending.update)
+}
+
+/// Invalidates the target of a request when it is dropped, unless it is empty.
+struct Unanswered(Option<(Rc<Worker>, Rc<Request>)>);
+
+impl Unanswered {
+    fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some((worker, request)) = self.0.take() {
+            // The origin may have executed the request. The client that waited for the removals has left.
+            drop(invalidate(
+                &worker,
+                &request,
+                StatusCode::OK,
+                &HeaderMap::new(),
+                None,
+            ));
+        }
+    }
 }
 
 /// The invalidations of one response that the client's response waits for.

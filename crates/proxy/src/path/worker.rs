@@ -37,7 +37,7 @@ use crate::cache::negative::Negative;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{Client, CloseReason, Request};
-use crate::origin::{EdgeInfo, OriginGroup, Servers, Signing};
+use crate::origin::{Abandoned, EdgeInfo, OriginGroup, Servers, Signing};
 
 /// The state that all workers share. A reload makes another value, a further generation, which shares the cache and the
 /// counters with the first one. A request keeps the generation with which it began.
@@ -189,6 +189,14 @@ impl CurrentWorker {
 }
 
 impl Worker {
+    /// Returns the bound of exchanges whose client has left.
+    pub(crate) fn abandoned(&self) -> Abandoned {
+        Abandoned {
+            wait: self.config().limits.abandoned_wait,
+            counters: Arc::clone(&self.counters),
+        }
+    }
+
     pub(crate) fn new(
         shared: Arc<Shared>,
         counters: Arc<Counters>,

@@ -141,6 +141,8 @@ pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
     config.admin.address = Some(LOOPBACK_ANY_PORT.into());
     // Other programs may keep the machine of the tests busy.
     config.overload.lag_max = Duration::ZERO;
+    // A test may pause for any time between the departure of a client and its next step.
+    config.limits.abandoned_wait = Duration::from_secs(3600);
     // [`Client`] sends this `Host`.
     config.admin.hosts = vec!["test.example".to_owned()];
     config

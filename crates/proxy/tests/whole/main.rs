@@ -26,6 +26,7 @@ mod buckets;
 mod cache_status;
 mod caching;
 mod compression;
+mod departures;
 mod differential;
 mod disk;
 mod disk_hits;

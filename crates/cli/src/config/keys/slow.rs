@@ -116,6 +116,17 @@ pub(super) const UPLOAD_BUFFER_WAIT: Key = Key {
     show: |draft, _| Some(duration_text(draft.edge.limits.upload_buffer_wait)),
 };
 
+pub(super) const ABANDONED_WAIT: Key = Key {
+    path: "limits.abandoned_wait",
+    flag: None,
+    kind: DURATION_OR_ZERO,
+    doc: "The time for which the edge works for a client that has left. A request that was sent to the origin ends \
+          after this time, unless its response has begun and may be stored, or other clients wait for it. A client \
+          that has closed only its sending direction counts as left if it gets no byte of its response for this time.",
+    set: |draft, _, value| draft.edge.limits.abandoned_wait = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.limits.abandoned_wait)),
+};
+
 pub(super) const UPLOAD_RATE_MIN: Key = Key {
     path: "limits.upload_rate_min",
     flag: None,

@@ -28,14 +28,12 @@ impl FastPath {
             ready!(self.poll_serve(stream, cx))?;
             match self.mode {
                 Mode::HandedOver(scan) if scan.is_at_end() => {
-                    // hyper has the whole request, and reads only to notice that the client has disconnected.
-                    if self.inbox.len() >= INBOX_BYTES_MAX {
+                    // hyper has the whole request, and reads only to notice that the client has disconnected. It gets
+                    // no end of the bytes, because it would drop a request whose client may still read.
+                    if self.inbox.len() >= INBOX_BYTES_MAX || self.read_ended {
                         return Poll::Pending;
                     }
                     ready!(self.poll_inbox(stream, cx))?;
-                    if self.read_ended {
-                        return Poll::Ready(Ok(()));
-                    }
                 }
                 Mode::HandedOver(scan) => return self.give_until(scan, stream, cx, buffer),
                 _ => return self.give(stream, cx, buffer),

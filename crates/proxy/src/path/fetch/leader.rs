@@ -34,14 +34,23 @@ pub(super) async fn leader_result(
     let worker = &reply.worker;
     let is_reported = Cell::new(false);
     let mut fetch = Detachable::new(fetch, |fetch| {
-        // Without a reported result, the client has left before the response began. HTTP/2 limits count such a fetch.
-        let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().begin_orphan());
+        let (origin, tasks) = (worker.origin(request), &worker.fetch_tasks);
+        if is_reported.get() {
+            let is_wanted = move || fill.has_readers();
+            return origin.orphans().spawn(tasks, fetch, is_wanted);
+        }
+        // The client has left before the response began. HTTP/2 limits count such a fetch.
+        let orphan = reply.in_flight.conn().begin_orphan();
         let fetch = async move {
             fetch.await;
             drop(orphan);
         };
-        let orphans = worker.origin(request).orphans();
-        orphans.spawn(&worker.fetch_tasks, fetch, move || fill.has_readers());
+        let has_begun = {
+            let fill = Arc::clone(&fill);
+            move || fill.has_begun()
+        };
+        let is_wanted = move || fill.has_readers();
+        origin.abandon(tasks, fetch, worker.abandoned(), is_wanted, has_begun);
     });
     let outcome = poll_fn(|cx| {
         let has_ended = fetch.poll(cx).is_ready();

@@ -20,7 +20,7 @@ use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::heads::{self, HeadCharge};
-use crate::exchange::{Client, RequestError};
+use crate::exchange::{Client, RequestBody, RequestError};
 use crate::path::body::EdgeBody;
 use crate::path::tunnel::Tunnel;
 use crate::path::worker::{CurrentWorker, Worker};
@@ -89,6 +89,12 @@ impl Service<Request<Incoming>> for EdgeService {
             .flatten();
         let mut head = RawHead::new(parts.method, parts.uri, parts.version, parts.headers);
         head.connect_protocol = protocol.map(|protocol| protocol.as_str().into());
+        let is_http1 = head.version < Version::HTTP_2;
+        let body = if is_http1 {
+            RequestBody::of_h1(body)
+        } else {
+            RequestBody::of_h2(body, &worker.connection_tasks, &client.conn)
+        };
         if head.version == Version::HTTP_11 {
             head.interims = Some(client.conn.begin_interims()); // for 1xx responses
         }
@@ -99,7 +105,6 @@ impl Service<Request<Incoming>> for EdgeService {
             }
         }
         let may_upgrade = head.version == Version::HTTP_11 && head.headers.contains_key(UPGRADE);
-        let is_http1 = head.version < Version::HTTP_2;
         let serving = path::serve(worker, client, head, Some(body), None);
         match stream {
             Some(stream) => self.spawn_tunnel(serving, stream),

@@ -1,5 +1,5 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
-//! (its unsent bytes), `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
+//! (its unsent bytes), `request_body`, `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
 //! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules),
 //! `heads` (limits the memory of heads), `h2_frames` and `h2_io` (the frames of an HTTP/2 connection), `upgrade`
 //! (switches of the protocol).
@@ -14,6 +14,7 @@ pub(crate) mod h2_io;
 pub(crate) mod heads;
 pub(crate) mod pieces;
 mod request;
+mod request_body;
 mod request_error;
 mod upgrade;
 
@@ -24,5 +25,6 @@ pub(crate) use field_edit::FieldEdit;
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use field_filter::keep_only;
 pub(crate) use request::Request;
+pub(crate) use request_body::RequestBody;
 pub(crate) use request_error::{Handling, RequestError};
 pub(crate) use upgrade::UpgradeRequest;

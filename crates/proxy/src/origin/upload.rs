@@ -22,7 +22,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use edgeward_types::Timestamp;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::error::{OriginError, UploadLimit};
@@ -35,7 +34,7 @@ use crate::base::config::{LimitsConfig, OriginConfig};
 use crate::base::counters::Counters;
 use crate::base::pace::{MinRate, Pace};
 use crate::base::sparse_log::SparseLog;
-use crate::exchange::ConnState;
+use crate::exchange::{ConnState, RequestBody};
 
 /// The body of a request to the origin.
 pub(crate) enum Upload {
@@ -46,7 +45,7 @@ pub(crate) enum Upload {
 
 /// The body of a client's request, with its buffer.
 pub(crate) struct UploadStream {
-    incoming: Incoming,
+    incoming: RequestBody,
     uploads: Rc<Uploads>,
     /// The number of bytes that may still arrive before the body exceeds its limit.
     bytes_left: u64,
@@ -206,7 +205,7 @@ impl Upload {
 
     /// Returns the stream of a client's body, and its progress. The body fails when it exceeds `bytes_max`.
     pub(crate) fn stream(
-        incoming: Incoming,
+        incoming: RequestBody,
         uploads: &Rc<Uploads>,
         conn: Rc<ConnState>,
         peer: SocketAddr,

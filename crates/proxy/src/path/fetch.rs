@@ -21,7 +21,6 @@ use edgeward_semantics::{CacheStatus, Forward, conditional};
 use edgeward_types::KeyHash;
 use http::header::HeaderMap;
 use http::{Method, Response, StatusCode};
-use hyper::body::Incoming;
 
 use super::deliver::Reply;
 use super::lookup::{Query, lookup_again};
@@ -33,7 +32,7 @@ use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{FillHead, FillReader, FillVariant, FollowResult};
 use crate::cache::stored::{Stored, StoredKind};
-use crate::exchange::{Request, RequestError};
+use crate::exchange::{Request, RequestBody, RequestError};
 use crate::origin::as_origin_sees;
 use crate::origin::{OriginError, OriginResponse};
 use crate::path::body::EdgeBody;
@@ -79,7 +78,7 @@ enum FetchResult {
 pub(super) async fn fetch(
     mut reply: Reply,
     request: Rc<Request>,
-    incoming: Option<Incoming>,
+    incoming: Option<RequestBody>,
     mut key: CacheKey,
     reason: Forward,
     mut stale: Option<Arc<Stored>>,

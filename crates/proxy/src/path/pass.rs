@@ -6,13 +6,13 @@ use edgeward_semantics::{CacheStatus, hop_by_hop};
 use http::header::{CACHE_STATUS, CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue};
 use http::response::Parts;
 use http::{Response, Version};
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
 
 use super::ask::ask;
 use super::deliver::Reply;
 use crate::base::error_chain::ErrorChain;
 use crate::base::spans::SampledRequest;
-use crate::exchange::{Request, RequestError};
+use crate::exchange::{Request, RequestBody, RequestError};
 use crate::origin::{
     Attempt, Conditions, OriginBody, OriginError, OriginResponse, Outbound, Upload, UploadProgress,
 };
@@ -22,7 +22,7 @@ use crate::path::body::{EdgeBody, Source};
 pub(super) async fn pass(
     mut reply: Reply,
     request: Rc<Request>,
-    incoming: Option<Incoming>,
+    incoming: Option<RequestBody>,
     status: CacheStatus,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
@@ -110,7 +110,7 @@ pub(super) fn refuse(
 pub(super) async fn upload(
     reply: &Reply,
     request: &Request,
-    incoming: Option<Incoming>,
+    incoming: Option<RequestBody>,
 ) -> Result<(Upload, Attempt), OriginError> {
     let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
         let attempt = Attempt::without_body(request.method.is_idempotent());

@@ -13,7 +13,6 @@ use std::time::Instant;
 use edgeward_overload::{Level, Work};
 use edgeward_semantics::{CacheStatus, PassReason, Route, TraceParent};
 use http::Response;
-use hyper::body::Incoming;
 
 use super::body::EdgeBody;
 use super::deliver::Reply;
@@ -30,7 +29,7 @@ use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
 use crate::cache::stored::Stored;
 use crate::exchange::canonical::RawHead;
-use crate::exchange::{Client, Request, RequestError};
+use crate::exchange::{Client, Request, RequestBody, RequestError};
 
 /// A response that is ready, or a future that resolves to one.
 #[expect(
@@ -70,7 +69,7 @@ pub(crate) fn serve(
     worker: &Rc<Worker>,
     client: &Client,
     head: RawHead,
-    body: Option<Incoming>,
+    body: Option<RequestBody>,
     outcome: Option<Outcome>,
 ) -> Serving {
     worker.heart().set_activity(Activity::Request);
@@ -132,7 +131,7 @@ pub(crate) fn refuse(
 fn carry_out(
     mut reply: Reply,
     request: Rc<Request>,
-    body: Option<Incoming>,
+    body: Option<RequestBody>,
     outcome: Outcome,
 ) -> Serving {
     let worker = Rc::clone(&reply.worker);

@@ -4,19 +4,18 @@ use std::rc::Rc;
 
 use edgeward_semantics::{CacheStatus, hop_by_hop};
 use http::Response;
-use hyper::body::Incoming;
 
 use super::deliver::Reply;
 use super::{fetch, invalidate, pass};
 use crate::base::spans::SampledRequest;
-use crate::exchange::Request;
+use crate::exchange::{Request, RequestBody};
 use crate::path::body::EdgeBody;
 
 /// Forwards a request to the origin, and responds with the origin's response. `status` says why.
 pub(super) async fn pass(
     mut reply: Reply,
     request: Rc<Request>,
-    incoming: Option<Incoming>,
+    incoming: Option<RequestBody>,
     status: CacheStatus,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);

@@ -190,6 +190,19 @@ impl H2Client {
         false
     }
 
+    /// Sends a PING, and returns the kinds of the frames that arrive before its acknowledgement.
+    pub(crate) fn kinds_until_ping(&mut self) -> Vec<u8> {
+        self.send(&frame(PING, 0, 0, b"question"));
+        let mut kinds = Vec::new();
+        loop {
+            let frame = self.frame().expect("the edge answers a PING");
+            if frame.kind == PING && frame.flags == ACK {
+                return kinds;
+            }
+            kinds.push(frame.kind);
+        }
+    }
+
     /// Reads until the edge closes the connection. Returns the error code of the last GOAWAY, if the edge has
     /// sent one.
     pub(crate) fn read_to_goaway(&mut self) -> Option<u32> {

@@ -345,7 +345,9 @@ impl OriginPool {
         stream: Box<dyn OriginStream>,
     ) -> Result<http1::SendRequest<Upload>, OriginError> {
         let mut builder = http1::Builder::new();
-        builder.max_header_size(self.limits.head_len_max());
+        builder
+            .max_header_size(self.limits.head_len_max())
+            .allow_spaces_after_header_name_in_responses(true); // as `h1::head` does
         if self.limits.headers_max.get() != crate::base::config::HEADERS_ON_STACK {
             builder.max_headers(self.limits.headers_max.get());
         }

@@ -43,11 +43,10 @@ pub(super) fn parse(
         &mut on_heap[..]
     };
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        inbox,
-        fields,
-    );
+    // RFC 9112 §5.1: a proxy removes the whitespace between a name and the colon. In a request it is an error.
+    let parsed = httparse::ParserConfig::default()
+        .allow_spaces_after_header_name_in_responses(true)
+        .parse_response_with_uninit_headers(&mut response, inbox, fields);
     let bytes = match parsed {
         Ok(httparse::Status::Complete(bytes)) if bytes <= limits.bytes_max => bytes,
         Ok(httparse::Status::Partial) if inbox.len() < limits.bytes_max => return Ok(None),
@@ -228,6 +227,13 @@ mod tests {
     fn the_head_determines_the_end_of_a_body() {
         for (head, expected, expected_reuse) in [
             ("200 OK\r\nContent-Length: 5", Framing::Length(5), true),
+            ("200 OK\r\nContent-Length : 5", Framing::Length(5), true),
+            ("200 OK\r\nContent-Length\t : 5", Framing::Length(5), true),
+            (
+                "200 OK\r\nTransfer-Encoding : chunked\r\nContent-Length: 5",
+                Framing::Chunked(Chunked::default()),
+                false,
+            ),
             ("200 OK\r\nContent-Length: 5, 5", Framing::Length(5), true),
             (
                 "200 OK\r\nContent-Length: 5\r\ncontent-length: 5",
@@ -299,7 +305,8 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding:",
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked",
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x",
-            "HTTP/1.1 200 OK\r\nContent-Length : 5",
+            "HTTP/1.1 200 OK\r\n Content-Length: 5",
+            "HTTP/1.1 200 OK\r\nContent Length: 5",
             "HTTP/1.1 200 OK\r\nX: a\r\n folded",
         ] {
             let read = read(&format!("{head}\r\n\r\n"));

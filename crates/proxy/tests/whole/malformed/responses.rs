@@ -440,9 +440,15 @@ pub(super) const ALL: &[ResponseRow] = &[
     ),
     closing(
         "field: a space before a colon",
-        "RFC 9110 §5.5",
+        "RFC 9112 §5.1",
         b"HTTP/1.1 200 OK\r\nX-A : 1\r\nContent-Length: 5\r\n\r\nhello",
-        "502; 200 \"ok\"",
+        "200 \"hello\"; 200 \"ok\"",
+    ),
+    closing(
+        "a length with a space before the colon",
+        "RFC 9112 §5.1",
+        b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello",
+        "200 \"hello\"; 200 \"ok\"",
     ),
     closing(
         "field: a space within a name",

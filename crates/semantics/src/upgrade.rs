@@ -20,17 +20,6 @@ pub enum Upgrades {
     Listed(Vec<Box<str>>),
 }
 
-/// The handling of one request with `Upgrade`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpgradeDecision {
-    /// The request is handled as if it had no `Upgrade`, which §7.8 allows.
-    Ignore,
-    /// The request is forwarded with this value of `Upgrade`.
-    Forward(HeaderValue),
-    /// The request is refused: it offers protocols, and none of them is allowed.
-    Refuse,
-}
-
 /// The error of a text that is not a list of protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidUpgrades;
@@ -51,24 +40,16 @@ impl Upgrades {
         }
     }
 
-    /// Decides about a request whose `Upgrade` has this value.
+    /// Returns the allowed protocols among those that a request offers, as the value of `Upgrade` that is forwarded.
+    /// `None` if none is allowed. The request is then handled as if it had no `Upgrade`, which §7.8 allows.
     ///
     /// An offer of h2c is always ignored: such clients also accept HTTP/1.1, and requests inside of an h2c connection
     /// would bypass all rules of the edge.
-    pub fn decide(&self, upgrade: &HeaderValue) -> UpgradeDecision {
-        let mut offers = 0;
-        let mut allowed: Vec<String> = Vec::new();
-        for protocol in protocols(upgrade).filter(|protocol| protocol != H2C) {
-            offers += 1;
-            if self.allows(&protocol) {
-                allowed.push(protocol);
-            }
-        }
-        match HeaderValue::try_from(allowed.join(", ")) {
-            _ if offers == 0 => UpgradeDecision::Ignore,
-            Ok(value) if !value.is_empty() => UpgradeDecision::Forward(value),
-            _ => UpgradeDecision::Refuse,
-        }
+    pub fn allowed_of(&self, offered: &HeaderValue) -> Option<HeaderValue> {
+        let is_allowed = |protocol: &String| protocol != H2C && self.allows(protocol);
+        let allowed: Vec<String> = protocols(offered).filter(is_allowed).collect();
+        let value = HeaderValue::try_from(allowed.join(", ")).ok()?;
+        (!value.is_empty()).then_some(value)
     }
 }
 
@@ -161,28 +142,28 @@ mod tests {
 
     #[test]
     fn a_request_is_forwarded_with_its_allowed_protocols() {
-        let forward = |text| UpgradeDecision::Forward(value(text));
+        let forward = |text| Some(value(text));
         for (allowed, offered, expected) in [
             ("websocket", "websocket", forward("websocket")),
             ("websocket", "WebSocket", forward("websocket")),
             ("websocket", "foo, websocket , h2c", forward("websocket")),
-            ("websocket", "foo", UpgradeDecision::Refuse),
-            ("websocket", "h2c", UpgradeDecision::Ignore),
-            ("websocket", "H2C, ,", UpgradeDecision::Ignore),
-            ("websocket", "", UpgradeDecision::Ignore),
-            ("websocket", "a b", UpgradeDecision::Ignore),
-            ("websocket", "h2c, foo/1", UpgradeDecision::Refuse),
+            ("websocket", "foo", None),
+            ("websocket", "h2c", None),
+            ("websocket", "H2C, ,", None),
+            ("websocket", "", None),
+            ("websocket", "a b", None),
+            ("websocket", "h2c, foo/1", None),
             ("any", "h2c, foo/1, bar", forward("foo/1, bar")),
-            ("any", "h2c", UpgradeDecision::Ignore),
-            ("none", "websocket", UpgradeDecision::Refuse),
-            ("none", "h2c", UpgradeDecision::Ignore),
+            ("any", "h2c", None),
+            ("none", "websocket", None),
+            ("none", "h2c", None),
             ("tcp, SPDY/3.1", "spdy/3.1", forward("spdy/3.1")),
-            ("tcp, SPDY/3.1", "spdy/3", UpgradeDecision::Refuse),
+            ("tcp, SPDY/3.1", "spdy/3", None),
             ("foo", "foo/1, foo/2", forward("foo/1, foo/2")),
         ] {
             let rules: Upgrades = allowed.parse().expect("a list of protocols");
             assert_eq!(
-                rules.decide(&value(offered)),
+                rules.allowed_of(&value(offered)),
                 expected,
                 "{allowed}: {offered}"
             );

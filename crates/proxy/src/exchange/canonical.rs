@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use edgeward_semantics::content_coding::{self, AcceptedCodings};
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
-use edgeward_semantics::upgrade::{UpgradeDecision, Upgrades};
+use edgeward_semantics::upgrade::Upgrades;
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING,
@@ -198,6 +198,7 @@ fn canonicalise(
     }
     request.canonical_authority = canonical_authority(canonicaliser, request)?;
     request.canonical_target = canonical_target(canonicaliser, request)?;
+    check_length(&request.headers)?;
     join_cookies(&mut request.headers);
     request.route = if is_coded {
         Route::Pass(PassReason::Content)
@@ -208,7 +209,7 @@ fn canonicalise(
         content_coding::restore_if_match(&mut request.headers);
     }
     if request.upgrade.is_none() {
-        request.upgrade = upgrade(canonicaliser, request)?.map(Box::new);
+        request.upgrade = upgrade(canonicaliser, request).map(Box::new);
     }
     if request.upgrade.is_some() {
         request.route = Route::Pass(PassReason::Upgrade);
@@ -282,30 +283,34 @@ fn extended_connect(
     }
 }
 
-/// Returns the upgrade that the origin gets, if the request asks for one. Refuses an upgrade that is not allowed.
-fn upgrade(
-    canonicaliser: &Canonicaliser,
-    request: &Request,
-) -> Result<Option<UpgradeRequest>, RequestError> {
-    // RFC 9110 §7.8: a server ignores the field in an HTTP/1.0 request.
+/// Returns the upgrade that the origin gets, if the request asks for an allowed one. Any other upgrade is ignored: the
+/// client offers it, and a server need not accept it (RFC 9110 §7.8).
+fn upgrade(canonicaliser: &Canonicaliser, request: &Request) -> Option<UpgradeRequest> {
+    // §7.8: a server ignores the field in an HTTP/1.0 request.
     let offered = request.options.upgrade.as_ref();
-    let Some(offered) = offered.filter(|_| request.version == Version::HTTP_11) else {
-        return Ok(None);
+    let offered = offered.filter(|_| request.version == Version::HTTP_11)?;
+    let protocols = canonicaliser.upgrades.allowed_of(offered)?;
+    match request.route {
+        // RFC 6455 §4.1: WebSocket needs a GET. With content, the bytes of the new protocol would begin after the
+        // content, which the origin may leave unread. With an unsafe method, the response would have to wait for
+        // invalidations.
+        Route::Pass(PassReason::Method | PassReason::Content) => None,
+        _ => Some(UpgradeRequest::new(protocols)),
+    }
+}
+
+/// Refuses lengths that no content has. Many programs have no number for them, and the edge would wait for the content.
+fn check_length(headers: &HeaderMap) -> Result<(), RequestError> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).into_iter();
+    let is_too_large = |length: &HeaderValue| {
+        let length = length.to_str().ok().and_then(|text| text.parse().ok());
+        length.is_some_and(|length: u64| i64::try_from(length).is_err())
     };
-    match canonicaliser.upgrades.decide(offered) {
-        UpgradeDecision::Ignore => Ok(None),
-        UpgradeDecision::Refuse => Err(RequestError::not_implemented(UPGRADE_NOT_ALLOWED)),
-        UpgradeDecision::Forward(protocols) => match request.route {
-            // RFC 6455 §4.1: WebSocket needs a GET. With content, the bytes of the new protocol would begin after the
-            // content, which the origin may leave unread. With an unsafe method, the response would have to wait for
-            // invalidations.
-            Route::Pass(PassReason::Method | PassReason::Content) => {
-                Err(RequestError::not_implemented(
-                    "an upgrade of the protocol needs a GET without content",
-                ))
-            }
-            _ => Ok(Some(UpgradeRequest::new(protocols))),
-        },
+    match lengths.any(is_too_large) {
+        true => Err(RequestError::bad_request(
+            "Content-Length is above 2^63 - 1",
+        )),
+        false => Ok(()),
     }
 }
 

@@ -189,6 +189,11 @@ impl ConnState {
         self.half_closed_since.set(Some(self.clock.now()));
     }
 
+    /// Returns true if a request waits for its response, and the edge waits for no byte of the client.
+    pub(crate) fn waits_for_origin(&self) -> bool {
+        self.in_flight.get() > 0 && self.upload_waits_since.get().is_none()
+    }
+
     /// Returns the reason to close the connection at `now`, if it exceeds a limit.
     pub(crate) fn exceeded_limit(
         &self,

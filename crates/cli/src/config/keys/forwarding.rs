@@ -104,8 +104,8 @@ pub(super) const UPGRADES: Key = Key {
     kind: ValueKind::Upgrades,
     doc: "The protocols for which requests with `Upgrade` are forwarded to the origin. If the origin switches, both \
           connections become a tunnel. `\"none\"`, `\"any\"`, or names with commas between. With `websocket`, clients \
-          may also open WebSockets over HTTP/2 (extended CONNECT, RFC 8441). Requests for other protocols get 501. h2c \
-          is always ignored: requests inside of such a connection would bypass the edge.",
+          may also open WebSockets over HTTP/2 (extended CONNECT, RFC 8441). An upgrade to another protocol is \
+          ignored, and so is h2c: requests inside of such a connection would bypass the edge.",
     set: |draft, _, value| draft.edge.forwarding.upgrades = value.upgrades(),
     show: |draft, _| Some(draft.edge.forwarding.upgrades.to_string()),
 };

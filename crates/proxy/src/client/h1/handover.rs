@@ -82,13 +82,19 @@ impl FastPath {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.inbox.is_empty() {
-            if self.read_ended {
-                return Poll::Ready(Ok(()));
-            }
             let before = buffer.filled().len();
-            ready!(Pin::new(stream).poll_read(cx, buffer))?;
+            if !self.read_ended {
+                ready!(Pin::new(stream).poll_read(cx, buffer))?;
+            }
             if buffer.filled().len() > before {
                 self.client.conn.record_received();
+            } else if self.mode == Mode::Passthrough && self.client.conn.waits_for_origin() {
+                // As above: the client may still read.
+                if !self.read_ended {
+                    self.read_ended = true;
+                    self.client.conn.record_half_closed();
+                }
+                return Poll::Pending;
             }
             return Poll::Ready(Ok(()));
         }

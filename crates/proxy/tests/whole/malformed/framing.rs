@@ -94,6 +94,12 @@ pub(super) const CONTENT_LENGTH: &[Row] = &[
         "400",
     ),
     row(
+        "GET with a Content-Length above 2^63 - 1",
+        "RFC 9110 §8.6",
+        b"GET {p} HTTP/1.1\r\nHost: h.example\r\nContent-Length: 9223372036854775808\r\n\r\n",
+        "400",
+    ),
+    row(
         "Content-Length: digits that are not ASCII",
         "RFC 9110 §8.6",
         b"POST {p} HTTP/1.1\r\nHost: h.example\r\nContent-Length: \xd9\xa5\r\n\r\nhello",

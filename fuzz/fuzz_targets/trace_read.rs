@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut options = ReadOptions::named("fuzz");
     // One value beyond the formats selects automatic detection.
-    options.format = Format::ALL.get(usize::from(choice % 6)).copied();
+    options.format = Format::ALL.get(usize::from(choice % 8)).copied();
     options.on_error = if choice & 0x80 == 0 {
         OnError::Fail
     } else {

@@ -23,13 +23,14 @@ pub(crate) struct TraceInputArgs {
     #[arg(required = true, value_name = "TRACE")]
     files: Vec<PathBuf>,
 
-    /// Format of the traces if it is not detected: text, csv, oracle-general, lrb, ncsa
+    /// Format of the traces if it is not detected: text, csv, oracle-general, lcs, lrb, ncsa, json
     #[arg(long, value_name = "FORMAT", hide_short_help = true)]
     format: Option<Format>,
 
     /// Names of the CSV columns, as in time=ts,key=url,size=bytes
     ///
-    /// `simulate` also reads lifetimes in seconds: ttl=max_age.
+    /// `count` is the column of the number of requests that a line stands for; time=none means that the trace has no
+    /// times. `simulate` also reads lifetimes in seconds: ttl=max_age.
     #[arg(long, value_name = "NAMES", hide_short_help = true)]
     columns: Option<Columns>,
 
@@ -254,6 +255,7 @@ impl Inputs {
                 label,
                 format: reader.format(),
                 compression: reader.compression(),
+                has_times: reader.has_times(),
                 ignored_lines: reader.ignored_lines(),
                 skipped: reader.skipped().clone(),
             });
@@ -308,6 +310,8 @@ pub(crate) struct FileRead {
     pub(crate) label: String,
     pub(crate) format: Format,
     pub(crate) compression: Compression,
+    /// False if the trace has no times.
+    pub(crate) has_times: bool,
     /// The number of blank lines, comments, and lines of an access log that do not count as requests: those with
     /// another method or status than `--methods` and `--statuses` list, or without body bytes.
     pub(crate) ignored_lines: u64,

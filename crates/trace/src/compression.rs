@@ -2,10 +2,10 @@
 //! recognised by its magic number.
 
 use std::fmt;
-use std::io::{self, BufReader, Chain, Cursor, Read, Write};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Write};
 
 use bzip2::bufread::MultiBzDecoder;
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::Problem;
 
@@ -146,7 +146,7 @@ fn recognise(head: &[u8]) -> MagicNumber {
 /// The input with the decoder of its compression.
 enum DecodedInput<'a> {
     Uncompressed(RawInput<'a>),
-    Gzip(Box<MultiGzDecoder<BufReader<RawInput<'a>>>>),
+    Gzip(Box<GzipMembers<BufReader<RawInput<'a>>>>),
     #[cfg(not(target_family = "wasm"))]
     Zstd(zstd::stream::read::Decoder<'static, BufReader<RawInput<'a>>>),
     Bzip2(Box<MultiBzDecoder<BufReader<RawInput<'a>>>>),
@@ -167,7 +167,7 @@ impl<'a> DecodedInput<'a> {
         let buffered = |raw| BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, raw);
         Ok(match compression {
             Compression::None => Self::Uncompressed(raw),
-            Compression::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(buffered(raw)))),
+            Compression::Gzip => Self::Gzip(Box::new(GzipMembers::new(buffered(raw)))),
             Compression::Bzip2 => Self::Bzip2(Box::new(MultiBzDecoder::new(buffered(raw)))),
             #[cfg(not(target_family = "wasm"))]
             Compression::Zstd => {
@@ -195,6 +195,52 @@ impl Read for DecodedInput<'_> {
             #[cfg(not(target_family = "wasm"))]
             Self::Zstd(decoder) => decoder.read(out),
             Self::Bzip2(decoder) => decoder.read(out),
+        }
+    }
+}
+
+/// Decodes the members of a gzip stream. Zeros after a member are padding and no error, as for gzip itself: tapes and
+/// block devices pad files to a whole block.
+struct GzipMembers<R: BufRead> {
+    /// The decoder of the current member; `None` only while it is replaced.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> GzipMembers<R> {
+    fn new(input: R) -> Self {
+        Self {
+            member: Some(GzDecoder::new(input)),
+        }
+    }
+}
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let member = self.member.as_mut().expect("it is replaced at once");
+            let count = member.read(out)?;
+            if count > 0 || out.is_empty() {
+                return Ok(count);
+            }
+            let input = member.get_mut();
+            loop {
+                let filled = input.fill_buf()?;
+                if filled.is_empty() {
+                    return Ok(0);
+                }
+                let (padding, length) = (
+                    filled.iter().take_while(|byte| **byte == 0).count(),
+                    filled.len(),
+                );
+                input.consume(padding);
+                if padding < length {
+                    break;
+                }
+            }
+            self.member = self
+                .member
+                .take()
+                .map(|member| GzDecoder::new(member.into_inner()));
         }
     }
 }
@@ -305,6 +351,37 @@ const COMPRESSED_BUFFER_BYTES: usize = 128 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = Encoder::new(Vec::new(), Compression::Gzip).expect("gzip is supported");
+        encoder.write_all(text).expect("writing to memory succeeds");
+        encoder.finish().expect("writing to memory succeeds")
+    }
+
+    /// Method: two members with zeros between and after them; then other bytes at the end.
+    #[test]
+    fn zeros_after_a_gzip_member_are_padding() {
+        let read = |bytes: &[u8]| {
+            let mut text = Vec::new();
+            let input = Box::new(Cursor::new(bytes.to_vec()));
+            let mut decoder = Decoder::open(input, 20).expect("the stream is gzip");
+            decoder.read_to_end(&mut text).map(|_| text)
+        };
+        for padding in [0, 1, 512, 300_000] {
+            let zeros = vec![0; padding];
+            let stream = [gzip(b"a"), zeros.clone(), gzip(b"b"), zeros].concat();
+            assert_eq!(
+                read(&stream).expect("the stream is valid"),
+                b"ab",
+                "{padding}"
+            );
+            let garbage = [&stream[..], b"x"].concat();
+            assert!(read(&garbage).is_err(), "{padding}");
+        }
+        let stream = gzip(b"some text");
+        let error = read(&stream[..stream.len() - 9]).expect_err("the stream is truncated");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn compression_is_recognised_by_magic_number() {

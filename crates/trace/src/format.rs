@@ -12,20 +12,26 @@ pub enum Format {
     Csv,
     /// libCacheSim's oracleGeneral: 24 packed little-endian bytes per request.
     OracleGeneral,
+    /// LCS, libCacheSim's format with a header: packed little-endian records, in the versions 1 to 8.
+    Lcs,
     /// Lines of `time id size [feature…]` with whole numbers, the format of LRB's simulator.
     Lrb,
     /// NCSA common or combined access log, with or without a virtual host at the start of each line.
     Ncsa,
+    /// JSON lines of edgeward's own access log.
+    Json,
 }
 
 impl Format {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Text,
         Self::Csv,
         Self::OracleGeneral,
+        Self::Lcs,
         Self::Lrb,
         Self::Ncsa,
+        Self::Json,
     ];
 
     /// The name on the command line.
@@ -34,8 +40,10 @@ impl Format {
             Self::Text => "text",
             Self::Csv => "csv",
             Self::OracleGeneral => "oracle-general",
+            Self::Lcs => "lcs",
             Self::Lrb => "lrb",
             Self::Ncsa => "ncsa",
+            Self::Json => "json",
         }
     }
 }
@@ -63,7 +71,7 @@ impl FromStr for Format {
 
 /// The text is not the name of a trace format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a trace format; use text, csv, oracle-general, lrb or ncsa")]
+#[error("`{text}` is not a trace format; use text, csv, oracle-general, lcs, lrb, ncsa or json")]
 pub struct ParseFormatError {
     text: String,
 }

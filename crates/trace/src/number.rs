@@ -69,11 +69,46 @@ pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
         .map(Timestamp::from_millis)
 }
 
-/// Parses a date and time of ISO 8601 or RFC 3339: `2026-11-21T04:52:46.5+01:00`, with `T` or a
-/// space between date and time. Without a zone the time is UTC. Returns `None` for times before 1970.
+/// Parses a status code of three digits. Returns 0 if the status is unknown: for an empty field, `-`, `000`, `-1` and
+/// other numbers below 100, which servers write if a request had no response. A fraction of zeros (`200.0`) is ignored.
+/// Returns `None` if the field is not a number or too large.
+#[inline]
+pub fn status(field: &[u8]) -> Option<u16> {
+    if let &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = field {
+        return Some(u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0'));
+    }
+    match optional_whole(field)? {
+        Some(status) if status >= 1000 => None,
+        Some(status @ 100..) => u16::try_from(status).ok(),
+        _ => Some(0),
+    }
+}
+
+/// Parses a whole number that may be unknown. Returns `Some(None)` for an empty field, `-` and negative numbers, and
+/// `None` if the field is not a number. A fraction of zeros (`512.0`) is ignored.
+#[inline]
+pub fn optional_whole(field: &[u8]) -> Option<Option<u64>> {
+    if let Some(number) = whole(field) {
+        return Some(Some(number));
+    }
+    let (negative, digits) = match field {
+        b"" | b"-" => return Some(None),
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    let digits = match memchr::memchr(b'.', digits) {
+        Some(point) if digits[point + 1..].iter().all(|digit| *digit == b'0') => &digits[..point],
+        _ => digits,
+    };
+    let number = whole(digits)?;
+    Some((!negative).then_some(number))
+}
+
+/// Parses a date and time of ISO 8601 or RFC 3339: `2026-11-21T04:52:46.5+01:00`, with `T` or a space between date and
+/// time, and with `-` or `/` within the date. Without a zone the time is UTC. Returns `None` for times before 1970.
 pub fn iso8601(field: &[u8]) -> Option<Timestamp> {
     let (date, rest) = field.split_at_checked(10)?;
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *date else {
+    let [y1, y2, y3, y4, b'-' | b'/', m1, m2, b'-' | b'/', d1, d2] = *date else {
         return None;
     };
     let (&[b'T' | b't' | b' '], rest) = rest.split_at_checked(1)? else {
@@ -86,65 +121,71 @@ pub fn iso8601(field: &[u8]) -> Option<Timestamp> {
         whole(&[d1, d2])?,
     )?;
     let secs = clock_secs(clock)?;
-    let zone_at = rest
-        .iter()
-        .position(|byte| !(byte.is_ascii_digit() || *byte == b'.'))
-        .unwrap_or(rest.len());
-    let (fraction, zone) = rest.split_at(zone_at);
-    let millis = match fraction {
-        [] => 0,
-        [b'.', digits @ ..] => time(&[b"0.", digits].concat(), TimeUnit::Seconds)?.as_millis(),
-        _ => return None,
+    let (millis, east_secs) = fraction_and_zone(rest)?;
+    at(days, secs, east_secs, millis)
+}
+
+/// Parses the milliseconds and the zone after a clock time: `.123 +0100`, `,5+01:00`, `Z`. Both may be absent.
+fn fraction_and_zone(text: &[u8]) -> Option<(u64, i64)> {
+    let (millis, zone) = match text {
+        [b'.' | b',', rest @ ..] => {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if digits == 0 {
+                return None;
+            }
+            let digit = |place: usize| {
+                rest[..digits]
+                    .get(place)
+                    .map_or(0, |digit| u64::from(digit - b'0'))
+            };
+            (digit(0) * 100 + digit(1) * 10 + digit(2), &rest[digits..])
+        }
+        zone => (0, zone),
     };
-    let east_secs = match zone {
-        [] | b"Z" | b"z" => 0,
+    let east_secs = match zone.strip_prefix(b" ").unwrap_or(zone) {
+        [] | b"Z" | b"z" | b"UTC" | b"GMT" => 0,
         [sign, h1, h2, b':', m1, m2] | [sign, h1, h2, m1, m2] => {
             zone_secs(*sign, [*h1, *h2], [*m1, *m2])?
         }
         _ => return None,
     };
-    at(days, secs, east_secs, millis)
+    (zone != b" ").then_some((millis, east_secs))
 }
 
-/// Parses the time of an access log: `17/May/2015:10:05:03 +0000`.
-pub fn access_log_time(field: &[u8]) -> Option<Timestamp> {
-    let [
-        d1,
-        d2,
-        b'/',
-        m1,
-        m2,
-        m3,
-        b'/',
-        y1,
-        y2,
-        y3,
-        y4,
-        b':',
-        clock @ ..,
-    ] = field
-    else {
+/// Parses a date of RFC 9110 or RFC 5322: `Wed, 03 Jan 2024 10:39:10 GMT`.
+pub fn internet_date(field: &[u8]) -> Option<Timestamp> {
+    let (_, date) = field
+        .split_at_checked(5)
+        .filter(|(day, _)| day.ends_with(b", "))?;
+    let (date, rest) = date.split_at_checked(12)?;
+    let [d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' '] = *date else {
         return None;
     };
-    let (clock, zone) = clock.split_at_checked(8)?;
-    let [b' ', sign, z1, z2, z3, z4] = *zone else {
-        return None;
-    };
-    let month = [*m1, *m2, *m3];
+    let (clock, rest) = rest.split_at_checked(8)?;
+    let (millis, east_secs) = fraction_and_zone(rest)?;
+    let days = named_date([d1, d2], [m1, m2, m3], [y1, y2, y3, y4])?;
+    at(days, clock_secs(clock)?, east_secs, millis)
+}
+
+/// Returns the days since 1970 of a date with the name of its month.
+fn named_date(day: [u8; 2], month: [u8; 3], year: [u8; 4]) -> Option<i64> {
     let month = MONTHS
         .iter()
         .position(|name| name.eq_ignore_ascii_case(&month))?;
-    let days = days_from_civil(
-        whole(&[*y1, *y2, *y3, *y4])?,
-        month as u64 + 1,
-        whole(&[*d1, *d2])?,
-    )?;
-    at(
-        days,
-        clock_secs(clock)?,
-        zone_secs(sign, [z1, z2], [z3, z4])?,
-        0,
-    )
+    days_from_civil(whole(&year)?, month as u64 + 1, whole(&day)?)
+}
+
+/// Parses the time of an access log: `17/May/2015:10:05:03 +0000`. HAProxy and some formats of nginx add a fraction of
+/// the second (`10:05:03.123`). Without a zone the time is UTC.
+pub fn access_log_time(field: &[u8]) -> Option<Timestamp> {
+    let (date, rest) = field.split_first_chunk::<12>()?;
+    let [d1, d2, b'/', m1, m2, m3, b'/', y1, y2, y3, y4, b':'] = *date else {
+        return None;
+    };
+    let (clock, rest) = rest.split_at_checked(8)?;
+    let (millis, east_secs) = fraction_and_zone(rest)?;
+    let days = named_date([d1, d2], [m1, m2, m3], [y1, y2, y3, y4])?;
+    at(days, clock_secs(clock)?, east_secs, millis)
 }
 
 /// Returns the time of a date and clock time in a zone: `days` since 1970, `secs` of the day and `millis`, in a
@@ -297,13 +338,16 @@ mod tests {
             ("17/May/2015:05:35:03 -0430", 1_431_857_103),
             ("01/Jan/1970:00:00:00 +0000", 0),
             ("29/Feb/2000:23:59:59 +0000", 951_868_799),
+            ("17/May/2015:10:05:03", 1_431_857_103),
+            ("17/May/2015:12:05:03 +02:00", 1_431_857_103),
         ] {
             let time = access_log_time(text.as_bytes()).expect(text);
             assert_eq!(time.as_millis(), secs * 1000, "{text}");
         }
         for bad in [
             "",
-            "17/May/2015:10:05:03",
+            "17/May/2015:10:05:03 ",
+            "17/May/2015:10:05:03.",
             "29/Feb/2015:00:00:00 +0000",
             "32/May/2015:10:05:03 +0000",
             "17/Mai/2015:10:05:03 +0000",
@@ -318,6 +362,7 @@ mod tests {
             ("2015-05-17 10:05:03", 1_431_857_103_000),
             ("2015-05-17T10:05:03.25+00:00", 1_431_857_103_250),
             ("2015-05-17T12:05:03+0200", 1_431_857_103_000),
+            ("2015/05/17 10:05:03,123456", 1_431_857_103_123),
         ] {
             assert_eq!(
                 iso8601(text.as_bytes()).map(Timestamp::as_millis),
@@ -333,6 +378,59 @@ mod tests {
         ] {
             assert_eq!(iso8601(bad.as_bytes()), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_time_with_a_fraction_keeps_its_milliseconds() {
+        for (text, millis) in [
+            ("17/May/2015:10:05:03.25 +0000", 1_431_857_103_250),
+            ("17/May/2015:10:05:03.123456", 1_431_857_103_123),
+        ] {
+            let time = access_log_time(text.as_bytes()).map(Timestamp::as_millis);
+            assert_eq!(time, Some(millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_date_of_http_is_parsed() {
+        let millis = |text: &str| internet_date(text.as_bytes()).map(Timestamp::as_millis);
+        let expected = Some(1_431_857_103_000);
+        assert_eq!(millis("Sun, 17 May 2015 10:05:03 GMT"), expected);
+        assert_eq!(millis("Sun, 17 May 2015 12:05:03 +0200"), expected);
+        for bad in [
+            "Sun, 17 May 2015",
+            "Sun 17 May 2015 10:05:03 GMT",
+            "17 May 2015 10:05:03 GMT",
+        ] {
+            assert_eq!(millis(bad), None, "{bad}");
+        }
+    }
+
+    /// A server that has no response to log writes one of many numbers for it.
+    #[test]
+    fn an_unknown_status_or_size_is_not_malformed() {
+        for (text, expected) in [
+            ("200", Some(200)),
+            ("999", Some(999)),
+            ("200.0", Some(200)),
+            ("", Some(0)),
+            ("-", Some(0)),
+            ("-1", Some(0)),
+            ("0", Some(0)),
+            ("000", Some(0)),
+            ("009", Some(0)),
+            ("99", Some(0)),
+            ("1000", None),
+            ("2x0", None),
+            ("200.5", None),
+            ("--1", None),
+        ] {
+            assert_eq!(status(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(optional_whole(b"512.0"), Some(Some(512)));
+        assert_eq!(optional_whole(b"-1"), Some(None));
+        assert_eq!(optional_whole(b"-"), Some(None));
+        assert_eq!(optional_whole(b"x"), None);
     }
 
     #[test]

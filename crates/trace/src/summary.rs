@@ -14,6 +14,7 @@ pub struct Summary {
     requested_bytes: u128,
     size_changes: u64,
     times_backwards: u64,
+    sized_requests: u64,
     earliest: Option<Timestamp>,
     latest: Timestamp,
     previous: Timestamp,
@@ -25,6 +26,7 @@ impl Summary {
     pub fn add(&mut self, record: &Record) {
         self.requests += 1;
         self.requested_bytes += u128::from(record.size);
+        self.sized_requests += u64::from(record.size > 0);
         self.times_backwards += u64::from(record.time < self.previous);
         self.previous = record.time;
         self.latest = self.latest.max(record.time);
@@ -33,8 +35,10 @@ impl Summary {
         self.objects
             .entry(record.key)
             .and_modify(|object| {
-                self.size_changes += u64::from(object.size() != size);
-                *object = SizeAndRepeat::repeated(size);
+                // A size of 0 is unknown, so the object keeps its size.
+                let before = object.size();
+                self.size_changes += u64::from(before != size && before > 0 && size > 0);
+                *object = SizeAndRepeat::repeated(if size > 0 { size } else { before });
             })
             .or_insert_with(|| SizeAndRepeat::first(size));
     }
@@ -61,6 +65,7 @@ impl Summary {
             latest: self.latest,
             size_changes: self.size_changes,
             times_backwards: self.times_backwards,
+            sized_requests: self.sized_requests,
         }
     }
 }
@@ -72,7 +77,7 @@ pub struct TraceSummary {
     pub requests: u64,
     /// The number of distinct keys.
     pub objects: u64,
-    /// The total size of all objects in bytes, each with its last size.
+    /// The total size of all objects in bytes, each with its last known size.
     pub footprint_bytes: u128,
     /// The total size of all requests in bytes.
     pub requested_bytes: u128,
@@ -88,6 +93,8 @@ pub struct TraceSummary {
     pub size_changes: u64,
     /// The number of requests whose time is earlier than that of the previous request.
     pub times_backwards: u64,
+    /// The number of requests with a known size: more than 0 bytes.
+    pub sized_requests: u64,
 }
 
 impl TraceSummary {
@@ -182,6 +189,13 @@ mod tests {
         assert_eq!((got.earliest.as_secs(), got.latest.as_secs()), (4, 9));
         let sizes = got.sizes.expect("the trace has three objects");
         assert_eq!((sizes.min, sizes.p50, sizes.max), (5, 20, 30));
+    }
+
+    #[test]
+    fn an_object_keeps_its_last_known_size() {
+        let got = summary(&[(1, 1, 0), (2, 1, 10), (3, 1, 0), (4, 2, 0)]);
+        assert_eq!((got.size_changes, got.footprint_bytes), (0, 10));
+        assert_eq!((got.requests, got.sized_requests), (4, 1));
     }
 
     #[test]

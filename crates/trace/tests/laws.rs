@@ -76,9 +76,13 @@ proptest! {
             objects.entry(record.key).or_default().push(record.size);
         }
         let got = summary.finish();
-        let mut last: Vec<u64> = objects.values().map(|sizes| sizes[sizes.len() - 1]).collect();
+        // A size of 0 is unknown.
+        let last_known = |sizes: &Vec<u64>| sizes.iter().rfind(|size| **size > 0).copied();
+        let mut last: Vec<u64> = objects.values().map(|s| last_known(s).unwrap_or(0)).collect();
         last.sort_unstable();
         prop_assert_eq!(got.objects, objects.len() as u64);
+        let sized = records.iter().filter(|record| record.size > 0).count() as u64;
+        prop_assert_eq!(got.sized_requests, sized);
         prop_assert_eq!(got.footprint_bytes, last.iter().map(|s| u128::from(*s)).sum::<u128>());
         prop_assert_eq!(
             got.one_hit_objects,

@@ -12,6 +12,7 @@ use crate::number;
 use crate::{Record, hash_key};
 
 use super::error::Problem;
+use super::line_prefix::without_line_prefix;
 use super::lines::{LineParser, bad_field, is_blank, is_blank_or_comment, missing_field};
 use super::options::{AccessLogRules, QueryRule};
 
@@ -37,50 +38,115 @@ impl LineParser for AccessLogParser {
         }
         let parts = AccessLogLine::split(line).map_err(|field| missing_field(field, line))?;
         let time = number::access_log_time(parts.time)
+            .or_else(|| number::iso8601(parts.time))
             .ok_or_else(|| bad_field("time", parts.time, "like 17/May/2015:10:05:03 +0000"))?;
-        let status = number::whole(parts.status)
-            .and_then(|status| u16::try_from(status).ok())
-            .filter(|status| (100..1000).contains(status))
+        let status = number::status(parts.status)
             .ok_or_else(|| bad_field("status", parts.status, "a status code of three digits"))?;
-        let size = match parts.bytes {
-            b"-" => 0,
-            digits => number::whole(digits)
-                .ok_or_else(|| bad_field("bytes", digits, "a whole number of bytes or `-`"))?,
+        let size = number::optional_whole(parts.bytes)
+            .ok_or_else(|| bad_field("bytes", parts.bytes, "a whole number of bytes or `-`"))?
+            .unwrap_or(0);
+        let (method, url) = match request_line(parts.request) {
+            Some(request) => request,
+            None => (
+                parts
+                    .request
+                    .split(|byte| *byte == b' ')
+                    .next()
+                    .unwrap_or_default(),
+                &[][..],
+            ),
         };
-        let mut words = parts.request.split(|byte| *byte == b' ');
-        let method = words.next().unwrap_or_default();
-        let wanted = self.rules.statuses.contains(&status)
-            && self.rules.methods.iter().any(|m| m.as_bytes() == method)
-            && size > 0;
-        if !wanted {
+        if !self.rules.accept(method, status, size) {
             return Ok(None);
         }
-        let url = words.next().unwrap_or_default();
         if url.is_empty() {
             return Err(bad_field("request", parts.request, "a method and a URL"));
         }
-        self.build_key(parts.host, url);
         Ok(Some(Record {
             time,
-            key: hash_key(&self.key),
+            key: self.rules.key(parts.host, url, &mut self.key),
             size,
         }))
     }
 }
 
-impl AccessLogParser {
-    fn build_key(&mut self, vhost: &[u8], url: &[u8]) {
+impl AccessLogRules {
+    /// Returns true if a line with these fields counts as a request. A size of 0 is unknown.
+    pub(super) fn accept(&self, method: &[u8], status: u16, size: u64) -> bool {
+        self.statuses.contains(&status)
+            && self.methods.iter().any(|m| m.as_bytes() == method)
+            && size > 0
+    }
+
+    /// Returns the key of a URL. `buffer` gets the host, path and query that are hashed.
+    pub(super) fn key(&self, vhost: &[u8], url: &[u8], buffer: &mut Vec<u8>) -> u64 {
         let (host, mut path) = split_absolute(url).unwrap_or((vhost, url));
-        if self.rules.query == QueryRule::Cut
+        if self.query == QueryRule::Cut
             && let Some(at) = memchr::memchr(b'?', path)
         {
             path = &path[..at];
         }
-        self.key.clear();
+        buffer.clear();
         // Hosts are case-insensitive, paths are case-sensitive (RFC 9110, section 4.2.3).
-        self.key.extend(host.iter().map(u8::to_ascii_lowercase));
-        self.key.extend_from_slice(path);
+        buffer.extend(host.iter().map(u8::to_ascii_lowercase));
+        buffer.extend_from_slice(path);
+        hash_key(buffer)
     }
+}
+
+/// Returns method and URL of a request line, or `None` without a URL. The URL ends at the protocol that ends the line
+/// (`HTTP/1.1`) and not at its first space, because clients send URLs with spaces and servers log them unchanged.
+#[inline]
+pub fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (method, rest) = line.split_at(memchr::memchr(b' ', line)?);
+    let rest = &rest[1..];
+    let url = match memchr::memrchr(b' ', rest) {
+        Some(at) if is_protocol(&rest[at + 1..]) => &rest[..at],
+        None if is_protocol(rest) => &[],
+        _ => rest,
+    };
+    let begin = url.iter().take_while(|byte| **byte == b' ').count();
+    let end = url.iter().rev().take_while(|byte| **byte == b' ').count();
+    let url = url.get(begin..url.len() - end).unwrap_or_default();
+    (!method.is_empty() && !url.is_empty()).then_some((method, url))
+}
+
+/// Returns true for a protocol with its version, such as `HTTP/1.1` or `HTTP/2`.
+fn is_protocol(word: &[u8]) -> bool {
+    let Some(slash) = memchr::memchr(b'/', word) else {
+        return false;
+    };
+    let (name, version) = (&word[..slash], &word[slash + 1..]);
+    !name.is_empty()
+        && name.iter().all(u8::is_ascii_alphabetic)
+        && version.first().is_some_and(u8::is_ascii_digit)
+        && version
+            .iter()
+            .all(|byte| byte.is_ascii_digit() || *byte == b'.')
+}
+
+/// Returns true if a text can be the host of a request, with or without a port: a name, an IPv4 address, or an IPv6
+/// address in brackets (RFC 3986, section 3.2.2). A time and a bare IPv6 address have more than one colon, so they
+/// cannot; neither can texts with blanks, quotes or slashes.
+pub fn is_host(text: &[u8]) -> bool {
+    let (name, port) = match text {
+        [b'[', rest @ ..] => match memchr::memchr(b']', rest) {
+            Some(end) => (&[][..], &rest[end + 1..]),
+            None => return false,
+        },
+        _ => text.split_at(memchr::memchr(b':', text).unwrap_or(text.len())),
+    };
+    let is_name_byte = |byte: &u8| match byte {
+        b'.' | b'-' | b'_' | b'~' | b'*' | b'%' => true,
+        byte => byte.is_ascii_alphanumeric() || *byte >= 0x80,
+    };
+    let port_is_valid = match port {
+        b"" => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let bracketed = text.first() == Some(&b'[');
+    port_is_valid && (bracketed || !name.is_empty()) && name.iter().all(is_name_byte)
 }
 
 /// Splits an absolute URL such as `http://host/path` into host and path. Returns `None` for other URLs.
@@ -150,10 +216,15 @@ impl<'l> AccessLogLine<'l> {
     }
 
     fn split_any(line: &'l [u8]) -> Result<Self, &'static str> {
-        // The user name may have any characters, including brackets. The time starts at a bracket that a
-        // date follows.
+        // The user name and the text of a log collector may have brackets. The time starts at a bracket that a date
+        // follows.
+        let is_date = |at: &usize| {
+            let byte = |offset: usize| line.get(at + offset).copied();
+            (byte(3) == Some(b'/') && byte(7) == Some(b'/'))
+                || (byte(5) == Some(b'-') && byte(8) == Some(b'-'))
+        };
         let open = memchr::memchr_iter(b'[', line)
-            .find(|at| line.get(at + 3) == Some(&b'/') && line.get(at + 7) == Some(&b'/'))
+            .find(is_date)
             .or_else(|| memchr::memchr(b'[', line))
             .ok_or("time in brackets")?;
         let (before, after) = (&line[..open], &line[open + 1..]);
@@ -196,14 +267,15 @@ fn closing_quote(field: &[u8]) -> Option<usize> {
 }
 
 /// Returns the host if `vhost:port` precedes the three fields client, identity and user. Otherwise returns an empty
-/// host. `before` is the text before the time.
+/// host. `before` is the text before the time. A time of a log collector and an IPv6 client are not hosts, though they
+/// end with a colon and digits.
 fn virtual_host(before: &[u8]) -> &[u8] {
     // Most lines have no virtual host and no colon.
     if memchr::memchr(b':', before).is_none() {
         return &[];
     }
     let words = || {
-        before
+        without_line_prefix(before)
             .split(|byte| *byte == b' ')
             .filter(|word| !word.is_empty())
     };
@@ -212,11 +284,8 @@ fn virtual_host(before: &[u8]) -> &[u8] {
     };
     let colon = first.iter().rposition(|byte| *byte == b':');
     match colon {
-        // If the line has only three words here, the first word is the client, and its colons belong to an IPv6
-        // address.
-        Some(at) if words().count() > 3 && number::whole(&first[at + 1..]).is_some() => {
-            &first[..at]
-        }
+        // If the line has only three words here, the first word is the client.
+        Some(at) if at + 1 < first.len() && is_host(first) && words().count() > 3 => &first[..at],
         _ => &[],
     }
 }
@@ -248,6 +317,107 @@ mod tests {
             key(&line("192.0.2.1", "http://Example.org/A")),
             hash_key(b"example.org/A")
         );
+    }
+
+    /// Texts before the time that end a word with a colon and digits.
+    #[test]
+    fn a_time_or_an_ipv6_address_is_not_a_virtual_host() {
+        let host = |before: &str| {
+            let line =
+                format!(r#"{before} - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5"#);
+            let parts = AccessLogLine::split(line.as_bytes()).expect("the line has all fields");
+            String::from_utf8_lossy(parts.host).into_owned()
+        };
+        for before in [
+            "2015-05-17T10:05:03.250+02:00 web1 nginx: 192.0.2.1",
+            "2015-05-17T10:05:03 web1 nginx: 192.0.2.1",
+            "May 17 10:05:03 web1 nginx[22]: 192.0.2.1",
+            "10:05:03 192.0.2.1",
+            "2001:db8:7::6062 example.org",
+            "2001:db8:7::6062 - Jane",
+            "::1:80 x",
+            "example.org:x 192.0.2.1",
+            "example.org: 192.0.2.1",
+        ] {
+            assert_eq!(host(before), "", "{before}");
+        }
+        for (before, expected) in [
+            ("example.org:80 192.0.2.1", "example.org"),
+            ("example.org:443 2001:db8::1", "example.org"),
+            ("[2001:db8::1]:443 192.0.2.1", "[2001:db8::1]"),
+            (
+                "2015-05-17T10:05:03.2+02:00 web1 nginx: example.org:80 192.0.2.1",
+                "example.org",
+            ),
+            (
+                "May  7 10:05:03 web1 nginx: example.org:80 192.0.2.1",
+                "example.org",
+            ),
+        ] {
+            assert_eq!(host(before), expected, "{before}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_no_blanks_quotes_or_bare_colons() {
+        for host in [
+            "a",
+            "a.example",
+            "A-b_c.example:8080",
+            "192.0.2.1",
+            "[::1]",
+            "[2001:db8::1]:80",
+            "x:",
+        ] {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        for other in [
+            "",
+            ":80",
+            "a b",
+            "a\"",
+            "a/b",
+            "::1",
+            "2001:db8::80",
+            "10:05:03",
+            "2015-05-17T10:05:03",
+            "a:x",
+            "[::1",
+            "[::1]x",
+            "a@b",
+        ] {
+            assert!(!is_host(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_space_does_not_end_a_url() {
+        for (line, url) in [
+            ("GET /a HTTP/1.1", "/a"),
+            ("GET /a b.pdf HTTP/1.1", "/a b.pdf"),
+            ("GET /a b HTTP/2", "/a b"),
+            ("GET /a HTTP/1.1 HTTP/1.1", "/a HTTP/1.1"),
+            ("GET /a b", "/a b"),
+            ("GET /a", "/a"),
+            ("GET  /a  HTTP/1.1", "/a"),
+        ] {
+            assert_eq!(
+                request_line(line.as_bytes()),
+                Some((&b"GET"[..], url.as_bytes())),
+                "{line}"
+            );
+        }
+        for none in [
+            "",
+            "-",
+            "GET",
+            "GET ",
+            " /a",
+            "GET  HTTP/1.1",
+            "GET HTTP/1.1",
+        ] {
+            assert_eq!(request_line(none.as_bytes()), None, "{none}");
+        }
     }
 
     /// Method: parse lines of every form with both parsers. Truncate each line, and change or insert a byte, at
@@ -302,6 +472,7 @@ mod tests {
         for (request, status, bytes) in [
             ("POST /a HTTP/1.1", 200, "5"),
             ("GET /a HTTP/1.1", 304, "5"),
+            ("GET /a HTTP/1.1", 200, "-1"),
             ("GET /a HTTP/1.1", 200, "-"),
             ("GET /a HTTP/1.1", 200, "0"),
             ("-", 408, "-"),
@@ -341,7 +512,7 @@ mod tests {
             ),
             (r#"h - - [17/May/2015:10:05:03 +0000] "GET /a""#, "status"),
             (
-                r#"h - - [17/May/2015:10:05:03 +0000] "GET /a" 20 7"#,
+                r#"h - - [17/May/2015:10:05:03 +0000] "GET /a" 2x 7"#,
                 "status",
             ),
             (

@@ -195,7 +195,7 @@ impl Problem {
             }
             Self::Empty => "is it the right file?".to_owned(),
             Self::Unrecognised { .. } => "name the format with --format text, csv, \
-                 oracle-general, lrb or ncsa; for CSV without a header add --columns \
+                 oracle-general, lcs, lrb, ncsa or json; for CSV without a header add --columns \
                  time=1,key=2,size=3"
                 .to_owned(),
             Self::NoColumn { field, .. } => {

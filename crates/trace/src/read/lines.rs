@@ -9,6 +9,14 @@ pub(super) trait LineParser {
     /// Parses a line without its line feed. Returns `None` if the line is not a request, because it is blank, a
     /// comment, or excluded by the parser's options.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem>;
+
+    /// Returns the number of requests that the record of the last line stands for.
+    fn requests(&self) -> u64 {
+        1
+    }
+
+    /// Called when the record of the last line is returned `count` further times.
+    fn repeat(&mut self, _count: usize) {}
 }
 
 /// Returns true if a line is blank or a `#` comment. Every format ignores these lines.

@@ -25,8 +25,9 @@ pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
 /// Checks that a sample can be oracleGeneral. Returns the reason if this is impossible. `whole_input` is true if the
 /// sample is the whole input and not only its start.
 ///
-/// The format has no magic number. In a valid trace, time does not decrease, and the next access is -1 or
-/// greater than the index (from 0) of the record.
+/// The format has no magic number. In a valid trace, the next access is -1 or greater than the index (from 0) of the
+/// record. Time usually does not decrease. If it does, the next accesses must prove the format: all are small enough,
+/// and those within the sample are the numbers of records with the same id.
 pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
     let (records, rest) = sample.as_chunks::<RECORD_BYTES>();
     if records.is_empty() {
@@ -40,7 +41,7 @@ pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
         let record = decode(bytes);
         let (_, next) = bytes.split_last_chunk().expect("24 bytes are more than 8");
         let next = i64::from_le_bytes(*next);
-        if record.time < latest {
+        if record.time < latest && !are_next_accesses_exact(records) {
             return Err(format!("the time decreases at record {index}"));
         }
         if next != -1 && next <= index as i64 {
@@ -59,4 +60,62 @@ pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns true if every next access in the sample is -1 or the number, counted from 1, of a later record with the same
+/// id. The records behind the sample are not compared.
+fn are_next_accesses_exact(records: &[[u8; RECORD_BYTES]]) -> bool {
+    let checked = &records[..records.len().min(CHECKED_RECORDS)];
+    checked.iter().enumerate().all(|(index, bytes)| {
+        let (_, next) = bytes.split_last_chunk().expect("24 bytes are more than 8");
+        match i64::from_le_bytes(*next) {
+            -1 => true,
+            next if next <= index as i64 + 1 || next > NEXT_ACCESS_MAX => false,
+            next => {
+                let target = usize::try_from(next - 1)
+                    .ok()
+                    .and_then(|at| records.get(at));
+                target.is_none_or(|target| decode(target).key == decode(bytes).key)
+            }
+        }
+    })
+}
+
 const CHECKED_RECORDS: usize = 256;
+
+/// The highest next access that [`are_next_accesses_exact`] accepts. No trace has more requests.
+const NEXT_ACCESS_MAX: i64 = 1 << 44;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(time: u32, key: u64, next: i64) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..4].copy_from_slice(&time.to_le_bytes());
+        bytes[4..12].copy_from_slice(&key.to_le_bytes());
+        bytes[12..16].copy_from_slice(&100u32.to_le_bytes());
+        bytes[16..].copy_from_slice(&next.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_time_may_decrease_if_the_next_accesses_are_exact() {
+        let trace = |times: [u32; 4], next: [i64; 4]| {
+            let keys = [7, 8, 7, 9];
+            let records: Vec<_> = (0..4)
+                .map(|at| record(times[at], keys[at], next[at]))
+                .collect();
+            check(records.as_flattened(), true)
+        };
+        assert_eq!(trace([5, 4, 3, 9], [3, -1, 70, -1]), Ok(()));
+        assert!(trace([5, 4, 3, 9], [2, -1, -1, -1]).is_err(), "another key");
+        assert!(
+            trace([5, 4, 3, 9], [i64::MAX, -1, -1, -1]).is_err(),
+            "too large"
+        );
+        assert_eq!(
+            trace([3, 4, 5, 9], [2, -1, i64::MAX, -1]),
+            Ok(()),
+            "times increase"
+        );
+    }
+}

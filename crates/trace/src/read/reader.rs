@@ -10,6 +10,8 @@ use super::buffer::Buffer;
 use super::csv::CsvParser;
 use super::detect::detect;
 use super::error::{Position, Problem, ReadError};
+use super::json_log::JsonLogParser;
+use super::lcs::{self, LcsRecords};
 use super::lines::{LineParser, is_blank_or_comment};
 use super::options::{OnError, ReadOptions};
 use super::oracle;
@@ -73,8 +75,10 @@ enum Parser {
     Text(TextParser),
     Csv(CsvParser),
     Oracle,
+    Lcs(LcsRecords),
     Lrb(LrbParser),
     AccessLog(AccessLogParser),
+    JsonLog(JsonLogParser),
 }
 
 impl<'a> Reader<'a> {
@@ -127,7 +131,9 @@ impl<'a> Reader<'a> {
             Format::Ncsa => {
                 Parser::AccessLog(AccessLogParser::new(reader.options.access_log.clone()))
             }
+            Format::Json => Parser::JsonLog(JsonLogParser::new(reader.options.access_log.clone())),
             Format::OracleGeneral => Parser::Oracle,
+            Format::Lcs => Parser::Lcs(reader.read_lcs_header()?),
             Format::Csv => Parser::Csv(reader.learn_columns()?),
         };
         Ok(reader)
@@ -141,6 +147,14 @@ impl<'a> Reader<'a> {
     /// The compression of the input.
     pub const fn compression(&self) -> Compression {
         self.compression
+    }
+
+    /// Returns false if the trace has no times. The time of a record is then its number.
+    pub const fn has_times(&self) -> bool {
+        match &self.parser {
+            Parser::Csv(parser) => parser.has_times(),
+            _ => true,
+        }
     }
 
     /// The number of records read so far, including up to 1023 that the iterator has not returned yet.
@@ -225,8 +239,18 @@ impl<'a> Reader<'a> {
             Parser::Csv(parser) => lines.take_records(parser, buffer, batch, options),
             Parser::Lrb(parser) => lines.take_records(parser, buffer, batch, options),
             Parser::AccessLog(parser) => lines.take_records(parser, buffer, batch, options),
+            Parser::JsonLog(parser) => lines.take_records(parser, buffer, batch, options),
             Parser::Oracle => {
                 take_oracle(buffer, batch);
+                Ok(())
+            }
+            Parser::Lcs(records) => {
+                let chunks = buffer
+                    .filled()
+                    .chunks_exact(records.record_bytes)
+                    .take(BATCH_RECORDS);
+                batch.extend(chunks.map(|bytes| records.decode(bytes)));
+                buffer.consume(batch.len() * records.record_bytes);
                 Ok(())
             }
         }
@@ -235,7 +259,7 @@ impl<'a> Reader<'a> {
     /// Reads more bytes, or finishes at the end of the input. The caller has consumed all complete lines or records.
     fn advance(&mut self) {
         if !self.buffer.ended() {
-            if self.format != Format::OracleGeneral
+            if self.record_bytes().is_none()
                 && let Err(error) = self.lines.bound_line(&mut self.buffer, &self.options)
             {
                 self.finished = true;
@@ -256,16 +280,40 @@ impl<'a> Reader<'a> {
                 position,
                 self.input.problem_of(failure),
             ));
-        } else if bytes_left > 0 && self.format == Format::OracleGeneral {
+        } else if bytes_left > 0
+            && let Some(record_bytes) = self.record_bytes()
+        {
             self.failure = Some(ReadError::new(
                 &self.options.label,
                 Position::Byte(at),
                 Problem::RecordTruncated {
                     present_bytes: bytes_left,
-                    record_bytes: oracle::RECORD_BYTES,
+                    record_bytes,
                 },
             ));
         }
+    }
+
+    /// The length of a record of a binary format.
+    const fn record_bytes(&self) -> Option<usize> {
+        match &self.parser {
+            Parser::Oracle => Some(oracle::RECORD_BYTES),
+            Parser::Lcs(records) => Some(records.record_bytes),
+            _ => None,
+        }
+    }
+
+    /// Reads the header of an LCS trace. The buffer has it, unless the input is shorter.
+    fn read_lcs_header(&mut self) -> Result<LcsRecords, ReadError> {
+        let filled = self.buffer.filled();
+        let records = LcsRecords::from_header(filled).map_err(|reason| {
+            let problem = Problem::Unrecognised {
+                beginning: format!("it is not LCS because {reason}"),
+            };
+            ReadError::new(&self.options.label, Position::Whole, problem)
+        })?;
+        self.buffer.consume(lcs::HEADER_BYTES);
+        Ok(records)
     }
 
     /// Reads the columns of a CSV file from the first line that is not blank or a comment.
@@ -345,6 +393,8 @@ struct Lines {
     inside_long_line: bool,
     ignored: u64,
     skipped: Skipped,
+    /// The record of the last line, and how many further times it is returned.
+    pending: Option<(Record, u64)>,
 }
 
 impl Lines {
@@ -357,6 +407,7 @@ impl Lines {
                 lines: 0,
                 examples: Vec::new(),
             },
+            pending: None,
         }
     }
 
@@ -375,6 +426,7 @@ impl Lines {
         batch: &mut Vec<Record>,
         options: &ReadOptions,
     ) -> Result<(), ReadError> {
+        self.repeat_pending(parser, batch);
         let filled = buffer.filled();
         // The last line may end without a line feed, unless an error truncated the input.
         let last_is_whole = buffer.ended() && !buffer.failed();
@@ -401,7 +453,14 @@ impl Lines {
                 parser.parse(line)
             };
             match parsed {
-                Ok(Some(record)) => batch.push(record),
+                Ok(Some(record)) => {
+                    batch.push(record);
+                    let requests = parser.requests();
+                    if requests > 1 {
+                        self.pending = Some((record, requests - 1));
+                        self.repeat_pending(parser, batch);
+                    }
+                }
                 Ok(None) => self.ignored += 1,
                 Err(problem) => {
                     let position = self.position(buffer.offset() + at as u64);
@@ -417,6 +476,19 @@ impl Lines {
         }
         buffer.consume(at);
         outcome
+    }
+
+    /// Appends the record of the last line again, until the batch is full.
+    fn repeat_pending<P: LineParser>(&mut self, parser: &mut P, batch: &mut Vec<Record>) {
+        let Some((record, remaining)) = self.pending.take() else {
+            return;
+        };
+        let space = BATCH_RECORDS.saturating_sub(batch.len());
+        let count = usize::try_from(remaining).map_or(space, |remaining| remaining.min(space));
+        batch.extend(std::iter::repeat_n(record, count));
+        parser.repeat(count);
+        let remaining = remaining - count as u64;
+        self.pending = (remaining > 0).then_some((record, remaining));
     }
 
     /// Refuses a line above the length limit, and skips the part of the line that is in the buffer. Called when

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_analysis::{Format, FieldNames, Parser, Template, detect_format};
+use edgeward_analysis::{FieldNames, Format, PRESETS, Parser, Template, detect_format, preset};
 
 fuzz_target!(|input: &[u8]| {
     // The first line is a format string; a log follows.
@@ -16,6 +16,8 @@ fuzz_target!(|input: &[u8]| {
         None => (&input[..0], input),
     };
     let mut formats = vec![Format::Ncsa, Format::W3c, Format::Json(FieldNames::default())];
+    formats.extend(PRESETS.iter().filter_map(|row| preset(row.name, &[])));
+    formats.push(Format::Docker(Box::new(Format::Ncsa)));
     formats.extend(detect_format(log, &FieldNames::default()));
     if let Ok(text) = std::str::from_utf8(first) {
         formats.extend(Template::compile(text).map(Format::Template));

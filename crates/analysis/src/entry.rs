@@ -28,7 +28,7 @@ pub struct Entry<'l> {
 }
 
 /// The way in which a cache handled a request. Each cache logs a word for it, for example `TCP_MISS`, which
-/// [`Outcome::from_word`] maps to one of these values.
+/// [`Outcome::from_text`] maps to one of these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The cache answered from a stored response, with or without validation.
@@ -40,77 +40,240 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Parses the word for an outcome in logs of nginx, Varnish, CloudFront, Fastly, Apache Traffic Server and Squid,
-    /// or in RFC 9211.
-    /// Returns `None` for `-` and for unknown words.
-    pub fn from_word(word: &[u8]) -> Option<Self> {
-        let starts = |prefix: &[u8]| {
-            word.len() >= prefix.len() && word[..prefix.len()].eq_ignore_ascii_case(prefix)
+    /// Parses the text by which a cache states an outcome: a word of nginx, Varnish, CloudFront, Cloudflare, Fastly,
+    /// Akamai, Azure Front Door, Apache Traffic Server or Squid, a Boolean (1 or true is a hit), or the value of a
+    /// field `X-Cache` or `Cache-Status` (RFC 9211).
+    ///
+    /// If several caches have added their words to a list, the word of the cache nearest to the client counts. In
+    /// `Cache-Status` and `X-Cache` that is the last member (RFC 9211, section 2). Akamai lists the caches in the other
+    /// order and names the nearest one `child`.
+    ///
+    /// Returns `None` if the text states no outcome: `-`, or a word such as `none` and `Redirect`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not of a cache. The value may belong to another field.
+    pub fn from_text(text: &[u8]) -> Result<Option<Self>, UnknownOutcome> {
+        let text = text.trim_ascii();
+        // Most logs have one of these words.
+        match text {
+            b"HIT" | b"hit" | b"Hit" | b"TCP_HIT" => return Ok(Some(Self::Hit)),
+            b"MISS" | b"miss" | b"Miss" | b"TCP_MISS" | b"uri-miss" | b"EXPIRED" => {
+                return Ok(Some(Self::Miss));
+            }
+            b"PASS" | b"pass" | b"BYPASS" | b"bypass" => return Ok(Some(Self::Pass)),
+            b"-" => return Ok(None),
+            _ => {}
+        }
+        if let Some(outcome) = Self::from_word(text) {
+            return Ok(outcome);
+        }
+        let mut nearest = None;
+        for member in members(text) {
+            if member.is_empty() {
+                continue;
+            }
+            nearest = Some(Self::from_member(member)?);
+            if member.ends_with(b" from child") {
+                break;
+            }
+        }
+        nearest.ok_or(UnknownOutcome)
+    }
+
+    /// Parses a member of a list: `WORD`, `WORD from HOST`, `HOST WORD`, or a cache with parameters (RFC 9211).
+    fn from_member(member: &[u8]) -> Result<Option<Self>, UnknownOutcome> {
+        if let Some((_, parameters)) = split_once(member, b';') {
+            return Ok(Self::from_parameters(parameters));
+        }
+        let (first, rest) = split_once(member, b' ').unwrap_or((member, b""));
+        if let Some(outcome) = Self::from_word(first) {
+            let is_word = rest.is_empty() || rest.starts_with(b"from ");
+            return is_word.then_some(outcome).ok_or(UnknownOutcome);
+        }
+        // Varnish at Wikimedia: `cp1 hit/3`.
+        let is_name = first.first().is_some_and(u8::is_ascii_alphabetic);
+        match Self::from_word(rest) {
+            Some(outcome) if is_name && !rest.is_empty() => Ok(outcome),
+            _ => Err(UnknownOutcome),
+        }
+    }
+
+    /// Returns the outcome that the parameters of a member of `Cache-Status` state.
+    fn from_parameters(parameters: &[u8]) -> Option<Self> {
+        let mut outcome = None;
+        let mut revalidated = false;
+        for parameter in parameters.split(|byte| *byte == b';') {
+            let (name, value) = split_once(parameter, b'=').unwrap_or((parameter, b""));
+            match (name.trim_ascii(), value.trim_ascii()) {
+                (b"hit", b"" | b"?1") => return Some(Self::Hit),
+                (b"fwd", word) => outcome = Self::from_word(word).flatten(),
+                (b"fwd-status", b"304") => revalidated = true,
+                _ => {}
+            }
+        }
+        // As in the logs of nginx, a response that the origin confirmed by 304 is a hit.
+        match outcome {
+            Some(Self::Miss) if revalidated => Some(Self::Hit),
+            outcome => outcome,
+        }
+    }
+
+    /// Parses one word. Returns `Some(None)` for a known word that states no outcome, and `None` for an unknown word.
+    fn from_word(word: &[u8]) -> Option<Option<Self>> {
+        // A known word may be followed by details, as in `HIT-CLUSTER`, `hit/3` and `TCP_HIT/200`.
+        let starts = |prefix: &&str| {
+            let prefix = prefix.as_bytes();
+            word.len() >= prefix.len()
+                && word[..prefix.len()].eq_ignore_ascii_case(prefix)
+                && !word
+                    .get(prefix.len())
+                    .is_some_and(u8::is_ascii_alphanumeric)
         };
         let has = |part: &[u8]| {
             word.windows(part.len())
                 .any(|window| window.eq_ignore_ascii_case(part))
         };
-        // The words of passes are checked first, because some of them start with `hit`. `method` and `request` are
-        // values of `fwd` in RFC 9211.
-        // `only-if-cached`, `id-filter`, `refused` and `rule` are words of this edge for responses that it generates.
-        let passes: [&[u8]; 13] = [
-            b"hitpass",
-            b"hit-for",
-            b"hfp",
-            b"hfm",
-            b"pass",
-            b"pipe",
-            b"synth",
-            b"bypass",
-            b"error",
-            b"only-if-cached",
-            b"id-filter",
-            b"refused",
-            b"rule",
-        ];
-        if passes.iter().any(|pass| starts(pass)) || starts(b"method") || starts(b"request") {
-            return Some(Self::Pass);
+        if word.contains(&b' ') || word.contains(&b',') || word.contains(&b';') {
+            return None;
         }
-        // nginx serves STALE, UPDATING and REVALIDATED from its cache; so does CloudFront with RefreshHit and
-        // Squid with TCP_REFRESH_UNMODIFIED. EXPIRED was fetched again.
-        let hits: [&[u8]; 7] = [
-            b"hit",
-            b"stale-",
-            b"updating",
-            b"revalidated",
-            b"refreshhit",
-            b"memory_hit",
-            b"originshieldhit",
-        ];
-        if hits.iter().any(|hit| starts(hit)) || word == b"STALE" {
-            return Some(Self::Hit);
+        match word {
+            b"-" => return Some(None),
+            b"STALE" | b"1" => return Some(Some(Self::Hit)),
+            b"0" => return Some(Some(Self::Miss)),
+            _ => {}
         }
-        if starts(b"tcp_") || starts(b"udp_") {
-            return if has(b"HIT") || has(b"UNMODIFIED") {
-                Some(Self::Hit)
+        if PASSES.iter().any(starts) {
+            return Some(Some(Self::Pass));
+        }
+        if NO_OUTCOME.iter().any(starts) {
+            return Some(None);
+        }
+        if HITS.iter().any(starts) || has(b"stale-") {
+            return Some(Some(Self::Hit));
+        }
+        if MISSES.iter().any(starts) {
+            return Some(Some(Self::Miss));
+        }
+        let is_squid = |prefix: &[u8]| word.len() > 4 && word[..4].eq_ignore_ascii_case(prefix);
+        if is_squid(b"tcp_") || is_squid(b"udp_") {
+            return Some(Some(if has(b"HIT") || has(b"UNMODIFIED") {
+                Self::Hit
             } else if has(b"MISS") || has(b"MODIFIED") {
-                Some(Self::Miss)
+                Self::Miss
             } else {
-                Some(Self::Pass)
-            };
+                Self::Pass
+            }));
         }
-        // `stale` in lower case is a value of `fwd` in RFC 9211: the request was forwarded because the stored
-        // response was stale.
-        let misses: [&[u8]; 6] = [
-            b"miss",
-            b"expired",
-            b"uri-miss",
-            b"vary-miss",
-            b"stale",
-            b"partial",
-        ];
-        if misses.iter().any(|miss| starts(miss)) {
-            return Some(Self::Miss);
-        }
-        None
+        is_squid(b"err_").then_some(Some(Self::Pass))
     }
 }
+
+/// The text does not state an outcome of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownOutcome;
+
+/// Splits a list at the commas that are not within quotes.
+fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    list.split(move |byte| {
+        quoted ^= *byte == b'"';
+        *byte == b',' && !quoted
+    })
+    .map(<[u8]>::trim_ascii)
+}
+
+fn split_once(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(separator, text)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// Words of logs that state neither a hit nor a miss nor a pass: the request did not reach the cache.
+const NO_OUTCOME: [&str; 12] = [
+    "none",
+    "unknown",
+    "n/a",
+    "redirect",
+    "constructed",
+    "tag_none",
+    "limitexceeded",
+    "capacityexceeded",
+    "functiongeneratedresponse",
+    "lambdageneratedresponse",
+    "deliver",
+    "log",
+];
+
+/// Words of requests that were not answered by caching. `method` and `request` are values of `fwd` in RFC 9211.
+/// `only-if-cached`, `id-filter`, `refused` and `rule` are words of this edge for responses that it generates.
+const PASSES: [&str; 36] = [
+    "hitpass",
+    "hitmiss",
+    "hit-for-pass",
+    "hit-for-miss",
+    "hfp",
+    "hfm",
+    "pass",
+    "pipe",
+    "synth",
+    "hit-synth",
+    "bypass",
+    "error",
+    "bg-error",
+    "only-if-cached",
+    "id-filter",
+    "refused",
+    "rule",
+    "method",
+    "request",
+    "dynamic",
+    "ignored",
+    "uncacheable",
+    "notcacheable",
+    "none_none",
+    "cache_noconfig",
+    "config_nocache",
+    "private_nostore",
+    "functionexecutionerror",
+    "functionthrottlederror",
+    "lambdaexecutionerror",
+    "lambdathrottlederror",
+    "lambdavalidationerror",
+    "lambdalimitexceeded",
+    "originerror",
+    "clientcommerror",
+    "abortedorigin",
+];
+
+/// nginx serves STALE, UPDATING and REVALIDATED from its cache; so does CloudFront with RefreshHit and Squid with
+/// TCP_REFRESH_UNMODIFIED.
+const HITS: [&str; 11] = [
+    "hit",
+    "hitstale",
+    "updating",
+    "revalidated",
+    "refreshhit",
+    "memory_hit",
+    "originshieldhit",
+    "remote_hit",
+    "partial_hit",
+    "stream_hit",
+    "true",
+];
+
+/// EXPIRED was fetched again. `stale` in lower case is a value of `fwd` in RFC 9211: the request was forwarded because
+/// the stored response was stale.
+const MISSES: [&str; 9] = [
+    "miss",
+    "expired",
+    "scarce",
+    "uri-miss",
+    "vary-miss",
+    "stale",
+    "partial",
+    "deferred",
+    "false",
+];
 
 /// The reason why a line is malformed: a field is missing or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,24 +323,77 @@ mod tests {
             (
                 Some(Outcome::Hit),
                 "HIT hit hit-stale STALE UPDATING REVALIDATED Hit RefreshHit OriginShieldHit HIT-STALE \
-                 HIT-CLUSTER TCP_HIT TCP_MEM_HIT TCP_REFRESH_UNMODIFIED TCP_HIT/200",
+                 HIT-CLUSTER TCP_HIT TCP_MEM_HIT TCP_REFRESH_UNMODIFIED TCP_HIT/200 TCP_HIT/HIT/- hit/3 1 true \
+                 REMOTE_HIT PARTIAL_HIT HitStale TCP_REMOTE_HIT",
             ),
             (
                 Some(Outcome::Miss),
                 "MISS miss EXPIRED Miss MISS-CLUSTER uri-miss vary-miss stale partial TCP_MISS \
-                 TCP_REFRESH_MODIFIED",
+                 TCP_REFRESH_MODIFIED TCP_MISS_ABORTED SCARCE 0 false",
             ),
             (
                 Some(Outcome::Pass),
-                "PASS pass pipe synth BYPASS bypass Error hitpass hit-for-pass method request \
-                 TCP_DENIED only-if-cached id-filter refused rule",
+                "PASS pass pipe synth BYPASS bypass Error hitpass hitmiss hit-for-pass method request \
+                 TCP_DENIED ERR_CLIENT_ABORT NONE_NONE only-if-cached id-filter refused rule dynamic CACHE_NOCONFIG",
             ),
-            (None, "- none x Redirect"),
+            (None, "- none Redirect N/A LambdaGeneratedResponse TAG_NONE"),
         ] {
             for word in words.split_ascii_whitespace() {
-                assert_eq!(Outcome::from_word(word.as_bytes()), outcome, "{word}");
+                assert_eq!(Outcome::from_text(word.as_bytes()), Ok(outcome), "{word}");
             }
         }
-        assert_eq!(Outcome::from_word(b""), None);
+    }
+
+    #[test]
+    fn the_cache_nearest_to_the_client_states_the_outcome() {
+        for (list, outcome) in [
+            ("HIT, MISS", Some(Outcome::Miss)),
+            ("MISS, HIT", Some(Outcome::Hit)),
+            ("Hit from cloudfront", Some(Outcome::Hit)),
+            (
+                "MISS from proxy.example, HIT from edge.example",
+                Some(Outcome::Hit),
+            ),
+            ("cp1 miss, cp2 hit/3", Some(Outcome::Hit)),
+            ("Miss from child, Hit from parent", Some(Outcome::Miss)),
+            ("edge; hit; ttl=100", Some(Outcome::Hit)),
+            (
+                "origin; hit, edge; fwd=uri-miss; stored",
+                Some(Outcome::Miss),
+            ),
+            ("edge; fwd=stale; fwd-status=304", Some(Outcome::Hit)),
+            ("edge; fwd=stale; fwd-status=200", Some(Outcome::Miss)),
+            ("edge; fwd=bypass; detail=\"a, b\"", Some(Outcome::Pass)),
+            ("\"a, b\"; hit", Some(Outcome::Hit)),
+            ("edge; ttl=5", None),
+        ] {
+            assert_eq!(Outcome::from_text(list.as_bytes()), Ok(outcome), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_another_field_is_not_an_outcome() {
+        for text in [
+            "",
+            "x",
+            "hitchhiker",
+            "200",
+            "2904",
+            "GET",
+            "/a",
+            "192.0.2.1",
+            "9307 192.0.2.10 TCP_MISS",
+            "9307 TCP_MISS",
+            "HIT /a",
+            "HIT, x",
+            "Mozilla/5.0 (X11)",
+            ",",
+        ] {
+            assert_eq!(
+                Outcome::from_text(text.as_bytes()),
+                Err(UnknownOutcome),
+                "{text}"
+            );
+        }
     }
 }

@@ -77,14 +77,34 @@ impl TrafficCounts {
         })
     }
 
-    /// Returns the hits divided by the sum of hits and misses, or `None` if this sum is 0.
+    /// The number of requests whose outcome is known.
+    pub const fn outcomes(&self) -> u64 {
+        self.hits + self.misses + self.passes
+    }
+
+    /// Returns the hits divided by the sum of hits and misses. Returns `None` if this sum is 0 or if the outcome of
+    /// most requests is unknown.
     pub fn hit_ratio(&self) -> Option<f64> {
         let hits_and_misses = self.hits + self.misses;
-        (hits_and_misses > 0).then(|| self.hits as f64 / hits_and_misses as f64)
+        let is_known = suffices(self.outcomes(), self.requests);
+        (hits_and_misses > 0 && is_known).then(|| self.hits as f64 / hits_and_misses as f64)
     }
 }
 
+/// Returns true if a field that is known in `count` of `total` requests allows a statement about all of them: if it is
+/// known in at least half.
+pub const fn suffices(count: u64, total: u64) -> bool {
+    count.saturating_mul(2) >= total
+}
+
 impl Hours {
+    /// The number of requests with a time.
+    pub fn requests(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, |(_, row)| row.requests);
+        let rows: u64 = self.rows.values().map(|row| row.requests).sum();
+        rows + current + self.dropped
+    }
+
     /// The largest number of hours: those of five years.
     pub const MAX: usize = 24 * 366 * 5;
 
@@ -204,8 +224,36 @@ mod tests {
             .map(|(time, row)| (time.as_secs() / 3600, row.requests, row.bytes))
             .collect();
         assert_eq!(rows, [(2, 1, 10), (5, 4, 40), (9, 2, 20)]);
+        assert_eq!(hours.requests(), 7);
         let ratios: Vec<_> = hours.rows().map(|(_, row)| row.hit_ratio()).collect();
         assert_eq!(ratios, [Some(1.0), Some(0.75), Some(1.0)]);
+    }
+
+    /// Both sides of one half, and requests that were passed: their outcome is known.
+    #[test]
+    fn a_hit_ratio_needs_the_outcome_of_half_of_the_requests() {
+        let ratio = |hits, passes, requests| {
+            let counts = TrafficCounts {
+                requests,
+                hits,
+                passes,
+                ..TrafficCounts::default()
+            };
+            counts.hit_ratio()
+        };
+        assert_eq!(ratio(5, 0, 10), Some(1.0));
+        assert_eq!(ratio(4, 0, 10), None);
+        assert_eq!(ratio(4, 1, 10), Some(1.0));
+        assert_eq!(ratio(0, 5, 10), None);
+    }
+
+    #[test]
+    fn requests_without_a_time_are_not_in_the_hours() {
+        let mut hours = Hours::default();
+        for hour in [5, 5, 9] {
+            add(&mut hours, hour, None);
+        }
+        assert_eq!(hours.requests(), 3);
     }
 
     #[test]

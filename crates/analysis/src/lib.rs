@@ -32,12 +32,13 @@ mod tally;
 mod texts;
 pub mod wire;
 
-pub use entry::{Entry, MalformedLine, Outcome};
+pub use entry::{Entry, MalformedLine, Outcome, UnknownOutcome};
 pub use fingerprint::{Fingerprints, QueryRule};
-pub use hours::{Hours, TrafficCounts};
+pub use hours::{Hours, TrafficCounts, suffices};
 pub use objects::{Object, Objects, StorableObjects, TopObject};
 pub use parse::{
-    Field, FieldNames, Format, Parser, Template, TemplateError, UnrecognisedFormat, detect_format,
+    Field, FieldNames, Format, PRESETS, Parser, Preset, Template, TemplateError,
+    UnrecognisedFormat, UnrecognisedKind, detect_format, preset,
 };
 pub use popularity::{Popularity, ZipfFit};
 pub use ranking::{RankedName, Ranking};

@@ -1,8 +1,10 @@
 //! Parsers of log lines, one per format.
 
+mod docker;
 mod fields;
 mod json;
 mod ncsa;
+mod preset;
 mod template;
 mod w3c;
 
@@ -12,6 +14,7 @@ use crate::{Entry, MalformedLine};
 
 pub use fields::Field;
 pub use json::FieldNames;
+pub use preset::{PRESETS, Preset, preset};
 pub use template::{Template, TemplateError};
 
 /// The format of a log's lines.
@@ -25,11 +28,43 @@ pub enum Format {
     W3c,
     /// The format that a format string describes.
     Template(Template),
+    /// A format of the table [`PRESETS`].
+    Preset {
+        /// The name of the preset.
+        name: &'static str,
+        /// Its format string or JSON names.
+        format: Box<Self>,
+    },
+    /// Docker's `json-file`: JSON objects whose field `log` has the lines of another format.
+    Docker(Box<Self>),
 }
 
 impl Format {
-    /// All values of [`Self::name`].
-    pub const NAMES: [&str; 4] = ["ncsa", "json", "w3c", "format-string"];
+    /// Returns all values of [`Self::name`].
+    pub fn names() -> Vec<&'static str> {
+        let others = ["ncsa", "json", "w3c", "format-string", "docker"];
+        others
+            .into_iter()
+            .chain(PRESETS.iter().map(|preset| preset.name))
+            .collect()
+    }
+
+    /// Adds `names` to a preset of JSON, so that the user's names take precedence over those of the preset.
+    fn with_names(self, names: &FieldNames) -> Self {
+        match self {
+            Self::Preset { name, format } => match *format {
+                Self::Json(of_preset) => Self::Preset {
+                    name,
+                    format: Box::new(Self::Json(of_preset.preceded_by(names.custom()))),
+                },
+                other => Self::Preset {
+                    name,
+                    format: Box::new(other),
+                },
+            },
+            other => other,
+        }
+    }
 
     /// The name of the format.
     pub const fn name(&self) -> &'static str {
@@ -38,6 +73,8 @@ impl Format {
             Self::Json(_) => "json",
             Self::W3c => "w3c",
             Self::Template(_) => "format-string",
+            Self::Preset { name, .. } => name,
+            Self::Docker(_) => "docker",
         }
     }
 }
@@ -52,6 +89,7 @@ enum Kind {
     Json(json::JsonParser),
     W3c(w3c::W3cParser),
     Template(template::TemplateParser),
+    Docker(Box<docker::DockerParser>),
 }
 
 impl Parser {
@@ -59,11 +97,13 @@ impl Parser {
     pub fn new(format: &Format) -> Self {
         Self(match format {
             Format::Ncsa => Kind::Ncsa(ncsa::NcsaParser::default()),
-            Format::Json(names) => Kind::Json(json::JsonParser::new(names.clone())),
+            Format::Json(names) => Kind::Json(json::JsonParser::new(names)),
             Format::W3c => Kind::W3c(w3c::W3cParser::default()),
             Format::Template(template) => {
                 Kind::Template(template::TemplateParser::new(template.clone()))
             }
+            Format::Preset { format, .. } => return Self::new(format),
+            Format::Docker(format) => Kind::Docker(Box::new(docker::DockerParser::new(format))),
         })
     }
 
@@ -90,29 +130,37 @@ impl Parser {
             Kind::Json(parser) => parser.parse(line),
             Kind::W3c(parser) => parser.parse(line),
             Kind::Template(parser) => parser.parse(line),
+            Kind::Docker(parser) => parser.parse(line),
         }
     }
 }
 
-/// Detects the format by the first line that can be parsed. Format strings cannot be detected. JSON fields are
-/// searched under `names`.
+/// Detects the format by the first line that can be parsed. User-defined format strings cannot be detected. JSON fields
+/// are searched under `names`, unless they have the names of a preset.
 ///
 /// # Errors
 ///
 /// Fails if no format matches any of the first lines.
 pub fn detect_format(beginning: &[u8], names: &FieldNames) -> Result<Format, UnrecognisedFormat> {
-    let lines = || {
-        beginning
-            .split(|byte| *byte == b'\n')
-            .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
-            .take(LINES_TRIED)
-    };
-    let formats = [Format::Ncsa, Format::W3c, Format::Json(names.clone())];
-    let mut parsers = formats.each_ref().map(Parser::new);
+    let lines = || first_lines(beginning);
+    // A format with more fields precedes one that would accept its lines and take a value for another field.
+    let presets = PRESETS.iter().map(|preset| preset.format(&[]));
+    let formats: Vec<Format> = std::iter::once(Format::W3c)
+        .chain(presets)
+        .chain([Format::Ncsa, Format::Json(names.clone())])
+        .collect();
+    let mut parsers: Vec<Parser> = formats.iter().map(Parser::new).collect();
     for line in lines() {
+        // The columns of a W3C log are in a line before, which the container may have written long ago.
+        if let Some(text) = docker::logged_text(line)
+            && let Ok(format) = detect_format(&text, names)
+            && !matches!(format, Format::W3c | Format::Docker(_))
+        {
+            return Ok(Format::Docker(Box::new(format)));
+        }
         for (format, parser) in formats.iter().zip(&mut parsers) {
             if matches!(parser.parse(line), Ok(Some(_))) {
-                return Ok(format.clone());
+                return Ok(format.clone().with_names(names));
             }
         }
     }
@@ -123,22 +171,78 @@ pub fn detect_format(beginning: &[u8], names: &FieldNames) -> Result<Format, Unr
     let first = lines()
         .find(|line| !is_blank_or_comment(line))
         .unwrap_or_default();
+    let is_json = first.first() == Some(&b'{') && json::object_of(first).is_some();
     Err(UnrecognisedFormat {
-        binary: first
-            .iter()
-            .take(BYTES_TRIED)
-            .any(|byte| *byte < 0x20 && !matches!(byte, b'\t' | b'\r' | 0x0c | 0x1b)),
+        kind: if first.iter().take(BYTES_TRIED).any(is_control) {
+            UnrecognisedKind::Binary
+        } else if lines().any(is_error_log_line) {
+            UnrecognisedKind::ErrorLog
+        } else if is_json {
+            UnrecognisedKind::Json
+        } else {
+            UnrecognisedKind::Text
+        },
         first_line: first[..first.len().min(BYTES_TRIED)].to_vec(),
     })
+}
+
+fn first_lines(beginning: &[u8]) -> impl Iterator<Item = &[u8]> {
+    beginning
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .take(LINES_TRIED)
+}
+
+const fn is_control(byte: &u8) -> bool {
+    *byte < 0x20 && !matches!(byte, b'\t' | b'\r' | 0x0c | 0x1b)
+}
+
+/// Returns true for a line of the error log of nginx (`2024/01/03 10:39:01 [error] 7#7: `) or Apache httpd
+/// (`[Wed Jan 03 10:39:01.1 2024] [core:error] [pid 7] `).
+fn is_error_log_line(line: &[u8]) -> bool {
+    let text = match line.strip_prefix(b"[") {
+        Some(rest) => match memchr::memmem::find(rest, b"] [") {
+            Some(end) if end <= ERROR_TIME_BYTES_MAX => &rest[end + 3..],
+            _ => return false,
+        },
+        None => match line.split_at_checked(ERROR_TIME_BYTES) {
+            Some((time, rest)) if raw::iso8601(time).is_some() => match rest.strip_prefix(b" [") {
+                Some(rest) => rest,
+                None => return false,
+            },
+            _ => return false,
+        },
+    };
+    let Some(end) = memchr::memchr(b']', &text[..text.len().min(LEVEL_BYTES_MAX)]) else {
+        return false;
+    };
+    let level = text[..end]
+        .rsplit(|byte| *byte == b':')
+        .next()
+        .unwrap_or_default();
+    ERROR_LEVELS.iter().any(|known| known.as_bytes() == level)
 }
 
 /// The start of a log that matches no format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnrecognisedFormat {
-    /// True if the start is not text.
-    pub binary: bool,
+    /// A guess at the content.
+    pub kind: UnrecognisedKind,
     /// The first line that is neither blank nor a comment, at most its first 512 bytes.
     pub first_line: Vec<u8>,
+}
+
+/// The content of a file that matches no format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnrecognisedKind {
+    /// No text.
+    Binary,
+    /// The error log of a web server, which has no requests.
+    ErrorLog,
+    /// JSON objects without a URL under the known names.
+    Json,
+    /// Other text.
+    Text,
 }
 
 /// Returns true if a line is blank or a comment (it begins with `#`). Every format allows these lines.
@@ -151,36 +255,19 @@ pub(crate) fn is_blank_or_comment(line: &[u8]) -> bool {
     }
 }
 
-/// Parses a status: three digits, and the first digit is not 0.
+/// Parses a status. Returns 0 if the status is unknown, as in `000`, `-1` and `-`.
 #[inline(always)]
 pub(crate) fn status(field: &[u8]) -> Result<u16, MalformedLine> {
-    if let &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = field {
-        return Ok(u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0'));
-    }
-    Err(MalformedLine::not(
+    raw::status(field).ok_or(MalformedLine::not(
         "status",
         "a status code of three digits",
     ))
 }
 
-/// Parses a number of bytes. Returns `None` for `-`.
+/// Parses a number of bytes. Returns `None` if it is unknown, as in `-` and `-1`.
 #[inline]
 pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, MalformedLine> {
-    if field == b"-" {
-        return Ok(None);
-    }
-    raw::whole(field)
-        .map(Some)
-        .ok_or(MalformedLine::not("bytes", "a whole number or `-`"))
-}
-
-/// Returns method and URL of a request line, or `None` without a URL.
-#[inline]
-pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (method, rest) = line.split_at(memchr::memchr(b' ', line)?);
-    let rest = &rest[1..];
-    let url = memchr::memchr(b' ', rest).map_or(rest, |end| &rest[..end]);
-    (!method.is_empty() && !url.is_empty()).then_some((method, url))
+    raw::optional_whole(field).ok_or(MalformedLine::not("bytes", "a whole number or `-`"))
 }
 
 /// Splits an absolute URL into host and path. For other URLs returns `host` and the URL.
@@ -203,6 +290,20 @@ const LINES_TRIED: usize = 64;
 /// The maximum number of bytes of the first line that an error shows and that are checked for control characters.
 const BYTES_TRIED: usize = 512;
 
+/// The length of `2024/01/03 10:39:01`.
+const ERROR_TIME_BYTES: usize = 19;
+
+/// The maximum length of the time in an error log of Apache httpd.
+const ERROR_TIME_BYTES_MAX: usize = 40;
+
+/// The maximum length of the module and the level in an error log.
+const LEVEL_BYTES_MAX: usize = 40;
+
+/// The levels of nginx and of Apache httpd.
+const ERROR_LEVELS: [&str; 10] = [
+    "emerg", "alert", "crit", "error", "warn", "notice", "info", "debug", "trace1", "trace2",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,38 +324,42 @@ mod tests {
     }
 
     #[test]
+    fn a_log_within_a_log_of_docker_has_no_state() {
+        for text in [
+            "#Fields: cs-uri-stem sc-status",
+            r#"{\"log\":\"{\\\"uri\\\":1}\"}"#,
+        ] {
+            let line = format!(r#"{{"log":"{text}\n","stream":"stdout"}}"#);
+            assert_ne!(recognised(line.as_bytes()), Ok("docker"), "{line}");
+        }
+        let json = br#"{"log":"{\"uri\":\"/a\"}\n","stream":"stdout"}"#;
+        assert_eq!(recognised(json), Ok("docker"));
+    }
+
+    #[test]
+    fn the_error_log_of_a_server_is_recognised() {
+        for line in [
+            "2024/01/03 10:39:01 [error] 1#1: *1 open() failed, request: \"GET /x HTTP/1.1\"",
+            "[Wed Jan 03 10:39:01.123456 2024] [core:error] [pid 7] AH00037",
+            "[Wed Jan 03 10:39:01 2024] [notice] ready",
+        ] {
+            let error = recognised(line.as_bytes()).expect_err(line);
+            assert_eq!(error.kind, UnrecognisedKind::ErrorLog, "{line}");
+        }
+        let json = recognised(b"{\"a\":1}").expect_err("the object has no URL");
+        assert_eq!(json.kind, UnrecognisedKind::Json);
+    }
+
+    #[test]
     fn an_unrecognised_file_is_reported_as_text_or_binary() {
         let text = recognised(b"hello world\n").expect_err("the text is not a log");
-        assert!(!text.binary && text.first_line == b"hello world");
-        assert!(
-            recognised(b"\x7fELF\x02\x01\x01\0")
-                .expect_err("the text is not a log")
-                .binary
-        );
+        assert_eq!(text.kind, UnrecognisedKind::Text);
+        assert_eq!(text.first_line, b"hello world");
+        let elf = recognised(b"\x7fELF\x02\x01\x01\0").expect_err("the file is not a log");
+        assert_eq!(elf.kind, UnrecognisedKind::Binary);
         assert!(
             recognised(b"{\"a\":1}\n").is_err(),
             "JSON without a request"
         );
-    }
-
-    #[test]
-    fn a_status_is_three_digits() {
-        assert_eq!(status(b"200"), Ok(200));
-        assert_eq!(status(b"999"), Ok(999));
-        for bad in ["", "20", "2000", "099", "2x0", "-"] {
-            assert!(status(bad.as_bytes()).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_request_line_without_a_url_is_rejected() {
-        assert_eq!(
-            request_line(b"GET /a HTTP/1.1"),
-            Some((&b"GET"[..], &b"/a"[..]))
-        );
-        assert_eq!(request_line(b"GET /a"), Some((&b"GET"[..], &b"/a"[..])));
-        for none in ["", "-", "GET", "GET ", " /a", "GET  HTTP/1.1"] {
-            assert_eq!(request_line(none.as_bytes()), None, "{none}");
-        }
     }
 }

@@ -225,6 +225,7 @@ mod tests {
             rate: 1.0,
             records: keys_and_times.iter().map(record).collect(),
             requests: keys_and_times.len() as u64,
+            sized_requests: keys_and_times.len() as u64,
         }
     }
 

@@ -46,6 +46,8 @@ pub struct CompleteSample {
     pub records: Vec<Record>,
     /// The requests for all objects, including the sampled ones.
     pub requests: u64,
+    /// The number of `records` whose object has a known size: at least one response had a body.
+    pub sized_requests: u64,
 }
 
 impl Sample {
@@ -240,8 +242,11 @@ impl Sample {
             let object = objects.entry(record.key).or_default();
             object.request(record.size & SIZE_MAX, record.size > SIZE_MAX);
         }
+        let mut sized_requests = 0;
         for record in &mut self.records {
-            record.size = objects[&record.key].size.max(1);
+            let size = objects[&record.key].size;
+            sized_requests += u64::from(size > 0);
+            record.size = size.max(1);
         }
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         order.sort_by_key(|at| self.runs[*at].log);
@@ -255,6 +260,7 @@ impl Sample {
             rate: f64::from(self.threshold) / f64::from(THRESHOLD_ALL),
             records,
             requests: self.requests,
+            sized_requests,
         }
     }
 }
@@ -282,6 +288,22 @@ mod tests {
     use edgeward_types::mix64;
 
     use super::*;
+
+    #[test]
+    fn requests_for_objects_of_known_size_are_counted() {
+        let mut sample = Sample::new(100);
+        for (key, status, bytes) in [
+            (1, 200, 0),
+            (1, 304, 0),
+            (2, 304, 0),
+            (2, 200, 5),
+            (3, 206, 7),
+        ] {
+            sample.add(&entry(1, status, bytes), key);
+        }
+        let complete = sample.finish();
+        assert_eq!((complete.records.len(), complete.sized_requests), (5, 3));
+    }
 
     fn entry(time: u64, status: u16, bytes: u64) -> Entry<'static> {
         Entry {

@@ -1,12 +1,14 @@
 //! The fields that all formats share, and the conversion of a line's fields to an entry.
 
-use edgeward_trace::raw;
+use core::net::Ipv6Addr;
+
+use edgeward_trace::raw::{self, is_host, request_line};
 use edgeward_types::Timestamp;
 
 use crate::clock::Clock;
-use crate::{Entry, MalformedLine, Outcome};
+use crate::{Entry, MalformedLine, Outcome, UnknownOutcome};
 
-use super::{bytes, host_and_path, request_line, status};
+use super::{bytes, host_and_path, status};
 
 /// The meaning of a log field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,9 +22,9 @@ pub enum Field {
     Method,
     /// The requested host.
     Host,
-    /// Path and query, or an absolute URL.
+    /// The URL as the client sent it: path and query, or an absolute URL.
     Url,
-    /// The path alone.
+    /// A path or URL that may lack its query, or that the server may have rewritten.
     Path,
     /// The query alone, without its question mark.
     Query,
@@ -89,6 +91,10 @@ impl<'l> LineFields<'l> {
     /// Returns an entry with the values of the fields. Returns `None` if the line has no URL, or an invalid request
     /// line that the server answered with an error status. `joined` is the buffer for a URL that is made of path
     /// and query.
+    ///
+    /// The URL is the one that the client asked for: [`Field::Url`], otherwise that of the request line, otherwise path
+    /// and query. A value that is not of its field makes the line malformed, because all other values may then belong
+    /// to other fields, too.
     pub(super) fn entry<'a>(
         &self,
         clock: &mut Clock,
@@ -97,51 +103,85 @@ impl<'l> LineFields<'l> {
     where
         'l: 'a,
     {
-        let status = match self.value(Field::Status) {
-            // CloudFront writes 000 if the client left before the status was known.
-            b"" | b"000" | b"0" => 0,
-            digits => status(digits)?,
-        };
+        let parts = self.parts(clock, joined)?;
+        Ok(parts.map(|parts| parts.entry(joined)))
+    }
+
+    /// Returns the parts of an entry. If the URL is made of several values, it is stored in `joined`.
+    pub(super) fn parts(
+        &self,
+        clock: &mut Clock,
+        joined: &mut Vec<u8>,
+    ) -> Result<Option<EntryParts<'l>>, MalformedLine> {
+        let status = status(self.value(Field::Status))?;
         let mut method = self.value(Field::Method);
-        let mut url: &'a [u8] = self.value(Field::Url);
+        let mut url = self.value(Field::Url);
         let request = self.value(Field::Request);
-        if url.is_empty() && !request.is_empty() {
+        let path = self.value(Field::Path);
+        if !request.is_empty() {
             match request_line(request) {
-                Some((word, rest)) => (method, url) = (word, rest),
-                None if status >= 400 => return Ok(None),
+                Some((word, rest)) => {
+                    method = if method.is_empty() { word } else { method };
+                    url = if url.is_empty() { rest } else { url };
+                }
+                None if !url.is_empty() || !path.is_empty() => {}
+                None if status >= 400 || status == 0 => return Ok(None),
                 None => return Err(MalformedLine::not("request", "a method and a URL")),
             }
         }
-        if url.is_empty() {
-            url = self.value(Field::Path);
-            let query = self.value(Field::Query);
-            if !url.is_empty() && !query.is_empty() {
-                joined.clear();
-                joined.extend_from_slice(url);
-                joined.push(b'?');
-                joined.extend_from_slice(query);
-                url = joined;
-            }
-        }
-        if url.is_empty() {
+        let may_lack_query = url.is_empty();
+        let url = if may_lack_query { path } else { url };
+        // Squid writes `error:invalid-request` in place of the URL of a request that it could not parse.
+        if url.is_empty() || url.starts_with(b"error:") {
             return Ok(None);
         }
-        let (host, url) = host_and_path(self.value(Field::Host), url);
-        let bytes = match self.value(Field::Bytes) {
+        let (mut host, url) = host_and_path(self.value(Field::Host), url);
+        if !host.is_empty() && !is_host(host) {
+            // Some servers log the client's or their own address in place of the host.
+            let is_address =
+                std::str::from_utf8(host).is_ok_and(|host| host.parse::<Ipv6Addr>().is_ok());
+            if !is_address {
+                return Err(MalformedLine::not("host", "the name or address of a host"));
+            }
+            host = b"";
+        }
+        let is_joined = may_lack_query && self.join(url, !host.is_empty(), joined);
+        let outcome = match self.value(Field::Outcome) {
             b"" => None,
-            digits => bytes(digits)?,
+            text => Outcome::from_text(text)
+                .map_err(|UnknownOutcome| MalformedLine::not("cache", "the word of a cache"))?,
         };
-        Ok(Some(Entry {
+        let entry = Entry {
             time: self.time(clock)?,
             method,
             host,
             url,
             status,
-            bytes,
+            bytes: bytes(self.value(Field::Bytes))?,
             media_type: self.value(Field::MediaType),
-            outcome: Outcome::from_word(self.value(Field::Outcome)),
+            outcome,
             machine: self.value(Field::Machine),
-        }))
+        };
+        Ok(Some(EntryParts { entry, is_joined }))
+    }
+
+    /// Stores a path with its query in `joined` and returns true. A path that has a query keeps it. If the host is
+    /// known, a path without its first slash gets it. Returns false if the path is complete.
+    fn join(&self, path: &[u8], has_host: bool, joined: &mut Vec<u8>) -> bool {
+        let query = self.value(Field::Query);
+        let query = query.strip_prefix(b"?").unwrap_or(query);
+        let add_query = !query.is_empty() && !path.contains(&b'?');
+        let add_slash = has_host && !matches!(path.first(), Some(b'/' | b'*' | b'?'));
+        if add_query || add_slash {
+            joined.clear();
+            joined.extend(add_slash.then_some(b'/'));
+            joined.extend_from_slice(path);
+        }
+        if add_query {
+            joined.push(b'?');
+            joined.extend_from_slice(query);
+        }
+        add_query || add_slash
     }
 
     fn time(&self, clock: &mut Clock) -> Result<Option<Timestamp>, MalformedLine> {
@@ -164,9 +204,31 @@ impl<'l> LineFields<'l> {
         read.map(Some).ok_or_else(|| {
             MalformedLine::not(
                 "time",
-                "a time of an access log, of ISO 8601, or since 1970",
+                "a time of an access log, of ISO 8601, of HTTP, or since 1970",
             )
         })
+    }
+}
+
+/// An entry whose URL may be in another buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryParts<'l> {
+    entry: Entry<'l>,
+    /// True if the URL is made of several values and lies in the buffer.
+    is_joined: bool,
+}
+
+impl<'l> EntryParts<'l> {
+    /// Returns the entry. `joined` is the buffer that [`LineFields::parts`] has filled.
+    pub(super) fn entry<'a>(self, joined: &'a [u8]) -> Entry<'a>
+    where
+        'l: 'a,
+    {
+        let mut entry: Entry<'a> = self.entry;
+        if self.is_joined {
+            entry.url = joined;
+        }
+        entry
     }
 }
 
@@ -174,9 +236,10 @@ impl<'l> LineFields<'l> {
 fn any_time(clock: &mut Clock, text: &[u8]) -> Option<Timestamp> {
     let text = text.strip_prefix(b"[").unwrap_or(text);
     let text = text.strip_suffix(b"]").unwrap_or(text);
-    match (text.get(2), text.get(4)) {
-        (Some(b'/'), _) => clock.read(text),
-        (_, Some(b'-')) => raw::iso8601(text),
+    match (text.get(2), text.get(3), text.get(4)) {
+        (Some(b'/'), ..) => clock.read(text),
+        (_, _, Some(b'-' | b'/')) => raw::iso8601(text),
+        (_, Some(b','), _) => raw::internet_date(text),
         _ => since_1970(text),
     }
 }
@@ -229,6 +292,9 @@ mod tests {
             "[17/May/2015:12:05:03 +0200]",
             "2015-05-17T10:05:03Z",
             "2015-05-17 10:05:03",
+            "2015/05/17 10:05:03",
+            "17/May/2015:10:05:03",
+            "Sun, 17 May 2015 10:05:03 GMT",
             "1431857103",
             "1431857103.000",
             "1431857103.0004",
@@ -266,20 +332,98 @@ mod tests {
             Some(String::from_utf8(text).expect("the bytes are text"))
         };
         use Field::{Host, Path, Query, Request, Status, Url};
-        assert_eq!(
-            url(&[(Path, "/a"), (Query, "b=c")]).as_deref(),
-            Some("/a?b=c")
-        );
-        assert_eq!(url(&[(Path, "/a"), (Query, "-")]).as_deref(), Some("/a"));
-        assert_eq!(
-            url(&[(Host, "h"), (Request, "GET /a x")]).as_deref(),
-            Some("h/a")
-        );
-        assert_eq!(
-            url(&[(Host, "h"), (Url, "http://g/a")]).as_deref(),
-            Some("g/a")
-        );
-        assert_eq!(url(&[(Host, "h")]), None);
-        assert_eq!(url(&[(Request, "-"), (Status, "408")]), None);
+        for (fields, expected) in [
+            (&[(Path, "/a"), (Query, "b=c")][..], Some("/a?b=c")),
+            (&[(Path, "/a"), (Query, "?b=c")], Some("/a?b=c")),
+            (&[(Path, "/a?b=c"), (Query, "b=c")], Some("/a?b=c")),
+            (&[(Path, "/a"), (Query, "-")], Some("/a")),
+            (&[(Host, "h"), (Path, "a/b")], Some("h/a/b")),
+            (&[(Path, "a/b")], Some("a/b")),
+            (
+                &[(Host, "h"), (Path, "http://g/a"), (Query, "b")],
+                Some("g/a?b"),
+            ),
+            (
+                &[(Host, "h"), (Request, "GET /a x HTTP/1.1")],
+                Some("h/a x"),
+            ),
+            (&[(Host, "h"), (Url, "http://g/a")], Some("g/a")),
+            (&[(Host, "h")], None),
+            (&[(Request, "-"), (Status, "408")], None),
+            (&[(Request, "<BADREQ>"), (Status, "-1")], None),
+            (&[(Url, "error:invalid-request"), (Status, "400")], None),
+            // The client asked for `/a`; the server rewrote it.
+            (&[(Url, "/a"), (Path, "/index"), (Query, "p=a")], Some("/a")),
+            (
+                &[
+                    (Request, "GET /a HTTP/1.1"),
+                    (Path, "/index"),
+                    (Query, "p=a"),
+                ],
+                Some("/a"),
+            ),
+            (&[(Request, "7f3a"), (Path, "/a")], Some("/a")),
+        ] {
+            assert_eq!(url(fields).as_deref(), expected, "{fields:?}");
+        }
+    }
+
+    fn entry_of(
+        fields: &[(Field, &'static str)],
+    ) -> Result<(String, Option<Outcome>, u16), MalformedLine> {
+        let mut found = LineFields::default();
+        found.set(Field::Url, b"/a");
+        for (field, value) in fields {
+            found.set(*field, value.as_bytes());
+        }
+        let mut joined = Vec::new();
+        let entry = found.entry(&mut Clock::default(), &mut joined)?;
+        let entry = entry.expect("the line has a URL");
+        let host = String::from_utf8_lossy(entry.host).into_owned();
+        Ok((host, entry.outcome, entry.status))
+    }
+
+    #[test]
+    fn a_value_of_another_field_makes_the_line_malformed() {
+        use Field::{Bytes, Host, Outcome, Status, Time};
+        for (field, values) in [
+            (
+                Host,
+                &[
+                    "a b",
+                    "\"h\"",
+                    "2015-05-17T10:05:03+00:00",
+                    "10:05:03",
+                    "/a",
+                ][..],
+            ),
+            (Outcome, &["nonsense", "200", "10.0.0.1 TCP_MISS"]),
+            (Status, &["x", "2000"]),
+            (Bytes, &["x", "5 x"]),
+            (Time, &["now"]),
+        ] {
+            for value in values {
+                assert!(entry_of(&[(field, value)]).is_err(), "{field:?} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_value_costs_the_field_and_not_the_line() {
+        use Field::{Bytes, Host, Outcome, Status};
+        for (field, value) in [
+            (Host, "-"),
+            (Host, "2001:db8::1"),
+            (Outcome, "-"),
+            (Outcome, "none"),
+            (Status, "000"),
+            (Status, "-1"),
+            (Status, "-"),
+            (Bytes, "-"),
+            (Bytes, "-1"),
+        ] {
+            let entry = entry_of(&[(field, value)]);
+            assert_eq!(entry, Ok((String::new(), None, 0)), "{field:?} {value}");
+        }
     }
 }

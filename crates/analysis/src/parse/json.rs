@@ -2,10 +2,12 @@
 //!
 //! A line is parsed once, and its values are borrowed; only strings with escapes are copied. The name of a
 //! nested field is its path (`request.uri`). If a field has a list, its first value counts
-//! (`resp_headers.Content-Type`).
+//! (`resp_headers.Content-Type`), but the last outcome counts, because it is that of the cache nearest to the client.
 
 use std::fmt;
-use std::ops::Range;
+
+use edgeward_trace::raw::{JsonLine, JsonValue};
+use hashbrown::HashMap;
 
 use crate::clock::Clock;
 use crate::{Entry, MalformedLine};
@@ -32,54 +34,90 @@ impl Default for FieldNames {
 }
 
 impl FieldNames {
-    /// Returns names that take precedence over the default names, followed by the default names.
-    pub fn with_custom(custom: impl IntoIterator<Item = (Field, String)>) -> Self {
-        let custom = custom
-            .into_iter()
-            .map(|(field, name)| (field, name.into_bytes().into()));
-        let common = COMMON_NAMES.iter().flat_map(|(field, names)| {
+    /// Returns these names followed by `self`.
+    pub(super) fn preceded_by(self, names: Self) -> Self {
+        Self(names.0.into_iter().chain(self.0).collect())
+    }
+
+    /// Returns the names of a table: for each field its names, separated by spaces, the preferred name first.
+    /// `NAME=WORD` is the name of a Boolean; if it is true, the value of the field is the word.
+    pub(super) fn of_table(table: &[(Field, &str)]) -> Self {
+        let names = table.iter().flat_map(|(field, names)| {
             names
                 .split(' ')
                 .map(|name| (*field, name.as_bytes().into()))
         });
-        Self(custom.chain(common).collect())
+        Self(names.collect())
+    }
+
+    /// Returns the names before the default names.
+    pub(super) fn custom(&self) -> Self {
+        let defaults = Self::of_table(&COMMON_NAMES).0.len();
+        Self(self.0[..self.0.len().saturating_sub(defaults)].to_vec())
+    }
+
+    /// Returns custom names alone.
+    pub(super) fn only(custom: &[(Field, String)]) -> Self {
+        let names = custom
+            .iter()
+            .map(|(field, name)| (*field, name.as_bytes().into()));
+        Self(names.collect())
+    }
+
+    /// Returns names that take precedence over the default names, followed by the default names.
+    pub fn with_custom(custom: impl IntoIterator<Item = (Field, String)>) -> Self {
+        let custom: Vec<_> = custom.into_iter().collect();
+        Self::of_table(&COMMON_NAMES).preceded_by(Self::only(&custom))
     }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct JsonParser {
-    names: FieldNames,
+    ranks: HashMap<Box<[u8]>, FieldRank>,
     clock: Clock,
-    state: State,
+    json: JsonLine,
+    /// For each field that was found: the rank of its name, and its value.
+    found: Vec<(Field, usize, FoundValue)>,
     /// A buffer for a URL that is made of path and query.
     joined: Vec<u8>,
 }
 
-/// The values found in a line.
-#[derive(Clone, Debug, Default)]
-struct State {
-    /// The path of the current value.
-    path: Vec<u8>,
-    /// Strings with escapes, unescaped.
-    unescaped: Vec<u8>,
-    /// For each field that was found: the index of its name in [`FieldNames`], called rank, and the location of its
-    /// value. A name of lower rank is preferred.
-    locations: Vec<(Field, usize, ValueLocation)>,
+/// The field that a name belongs to.
+#[derive(Clone, Debug)]
+struct FieldRank {
+    field: Field,
+    /// The position of the name in [`FieldNames`]. A name of lower rank is preferred.
+    rank: usize,
+    /// For the name of a Boolean: the value of the field if the Boolean is true.
+    word: Option<Box<[u8]>>,
 }
 
-/// The range of a value in the line or in [`State::unescaped`].
 #[derive(Clone, Debug)]
-enum ValueLocation {
-    Line(Range<usize>),
-    Unescaped(Range<usize>),
+enum FoundValue {
+    Json(JsonValue),
+    /// The word of the Boolean with this name.
+    Word(Box<[u8]>),
 }
 
 impl JsonParser {
-    pub(super) fn new(names: FieldNames) -> Self {
+    pub(super) fn new(names: &FieldNames) -> Self {
+        let mut ranks: HashMap<Box<[u8]>, FieldRank> = HashMap::new();
+        for (rank, (field, name)) in names.0.iter().enumerate() {
+            // Outcomes are the only Booleans. Other names may have an equals sign.
+            let (name, word) = match memchr::memchr(b'=', name) {
+                Some(at) if *field == Field::Outcome => (&name[..at], Some(name[at + 1..].into())),
+                _ => (&name[..], None),
+            };
+            let field = *field;
+            ranks
+                .entry(name.into())
+                .or_insert(FieldRank { field, rank, word });
+        }
         Self {
-            names,
+            ranks,
             clock: Clock::default(),
-            state: State::default(),
+            json: JsonLine::default(),
+            found: Vec::new(),
             joined: Vec::new(),
         }
     }
@@ -92,30 +130,24 @@ impl JsonParser {
             return Ok(None);
         }
         let no_object = MalformedLine::not("line", "a JSON object");
-        // In a log that Fastly sends by syslog, a syslog header precedes the object.
-        let begin = memchr::memchr(b'{', &line[..line.len().min(HEADER_BYTES_MAX)]);
-        let line = &line[begin.ok_or(no_object)?..];
-        self.state.path.clear();
-        self.state.unescaped.clear();
-        self.state.locations.clear();
-        let mut walker = JsonWalker {
-            line,
-            at: 0,
-            names: &self.names,
-            state: &mut self.state,
-        };
-        walker.value(0).ok_or(no_object)?;
-        walker.skip_blanks();
-        if walker.at != line.len() {
-            return Err(no_object);
-        }
+        let line = object_of(line).ok_or(no_object)?;
+        let Self {
+            ranks, json, found, ..
+        } = self;
+        found.clear();
+        json.walk(line, |path, value| {
+            if let Some(rank) = ranks.get(path) {
+                store_value(found, rank, path, value);
+            }
+        })
+        .ok_or(no_object)?;
         let mut fields = LineFields::default();
-        for (field, _, location) in &self.state.locations {
+        for (field, _, value) in &self.found {
             fields.set(
                 *field,
-                match location {
-                    ValueLocation::Line(range) => &line[range.clone()],
-                    ValueLocation::Unescaped(range) => &self.state.unescaped[range.clone()],
+                match value {
+                    FoundValue::Json(value) => self.json.bytes(line, value),
+                    FoundValue::Word(name) => self.ranks[name].word.as_deref().unwrap_or_default(),
                 },
             );
         }
@@ -123,215 +155,48 @@ impl JsonParser {
     }
 }
 
-/// Parses one line. A method that returns `Option` returns `None` if the line is not valid JSON or if its values are
-/// nested too deeply.
-struct JsonWalker<'w> {
-    line: &'w [u8],
-    at: usize,
-    names: &'w FieldNames,
-    state: &'w mut State,
+/// Returns the JSON object of a line. In a log that a syslog server writes, a header precedes the object. In an array
+/// with one object per line, a bracket or a comma is beside it.
+pub(super) fn object_of(line: &[u8]) -> Option<&[u8]> {
+    let begin = memchr::memchr(b'{', &line[..line.len().min(HEADER_BYTES_MAX)])?;
+    let line = line[begin..].trim_ascii_end();
+    let line = line.strip_suffix(b",").unwrap_or(line);
+    Some(
+        line.strip_suffix(b"}]")
+            .map_or(line, |_| &line[..line.len() - 1]),
+    )
 }
 
-impl JsonWalker<'_> {
-    fn value(&mut self, depth: usize) -> Option<()> {
-        self.skip_blanks();
-        match *self.line.get(self.at)? {
-            b'{' if depth < DEPTH_MAX => self.object(depth),
-            b'[' if depth < DEPTH_MAX => self.list(depth),
-            b'"' => {
-                let location = self.string()?;
-                self.store_value(location);
-                Some(())
-            }
-            _ => {
-                let begin = self.at;
-                while let Some(byte) = self.line.get(self.at)
-                    && (byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.'))
-                {
-                    self.at += 1;
-                }
-                let word = &self.line[begin..self.at];
-                match word {
-                    b"" => return None,
-                    b"null" | b"true" | b"false" => {}
-                    _ if !(word[0].is_ascii_digit() || word[0] == b'-') => return None,
-                    _ => self.store_value(ValueLocation::Line(begin..self.at)),
-                }
-                Some(())
+/// Stores a value, if no value with a preferred name was found. The last of several outcomes with one name counts.
+fn store_value(
+    found: &mut Vec<(Field, usize, FoundValue)>,
+    name: &FieldRank,
+    path: &[u8],
+    value: JsonValue,
+) {
+    let FieldRank { field, rank, word } = name;
+    let value = match (value, word) {
+        (JsonValue::Bool(true), Some(_)) => FoundValue::Word(path.into()),
+        (JsonValue::Bool(_), Some(_)) => return,
+        (JsonValue::Bool(_), None) if *field != Field::Outcome => return,
+        (value, _) => FoundValue::Json(value),
+    };
+    match found.iter_mut().find(|(other, ..)| other == field) {
+        Some((_, best_rank, best_value)) => {
+            if rank < best_rank || (rank == best_rank && *field == Field::Outcome) {
+                (*best_rank, *best_value) = (*rank, value);
             }
         }
-    }
-
-    fn object(&mut self, depth: usize) -> Option<()> {
-        self.at += 1;
-        self.skip_blanks();
-        if self.skip_byte(b'}') {
-            return Some(());
-        }
-        loop {
-            self.skip_blanks();
-            if self.line.get(self.at) != Some(&b'"') {
-                return None;
-            }
-            let name = self.string()?;
-            let outer = self.state.path.len();
-            if outer > 0 {
-                self.state.path.push(b'.');
-            }
-            match name {
-                ValueLocation::Line(range) => self.state.path.extend_from_slice(&self.line[range]),
-                ValueLocation::Unescaped(range) => {
-                    let State {
-                        path, unescaped, ..
-                    } = self.state;
-                    path.extend_from_slice(&unescaped[range]);
-                }
-            }
-            self.skip_blanks();
-            if !self.skip_byte(b':') {
-                return None;
-            }
-            self.value(depth + 1)?;
-            self.state.path.truncate(outer);
-            self.skip_blanks();
-            if self.skip_byte(b'}') {
-                return Some(());
-            }
-            if !self.skip_byte(b',') {
-                return None;
-            }
-        }
-    }
-
-    /// Parses a list. The first value counts: later values have names of the same rank, so they do not replace
-    /// the first value.
-    fn list(&mut self, depth: usize) -> Option<()> {
-        self.at += 1;
-        self.skip_blanks();
-        if self.skip_byte(b']') {
-            return Some(());
-        }
-        loop {
-            self.value(depth + 1)?;
-            self.skip_blanks();
-            if self.skip_byte(b']') {
-                return Some(());
-            }
-            if !self.skip_byte(b',') {
-                return None;
-            }
-        }
-    }
-
-    /// Parses a string from its opening quote.
-    fn string(&mut self) -> Option<ValueLocation> {
-        let begin = self.at + 1;
-        let end = begin + memchr::memchr2(b'"', b'\\', &self.line[begin..])?;
-        if self.line[end] == b'"' {
-            self.at = end + 1;
-            return Some(ValueLocation::Line(begin..end));
-        }
-        let start = self.state.unescaped.len();
-        self.state
-            .unescaped
-            .extend_from_slice(&self.line[begin..end]);
-        self.at = end;
-        loop {
-            let rest = &self.line[self.at..];
-            let plain = memchr::memchr2(b'"', b'\\', rest)?;
-            self.state.unescaped.extend_from_slice(&rest[..plain]);
-            self.at += plain + 1;
-            if rest[plain] == b'"' {
-                return Some(ValueLocation::Unescaped(start..self.state.unescaped.len()));
-            }
-            let escaped = *self.line.get(self.at)?;
-            self.at += 1;
-            let byte = match escaped {
-                b'n' => b'\n',
-                b't' => b'\t',
-                b'r' => b'\r',
-                b'b' => 8,
-                b'f' => 12,
-                b'"' | b'\\' | b'/' => escaped,
-                b'u' => {
-                    let c = self.unicode()?;
-                    let mut utf8 = [0; 4];
-                    let utf8 = c.encode_utf8(&mut utf8);
-                    self.state.unescaped.extend_from_slice(utf8.as_bytes());
-                    continue;
-                }
-                _ => return None,
-            };
-            self.state.unescaped.push(byte);
-        }
-    }
-
-    /// Parses the four hexadecimal digits after `\u`. If they are the first half of a surrogate pair, also parses the
-    /// second half, which is `\u` and four digits again (RFC 8259, section 7).
-    fn unicode(&mut self) -> Option<char> {
-        let first = self.hex()?;
-        if !(0xd800..0xdc00).contains(&first) {
-            return Some(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER));
-        }
-        if !self.line[self.at..].starts_with(b"\\u") {
-            return Some(char::REPLACEMENT_CHARACTER);
-        }
-        self.at += 2;
-        let second = self.hex()?;
-        let pair = 0x10000 + ((first - 0xd800) << 10) + second.wrapping_sub(0xdc00) % 0x400;
-        Some(char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER))
-    }
-
-    fn hex(&mut self) -> Option<u32> {
-        let digits = self.line.get(self.at..self.at + 4)?;
-        self.at += 4;
-        digits.iter().try_fold(0, |value, digit| {
-            Some(value * 16 + char::from(*digit).to_digit(16)?)
-        })
-    }
-
-    /// Stores the location of the value at the current path, if the path is the name of a field and no value
-    /// with a preferred name was found.
-    fn store_value(&mut self, location: ValueLocation) {
-        let path = &self.state.path[..];
-        let rank = self.names.0.iter().position(|(_, name)| **name == *path);
-        let Some(rank) = rank else {
-            return;
-        };
-        let field = self.names.0[rank].0;
-        let stored = self
-            .state
-            .locations
-            .iter_mut()
-            .find(|(other, ..)| *other == field);
-        match stored {
-            Some((_, best_rank, best_location)) if rank < *best_rank => {
-                (*best_rank, *best_location) = (rank, location);
-            }
-            Some(_) => {}
-            None => self.state.locations.push((field, rank, location)),
-        }
-    }
-
-    fn skip_blanks(&mut self) {
-        while matches!(self.line.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
-            self.at += 1;
-        }
-    }
-
-    fn skip_byte(&mut self, byte: u8) -> bool {
-        let matches = self.line.get(self.at) == Some(&byte);
-        self.at += usize::from(matches);
-        matches
+        None => found.push((*field, *rank, value)),
     }
 }
 
 /// Common names: those of edgeward, Caddy, Envoy (as its documentation suggests), Fastly, and nginx variables
 /// logged as JSON.
-const COMMON_NAMES: [(Field, &str); 11] = [
+const COMMON_NAMES: [(Field, &str); 12] = [
     (
         Field::Time,
-        "time ts start_time timestamp @timestamp time_iso8601 time_local msec datetime",
+        "time ts start_time timestamp @timestamp time_iso8601 time_local msec datetime date",
     ),
     (
         Field::Method,
@@ -341,10 +206,13 @@ const COMMON_NAMES: [(Field, &str); 11] = [
         Field::Host,
         "host authority request.host request_host http_host vhost :authority server_name",
     ),
+    // The URL as the client sent it.
     (
         Field::Url,
-        "target uri url request_uri request.uri request_url x_envoy_original_path path",
+        "target request_uri request.uri request_url x_envoy_original_path",
     ),
+    // Names that some logs use for a rewritten URL, or for a path whose query is in another field.
+    (Field::Path, "uri url path document_uri"),
     (Field::Query, "query query_string args"),
     (Field::Request, "request request_line"),
     (
@@ -361,7 +229,8 @@ const COMMON_NAMES: [(Field, &str); 11] = [
     ),
     (
         Field::Outcome,
-        "cache cache_status upstream_cache_status fastly_info.state fastly_info_state cache_result x_cache",
+        "cache cache_status upstream_cache_status fastly_info.state fastly_info_state cache_result x_cache \
+         resp_headers.Cache-Status resp_headers.X-Cache",
     ),
     (Field::Machine, "machine hostname server pop datacenter"),
 ];
@@ -369,9 +238,6 @@ const COMMON_NAMES: [(Field, &str); 11] = [
 /// The JSON object must begin within this number of bytes from the start of the line. A syslog header before the object
 /// is shorter, even with names of maximum length.
 const HEADER_BYTES_MAX: usize = 1024;
-
-/// The maximum depth of nested values. Logs are flat: the headers of a request in a log line have depth three.
-const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -382,7 +248,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: Entry<'_>) {
-        let mut parser = JsonParser::new(FieldNames::default());
+        let mut parser = JsonParser::new(&FieldNames::default());
         let entry = parser.parse(line.as_bytes()).expect(line).expect(line);
         assert_eq!(entry, expected, "{line}");
     }
@@ -460,7 +326,7 @@ mod tests {
     #[test]
     fn configured_names_take_precedence() {
         let custom = [(Field::Url, "req.the_url".to_owned())];
-        let mut parser = JsonParser::new(FieldNames::with_custom(custom));
+        let mut parser = JsonParser::new(&FieldNames::with_custom(custom));
         let line = br#"{"url":"/no","req":{"the_url":"/yes"},"uri":"/neither"}"#;
         let entry = parser
             .parse(line)
@@ -470,8 +336,58 @@ mod tests {
     }
 
     #[test]
+    fn the_url_that_the_client_asked_for_is_kept() {
+        let mut parser = JsonParser::new(&FieldNames::default());
+        for (line, url) in [
+            (r#"{"uri":"/s","args":"q=1"}"#, "/s?q=1"),
+            (r#"{"path":"/s","query":"?q=1"}"#, "/s?q=1"),
+            (r#"{"url":"/s?q=1","query":"q=1"}"#, "/s?q=1"),
+            (
+                r#"{"uri":"/index.php","args":"r=s","request_uri":"/s"}"#,
+                "/s",
+            ),
+            (r#"{"request":"GET /s?q=1 HTTP/1.1","uri":"/s"}"#, "/s?q=1"),
+            (
+                r#"{"request_uri":"/s","uri":"/index.php","request":"GET /s HTTP/1.1"}"#,
+                "/s",
+            ),
+        ] {
+            let entry = parser
+                .parse(line.as_bytes())
+                .expect(line)
+                .expect("the line is a request");
+            assert_eq!(entry.url, url.as_bytes(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_cache_status_fields_counts() {
+        let mut parser = JsonParser::new(&FieldNames::default());
+        let line =
+            br#"{"uri":"/a","resp_headers":{"Cache-Status":["shield; hit","edge; fwd=uri-miss"]}}"#;
+        let entry = parser
+            .parse(line)
+            .expect("the line is JSON")
+            .expect("the line is a request");
+        assert_eq!(entry.outcome, Some(Outcome::Miss));
+        let unknown = br#"{"uri":"/a","cache":"nonsense"}"#;
+        let error = parser.parse(unknown).expect_err("the word is unknown");
+        assert_eq!(error.field, "cache");
+    }
+
+    #[test]
+    fn the_lines_of_an_array_are_parsed() {
+        let mut parser = JsonParser::new(&FieldNames::default());
+        for line in [r#"[{"uri":"/a"},"#, r#"{"uri":"/a"},"#, r#"{"uri":"/a"}]"#] {
+            let entry = parser.parse(line.as_bytes()).expect(line);
+            assert_eq!(entry.map(|entry| entry.url.len()), Some(2), "{line}");
+        }
+        assert!(parser.parse(br#"[{"uri":"/a"},{"uri":"/b"}]"#).is_err());
+    }
+
+    #[test]
     fn a_json_line_without_a_url_is_not_a_request() {
-        let mut parser = JsonParser::new(FieldNames::default());
+        let mut parser = JsonParser::new(&FieldNames::default());
         assert_eq!(
             parser.parse(br#"{"level":"info","msg":"started"}"#),
             Ok(None)
@@ -481,7 +397,7 @@ mod tests {
 
     #[test]
     fn invalid_json_is_malformed() {
-        let mut parser = JsonParser::new(FieldNames::default());
+        let mut parser = JsonParser::new(&FieldNames::default());
         let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
         for line in [
             "hello",

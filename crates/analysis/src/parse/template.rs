@@ -3,8 +3,14 @@
 //! A format string is compiled once into fields and the literal texts between them. A line is then split at
 //! these texts. A value extends to the next text, so the format string needs a text between two values. Within
 //! quotes, an escaped quote does not end the value.
+//!
+//! Some programs pad a value with spaces, and log collectors write their own text before each line. If a line does not
+//! fit the format string or has an invalid value, it is therefore parsed again: first with runs of spaces in place of
+//! single spaces, and then without the text of the log collector.
 
 use std::fmt;
+
+use edgeward_trace::raw::without_line_prefix;
 
 use crate::clock::Clock;
 use crate::{Entry, MalformedLine};
@@ -21,6 +27,10 @@ pub struct Template {
     /// The fields of the values, each with the text that follows the value. The field is `None` if the parser ignores
     /// the value. The last text may be empty.
     values: Vec<(Option<Field>, Vec<u8>)>,
+    /// True if no value outside of quotes has a quote in it.
+    strict: bool,
+    /// True if the values are padded with spaces.
+    padded: bool,
 }
 
 /// The reason why a format string is invalid.
@@ -60,6 +70,8 @@ impl Template {
             text: text.to_owned(),
             front: Vec::new(),
             values: Vec::new(),
+            strict: false,
+            padded: false,
         };
         let mut last_name = String::new();
         for piece in pieces {
@@ -103,11 +115,26 @@ impl Template {
         &self.text
     }
 
-    fn split<'l>(&self, line: &'l [u8]) -> Option<LineFields<'l>> {
+    /// Returns the template of a preset, in which no value outside of quotes has a quote in it.
+    pub(super) fn into_strict(self, padded: bool) -> Self {
+        Self {
+            strict: true,
+            padded,
+            ..self
+        }
+    }
+
+    /// Splits a line into its fields. If `padded` is true, spaces before a value that follows a space do not belong to
+    /// the value.
+    fn split<'l>(&self, line: &'l [u8], padded: bool) -> Option<LineFields<'l>> {
         let mut rest = line.strip_prefix(&self.front[..])?;
         let mut quoted = self.front.last() == Some(&b'"');
         let mut fields = LineFields::default();
+        let mut after_space = true;
         for (at, (field, end)) in self.values.iter().enumerate() {
+            if padded && after_space {
+                rest = rest.trim_ascii_start();
+            }
             let length = if end.is_empty() {
                 rest.len()
             } else if quoted && end[0] == b'"' {
@@ -118,11 +145,15 @@ impl Template {
             } else {
                 find(rest, end)?
             };
+            if self.strict && !quoted && memchr::memchr(b'"', &rest[..length]).is_some() {
+                return None;
+            }
             if let Some(field) = field {
                 fields.set(*field, &rest[..length]);
             }
             rest = &rest[length + end.len()..];
             quoted = end.last() == Some(&b'"');
+            after_space = end.last() == Some(&b' ');
         }
         // If the last value is quoted, the line may continue after it, because an updated server may add fields at
         // the end of its lines. The rest of the line is ignored.
@@ -176,9 +207,34 @@ impl TemplateParser {
         if is_blank_or_comment(line) {
             return Ok(None);
         }
-        let fields = self.template.split(line);
-        let fields = fields.ok_or(MalformedLine::not("line", "laid out as the format says"))?;
-        fields.entry(&mut self.clock, &mut self.joined)
+        let Self {
+            template,
+            clock,
+            joined,
+        } = self;
+        let stripped = without_line_prefix(line);
+        let has_prefix = stripped.len() < line.len();
+        let attempts = [
+            (line, template.padded),
+            (line, true),
+            (stripped, template.padded),
+            (stripped, true),
+        ];
+        let mut first_error = None;
+        for (at, (line, padded)) in attempts.into_iter().enumerate() {
+            if (at >= 2 && !has_prefix) || (at % 2 == 1 && template.padded) {
+                continue;
+            }
+            let fields = template.split(line, padded);
+            let parts = fields
+                .ok_or(MalformedLine::not("line", "laid out as the format says"))
+                .and_then(|fields| fields.parts(clock, joined));
+            match parts {
+                Ok(parts) => return Ok(parts.map(|parts| parts.entry(joined))),
+                Err(error) => _ = first_error.get_or_insert(error),
+            }
+        }
+        Err(first_error.expect("every attempt that failed has an error"))
     }
 }
 
@@ -223,9 +279,14 @@ fn nginx_field(name: &str) -> Option<Field> {
         "status" => Field::Status,
         "body_bytes_sent" | "bytes_sent" => Field::Bytes,
         "sent_http_content_type" | "upstream_http_content_type" => Field::MediaType,
-        "upstream_cache_status" => Field::Outcome,
+        "upstream_cache_status"
+        | "sent_http_x_cache"
+        | "upstream_http_x_cache"
+        | "sent_http_cache_status"
+        | "upstream_http_cache_status" => Field::Outcome,
         "hostname" => Field::Machine,
-        _ => return None,
+        // The names of `--fields`.
+        name => return Field::from_name(name),
     })
 }
 
@@ -298,14 +359,31 @@ fn directive(text: &str) -> (&str, Option<Field>, &str) {
         Some('q') => Some(Field::Query),
         Some('s') => Some(Field::Status),
         Some('b' | 'B' | 'O') => Some(Field::Bytes),
+        Some('V') if !argument.is_empty() => vcl_field(argument),
         Some('v' | 'V') => Some(Field::Host),
         Some('i') if named("Host") => Some(Field::Host),
         Some('o') if named("Content-Type") => Some(Field::MediaType),
-        Some('o') if named("X-Cache") => Some(Field::Outcome),
+        Some('o') if named("X-Cache") || named("Cache-Status") => Some(Field::Outcome),
         Some('x') if named("Varnish:hitmiss") || named("Varnish:handling") => Some(Field::Outcome),
         _ => None,
     };
     (&text[..end], field, &text[end..])
+}
+
+/// Returns the field of a VCL variable: Fastly's directive `%{now}V` is the value of the variable `now`.
+fn vcl_field(name: &str) -> Option<Field> {
+    Some(match &name.to_ascii_lowercase()[..] {
+        "now" | "time.start.sec" => Field::Time,
+        "req.method" | "req.request" => Field::Method,
+        "req.http.host" => Field::Host,
+        "req.url" => Field::Url,
+        "resp.status" => Field::Status,
+        "resp.bytes_written" | "resp.body_bytes_written" => Field::Bytes,
+        "resp.http.content-type" => Field::MediaType,
+        "fastly_info.state" | "resp.http.x-cache" => Field::Outcome,
+        "server.identity" | "server.datacenter" => Field::Machine,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -373,6 +451,49 @@ mod tests {
             .expect("the line is a request");
         assert_eq!(entry.url, b"/a?x=1");
         assert_eq!(entry.time, Some(Timestamp::from_secs(1_431_857_103)));
+    }
+
+    #[test]
+    fn padding_and_the_text_of_a_log_collector_are_skipped() {
+        let mut squid =
+            parser("$msec $x $remote_addr $upstream_cache_status/$status $bytes_sent $request_uri");
+        for line in [
+            "1431857103.250 120355 192.0.2.7 TCP_HIT/200 5 http://h/a",
+            "1431857103.250      7 192.0.2.7 TCP_HIT/200 5 http://h/a",
+            "2015-05-17T10:05:03+02:00 web1 squid: 1431857103.250      7 192.0.2.7 TCP_HIT/200 5 http://h/a",
+        ] {
+            let entry = squid
+                .parse(line.as_bytes())
+                .expect(line)
+                .expect("the line is a request");
+            assert_eq!((entry.host, entry.url), (&b"h"[..], &b"/a"[..]), "{line}");
+            assert_eq!(
+                (entry.status, entry.outcome),
+                (200, Some(Outcome::Hit)),
+                "{line}"
+            );
+        }
+        let mut hosts =
+            parser("$host $remote_addr [$time_local] \"$request\" $status $body_bytes_sent");
+        let line = b"2015-05-17T10:05:03+02:00 web1 nginx: h 192.0.2.7 [17/May/2015:10:05:03 +0000] \"GET /a\" 200 5";
+        let entry = hosts
+            .parse(line)
+            .expect("the line has the form of the format")
+            .expect("the line is a request");
+        assert_eq!(entry.host, b"h");
+    }
+
+    #[test]
+    fn a_variable_of_vcl_is_not_the_host() {
+        let mut parser = parser(r#"%h "%{now}V" %l "%r" %H %>s %b %{req.http.host}V"#);
+        let line =
+            br#"192.0.2.7 "Sun, 17 May 2015 10:05:03 GMT" - "GET /a" HTTP/1.1 200 5 example.org"#;
+        let entry = parser
+            .parse(line)
+            .expect("the line has the form of the format")
+            .expect("the line is a request");
+        assert_eq!(entry.time, Some(Timestamp::from_secs(1_431_857_103)));
+        assert_eq!((entry.host, entry.url), (&b"example.org"[..], &b"/a"[..]));
     }
 
     #[test]

@@ -38,14 +38,19 @@ impl W3cParser {
             b' '
         };
         let mut fields = LineFields::default();
-        let mut values = line.split(|byte| *byte == separator);
+        let mut rest = Some(line);
         for column in &self.columns {
-            let value = values
-                .next()
+            let (value, after) = rest
+                .map(|rest| split_value(rest, separator))
                 .ok_or(MalformedLine::not("line", "as long as the #Fields line"))?;
             if let Some(field) = column {
                 fields.set(*field, value);
             }
+            rest = after;
+        }
+        // A user agent with blanks and without quotes moves all later values to other columns.
+        if separator == b' ' && rest.is_some_and(|rest| !rest.trim_ascii().is_empty()) {
+            return Err(MalformedLine::not("line", "as short as the #Fields line"));
         }
         fields.entry(&mut self.clock, &mut self.joined)
     }
@@ -55,14 +60,19 @@ impl W3cParser {
             .split(u8::is_ascii_whitespace)
             .filter(|name| !name.is_empty());
         self.columns = names.take(COLUMNS_MAX).map(field_of).collect();
+        let has = |field| self.columns.contains(&Some(field));
         // In CloudFront logs, the first host column (`cs(Host)`) has the name of the distribution. A later column
         // (`x-host-header`) has the requested host.
-        if self
-            .columns
-            .iter()
-            .filter(|c| **c == Some(Field::Host))
-            .count()
-            > 1
+        let hosts = self.columns.iter().filter(|c| **c == Some(Field::Host));
+        let has_two_hosts = hosts.count() > 1;
+        // Without a column of paths, `cs-uri` may be a path whose query is in another column.
+        let is_path = has(Field::Url) && !has(Field::Path);
+        for column in &mut self.columns {
+            if is_path && *column == Some(Field::Url) {
+                *column = Some(Field::Path);
+            }
+        }
+        if has_two_hosts
             && let Some(first) = self.columns.iter_mut().find(|c| **c == Some(Field::Host))
         {
             *first = None;
@@ -70,19 +80,42 @@ impl W3cParser {
     }
 }
 
+/// Splits off a value. A value in quotes may have the separator in it; two quotes in it stand for one. Returns the
+/// value without its quotes and the text after the separator, or `None` if the line ends.
+fn split_value(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
+    if let Some(quoted) = text.strip_prefix(b"\"") {
+        let mut at = 0;
+        while let Some(found) = memchr::memchr(b'"', &quoted[at..]) {
+            at += found;
+            match quoted.get(at + 1) {
+                None => return (&quoted[..at], None),
+                Some(byte) if *byte == separator => {
+                    return (&quoted[..at], Some(&quoted[at + 2..]));
+                }
+                Some(b'"') => at += 2,
+                Some(_) => at += 1,
+            }
+        }
+    }
+    match memchr::memchr(separator, text) {
+        Some(end) => (&text[..end], Some(&text[end + 1..])),
+        None => (text, None),
+    }
+}
+
 fn field_of(name: &[u8]) -> Option<Field> {
     Some(match name {
-        b"date" => Field::Date,
-        b"time" => Field::Time,
+        b"date" | b"date-local" => Field::Date,
+        b"time" | b"time-local" => Field::Time,
         b"cs-method" => Field::Method,
         b"cs(Host)" | b"cs-host" | b"x-host-header" => Field::Host,
         b"cs-uri" => Field::Url,
-        b"cs-uri-stem" => Field::Path,
+        b"cs-uri-stem" | b"cs-uri-path" => Field::Path,
         b"cs-uri-query" => Field::Query,
         b"sc-status" => Field::Status,
         b"sc-bytes" => Field::Bytes,
         b"sc-content-type" | b"sc(Content-Type)" => Field::MediaType,
-        b"x-edge-result-type" => Field::Outcome,
+        b"x-edge-result-type" | b"s-action" => Field::Outcome,
         b"x-edge-location" | b"s-computername" => Field::Machine,
         _ => return None,
     })
@@ -128,6 +161,65 @@ mod tests {
             machine: b"FRA2",
         };
         assert_eq!(entry, expected);
+    }
+
+    #[test]
+    fn a_value_in_quotes_may_have_blanks() {
+        let mut parser = W3cParser::default();
+        let header =
+            b"#Fields:  date-local time-local cs-uri cs(User-Agent) cs(Host) sc-status sc-bytes";
+        assert_eq!(parser.parse(header), Ok(None));
+        for (line, url) in [
+            (
+                r#"2015-05-17 10:05:03 /a?b "x 7 8" "h.example" 200 5"#,
+                "/a?b",
+            ),
+            (
+                r#"2015-05-17 10:05:03 "/a" "say ""x"" 8" h.example "200" 5"#,
+                "/a",
+            ),
+            (r#"2015-05-17 10:05:03 /a "x h.example 200 5"#, "/a"),
+        ] {
+            let entry = parser
+                .parse(line.as_bytes())
+                .expect(line)
+                .expect("the line is a request");
+            assert_eq!(entry.url, url.as_bytes(), "{line}");
+            assert_eq!(
+                (entry.host, entry.status, entry.bytes),
+                (&b"h.example"[..], 200, Some(5)),
+                "{line}"
+            );
+        }
+        let shifted = b"2015-05-17 10:05:03 /a Mozilla/5.0 (X11) h.example 200 5";
+        assert!(
+            parser.parse(shifted).is_err(),
+            "an unquoted value has a blank"
+        );
+    }
+
+    #[test]
+    fn the_query_of_another_column_belongs_to_the_url() {
+        for (fields, line) in [
+            ("cs-uri-path cs-uri-query s-action", "/a ?b=c TCP_HIT"),
+            ("cs-uri cs-uri-query s-action", "/a b=c TCP_HIT"),
+            ("cs-uri cs-uri-query s-action", "/a?b=c b=c TCP_HIT"),
+        ] {
+            let mut parser = W3cParser::default();
+            assert_eq!(
+                parser.parse(format!("#Fields: {fields}").as_bytes()),
+                Ok(None)
+            );
+            let entry = parser
+                .parse(line.as_bytes())
+                .expect(line)
+                .expect("the line is a request");
+            assert_eq!(
+                (entry.url, entry.outcome),
+                (&b"/a?b=c"[..], Some(Outcome::Hit)),
+                "{line}"
+            );
+        }
     }
 
     #[test]

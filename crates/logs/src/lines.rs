@@ -15,7 +15,8 @@ pub(crate) enum Line<'b> {
 
 /// Yields the lines of an input with their numbers.
 ///
-/// The last line may end without a line feed. A last line that was truncated by a read error is not yielded.
+/// Zeros before a line do not belong to it: they are the hole of a log that was truncated while its server kept it
+/// open. The last line may end without a line feed. A last line that was truncated by a read error is not yielded.
 pub(crate) struct Lines<'b> {
     buffer: &'b mut Buffer,
     /// The number of bytes of the buffer that were yielded.
@@ -106,6 +107,10 @@ fn classify(line: &[u8], line_bytes_max: usize) -> Line<'_> {
     if line.len() > line_bytes_max {
         return Line::TooLong(line);
     }
+    let line = match line.first() {
+        Some(0) => &line[line.iter().take_while(|byte| **byte == 0).count()..],
+        _ => line,
+    };
     Line::Whole(line.strip_suffix(b"\r").unwrap_or(line))
 }
 
@@ -125,6 +130,18 @@ mod tests {
             self.0 = &self.0[count..];
             Ok(count)
         }
+    }
+
+    #[test]
+    fn zeros_before_a_line_do_not_belong_to_it() {
+        let mut buffer = Buffer::new();
+        let mut lines = Lines::new(&mut buffer, 100, 0);
+        let mut input = SlowReader(b"a\n\0\0b\0c\n\0\0", 3);
+        for expected in [&b"a"[..], b"b\0c", b""] {
+            let (_, line) = lines.next(&mut input).expect("the input has a line");
+            assert!(matches!(line, Line::Whole(line) if line == expected));
+        }
+        assert!(lines.next(&mut input).is_none());
     }
 
     proptest! {

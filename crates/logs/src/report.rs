@@ -3,7 +3,7 @@
 use std::io;
 
 use edgeward_analysis::wire::{DecodeError, Reader, Writer};
-use edgeward_analysis::{Format, UnrecognisedFormat};
+use edgeward_analysis::{Format, UnrecognisedFormat, UnrecognisedKind};
 use edgeward_trace::raw;
 use edgeward_trace::{Compression, Problem};
 use edgeward_types::Timestamp;
@@ -20,7 +20,8 @@ pub struct FileReport {
     pub found: Option<FileState>,
     /// The compression, or `None` before it is detected.
     pub compression: Option<Compression>,
-    /// The name of the format, or `None` before it is detected.
+    /// The name of the format, or `None` before it is detected. `error-log` is an error log beside other logs, which is
+    /// not read.
     pub format: Option<&'static str>,
     /// The number of lines read.
     pub lines: u64,
@@ -109,12 +110,19 @@ impl FileProblem {
         match self {
             Self::Open(_) | Self::OutOfSpace => None,
             Self::Read(problem) => problem.hint(),
-            Self::Unrecognised(found) if found.binary => {
-                Some("check the path; compressed logs may be gzip, zstd or bzip2".to_owned())
-            }
-            Self::Unrecognised(_) => {
-                Some("if it has another format, give it with --format".to_owned())
-            }
+            Self::Unrecognised(found) => match found.kind {
+                UnrecognisedKind::Binary => Some(
+                    "check the path; compressed logs may be gzip, zstd or bzip2".to_owned(),
+                ),
+                UnrecognisedKind::ErrorLog => None,
+                UnrecognisedKind::Json => Some(
+                    "state the names of its fields: --fields url=NAME,status=NAME,bytes=NAME,time=NAME"
+                        .to_owned(),
+                ),
+                UnrecognisedKind::Text => {
+                    Some("if it has another format, give it with --format".to_owned())
+                }
+            },
             Self::Recorded { hint, .. } => hint.clone(),
         }
     }
@@ -130,8 +138,10 @@ fn cause(problem: &Problem) -> String {
 }
 
 fn unrecognised(found: &UnrecognisedFormat) -> String {
-    if found.binary {
+    if found.kind == UnrecognisedKind::Binary {
         "it is not text".to_owned()
+    } else if found.kind == UnrecognisedKind::ErrorLog {
+        "it is the error log of a server, which has no requests".to_owned()
     } else if found.first_line.is_empty() {
         "its first lines are empty lines and comments only".to_owned()
     } else {
@@ -251,7 +261,8 @@ impl FileReport {
             });
         }
         report.compression = read_name(from, &COMPRESSIONS, |c| c.to_string())?;
-        report.format = read_name(from, &Format::NAMES, |name| (*name).to_owned())?;
+        let formats: Vec<_> = Format::names().into_iter().chain([ERROR_LOG]).collect();
+        report.format = read_name(from, &formats, |name| (*name).to_owned())?;
         report.lines = from.counted()?;
         report.requests = from.counted()?;
         report.passed_over = from.counted()?;
@@ -310,6 +321,9 @@ pub(crate) fn string(from: &mut Reader<'_>) -> Result<String, DecodeError> {
     let text = from.text()?;
     String::from_utf8(text.to_vec()).map_err(|_| from.decode_error())
 }
+
+/// The name of the format of an error log that lies beside other logs. None of its lines is read.
+pub(crate) const ERROR_LOG: &str = "error-log";
 
 /// The maximum number of malformed lines that a report quotes.
 const EXAMPLES_MAX: usize = 5;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::UNIX_EPOCH;
 
-use edgeward_analysis::{Entry, Format, Parser, detect_format};
+use edgeward_analysis::{Entry, Format, Parser, UnrecognisedKind, detect_format};
 use edgeward_trace::Compression;
 use edgeward_trace::raw::{Buffer, Decoder};
 use edgeward_types::Timestamp;
@@ -15,7 +15,7 @@ use crate::ahead::DecodeAhead;
 use crate::analyze::Settings;
 use crate::find::Source;
 use crate::lines::{Line, Lines};
-use crate::report::{FileProblem, FileReport, FileState, ResumePoint};
+use crate::report::{ERROR_LOG, FileProblem, FileReport, FileState, ResumePoint};
 
 /// A log to read, or the rest of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +102,32 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             let source = &self.shared.sources[task.source];
             let mut report = FileReport::new(&source.label, &source.machine);
             self.sink.begin(task);
-            if let Err(problem) = self.read(source, task.rest, &mut report) {
-                report.problem = Some(problem);
+            match self.read(source, task.rest, &mut report) {
+                Err(problem) if self.is_error_log(source, &problem) => {
+                    report.format = Some(ERROR_LOG);
+                }
+                Err(problem) => report.problem = Some(problem),
+                Ok(()) => {}
             }
             self.reports.push((task, report));
         }
         self
+    }
+
+    /// Returns true if a log without a known format is the error log of a server, by its content or its name. Servers
+    /// write it beside their access logs, so it is an error only if it is the only log.
+    fn is_error_log(&self, source: &Source, problem: &FileProblem) -> bool {
+        let FileProblem::Unrecognised(found) = problem else {
+            return false;
+        };
+        let name = source.path.as_ref().and_then(|path| path.file_name());
+        let is_named_so = name.is_some_and(|name| name.to_string_lossy().contains("error"));
+        self.shared.sources.len() > 1
+            && match found.kind {
+                UnrecognisedKind::ErrorLog => true,
+                UnrecognisedKind::Text | UnrecognisedKind::Json => is_named_so,
+                UnrecognisedKind::Binary => false,
+            }
     }
 
     fn read(
@@ -173,6 +193,16 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         let mut buffer = Buffer::new();
         while !buffer.ended() && buffer.filled().len() < BEGINNING_BYTES {
             buffer.fill(&mut input);
+            // If a log is truncated while its server keeps it open, the server continues at its old position. The
+            // bytes before are zeros.
+            if buffer.offset() == 0 || buffer.filled().first() == Some(&0) {
+                let zeros = buffer
+                    .filled()
+                    .iter()
+                    .take_while(|byte| **byte == 0)
+                    .count();
+                buffer.consume(zeros);
+            }
         }
         if buffer.filled().starts_with(UTF8_BOM) {
             buffer.consume(UTF8_BOM.len());
@@ -301,8 +331,17 @@ pub(crate) fn file_state(file: &File) -> Option<FileState> {
 
 fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
     let mut beginning = Vec::with_capacity(BEGINNING_BYTES);
-    file.take(BEGINNING_BYTES as u64)
-        .read_to_end(&mut beginning)?;
+    loop {
+        let mut input = file
+            .by_ref()
+            .take((BEGINNING_BYTES - beginning.len()) as u64);
+        let count = input.read_to_end(&mut beginning)?;
+        let zeros = beginning.iter().take_while(|byte| **byte == 0).count();
+        beginning.drain(..zeros);
+        if count == 0 || zeros == 0 {
+            break;
+        }
+    }
     let text = beginning.strip_prefix(UTF8_BOM);
     Ok(text.map_or_else(|| beginning.clone(), <[u8]>::to_vec))
 }

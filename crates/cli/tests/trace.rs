@@ -118,6 +118,95 @@ fn convert_renumbers_keys_and_rebases_times_through_pipes() {
     );
 }
 
+/// Method: write a trace whose times decrease in every format. Simulate each file without stating its format.
+#[test]
+fn a_converted_trace_is_readable_whatever_the_order_of_its_times() {
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text: String = (0..2000u32)
+        .map(|n| format!("{} {} 500\n", 9000 - n, n * n % 70))
+        .collect();
+    let mut hits = Vec::new();
+    for name in ["a.oracleGeneral", "b.csv", "c.lrb", "d.txt.gz"] {
+        let out = edgeward(&["trace", "convert", "-", &path(name)], text.as_bytes());
+        assert!(
+            out.status.success(),
+            "{name}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let report = json(&[
+            "simulate",
+            &path(name),
+            "--capacity",
+            "5KB",
+            "--policy",
+            "lru",
+            "--json",
+        ]);
+        assert_eq!(report["trace"]["requests"], 2000, "{name}");
+        hits.push(report["runs"][0]["hits"].clone());
+    }
+    assert!(hits.iter().all(|other| *other == hits[0]), "{hits:?}");
+}
+
+#[test]
+fn the_access_log_in_json_is_a_trace() {
+    let log: String = (0..50)
+        .map(|n| {
+            format!(
+                "{{\"time\":\"2015-05-17T10:05:{:02}.250Z\",\"client\":\"192.0.2.7\",\"method\":\"GET\",\"scheme\":\"http\",\
+                 \"host\":\"example.org\",\"target\":\"/{}\",\"protocol\":\"HTTP/1.1\",\"status\":200,\"bytes\":500,\
+                 \"duration_us\":56,\"cache\":\"hit\"}}\n",
+                n,
+                n % 10
+            )
+        })
+        .collect();
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
+    let path = dir.path().join("access.json").display().to_string();
+    std::fs::write(&path, log).expect("the file is written");
+    let info = json(&["trace", "info", "--json", &path]);
+    assert_eq!(
+        (&info["requests"], &info["objects"]),
+        (&50.into(), &10.into())
+    );
+    assert_eq!(info["files"][0]["format"], "json");
+    let report = json(&[
+        "simulate",
+        &path,
+        "--capacity",
+        "1MiB",
+        "--policy",
+        "lru",
+        "--json",
+    ]);
+    assert_eq!(report["runs"][0]["hits"], 40);
+}
+
+#[test]
+fn a_trace_without_most_sizes_is_not_simulated() {
+    let trace = |sized: u32| -> String {
+        let size = |n| if n < sized { 500 } else { 0 };
+        (0..100)
+            .map(|n| format!("{n} k{n} {}\n", size(n)))
+            .collect()
+    };
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
+    let path = dir.path().join("t.txt").display().to_string();
+    for (sized, is_simulated) in [(49, false), (50, true)] {
+        std::fs::write(&path, trace(sized)).expect("the file is written");
+        let info = json(&["trace", "info", "--json", &path]);
+        assert_eq!(info["sized_requests"], sized);
+        let out = edgeward(&["simulate", &path, "--capacity", "1MiB", "--json"], b"");
+        assert_eq!(out.status.success(), is_simulated, "{sized}");
+        let printed = String::from_utf8_lossy(&out.stderr);
+        assert!(
+            is_simulated || printed.contains("in 49 of 100 requests"),
+            "{printed}"
+        );
+    }
+}
+
 #[test]
 fn convert_does_not_overwrite_its_input() {
     let dir = tempfile::tempdir().expect("the temporary folder is created");

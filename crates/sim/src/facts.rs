@@ -9,7 +9,9 @@ use crate::objects::{ObjectNumbers, ObjectSet, Request};
 /// it was requested again.
 ///
 /// Each request gets the first size of its object, as in most simulators. The synthetic origin of a replay also has
-/// one size per object, so a simulation and a replay use the same objects. Memory per object: 16 bytes, and 11 to 21
+/// one size per object, so a simulation and a replay use the same objects. A size of 0 is unknown: the object gets its
+/// first known size, and requests before that are left out, because an object without a size would never be evicted.
+/// Memory per object: 16 bytes, and 11 to 21
 /// bytes more if the keys of the trace are not dense numbers.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -20,6 +22,7 @@ pub struct Traffic {
     footprint_bytes: u64,
     repeated_objects: u64,
     resized_requests: u64,
+    unsized_requests: u64,
 }
 
 impl Traffic {
@@ -34,16 +37,18 @@ impl Traffic {
         } else {
             self.repeated_objects += u64::from(self.requested_again.insert(object));
             request.size = self.numbers.first_size(object);
-            self.resized_requests += u64::from(request.size != record.size);
+            let is_known = record.size > 0;
+            self.resized_requests += u64::from(is_known && request.size != record.size);
         }
         self.requests += 1;
         self.bytes = self.bytes.saturating_add(request.size);
         request
     }
 
-    /// Counts requests and appends them to `requests`, with the numbers and first sizes of their objects.
+    /// Counts requests and appends them to `requests`, with the numbers and sizes of their objects. Leaves out requests
+    /// for objects whose size is not known yet.
     pub fn count_all(&mut self, records: &[Record], requests: &mut Vec<Request>) {
-        requests.extend(records.iter().map(|record| self.count(record)));
+        self.count_all_with_ttls(records, &[], requests);
     }
 
     /// Counts requests as [`count_all`](Self::count_all). `ttls` has the lifetimes of their objects in seconds, or is
@@ -54,10 +59,16 @@ impl Traffic {
         ttls: &[u32],
         requests: &mut Vec<Request>,
     ) {
-        let counted = requests.len();
-        self.count_all(records, requests);
-        for (request, &ttl_seconds) in requests[counted..].iter_mut().zip(ttls) {
-            request.ttl_seconds = ttl_seconds;
+        for (at, record) in records.iter().enumerate() {
+            if record.size == 0 && self.numbers.find(record.key).is_none() {
+                self.unsized_requests += 1;
+                continue;
+            }
+            let mut request = self.count(record);
+            if let Some(&ttl_seconds) = ttls.get(at) {
+                request.ttl_seconds = ttl_seconds;
+            }
+            requests.push(request);
         }
     }
 
@@ -76,6 +87,7 @@ impl Traffic {
             footprint_bytes: self.footprint_bytes,
             one_hit_share: ratio(objects - self.repeated_objects, objects),
             resized_requests: self.resized_requests,
+            unsized_requests: self.unsized_requests,
         }
     }
 }
@@ -95,6 +107,8 @@ pub struct TraceFacts {
     pub one_hit_share: f64,
     /// Requests whose size differed from their object's first size. They were given the first size.
     pub resized_requests: u64,
+    /// Requests that were left out, because no request before them shows the size of their object.
+    pub unsized_requests: u64,
 }
 
 /// Returns `part / whole`, or 0 if `whole` is 0.
@@ -145,7 +159,30 @@ mod tests {
                 footprint_bytes: 17,
                 one_hit_share: 0.5,
                 resized_requests: 1,
+                unsized_requests: 0,
             }
         );
+    }
+
+    #[test]
+    fn an_object_gets_its_first_known_size() {
+        let mut traffic = Traffic::default();
+        let record = |(key, size)| Record {
+            time: Timestamp::ZERO,
+            key,
+            size,
+        };
+        let records = [(1, 0), (2, 7), (1, 10), (1, 0), (2, 0), (3, 0)].map(record);
+        let mut requests = Vec::new();
+        traffic.count_all_with_ttls(&records, &[1, 2, 3, 4, 5, 6], &mut requests);
+        let found: Vec<_> = requests
+            .iter()
+            .map(|r| (r.key, r.size, r.ttl_seconds))
+            .collect();
+        assert_eq!(found, [(2, 7, 2), (1, 10, 3), (1, 10, 4), (2, 7, 5)]);
+        let facts = traffic.facts();
+        assert_eq!((facts.requests, facts.objects), (4, 2));
+        assert_eq!((facts.resized_requests, facts.unsized_requests), (0, 2));
+        assert_eq!(facts.footprint_bytes, 17);
     }
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars
 
 Path = Union[str, "os.PathLike[str]"]
-Format = Literal["text", "csv", "oracle-general", "lrb", "ncsa"]
+Format = Literal["text", "csv", "oracle-general", "lcs", "lrb", "ncsa", "json"]
 TimeUnit = Literal["s", "ms", "us", "ns"]
 Preset = Literal["web", "video", "mixed", "switch", "small", "chunks", "scan", "recurring"]
 
@@ -37,6 +37,8 @@ class TraceFacts(TypedDict):
     """The share of objects with exactly one request."""
     resized_requests: int
     """Requests whose size differs from their object's first size. The simulator gives them the first size."""
+    unsized_requests: int
+    """Requests that the simulator leaves out, because no request before them shows the size of their object."""
 
 
 class Columns(NamedTuple):

@@ -20,7 +20,7 @@ use super::SimulateArgs;
 use super::part::{Part, add_all};
 use super::pass::Pass;
 use super::rows::{Cell, RowColumn, Rows};
-use super::runs::{BATCH_REQUESTS_MAX, measure, no_requests};
+use super::runs::{BATCH_REQUESTS_MAX, check_facts, measure};
 use super::schedule::feed_all;
 use crate::diagnostic::Diagnostic;
 use crate::input::Inputs;
@@ -140,9 +140,7 @@ pub(super) fn compute(
     });
     read?;
     let facts = traffic.facts();
-    if facts.requests == 0 {
-        return Err(no_requests(inputs));
-    }
+    check_facts(&facts, inputs)?;
     let requests = facts.requests.saturating_sub(warmup_requests);
     let mut jobs = jobs.into_iter();
     let mut curves = Vec::new();

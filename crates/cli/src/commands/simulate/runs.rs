@@ -23,6 +23,7 @@ use super::pass::Pass;
 use super::schedule::feed_all;
 use crate::diagnostic::Diagnostic;
 use crate::input::Inputs;
+use crate::output;
 
 /// Reads a trace once and returns its facts. Options that are shares of the trace need its number of requests and its
 /// footprint.
@@ -82,9 +83,7 @@ pub(super) fn simulate(
     read?;
     pass.end_trace(inputs.bytes());
     let facts = traffic.facts();
-    if facts.requests == 0 {
-        return Err(no_requests(inputs));
-    }
+    check_facts(&facts, inputs)?;
     let mut simulation = Simulation {
         trace: facts,
         runs: Vec::new(),
@@ -181,10 +180,31 @@ fn runs(
     (jobs, offline_runs)
 }
 
-pub(super) fn no_requests(inputs: &Inputs) -> anyhow::Error {
-    Diagnostic::new(format!("{} contains no requests", inputs.label()))
-        .hint("`edgeward trace info` shows the contents of a trace")
-        .into()
+/// Checks that the trace has requests and that most of them have a size.
+pub(super) fn check_facts(facts: &TraceFacts, inputs: &Inputs) -> anyhow::Result<()> {
+    let TraceFacts {
+        requests,
+        unsized_requests,
+        ..
+    } = *facts;
+    if unsized_requests > requests {
+        return Err(Diagnostic::new(format!(
+            "the size of the object is known in {} of {} requests of {}",
+            output::count(requests),
+            output::count(requests + unsized_requests),
+            inputs.label()
+        ))
+        .hint("a simulation needs sizes; `edgeward trace info` shows how the trace was read")
+        .into());
+    }
+    if requests == 0 {
+        return Err(
+            Diagnostic::new(format!("{} contains no requests", inputs.label()))
+                .hint("`edgeward trace info` shows the contents of a trace")
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 /// Reads the traces, counts their requests and passes them to `each`, which must empty the batch. All batches but the

@@ -77,6 +77,8 @@ struct TraceInfo {
     size_changes: u64,
     /// The number of requests with an earlier time than the previous request.
     times_backwards: u64,
+    /// The number of requests with a known size: more than 0 bytes.
+    sized_requests: u64,
     files: Vec<FileInfo>,
 }
 
@@ -94,6 +96,8 @@ struct FileInfo {
     file: String,
     format: String,
     compression: String,
+    /// False if the trace has no times.
+    has_times: bool,
     /// The number of blank lines, comments, and lines of an access log that are not cacheable requests.
     lines_passed_over: u64,
     /// The number of lines that could not be parsed and were skipped.
@@ -118,6 +122,7 @@ impl TraceInfo {
             span_seconds: seconds(last - first),
             size_changes: summary.size_changes,
             times_backwards: summary.times_backwards,
+            sized_requests: summary.sized_requests,
             files: files.iter().map(FileInfo::from).collect(),
         }
     }
@@ -148,6 +153,7 @@ impl From<&FileRead> for FileInfo {
             file: file.label.clone(),
             format: file.format.to_string(),
             compression: file.compression.to_string(),
+            has_times: file.has_times,
             lines_passed_over: file.ignored_lines,
             lines_malformed: file.skipped.lines,
         }
@@ -193,7 +199,22 @@ fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
             row(name, output::count(size), bytes_text(u128::from(size)));
         }
     }
-    row("span", format!("{} s", info.span_seconds), no_note());
+    if info.files.iter().all(|file| file.has_times) {
+        row("span", format!("{} s", info.span_seconds), no_note());
+    } else {
+        row(
+            "span",
+            "unknown".to_owned(),
+            "the trace has no times".to_owned(),
+        );
+    }
+    if info.sized_requests < info.requests {
+        row(
+            "size known in",
+            output::count(info.sized_requests),
+            format!("of {} requests", output::count(info.requests)),
+        );
+    }
     for (name, figure, note) in [
         (
             "size changes",

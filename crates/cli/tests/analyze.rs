@@ -306,6 +306,96 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
     assert!(printed.contains("no requests"), "{printed}");
 }
 
+/// Servers write both logs into one folder. Alone, the error log is an error.
+#[test]
+fn an_error_log_beside_an_access_log_is_no_error() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let (text, counts) = log();
+    fs::write(folder.path().join("access.log"), &text).expect("the file is written");
+    let error_log = folder.path().join("error.log");
+    let line = "2015/05/17 10:05:03 [error] 7#7: *1 open() failed, request: \"GET /x HTTP/1.1\"\n";
+    fs::write(&error_log, line).expect("the file is written");
+    let report = json(&["--json", name(folder.path())]);
+    assert_eq!(report["complete"], true);
+    assert_eq!(report["requests"], counts.values().sum::<u64>());
+    assert_eq!(report["files"][1]["format"], "error-log");
+    assert_eq!(report["files"][1]["problem"], Value::Null);
+
+    let alone = edgeward(&[name(&error_log)], b"");
+    assert_eq!(alone.status.code(), Some(2));
+    let printed = String::from_utf8_lossy(&alone.stderr);
+    assert!(printed.contains("error log"), "{printed}");
+}
+
+/// Zeros of `copytruncate` before the first line, more than the bytes from which the format is detected, and zeros
+/// after a gzip stream.
+#[test]
+fn zeros_around_a_log_do_not_belong_to_it() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let (text, counts) = log();
+    let requests: u64 = counts.values().sum();
+    let sparse = folder.path().join("sparse.log");
+    let zeros = vec![0; 3 << 20];
+    fs::write(&sparse, [&zeros, text.as_bytes()].concat()).expect("the file is written");
+    let padded = folder.path().join("padded.log.gz");
+    compress(&padded, text.as_bytes());
+    let compressed = fs::read(&padded).expect("the file is readable");
+    fs::write(&padded, [&compressed[..], &zeros[..777]].concat()).expect("the file is written");
+    for path in [&sparse, &padded] {
+        let report = json(&["--json", name(path)]);
+        assert_eq!(
+            (&report["complete"], &report["requests"]),
+            (&true.into(), &requests.into())
+        );
+        assert_eq!(report["lines_malformed"], 0);
+    }
+}
+
+/// Method: 3,000 requests of a log whose lines have no sizes, and of a log with a size in every line.
+#[test]
+fn a_log_without_sizes_gets_no_settings() {
+    let lines = |bytes: &str| -> String {
+        (0..3000)
+            .map(|n| {
+                format!(
+                    "h - - [17/May/2015:10:05:03 +0000] \"GET /{} HTTP/1.1\" 200 {bytes}\n",
+                    n % 100
+                )
+            })
+            .collect()
+    };
+    for (bytes, sizes) in [("-", 0), ("512", 3000)] {
+        let out = edgeward(&["--json", "-"], lines(bytes).as_bytes());
+        let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
+        assert_eq!(report["known"]["sizes"], sizes);
+        assert_eq!(report["known"]["times"], 3000);
+        assert_eq!(report["prediction"].is_null(), sizes == 0);
+        assert_eq!(report["prediction_absent"].is_null(), sizes > 0);
+        let table = edgeward(&["-"], lines(bytes).as_bytes());
+        let text = String::from_utf8_lossy(&table.stdout).into_owned();
+        assert_eq!(text.contains("capacity = "), sizes > 0, "{text}");
+        assert_eq!(text.contains("0 of 3,000 requests"), sizes == 0, "{text}");
+    }
+}
+
+#[test]
+fn a_format_is_selected_by_its_name() {
+    let line = "1505241510.370      7 192.0.2.10 TCP_HIT/200 2904 GET http://a.example/f - HIER_NONE/- text/html\n";
+    for name in ["squid", "SQUID"] {
+        let out = edgeward(&["--json", "--format", name, "-"], line.as_bytes());
+        let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
+        assert_eq!(report["files"][0]["format"], "squid");
+        assert_eq!(report["cache"]["hits"], 1);
+    }
+    let out = edgeward(&["--format", "nonsense", "-"], line.as_bytes());
+    let printed = String::from_utf8_lossy(&out.stderr);
+    assert!(printed.contains("haproxy, s3, alb"), "{printed}");
+    let json_log = "{\"address\":\"/a\",\"code\":200}\n";
+    let out = edgeward(&["-"], json_log.as_bytes());
+    let printed = String::from_utf8_lossy(&out.stderr);
+    assert!(printed.contains("--fields url=NAME"), "{printed}");
+}
+
 #[test]
 fn the_limit_of_the_temporary_file_ends_the_reading_and_keeps_the_counts() {
     // The buffers have a quarter of the memory: 4 MiB. 400,000 rows of 16 bytes exceed the buffers, so rows are

@@ -19,7 +19,7 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use edgeward_analysis::{Field, FieldNames, Format, QueryRule, Template};
+use edgeward_analysis::{Field, FieldNames, Format, PRESETS, QueryRule, Template, preset};
 use edgeward_logs::{
     Analysis, Checkpoint, Depth, FingerprintBits, PartialSummary, Settings, Source,
 };
@@ -65,9 +65,10 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, hide_short_help = true)]
     cut_query: bool,
 
-    /// Format of the logs if it is not detected: ncsa, json, w3c, or a format string
+    /// Format of the logs if it is not detected: a name, or a format string
     ///
-    /// A format string is nginx's log_format, Apache's LogFormat or varnishncsa's -F.
+    /// Names: ncsa, json, w3c, haproxy, s3, alb, elb, envoy, istio, squid, cloudfront, fastly, bunny, cloudflare, gcp,
+    /// akamai, traefik, ecs, front-door. A format string is nginx's log_format, Apache's LogFormat or varnishncsa's -F.
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 
@@ -304,6 +305,21 @@ fn threads(requested: Option<NonZeroUsize>) -> usize {
 }
 
 impl AnalyzeArgs {
+    /// Returns the format with this name, or the format of a format string.
+    fn named_or_compiled_format(&self, text: &str) -> anyhow::Result<Format> {
+        if let Some(format) = preset(text, &self.fields) {
+            return Ok(format);
+        }
+        let template = Template::compile(text).map_err(|error| {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            Diagnostic::new(format!("--format: {error}")).hint(format!(
+                "use ncsa, json, w3c, {} or a format string; docs/how-to/analyze.md describes format strings",
+                names.join(", ")
+            ))
+        })?;
+        Ok(Format::Template(template))
+    }
+
     fn settings(&self) -> anyhow::Result<Settings> {
         if self.memory < MEMORY_MIN {
             return Err(
@@ -315,13 +331,7 @@ impl AnalyzeArgs {
         let names = FieldNames::with_custom(self.fields.iter().cloned());
         let format = match self.format.as_deref() {
             None => None,
-            Some("ncsa") => Some(Format::Ncsa),
-            Some("json") => Some(Format::Json(names.clone())),
-            Some("w3c") => Some(Format::W3c),
-            Some(text) => Some(Format::Template(Template::compile(text).map_err(|error| {
-                Diagnostic::new(format!("--format: {error}"))
-                    .hint("use ncsa, json, w3c or a format string; docs/how-to/analyze.md describes format strings")
-            })?)),
+            Some(text) => Some(self.named_or_compiled_format(text)?),
         };
         let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);
         let temp_max = match self.temp_max {

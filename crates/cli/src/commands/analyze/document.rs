@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use edgeward_analysis::{Objects, Ranking, Sizes, Tally, TrafficCounts};
+use edgeward_analysis::{Objects, PRESETS, Ranking, Sizes, Tally, TrafficCounts, suffices};
 use edgeward_logs::{Analysis, FileReport};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::ByteSize;
 
-use super::prediction::{Prediction, RequestedSizes};
+use super::prediction::{NoPrediction, Prediction, RequestedSizes};
 use crate::output::{count, percent};
 
 /// The JSON document.
@@ -94,6 +94,8 @@ pub(super) struct FullFigures {
     pub(super) from: Option<String>,
     /// The time of the latest request (RFC 3339).
     pub(super) to: Option<String>,
+    /// The numbers of requests in which a field is known.
+    pub(super) known: FieldCounts,
     /// The bytes sent in all responses.
     pub(super) bytes: u64,
     pub(super) cache: Option<Cache>,
@@ -108,8 +110,33 @@ pub(super) struct FullFigures {
     pub(super) hosts: NameRanking,
     pub(super) types: NameRanking,
     pub(super) machines: NameRanking,
-    /// `None` if there are too few cacheable requests.
+    /// `None` if there are too few cacheable requests, or if most sizes are unknown.
     pub(super) prediction: Option<Prediction>,
+    /// The reason why there is no prediction.
+    pub(super) prediction_absent: Option<&'static str>,
+}
+
+/// The numbers of requests in which a field of the log is known.
+#[derive(Debug, Serialize)]
+pub(super) struct FieldCounts {
+    pub(super) times: u64,
+    pub(super) sizes: u64,
+    pub(super) outcomes: u64,
+}
+
+impl FieldCounts {
+    /// Returns the fields that are unknown in some of the requests, each with the number of requests in which it is
+    /// known. The outcome is left out if the log has no outcomes.
+    pub(super) fn partly_known(&self, requests: u64) -> Vec<(&'static str, u64)> {
+        let rows = [
+            ("time", self.times),
+            ("size", self.sizes),
+            ("outcome", self.outcomes),
+        ];
+        rows.into_iter()
+            .filter(|(name, count)| *count < requests && (*name != "outcome" || *count > 0))
+            .collect()
+    }
 }
 
 /// The hits and misses of the cache that wrote the log.
@@ -233,7 +260,8 @@ impl Document {
             temp,
             ..
         } = analysis;
-        let prediction = sampled.and_then(|sampled| Prediction::of(&sampled, requested));
+        let prediction = sampled.map(|sampled| Prediction::of(&sampled, requested));
+        let prediction = prediction.unwrap_or(Err(NoPrediction::TooFewRequests));
         let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
         let sum = |of: fn(&FileRow) -> u64| files.iter().map(of).sum();
         Self {
@@ -280,13 +308,24 @@ impl Document {
         let Some(full) = &self.full else {
             return vec![once];
         };
-        if full.storable.bytes > 0 {
+        let are_sizes_known = suffices(full.known.sizes, self.requests);
+        if full.storable.bytes > 0 && are_sizes_known {
             once += &format!(
                 " Not storing objects at their first request would avoid {} of the disk writes.",
                 percent(full.storable.writes_avoided)
             );
         }
         let mut findings = vec![once];
+        for (field, requests) in full.known.partly_known(self.requests) {
+            if !suffices(requests, self.requests) {
+                findings.push(format!(
+                    "The {field} is known in {} of {} requests: figures that need it are left out or concern these \
+                     requests only.",
+                    count(requests),
+                    count(self.requests)
+                ));
+            }
+        }
         let prediction = full.prediction.as_ref();
         let ram_alone = prediction.and_then(Prediction::best_in_ram);
         if let Some(row) = ram_alone {
@@ -316,6 +355,28 @@ impl Document {
             ));
         }
         findings
+    }
+
+    /// The formats of the logs.
+    pub(super) fn formats(&self) -> String {
+        let mut names: Vec<&str> = self
+            .files
+            .iter()
+            .filter_map(|file| file.format.as_deref())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let is_json = |name: &&str| {
+            let is_preset =
+                |preset: &edgeward_analysis::Preset| preset.name == *name && preset.is_json();
+            *name == "json" || PRESETS.iter().any(is_preset)
+        };
+        let note = if names.iter().any(is_json) {
+            " (--fields names other JSON fields)"
+        } else {
+            ""
+        };
+        format!("{}{note}", names.join(", "))
     }
 
     /// The histogram of requests per URL, without empty bins. Each bin ends at a power of two: 1, 2, 3-4, 5-8, ….
@@ -352,6 +413,12 @@ pub(super) fn warn_about(files: &[FileReport]) {
 }
 
 fn warn(files: &[FileRow]) {
+    let error_logs = files
+        .iter()
+        .filter(|file| file.format.as_deref() == Some("error-log"));
+    for file in error_logs.take(FILES_IN_WARNINGS_MAX) {
+        eprintln!("note: {} is an error log and was not read", file.file);
+    }
     let has_errors = |file: &&FileRow| file.problem.is_some() || file.lines_malformed > 0;
     let mut files = files.iter().filter(has_errors);
     for file in files.by_ref().take(FILES_IN_WARNINGS_MAX) {
@@ -377,13 +444,23 @@ fn warn(files: &[FileRow]) {
 }
 
 impl FullFigures {
-    fn of(mut tally: Tally, objects: &Objects, prediction: Option<Prediction>, top: usize) -> Self {
+    fn of(
+        mut tally: Tally,
+        objects: &Objects,
+        prediction: Result<Prediction, NoPrediction>,
+        top: usize,
+    ) -> Self {
         let total = tally.total;
         let storable = objects.storable();
         let time = |time| rfc3339(time);
         Self {
             from: tally.span.map(|span| time(span.from)),
             to: tally.span.map(|span| time(span.to)),
+            known: FieldCounts {
+                times: tally.hours.requests(),
+                sizes: tally.sizes.count(),
+                outcomes: total.outcomes(),
+            },
             bytes: total.bytes,
             cache: (total.hits + total.misses + total.passes > 0).then(|| Cache {
                 hits: total.hits,
@@ -420,7 +497,8 @@ impl FullFigures {
             hosts: NameRanking::of(&tally.hosts, top),
             types: NameRanking::of(&tally.types, top),
             machines: NameRanking::of(&tally.machines, top),
-            prediction,
+            prediction_absent: prediction.as_ref().err().map(|reason| reason.reason()),
+            prediction: prediction.ok(),
         }
     }
 }

@@ -60,6 +60,19 @@ fn facts(page: &mut Page, document: &Document) {
             "bytes of all objects",
             ByteSize(full.storable.bytes).to_string(),
         );
+        for (field, requests) in full.known.partly_known(document.requests) {
+            page.fact(
+                format!("{field} known in"),
+                format!(
+                    "{} of {} requests",
+                    count(requests),
+                    count(document.requests)
+                ),
+            );
+        }
+        if let Some(reason) = full.prediction_absent {
+            page.fact("no prediction", reason.to_owned());
+        }
         if let Some(prediction) = &full.prediction {
             page.fact(
                 "sample for predictions",

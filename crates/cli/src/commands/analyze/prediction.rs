@@ -12,7 +12,7 @@ use edgeward_sim::{DiskConfig, Run, RunConfig};
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
-use edgeward_analysis::{CompleteSample, ReuseCurve, WorkingSet};
+use edgeward_analysis::{CompleteSample, ReuseCurve, WorkingSet, suffices};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::Timestamp;
 
@@ -68,12 +68,47 @@ pub(super) struct RequestedSizes {
     pub(super) disk: Option<ByteSize>,
 }
 
+/// The reason why no cache is predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPrediction {
+    /// The sample has too few requests.
+    TooFewRequests,
+    /// The size of most objects is unknown, so a cache of any size would seem to hold all of them.
+    UnknownSizes,
+}
+
+impl NoPrediction {
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::TooFewRequests => {
+                "fewer than 1,000 requests that a cache may answer: GET with the status 200, 206 or 304"
+            }
+            Self::UnknownSizes => {
+                "the log has no sizes for most of the objects; log the bytes sent of each response"
+            }
+        }
+    }
+}
+
 impl Prediction {
-    /// Computes the prediction, or returns `None` if the sample is too small.
-    pub(super) fn of(sample: &CompleteSample, requested: RequestedSizes) -> Option<Self> {
+    /// Computes the prediction.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sample has too few requests, or objects of unknown size.
+    pub(super) fn of(
+        sample: &CompleteSample,
+        requested: RequestedSizes,
+    ) -> Result<Self, NoPrediction> {
+        if sample.records.len() < REQUESTS_MIN {
+            return Err(NoPrediction::TooFewRequests);
+        }
+        if !suffices(sample.sized_requests, sample.records.len() as u64) {
+            return Err(NoPrediction::UnknownSizes);
+        }
         let curve = ReuseCurve::from_sample(sample);
-        if sample.records.len() < REQUESTS_MIN || curve.points.is_empty() {
-            return None;
+        if curve.points.is_empty() {
+            return Err(NoPrediction::TooFewRequests);
         }
         let by_hour = WorkingSet::per_interval(3600, sample);
         let sizes = CacheSizes::suitable(&curve, requested);
@@ -83,7 +118,7 @@ impl Prediction {
             .max()
             .unwrap_or(0);
         let caches = simulate(sample, sizes);
-        Some(Self {
+        Ok(Self {
             sample_rate: sample.rate,
             sample_requests: sample.records.len() as u64,
             lru: curve
@@ -347,7 +382,24 @@ mod tests {
         CompleteSample {
             rate: 1.0,
             requests: records.len() as u64,
+            sized_requests: records.len() as u64,
             records,
+        }
+    }
+
+    /// Both sides of one half: a log without sizes gets no settings to paste.
+    #[test]
+    fn no_cache_is_predicted_if_most_sizes_are_unknown() {
+        for (sized_requests, is_predicted) in [(0, false), (19_999, false), (20_000, true)] {
+            let sample = CompleteSample {
+                sized_requests,
+                ..test_sample()
+            };
+            let prediction = Prediction::of(&sample, RequestedSizes::default());
+            assert_eq!(prediction.is_ok(), is_predicted, "{sized_requests}");
+            if let Err(reason) = prediction {
+                assert_eq!(reason, NoPrediction::UnknownSizes);
+            }
         }
     }
 
@@ -392,6 +444,7 @@ mod tests {
             records: test_sample().records[..100].to_vec(),
             ..test_sample()
         };
-        assert!(Prediction::of(&small_sample, requested).is_none());
+        let none = Prediction::of(&small_sample, requested).expect_err("the sample is too small");
+        assert_eq!(none, NoPrediction::TooFewRequests);
     }
 }

@@ -53,6 +53,12 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
             "\nConfiguration that suits these logs\n{}",
             prediction.config
         )?;
+    } else if let Some(reason) = document
+        .full
+        .as_ref()
+        .and_then(|full| full.prediction_absent)
+    {
+        writeln!(out, "\nNo cache is predicted: {reason}.")?;
     }
     out.flush()?;
     Ok(())
@@ -70,7 +76,18 @@ fn facts(document: &Document) -> Table {
     row("  requested once", count(document.once));
     if let Some(full) = &document.full {
         full_facts(full, &mut row);
+        for (field, requests) in full.known.partly_known(document.requests) {
+            row(
+                &format!("{field} known in"),
+                format!(
+                    "{} of {} requests",
+                    count(requests),
+                    count(document.requests)
+                ),
+            );
+        }
     }
+    row("format", document.formats());
     if let Some(zipf) = &document.zipf {
         row("Zipf exponent", format!("{:.2}", zipf.exponent));
     }

@@ -2,7 +2,7 @@
 //! is the same header, and a header never depends on the bytes after it.
 #![no_main]
 
-use edgeward_proxy_protocol::{Header, Progress, Version, read, write};
+use edgeward_proxy_protocol::{Header, Progress, Version, client_uses_tls, read, write};
 use libfuzzer_sys::fuzz_target;
 
 const LEN_MAX: usize = 1024;
@@ -15,6 +15,8 @@ fuzz_target!(|bytes: &[u8]| {
     let alone = Progress::Complete { header, len };
     assert_eq!(read(&bytes[..len], LEN_MAX), Ok(alone));
     assert_eq!(read(&bytes[..len - 1], LEN_MAX), Ok(Progress::Incomplete));
+    let uses_tls = client_uses_tls(&bytes[..len]);
+    assert!(!uses_tls || bytes.starts_with(b"\r\n\r\n"), "only version 2 states TLS");
     for version in [Version::V1, Version::V2] {
         let mut written = Vec::new();
         write(version, header, &mut written);

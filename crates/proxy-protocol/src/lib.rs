@@ -2,7 +2,7 @@
 //!
 //! A proxy writes one header at the start of a connection, before all other bytes. [`read`] parses a header from the
 //! bytes that have arrived so far, and asks for more if it is incomplete. [`write()`] makes a header. Extensions (TLVs)
-//! of version 2 are skipped within a limit.
+//! of version 2 are skipped within a limit; [`client_uses_tls`] reads one of them.
 //!
 //! Specification: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. The sections in comments are its own.
 #![forbid(unsafe_code)]
@@ -79,6 +79,12 @@ pub fn read(bytes: &[u8], len_max: usize) -> Result<Progress, HeaderError> {
         Some(b'\r') => v2::read(bytes, len_max),
         Some(_) => Err(HeaderError::Missing),
     }
+}
+
+/// Returns true if a complete header states that the client has connected to the proxy over TLS (section 2.2.6). Only
+/// version 2 can state it.
+pub fn client_uses_tls(header: &[u8]) -> bool {
+    v2::client_uses_tls(header)
 }
 
 /// Appends a header to `out`. If the addresses are of different families, both are written as IPv6 addresses.

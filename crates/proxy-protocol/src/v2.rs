@@ -28,14 +28,10 @@ pub(crate) fn read(bytes: &[u8], len_max: usize) -> Result<Progress, HeaderError
         None => return Ok(Progress::Incomplete),
         Some(family) => *family,
     };
-    // LOCAL: the family is ignored.
-    let addresses_len = match (command, family) {
-        (Command::Local, _) | (Command::Proxy, 0x00) => 0,
-        (Command::Proxy, 0x11 | 0x12) => IPV4_LEN,
-        (Command::Proxy, 0x21 | 0x22) => IPV6_LEN,
-        (Command::Proxy, 0x31 | 0x32) => UNIX_LEN,
-        // Section 2.2: other values must be rejected.
-        (Command::Proxy, _) => return Err(HeaderError::Malformed),
+    // LOCAL: the family is ignored. Section 2.2: other values of PROXY must be rejected.
+    let addresses_len = match command {
+        Command::Local => 0,
+        Command::Proxy => addresses_len(family).ok_or(HeaderError::Malformed)?,
     };
     let Some(&[high, low]) = bytes.get(14..FIXED_LEN) else {
         return Ok(Progress::Incomplete);
@@ -64,6 +60,37 @@ pub(crate) fn read(bytes: &[u8], len_max: usize) -> Result<Progress, HeaderError
         _ => Header::Local,
     };
     Ok(Progress::Complete { header, len })
+}
+
+/// Returns the length of the addresses of a family.
+const fn addresses_len(family: u8) -> Option<usize> {
+    match family {
+        0x00 => Some(0),
+        0x11 | 0x12 => Some(IPV4_LEN),
+        0x21 | 0x22 => Some(IPV6_LEN),
+        0x31 | 0x32 => Some(UNIX_LEN),
+        _ => None,
+    }
+}
+
+/// Returns true if the extensions of a complete header have `PP2_TYPE_SSL` with the bit `PP2_CLIENT_SSL`.
+pub(crate) fn client_uses_tls(header: &[u8]) -> bool {
+    let [.., 0x21, family, _, _] = header.get(..FIXED_LEN).unwrap_or_default() else {
+        return false;
+    };
+    let extensions = addresses_len(*family).and_then(|len| header.get(FIXED_LEN + len..));
+    let mut rest = extensions.unwrap_or_default();
+    while let [kind, high, low, after @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some((value, after)) = after.split_at_checked(len) else {
+            return false;
+        };
+        if *kind == TYPE_SSL {
+            return value.first().is_some_and(|client| client & CLIENT_SSL != 0);
+        }
+        rest = after;
+    }
+    false
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -119,6 +146,10 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
 }
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// The extension about TLS, and the bit of its first byte that says that the client has used it.
+const TYPE_SSL: u8 = 0x20;
+const CLIENT_SSL: u8 = 0x01;
 
 /// The bytes before the addresses.
 pub(crate) const FIXED_LEN: usize = 16;

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use edgeward_proxy_protocol::{
-    Addresses, Header, HeaderError, LEN_WITHOUT_EXTENSIONS_MAX, Progress, Version, read, write,
+    Addresses, Header, HeaderError, LEN_WITHOUT_EXTENSIONS_MAX, Progress, Version, client_uses_tls,
+    read, write,
 };
 use ppp::HeaderResult;
 use proptest::prelude::*;
@@ -284,5 +285,48 @@ fn addresses_of_two_families_are_written_as_ipv6() {
             panic!("{}", bytes.escape_ascii());
         };
         assert_eq!(pair.source.to_string(), "[::ffff:192.0.2.1]:1");
+    }
+}
+
+/// Method: extensions before and after the one about TLS, and each value of its first byte.
+#[test]
+fn the_extension_about_tls_says_if_the_client_used_it() {
+    let with = |extensions: &[u8]| {
+        let mut bytes =
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x02\xc3\x50\0\x50"
+                .to_vec();
+        bytes[15] += u8::try_from(extensions.len()).expect("few bytes");
+        bytes.extend_from_slice(extensions);
+        assert!(matches!(
+            read(&bytes, LEN_MAX),
+            Ok(Progress::Complete { .. })
+        ));
+        bytes
+    };
+    for client in 0..=255_u8 {
+        let ssl = [0x20, 0, 5, client, 0, 0, 0, 0];
+        let [alone, between] = [
+            ssl.to_vec(),
+            [&[4, 0, 1, 9][..], &ssl, &[1, 0, 2, b'h', b'2']].concat(),
+        ];
+        for extensions in [alone, between] {
+            assert_eq!(
+                client_uses_tls(&with(&extensions)),
+                client & 1 == 1,
+                "{client}"
+            );
+        }
+    }
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\x11\0\x08\x20\0\x05\x01\0\0\0\0";
+    for header in [
+        &with(b"")[..],
+        &with(b"\x20\0\0"),
+        &with(b"\x20\0\x09\x01\0\0\0\0"), // longer than the header
+        &with(b"\x04\0\x04\x20\0\x01\x01"),
+        local,
+        b"PROXY TCP4 192.0.2.1 198.51.100.2 50000 443\r\n",
+        b"",
+    ] {
+        assert!(!client_uses_tls(header), "{}", header.escape_ascii());
     }
 }

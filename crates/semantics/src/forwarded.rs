@@ -1,8 +1,9 @@
-//! The address of a client behind proxies, from `X-Forwarded-For` or `Forwarded` (RFC 7239).
+//! The address and the scheme of a client behind proxies, from `X-Forwarded-For` and `X-Forwarded-Proto`, or from
+//! `Forwarded` (RFC 7239).
 //!
 //! Each proxy appends the address of its own client to the list, so the last member is the most reliable one. A member
 //! is used if all proxies to its right are trusted: the client is the rightmost member that is not a trusted proxy. All
-//! members to its left may be invented.
+//! members to its left may be invented. The scheme is that of the same member.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -10,58 +11,103 @@ use core::net::{IpAddr, SocketAddr};
 ///
 /// Members are added from left to right. The result is the same as that of a search from the right, but needs no list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ForwardedClient(Option<IpAddr>);
+pub struct ForwardedClient {
+    address: Option<IpAddr>,
+    scheme: Option<&'static str>,
+    /// The trusted proxies to the right of the client.
+    proxies: usize,
+}
 
 impl ForwardedClient {
     /// Adds the members of a line of `X-Forwarded-For`.
     pub fn add_x_forwarded_for(&mut self, line: &[u8], is_trusted: impl Fn(IpAddr) -> bool) {
         for member in line.split(|byte| *byte == b',') {
-            self.add(node(member.trim_ascii()), &is_trusted);
+            self.add(node(member.trim_ascii()), None, &is_trusted);
         }
     }
 
     /// Adds the elements of a line of `Forwarded`. An element without `for` states no address.
     pub fn add_forwarded(&mut self, line: &[u8], is_trusted: impl Fn(IpAddr) -> bool) {
         for element in split_outside_quotes(line, b',') {
-            self.add(forwarded_for(element), &is_trusted);
+            let address = parameter(element, b"for").and_then(node);
+            let scheme = parameter(element, b"proto").and_then(scheme);
+            self.add(address, scheme, &is_trusted);
         }
     }
 
     /// Returns the address, or `None` if the last proxy has stated none. Then the peer of the connection counts.
     pub const fn address(self) -> Option<IpAddr> {
-        self.0
+        self.address
     }
 
-    fn add(&mut self, address: Option<IpAddr>, is_trusted: impl Fn(IpAddr) -> bool) {
-        self.0 = match (address, self.0) {
-            // Members to the left of one without an address are not used.
-            (None, _) => None,
-            (Some(address), Some(client)) if is_trusted(address) => Some(client),
-            (Some(address), _) => Some(address),
+    /// Returns the scheme that the client's element of `Forwarded` states.
+    pub const fn scheme(self) -> Option<&'static str> {
+        self.scheme
+    }
+
+    /// Returns the scheme in the lines of `X-Forwarded-Proto`. If the proxies append to this field as they do to
+    /// `X-Forwarded-For`, the client's member is that with as many members to its right. If they replace the field, its
+    /// only member counts.
+    pub fn scheme_in<'a>(
+        self,
+        lines: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Option<&'static str> {
+        let members = || {
+            lines
+                .clone()
+                .flat_map(|line| line.split(|byte| *byte == b','))
         };
+        let last = members().count().checked_sub(1)?;
+        scheme(members().nth(last - self.proxies.min(last))?.trim_ascii())
+    }
+
+    fn add(
+        &mut self,
+        address: Option<IpAddr>,
+        scheme: Option<&'static str>,
+        is_trusted: impl Fn(IpAddr) -> bool,
+    ) {
+        match (address, self.address) {
+            (Some(address), Some(_)) if is_trusted(address) => self.proxies += 1,
+            // Members to the left of one without an address are not used.
+            _ => {
+                *self = Self {
+                    address,
+                    scheme,
+                    proxies: 0,
+                }
+            }
+        }
     }
 }
 
-/// Returns the address in the parameter `for` of an element, if it has exactly one.
-fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
-    let mut address = None;
+/// Returns the scheme that a proxy names.
+fn scheme(text: &[u8]) -> Option<&'static str> {
+    let schemes = ["https", "http"].into_iter();
+    let mut named = schemes.filter(|scheme| scheme.as_bytes().eq_ignore_ascii_case(text));
+    named.next()
+}
+
+/// Returns the unquoted value of a parameter of an element, if the element has exactly one of this name.
+fn parameter<'a>(element: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let mut found = None;
     for parameter in split_outside_quotes(element, b';') {
         let parameter = parameter.trim_ascii();
         let Some(equals) = parameter.iter().position(|byte| *byte == b'=') else {
             continue;
         };
         let (name, value) = (&parameter[..equals], &parameter[equals + 1..]);
-        if name.eq_ignore_ascii_case(b"for") {
-            if address.is_some() {
+        if name.eq_ignore_ascii_case(wanted) {
+            if found.is_some() {
                 return None;
             }
             let unquoted = value
                 .strip_prefix(b"\"")
                 .and_then(|v| v.strip_suffix(b"\""));
-            address = Some(node(unquoted.unwrap_or(value))?);
+            found = Some(unquoted.unwrap_or(value));
         }
     }
-    address
+    found
 }
 
 /// Parses an address with or without a port. IPv6 addresses may have brackets.
@@ -184,5 +230,50 @@ mod tests {
         assert_eq!(forwarded("for=192.0.2.1;for=192.0.2.1"), None);
         assert_eq!(forwarded("for=\"x, for=192.0.2.1"), None);
         assert_eq!(forwarded("by=\"\\\", for=192.0.2.9\";for=192.0.2.1"), v4);
+    }
+
+    /// Method: the client connects over TLS to the first of two proxies, and the proxies to each other without.
+    #[test]
+    fn the_scheme_is_that_of_the_client_s_member() {
+        let of = |addresses: &str, lines: &[&str]| {
+            let mut client = ForwardedClient::default();
+            client.add_x_forwarded_for(addresses.as_bytes(), is_trusted);
+            client.scheme_in(lines.iter().map(|line| line.as_bytes()))
+        };
+        for (addresses, lines, scheme) in [
+            ("192.0.2.1", &["https"][..], Some("https")),
+            ("192.0.2.1", &["HTTPS "], Some("https")),
+            ("192.0.2.1", &["http"], Some("http")),
+            ("192.0.2.1", &[], None),
+            ("192.0.2.1", &["wss"], None),
+            ("192.0.2.1", &[""], None),
+            // A client invents a member, to which its only proxy appends.
+            ("192.0.2.1", &["https, http"], Some("http")),
+            ("192.0.2.1, 10.0.0.1", &["https, http"], Some("https")),
+            ("192.0.2.1, 10.0.0.1", &["https", "http"], Some("https")),
+            ("192.0.2.1, 10.0.0.1", &["http,https,http"], Some("https")),
+            ("192.0.2.1, 10.0.0.1", &["https"], Some("https")),
+            ("", &["http, https"], Some("https")),
+        ] {
+            assert_eq!(of(addresses, lines), scheme, "{addresses} {lines:?}");
+        }
+        for (line, scheme) in [
+            ("for=192.0.2.1;proto=https", Some("https")),
+            (
+                "for=192.0.2.1;PROTO=\"https\", for=10.0.0.1;proto=http",
+                Some("https"),
+            ),
+            (
+                "for=192.0.2.9;proto=https, for=192.0.2.1;proto=http",
+                Some("http"),
+            ),
+            ("for=192.0.2.1", None),
+            ("for=192.0.2.1;proto=https;proto=https", None),
+            ("proto=https", Some("https")),
+        ] {
+            let mut client = ForwardedClient::default();
+            client.add_forwarded(line.as_bytes(), is_trusted);
+            assert_eq!(client.scheme(), scheme, "{line}");
+        }
     }
 }

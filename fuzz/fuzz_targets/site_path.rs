@@ -1,5 +1,6 @@
-//! The form in which rules of sites compare paths has no dot segments and no repeated slashes. Any text is a pattern
-//! or refused without a panic, and a glob without wildcard matches exactly its own text.
+//! The form in which rules of sites compare paths has no dot segments and no repeated slashes, and is one of the
+//! readings of a path. Any text is a pattern or refused without a panic, and a glob without wildcard matches exactly its
+//! own text.
 //!
 //! The input is a pattern and a path, separated by a line feed.
 //! Run: `cargo +nightly fuzz run site_path`.
@@ -7,7 +8,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_sites::{PathPattern, matching_path};
+use edgeward_sites::{PathPattern, PathReadings, matching_path};
 
 fuzz_target!(|text: &str| {
     let Some((pattern, path)) = text.split_once('\n') else {
@@ -22,6 +23,11 @@ fuzz_target!(|text: &str| {
         assert!(inner.iter().all(|segment| !segment.is_empty()));
         assert!(!segments.contains(&&b"."[..]) && !segments.contains(&&b".."[..]));
     }
+    let readings = PathReadings::of(path);
+    assert_eq!(readings.form(), &*form);
+    let found = readings.matches(|path| path.len() % 2 == 0);
+    assert!(found.any || !found.form);
+    assert!(found.form || !found.all);
     if let Ok(glob) = PathPattern::glob(pattern) {
         assert_eq!(glob.to_string(), pattern);
         if !pattern.contains('*') {

@@ -18,8 +18,16 @@ pub struct ConnectionOptions {
     pub upgrade: Option<HeaderValue>,
 }
 
-/// Removes the hop-by-hop fields of a request and returns its connection options.
-pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
+/// Removes the hop-by-hop fields of a request and returns its connection options. A field stays although `Connection`
+/// lists it if `keeps` returns true.
+///
+/// §7.6.1 demands that listed fields are removed, and most proxies forward the list of their own client. A client could
+/// then list a field that the proxy sets after it, such as `X-Forwarded-For`, and hide the proxy's value from all code
+/// that reads the field. So the caller keeps the fields that it reads. Departs from the MUST for these fields alone.
+pub fn strip_request(
+    request: &mut HeaderMap,
+    keeps: impl Fn(&HeaderName) -> bool,
+) -> ConnectionOptions {
     let options = ConnectionOptions {
         takes_trailers: list::members(request, &TE).any(|member| {
             let coding = member
@@ -33,9 +41,8 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
             .flatten(),
     };
     // §11.7.2: `Proxy-Authorization` is for the first proxy that expects credentials, so it is not forwarded.
-    strip(request, |name| {
-        is_hop_by_hop(name) || *name == PROXY_AUTHORIZATION
-    });
+    let is_removed = |name: &HeaderName| is_hop_by_hop(name) || *name == PROXY_AUTHORIZATION;
+    strip(request, keeps, is_removed);
     options
 }
 
@@ -56,10 +63,11 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
 
 /// Removes the hop-by-hop fields of a response.
 pub fn strip_response(response: &mut HeaderMap) {
-    strip(response, |name| {
-        // RFC 9111 §3.1: the two `Proxy-…` fields are for this proxy alone.
+    // RFC 9111 §3.1: the two `Proxy-…` fields are for this proxy alone.
+    let is_removed = |name: &HeaderName| {
         is_hop_by_hop(name) || *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
-    });
+    };
+    strip(response, |_| false, is_removed);
 }
 
 /// Adds this node to `Via` (§7.6.3), for example `1.1 name`. `received` is the HTTP version of the received
@@ -123,11 +131,15 @@ pub fn count_down_max_forwards(method: &Method, request: &mut HeaderMap) -> MaxF
     }
 }
 
-/// Removes the fields that `Connection` lists, and those for which `is_removed` returns true.
-fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+/// Removes the fields that `Connection` lists and `keeps` does not, and those for which `is_removed` returns true.
+fn strip(
+    headers: &mut HeaderMap,
+    keeps: impl Fn(&HeaderName) -> bool,
+    is_removed: impl Fn(&HeaderName) -> bool,
+) {
     let listed: Vec<HeaderName> = list::members(headers, &CONNECTION)
         .filter_map(|member| HeaderName::from_bytes(member).ok())
-        .filter(|name| !is_end_to_end(name))
+        .filter(|name| !is_end_to_end(name) && !keeps(name))
         .collect();
     for name in &listed {
         headers.remove(name);
@@ -201,7 +213,7 @@ mod tests {
              te: gzip;q=0.5, Trailers\nkeep-alive: timeout=5\nproxy-connection: close\ntransfer-encoding: chunked\n\
              proxy-authorization: basic x\nhost: a",
         );
-        let options = strip_request(&mut request);
+        let options = strip_request(&mut request, |_| false);
         assert_eq!(request, headers("x-other: 3\nhost: a"));
         assert!(options.takes_trailers);
         assert_eq!(options.upgrade, Some(HeaderValue::from_static("websocket")));
@@ -220,7 +232,7 @@ mod tests {
             assert!(is_hop_by_hop(&name) || name == PROXY_AUTHORIZATION);
             let mut request = headers("host: a");
             request.insert(name, HeaderValue::from_static("x"));
-            strip_request(&mut request);
+            strip_request(&mut request, |_| true);
             assert_eq!(request, headers("host: a"));
         }
     }
@@ -228,12 +240,19 @@ mod tests {
     /// §7.8: an `Upgrade` that `Connection` does not list is ignored.
     #[test]
     fn an_upgrade_needs_its_connection_option() {
-        let options = strip_request(&mut headers("upgrade: h2c\nte: gzip"));
+        let options = strip_request(&mut headers("upgrade: h2c\nte: gzip"), |_| false);
         assert_eq!(options, ConnectionOptions::default());
-        let options = strip_request(&mut headers(
-            "upgrade: a\nupgrade: b/1\nconnection: upgrade",
-        ));
+        let mut request = headers("upgrade: a\nupgrade: b/1\nconnection: upgrade");
+        let options = strip_request(&mut request, |_| false);
         assert_eq!(options.upgrade, Some(HeaderValue::from_static("a, b/1")));
+    }
+
+    /// A client lists fields that the proxy between it and the edge sets.
+    #[test]
+    fn a_field_that_the_caller_reads_stays_although_connection_lists_it() {
+        let mut request = headers("connection: x-read, X-Other\nx-read: 1\nx-other: 2\nhost: a");
+        strip_request(&mut request, |name| name == "x-read");
+        assert_eq!(request, headers("x-read: 1\nhost: a"));
     }
 
     #[test]

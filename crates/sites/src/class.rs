@@ -3,9 +3,9 @@
 use std::fmt;
 
 use edgeward_types::Pattern;
-use http::header::{ACCEPT, ACCEPT_LANGUAGE, HeaderName, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_LANGUAGE, COOKIE, HeaderName, USER_AGENT};
 
-use crate::fields::{Fields, any_cookie, first_line};
+use crate::fields::{Fields, any_cookie};
 
 /// A part of the cache key beside the URL. Requests of one class share stored responses.
 #[derive(Clone, Debug)]
@@ -16,50 +16,70 @@ pub enum Class {
     ImageFormat,
     /// The language of this list that the client prefers. The first language is the default.
     Language(Box<[Box<str>]>),
-    /// The value of the cookie with this name.
+    /// The values of all cookies with this name, in their order.
     Cookie(Box<str>),
     /// True if a cookie with such a name is present.
     HasCookie(Pattern),
-    /// The first line of a request field.
+    /// All lines of a request field, in their order.
     Header(HeaderName),
 }
 
-/// A value of a class is longer than [`CLASS_BYTES_MAX`], so that a key with it is not worth storing.
+/// The request has no class, so it bypasses the cache.
+///
+/// The origin gets the fields as sent. Everything that it may take for the value of a class has to be in the key:
+/// otherwise a client could send one value for the key and another one for the origin, and other clients would get the
+/// response to the second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClassTooLong;
+pub enum NoClass {
+    /// The values are longer than [`CLASS_BYTES_MAX`], so that a key with them is not worth storing.
+    TooLong,
+    /// Origins would find different values.
+    Ambiguous,
+}
 
 /// The longest value in a key. Cookies that select a response, such as a currency, are far shorter. A longer value is
 /// probably different for each client.
 pub const CLASS_BYTES_MAX: usize = 128;
 
 impl Class {
-    /// Appends the class of a request to a key: a text without `#` and control characters.
-    pub fn write(&self, fields: &dyn Fields, key: &mut Vec<u8>) -> Result<(), ClassTooLong> {
+    /// Returns the request field that the class reads.
+    pub(crate) fn field(&self) -> HeaderName {
         match self {
-            Self::Device => key.extend_from_slice(Device::of(fields).as_str().as_bytes()),
+            Self::Device => USER_AGENT,
+            Self::ImageFormat => ACCEPT,
+            Self::Language(_) => ACCEPT_LANGUAGE,
+            Self::Cookie(_) | Self::HasCookie(_) => COOKIE,
+            Self::Header(name) => name.clone(),
+        }
+    }
+
+    /// Appends the class of a request to a key: a text without `#` and control characters.
+    pub fn write(&self, fields: &dyn Fields, key: &mut Vec<u8>) -> Result<(), NoClass> {
+        match self {
+            Self::Device => {
+                let mut lines = 0;
+                fields.any_line(&USER_AGENT, &mut |_| {
+                    lines += 1;
+                    false // all lines count
+                });
+                if lines > 1 {
+                    return Err(NoClass::Ambiguous);
+                }
+                key.extend_from_slice(Device::of(fields).as_str().as_bytes());
+            }
             Self::ImageFormat => key.extend_from_slice(ImageFormat::of(fields).as_str().as_bytes()),
             Self::Language(offered) => {
                 key.extend_from_slice(preferred_language(fields, offered).as_bytes());
             }
-            Self::Cookie(name) => {
-                let mut result = Ok(());
-                any_cookie(fields, &mut |cookie, value| {
-                    let is_named = cookie == name.as_bytes();
-                    if is_named {
-                        result = write_value(value, key);
-                    }
-                    is_named
-                });
-                result?;
-            }
+            Self::Cookie(name) => write_cookie(name.as_bytes(), fields, key)?,
             Self::HasCookie(pattern) => {
                 let is_present = any_cookie(fields, &mut |name, _| pattern.matches(name));
                 key.push(if is_present { b'1' } else { b'0' });
             }
             Self::Header(name) => {
-                if let Some(value) = first_line(fields, name) {
-                    write_value(value.trim_ascii(), key)?;
-                }
+                let mut values = Values::new(key);
+                fields.any_line(name, &mut |line| !values.push(line.trim_ascii()));
+                values.end()?;
             }
         }
         key.push(b';');
@@ -67,21 +87,82 @@ impl Class {
     }
 }
 
-/// Appends `=` and the percent-encoded value, so that an empty value differs from none and no value contains a
-/// delimiter.
-fn write_value(value: &[u8], key: &mut Vec<u8>) -> Result<(), ClassTooLong> {
-    if value.len() > CLASS_BYTES_MAX {
-        return Err(ClassTooLong);
+/// Appends the values of all cookies with a name. Origins disagree about several cookies of a name: some read the first
+/// one, others the last. They also disagree about other delimiters than `;`, so a request in which they might find
+/// another cookie of this name has no class.
+fn write_cookie(name: &[u8], fields: &dyn Fields, key: &mut Vec<u8>) -> Result<(), NoClass> {
+    let mut values = Values::new(key);
+    let (mut named, mut found) = (0, 0);
+    any_cookie(fields, &mut |cookie, value| {
+        if cookie != name {
+            return false;
+        }
+        named += 1;
+        !values.push(value)
+    });
+    values.end()?;
+    fields.any_line(&COOKIE, &mut |line| {
+        // Python ends a cookie at a space, and RFC 2109 allowed commas. PHP reads `.` and `[` in a name as `_`.
+        let words = line.split(|byte| matches!(byte, b';' | b',' | b' ' | b'\t' | b'"'));
+        let is_named = |word: &&[u8]| {
+            word.len() >= name.len()
+                && word
+                    .iter()
+                    .zip(name)
+                    .all(|(byte, own)| byte == own || (*own == b'_' && matches!(byte, b'.' | b'[')))
+                && matches!(word.get(name.len()), None | Some(b'=' | b'['))
+        };
+        found += words.filter(is_named).count();
+        false // all lines count
+    });
+    if named == found {
+        Ok(())
+    } else {
+        Err(NoClass::Ambiguous)
     }
-    key.push(b'=');
-    for &byte in value {
-        if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
-            key.push(byte);
-        } else {
-            key.extend_from_slice(format!("%{byte:02X}").as_bytes());
+}
+
+/// Appends values to a key, each as `=` and the percent-encoded bytes. An empty value differs from none, two values
+/// differ from one, and no value contains a delimiter.
+struct Values<'k> {
+    key: &'k mut Vec<u8>,
+    /// The bytes that all values may still have.
+    bytes_left: usize,
+    result: Result<(), NoClass>,
+}
+
+impl<'k> Values<'k> {
+    fn new(key: &'k mut Vec<u8>) -> Self {
+        Self {
+            key,
+            bytes_left: CLASS_BYTES_MAX + 1,
+            result: Ok(()),
         }
     }
-    Ok(())
+
+    /// Returns false if the values are too long.
+    fn push(&mut self, value: &[u8]) -> bool {
+        // One byte more for each value, so that empty values are bounded, too.
+        let Some(left) = self.bytes_left.checked_sub(value.len() + 1) else {
+            self.result = Err(NoClass::TooLong);
+            return false;
+        };
+        self.bytes_left = left;
+        self.key.push(b'=');
+        for &byte in value {
+            if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
+                self.key.push(byte);
+            } else {
+                self.key
+                    .extend_from_slice(format!("%{byte:02X}").as_bytes());
+            }
+        }
+        true
+    }
+
+    fn end(self) -> Result<(), NoClass> {
+        self.result
+    }
 }
 
 impl fmt::Display for Class {
@@ -376,7 +457,7 @@ mod tests {
             ),
             ("language:en,de", "accept-language", "fr, de;q=0", "en;"),
             ("language:en,pt-br", "accept-language", "pt", "pt-br;"),
-            ("cookie:cur", "cookie", "a=1; cur=EUR; cur=USD", "=EUR;"),
+            ("cookie:cur", "cookie", "a=1; cur=EUR; cur=USD", "=EUR=USD;"),
             ("cookie:cur", "cookie", "a=1", ";"),
             ("cookie:cur", "cookie", "cur=", "=;"),
             ("has-cookie:s_*", "cookie", "a=1; s_9=x", "1;"),
@@ -388,16 +469,68 @@ mod tests {
         }
     }
 
+    fn write(class: &str, lines: &[(&'static str, &str)]) -> Result<String, NoClass> {
+        let mut fields = HeaderMap::new();
+        for (name, value) in lines {
+            fields.append(*name, value.parse().expect("a value"));
+        }
+        let class: Class = class.parse().expect("a class");
+        let mut key = Vec::new();
+        class.write(&fields, &mut key)?;
+        Ok(String::from_utf8(key).expect("ASCII"))
+    }
+
     #[test]
     fn a_long_value_has_no_class() {
-        let header: Class = "header:x-a".parse().expect("a class");
-        let write = |length: usize| {
-            let mut fields = HeaderMap::new();
-            fields.insert("x-a", "a".repeat(length).parse().expect("a value"));
-            header.write(&fields, &mut Vec::new())
+        let of = |lengths: &[usize]| {
+            let values: Vec<String> = lengths.iter().map(|length| "a".repeat(*length)).collect();
+            let lines: Vec<_> = values.iter().map(|value| ("x-a", &**value)).collect();
+            write("header:x-a", &lines).map(drop)
         };
-        assert_eq!(write(CLASS_BYTES_MAX), Ok(()));
-        assert_eq!(write(CLASS_BYTES_MAX + 1), Err(ClassTooLong));
+        assert_eq!(of(&[CLASS_BYTES_MAX]), Ok(()));
+        assert_eq!(of(&[CLASS_BYTES_MAX + 1]), Err(NoClass::TooLong));
+        assert_eq!(of(&[CLASS_BYTES_MAX - 2, 1]), Ok(()));
+        assert_eq!(of(&[CLASS_BYTES_MAX - 2, 2]), Err(NoClass::TooLong));
+    }
+
+    #[test]
+    fn a_class_has_every_line_that_the_origin_gets() {
+        let of = |lines: &[&str]| {
+            let lines: Vec<_> = lines.iter().map(|line| ("x-theme", *line)).collect();
+            write("header:x-theme", &lines).expect("short values")
+        };
+        assert_eq!(of(&["dark", "evil"]), "=dark=evil;");
+        assert_eq!(of(&["evil", "dark"]), "=evil=dark;");
+        assert_eq!(of(&["dark, evil"]), "=dark%2C%20evil;");
+        assert_eq!(of(&[""]), "=;");
+        assert_eq!(of(&["", ""]), "==;");
+        assert_eq!(of(&[]), ";");
+    }
+
+    #[test]
+    fn a_second_user_agent_has_no_class() {
+        let one = [("user-agent", "Mozilla (iPhone)")];
+        assert_eq!(write("device", &one), Ok("mobile;".to_owned()));
+        let two = [("user-agent", "curl"), one[0]];
+        assert_eq!(write("device", &two), Err(NoClass::Ambiguous));
+    }
+
+    #[test]
+    fn a_cookie_that_origins_may_find_elsewhere_has_no_class() {
+        for (line, class) in [
+            ("cur_x=EUR", Ok("=EUR;")),
+            ("a=1; cur_x=EUR; cur_x=evil", Ok("=EUR=evil;")),
+            ("cur_x=EUR; cur_xy=1", Ok("=EUR;")),
+            ("cur_x=EUR; a=cur_x2", Ok("=EUR;")),
+            ("cur_x=EUR; a=1 cur_x=evil", Err(NoClass::Ambiguous)),
+            ("cur_x=EUR, cur_x=evil", Err(NoClass::Ambiguous)),
+            ("cur_x=EUR; a=\"b; cur_x=evil\"", Ok("=EUR=evil%22;")),
+            ("cur_x=EUR; cur.x=evil", Err(NoClass::Ambiguous)),
+            ("cur_x[]=evil", Err(NoClass::Ambiguous)),
+        ] {
+            let of = write("cookie:cur_x", &[("cookie", line)]);
+            assert_eq!(of.as_deref(), class.as_deref(), "{line}");
+        }
     }
 
     #[test]

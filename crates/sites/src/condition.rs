@@ -8,7 +8,7 @@ use http::header::HeaderName;
 
 use crate::fields::{Fields, any_cookie};
 use crate::query::name_of;
-use crate::{Network, PathPattern};
+use crate::{Match, Network, PathPattern, PathReadings};
 
 /// The parts of a request that conditions compare.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +19,8 @@ pub struct RequestView<'a> {
     pub scheme: &'a str,
     /// Host and port, in the canonical form of the cache key.
     pub host: &'a str,
-    /// The path in the [form for matching](crate::matching_path).
-    pub path: &'a [u8],
+    /// The readings of the path.
+    pub path: &'a PathReadings<'a>,
     /// The path as sent.
     pub sent_path: &'a str,
     /// The query without its `?`. Empty if the target has no query.
@@ -35,6 +35,10 @@ pub struct RequestView<'a> {
 ///
 /// A condition holds if each of its parts holds. A list holds if one of its members matches. An empty part always
 /// holds, so the default condition holds for all requests.
+///
+/// The edge does not know how the origin reads a request. The path has [several readings](PathReadings), and of a field
+/// with several lines an origin may read the first, the last or all. [`matches`](Self::matches) therefore says if the
+/// condition holds for all readings, for some, or for none.
 #[derive(Clone, Debug, Default)]
 pub struct Condition {
     /// Globs of the path.
@@ -66,15 +70,34 @@ pub struct FieldCondition {
 }
 
 impl Condition {
-    /// Returns true if the condition holds for the request. The parts that are cheap to compare come first.
-    pub fn holds(&self, request: &RequestView<'_>) -> bool {
-        let path = request.path;
-        (self.methods.is_empty() || self.methods.contains(request.method))
-            && is_any(&self.schemes, |scheme| **scheme == *request.scheme)
-            && is_any(&self.paths, |pattern| pattern.matches(path))
-            && is_any(&self.path_regexes, |pattern| pattern.matches(path))
-            && is_any(&self.clients, |network| network.contains(request.client))
-            && self.fields.iter().all(|field| field.holds(request.fields))
+    /// Compares the condition with all readings of the request. The parts that are cheap to compare come first.
+    pub fn matches(&self, request: &RequestView<'_>) -> Match {
+        let is_possible = (self.methods.is_empty() || self.methods.contains(request.method))
+            && is_any(&self.schemes, |scheme| **scheme == *request.scheme);
+        if !is_possible {
+            return Match::certain(false);
+        }
+        let path = if self.paths.is_empty() && self.path_regexes.is_empty() {
+            Match::certain(true)
+        } else {
+            request.path.matches(|path| {
+                is_any(&self.paths, |pattern| pattern.matches(path))
+                    && is_any(&self.path_regexes, |pattern| pattern.matches(path))
+            })
+        };
+        if !path.any || !self.holds_for_other_parts(request) {
+            return Match::certain(false);
+        }
+        let fields = self
+            .fields
+            .iter()
+            .map(|field| field.matches(request.fields));
+        fields.fold(path, Match::and)
+    }
+
+    /// Returns true if the parts hold that have one reading.
+    fn holds_for_other_parts(&self, request: &RequestView<'_>) -> bool {
+        is_any(&self.clients, |network| network.contains(request.client))
             && (self.cookies.is_empty()
                 || any_cookie(request.fields, &mut |name, _| matches(&self.cookies, name)))
             && (self.parameters.is_empty()
@@ -84,8 +107,20 @@ impl Condition {
 }
 
 impl FieldCondition {
-    fn holds(&self, fields: &dyn Fields) -> bool {
-        fields.any_line(&self.name, &mut |line| matches(&self.values, line))
+    /// Compares the lines of the field. If only some of them match, the origin may read one that does not.
+    fn matches(&self, fields: &dyn Fields) -> Match {
+        let (mut any, mut all) = (false, true);
+        fields.any_line(&self.name, &mut |line| {
+            let is_match = matches(&self.values, line);
+            any |= is_match;
+            all &= is_match;
+            false // all lines count
+        });
+        Match {
+            form: any,
+            any,
+            all: any && all,
+        }
     }
 }
 
@@ -128,16 +163,17 @@ mod tests {
     /// GET of a path and query with fields, by a client at 192.0.2.7.
     fn holds(condition: &Condition, target: &str, lines: &[(&str, &str)]) -> bool {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        condition.holds(&RequestView {
+        let found = condition.matches(&RequestView {
             method: &Method::GET,
             scheme: "http",
             host: "example.org",
-            path: path.as_bytes(),
+            path: &PathReadings::of(path),
             sent_path: path,
             query,
             fields: &fields(lines),
             client: IpAddr::from([192, 0, 2, 7]),
-        })
+        });
+        found.form
     }
 
     #[test]

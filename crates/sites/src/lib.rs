@@ -1,9 +1,9 @@
 //! Sites and rules: which site a host belongs to, and which of the site's rules apply to a request.
 //!
 //! [`Sites`] finds the [`Site`] of a host. A site has settings and an ordered list of rules. The [`Condition`] of a
-//! rule
-//! states to which requests the rule applies. It compares the path in [the form for matching](matching_path), in which
-//! `/%61dmin//x` is `/admin/x`. The [`Settings`] of all rules that apply are merged, and the later rule counts.
+//! rule states to which requests the rule applies. It compares all [readings of the path](PathReadings), of which
+//! `/%61dmin//x` has `/admin/x` and others. The [`Settings`] of all rules that apply are merged, and the later rule
+//! counts.
 //!
 //! This crate has no clock, sockets or threads. `cli` reads the texts from the configuration file, and `proxy` calls
 //! the functions for each request.
@@ -18,13 +18,14 @@ mod path;
 mod path_pattern;
 mod query;
 mod rate;
+mod readings;
 mod replace;
 mod settings;
 mod site;
 mod status_map;
 mod template;
 
-pub use class::{CLASS_BYTES_MAX, Class, ClassTooLong, Device, ImageFormat, ParseClassError};
+pub use class::{CLASS_BYTES_MAX, Class, Device, ImageFormat, NoClass, ParseClassError};
 pub use condition::{Condition, FieldCondition, RequestView};
 pub use fields::Fields;
 pub use host::{HostPattern, HostTable, ParseHostPatternError};
@@ -33,6 +34,7 @@ pub use path::matching_path;
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use query::QueryShape;
 pub use rate::{Admission, RateKey, RateLimit, RateLimiter};
+pub use readings::{Match, ParsePathFormsError, PathForm, PathForms, PathReadings};
 pub use replace::{
     REPLACED_BYTES_MAX, REPLACEMENTS_MAX, Replacement, ReplacementError, Replacements, Replacer,
 };

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 /// Returns the path in the form for matching: percent-encoded bytes are decoded once, consecutive slashes are one
 /// slash, and dot segments are removed (RFC 3986 §5.2.4). `..` at the root has no effect.
 ///
-/// A rule for `/admin/*` must not be evaded by `/%61dmin/`, `//admin/` or `/x/../admin/`, which many origins read as
-/// `/admin/`. Only rules use this form. The cache key and the forwarded request keep the path as sent.
+/// It is the most usual reading of a path: nginx and file servers read `/%61dmin/`, `//admin/` and `/x/../admin/` as
+/// `/admin/`. Only rules use this form, beside the [other readings](crate::PathReadings). The cache key and the
+/// forwarded request keep the path as sent.
 ///
 /// The result begins with a slash. It is borrowed if nothing in the path needs a closer look, which is the usual case.
 /// The target `*` is its own form.
@@ -61,7 +62,7 @@ fn end_segment(form: &mut Vec<u8>, segment_start: usize) {
 }
 
 /// Returns the first byte of the text, decoded, and the rest. A `%` without two hexadecimal digits stands for itself.
-fn decode_first(text: &[u8]) -> Option<(u8, &[u8])> {
+pub(crate) fn decode_first(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     match text {
         [] => None,

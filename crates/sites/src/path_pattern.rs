@@ -5,7 +5,7 @@ use std::fmt;
 use edgeward_types::Pattern;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// A pattern of paths in the [form for matching](crate::matching_path).
+/// A pattern of paths, written in the [form for matching](crate::matching_path).
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// A text that matches whole paths, in which `*` matches zero or more bytes, also slashes. `/static/*` is a prefix.
@@ -87,7 +87,7 @@ impl PathPattern {
         })
     }
 
-    /// Returns true if the pattern matches a path in the form for matching.
+    /// Returns true if the pattern matches a reading of a path.
     pub fn matches(&self, path: &[u8]) -> bool {
         match self {
             Self::Glob(pattern) => pattern.matches(path),

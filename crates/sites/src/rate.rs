@@ -38,6 +38,11 @@ pub enum RateKey {
 }
 
 impl RateLimit {
+    /// Returns the time between two requests at the full rate. A stricter limit has a longer one.
+    pub fn interval(&self) -> Duration {
+        self.per / self.requests.max(1)
+    }
+
     /// Returns the hash that identifies the bucket of a request. `seed` is secret, so that clients cannot choose
     /// colliding buckets.
     pub fn bucket(&self, client: IpAddr, fields: &dyn Fields, seed: u64) -> u64 {

@@ -244,7 +244,7 @@ mod tests {
             method: &Method::GET,
             scheme: "https",
             host: "edge.example:8443",
-            path: b"/",
+            path: &crate::PathReadings::of("/"),
             sent_path: "/",
             query: "",
             fields: &fields,

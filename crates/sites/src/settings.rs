@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use edgeward_types::{ByteSize, Pattern};
 use http::StatusCode;
-use http::header::HeaderName;
+use http::header::{AGE, EXPIRES, HeaderName, PRAGMA, VARY};
 
 use crate::class::Class;
 use crate::query::QueryShape;
-use crate::rate::RateLimit;
+use crate::rate::{RateKey, RateLimit};
 use crate::replace::Replacements;
 use crate::status_map::StatusMap;
 use crate::template::Template;
@@ -209,6 +209,28 @@ impl FieldChanges {
         self.iter().next().is_none()
     }
 
+    /// Adds the changes of requests that a disputed rule makes. A field that the rule would set is removed: the origin
+    /// gets neither the value of the client nor that of the rule.
+    fn restrict_request(&mut self, later: &Self) {
+        for (name, change) in later.iter() {
+            if !matches!(change, FieldChange::Add(_)) {
+                self.insert(name.clone(), FieldChange::Remove);
+            }
+        }
+    }
+
+    /// Adds the changes of responses that a disputed rule makes, except those of fields that permit others to store or
+    /// read the response.
+    fn restrict_response(&mut self, later: &Self) {
+        for (name, change) in later.iter() {
+            let (text, fields) = (name.as_str(), [EXPIRES, PRAGMA, VARY, AGE]);
+            let permits = text.ends_with("-control") || text.starts_with("access-control-");
+            if !permits && !fields.contains(name) {
+                self.insert(name.clone(), change.clone());
+            }
+        }
+    }
+
     fn merge(&mut self, later: &Self) {
         for (name, change) in &later.0 {
             self.replace(name.clone(), change.clone());
@@ -284,6 +306,102 @@ impl Settings {
         replace(&mut self.memory, memory);
         replace(&mut self.disk, disk);
         replace(&mut self.id_filters, id_filters);
+    }
+
+    /// Adds what a [disputed](crate::RuleSet) rule restricts. Settings that permit, and those that undo an earlier
+    /// restriction, do not count. Settings about stored responses do not matter, because the request bypasses the
+    /// cache.
+    ///
+    /// `by_form` is true if the rule holds for the path in the form for matching. This form chooses the origin and the
+    /// target at the origin, which are no restrictions.
+    pub fn restrict(&mut self, later: &Self, by_form: bool) {
+        // Without `..`, so that a new setting cannot be forgotten here.
+        let Self {
+            origin,
+            pass: _, // set for each disputed rule
+            deny,
+            redirect,
+            rewrite,
+            ttl: _,
+            default_ttl: _,
+            stale_while_revalidate: _,
+            stale_if_error: _,
+            stale_if_disconnected: _,
+            query_sort: _,
+            query_keep: _,
+            query_drop: _,
+            key: _,
+            request_only,
+            request,
+            origin_response,
+            response,
+            rate_limit,
+            request_body_max,
+            error_pages: _,
+            compression: _,
+            replace: _,
+            replace_types: _,
+            replace_fields: _,
+            share_authorized: _,
+            check_authorization: _,
+            check_extension: _,
+            memory: _,
+            disk: _,
+            id_filters: _,
+        } = later;
+        if by_form {
+            replace(&mut self.origin, origin);
+            replace(&mut self.rewrite, rewrite);
+        }
+        if matches!(deny, Some(Some(_))) {
+            replace(&mut self.deny, deny);
+        }
+        if matches!(redirect, Some(Some(_))) {
+            replace(&mut self.redirect, redirect);
+        }
+        if matches!(request_only, Some(Some(_))) && !matches!(self.request_only, Some(Some(_))) {
+            replace(&mut self.request_only, request_only);
+        }
+        self.request.restrict_request(request);
+        self.origin_response.restrict_response(origin_response);
+        self.response.restrict_response(response);
+        if let Some(Some(limit)) = rate_limit {
+            let is_stricter = |own: &Arc<RateLimit>| limit.interval() > own.interval();
+            if self.rate_limit.iter().flatten().all(is_stricter) {
+                replace(&mut self.rate_limit, rate_limit);
+            }
+        }
+        if let Some(Some(max)) = request_body_max {
+            let own = self.request_body_max.flatten();
+            self.request_body_max = Some(Some(own.map_or(*max, |own| own.min(*max))));
+        }
+    }
+
+    /// Adds the names of the request fields that keys, limits and templates read.
+    pub(crate) fn add_fields_read(&self, names: &mut Vec<HeaderName>) {
+        let key = self.key.iter().flat_map(|parts| parts.iter());
+        names.extend(key.map(Class::field));
+        if let Some(RateKey::Header(name)) = self.rate_limit.iter().flatten().map(|l| &l.by).next()
+        {
+            names.push(name.clone());
+        }
+        let changes = [&self.request, &self.origin_response, &self.response];
+        let changes = changes.into_iter().flat_map(FieldChanges::iter);
+        let of_changes = changes.filter_map(|(_, change)| match change {
+            FieldChange::Set(value) | FieldChange::Add(value) => Some(&**value),
+            FieldChange::Remove => None,
+        });
+        let redirect = self
+            .redirect
+            .iter()
+            .flatten()
+            .map(|redirect| &redirect.location);
+        let rewrite = self.rewrite.iter().flatten().map(|rewrite| &**rewrite);
+        let replaced = self.replacements().into_iter().flat_map(Replacements::iter);
+        let templates = of_changes.chain(redirect).chain(rewrite);
+        for template in templates.chain(replaced.map(|replacement| &replacement.to)) {
+            names.extend(template.fields());
+        }
     }
 
     /// Returns true if the origin gets other fields than the client has sent.
@@ -369,5 +487,86 @@ mod tests {
         settings.merge(&first);
         assert!(settings.response.get(&SET_COOKIE).is_some());
         assert!(!settings.ttl.is_empty());
+    }
+
+    /// Method: a disputed rule states each setting, first one that restricts, then one that permits.
+    #[test]
+    fn a_disputed_rule_restricts_and_permits_nothing() {
+        let limit = |per| RateLimit {
+            number: 1,
+            requests: 1,
+            per: Duration::from_secs(per),
+            burst: 1,
+            by: RateKey::Client,
+        };
+        let mut later = Settings {
+            deny: Some(Some(StatusCode::FORBIDDEN)),
+            request_only: Some(Some(Arc::new([]))),
+            rate_limit: Some(Some(Arc::new(limit(60)))),
+            request_body_max: Some(Some(ByteSize(10))),
+            origin: Some(3),
+            ..Settings::default()
+        };
+        let text = |text| Arc::new(Template::new(text, None).expect("a template"));
+        let (secret, added) = (
+            HeaderName::from_static("x-secret"),
+            HeaderName::from_static("x-added"),
+        );
+        let set = || FieldChange::Set(text("1"));
+        later.request.insert(secret.clone(), set());
+        later
+            .request
+            .insert(added.clone(), FieldChange::Add(text("1")));
+        later.request.insert(SERVER, FieldChange::Remove);
+        later.response.insert(SERVER, FieldChange::Remove);
+        later.response.insert(http::header::CACHE_CONTROL, set());
+        later
+            .response
+            .insert(http::header::ACCESS_CONTROL_ALLOW_ORIGIN, set());
+        let mut settings = Settings::default();
+        settings.restrict(&later, false);
+        assert_eq!(settings.deny, Some(Some(StatusCode::FORBIDDEN)));
+        assert!(matches!(settings.request_only, Some(Some(_))));
+        assert!(matches!(settings.rate_limit, Some(Some(_))));
+        assert_eq!(settings.request_body_max, Some(Some(ByteSize(10))));
+        assert!(matches!(
+            settings.request.get(&secret),
+            Some(FieldChange::Remove)
+        ));
+        assert!(matches!(
+            settings.request.get(&SERVER),
+            Some(FieldChange::Remove)
+        ));
+        assert!(settings.request.get(&added).is_none());
+        assert_eq!(settings.response.iter().count(), 1);
+        assert_eq!(settings.origin, None);
+        let mut permits = Settings {
+            deny: Some(None),
+            request_only: Some(None),
+            rate_limit: Some(Some(Arc::new(limit(1)))),
+            request_body_max: Some(Some(ByteSize(1000))),
+            ..Settings::default()
+        };
+        permits.response.keep(SERVER);
+        permits
+            .ttl
+            .insert(crate::StatusSet::One(200), Duration::from_secs(1));
+        settings.restrict(&permits, true);
+        assert_eq!(settings.deny, Some(Some(StatusCode::FORBIDDEN)));
+        assert!(matches!(settings.request_only, Some(Some(_))));
+        assert_eq!(
+            settings
+                .rate_limit
+                .iter()
+                .flatten()
+                .next()
+                .map(|limit| limit.per.as_secs()),
+            Some(60)
+        );
+        assert_eq!(settings.request_body_max, Some(Some(ByteSize(10))));
+        assert!(settings.response.get(&SERVER).is_some());
+        assert!(settings.ttl.is_empty());
+        settings.restrict(&later, true);
+        assert_eq!(settings.origin, Some(3));
     }
 }

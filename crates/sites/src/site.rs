@@ -1,6 +1,8 @@
 //! Sites with their rules, and the table that finds the site of a host.
 
-use crate::{Condition, HostPattern, HostTable, RequestView, Settings};
+use http::header::HeaderName;
+
+use crate::{Condition, HostPattern, HostTable, Match, RequestView, Settings};
 
 /// A rule: settings for the requests for which its condition holds.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +26,21 @@ pub struct Site {
 }
 
 /// A set of rules of one site: those that apply to a request.
+///
+/// A rule is *disputed* if its condition holds for some [readings](crate::PathReadings) of the request and not for
+/// others. Only the origin knows if the request is one of those that the rule means. So
+///
+/// - the disputed rule restricts the request, and permits nothing ([`Settings::restrict`]);
+/// - a request with a disputed rule bypasses the cache: its response is not stored, and no stored one answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RuleSet([u64; RULES_MAX / 64]);
+pub struct RuleSet {
+    /// The rules whose condition holds for the path in the form for matching.
+    by_form: Bits,
+    disputed: Bits,
+}
+
+/// One bit for each rule of a site.
+type Bits = [u64; RULES_MAX / 64];
 
 /// The most rules of a site. All rules are compared with each request, so a site with more would be slow.
 pub const RULES_MAX: usize = 256;
@@ -39,14 +54,29 @@ pub struct TooManyRules;
 pub const SITES_MAX: usize = 10_000;
 
 impl RuleSet {
-    fn insert(&mut self, rule: usize) {
-        self.0[rule / 64] |= 1 << (rule % 64);
+    fn insert(&mut self, rule: usize, found: Match) {
+        self.by_form[rule / 64] |= u64::from(found.form) << (rule % 64);
+        self.disputed[rule / 64] |= u64::from(found.is_disputed()) << (rule % 64);
     }
 
-    /// Returns true if the set has the rule with this index.
+    /// Returns true if the rule with this index applies.
     pub fn contains(&self, rule: usize) -> bool {
-        self.0[rule / 64] >> (rule % 64) & 1 == 1
+        has(&self.by_form, rule) && !has(&self.disputed, rule)
     }
+
+    /// Returns true if the rule with this index is disputed.
+    pub fn disputes(&self, rule: usize) -> bool {
+        has(&self.disputed, rule)
+    }
+
+    /// Returns true if a rule is disputed.
+    pub fn has_disputed(&self) -> bool {
+        self.disputed != Bits::default()
+    }
+}
+
+fn has(bits: &Bits, rule: usize) -> bool {
+    bits[rule / 64] >> (rule % 64) & 1 == 1
 }
 
 impl Site {
@@ -73,12 +103,13 @@ impl Site {
         &self.rules
     }
 
-    /// Returns the rules that apply to a request.
+    /// Returns the rules that apply to a request, and those that are disputed.
     pub fn applying(&self, request: &RequestView<'_>) -> RuleSet {
         let mut set = RuleSet::default();
         for (n, rule) in self.rules.iter().enumerate() {
-            if rule.condition.holds(request) {
-                set.insert(n);
+            let found = rule.condition.matches(request);
+            if found.any {
+                set.insert(n, found);
             }
         }
         set
@@ -90,7 +121,12 @@ impl Site {
         for (n, rule) in self.rules.iter().enumerate() {
             if set.contains(n) {
                 settings.merge(&rule.settings);
+            } else if set.disputes(n) {
+                settings.restrict(&rule.settings, has(&set.by_form, n));
             }
+        }
+        if set.has_disputed() {
+            settings.pass = Some(true);
         }
         settings
     }
@@ -173,6 +209,19 @@ impl Sites {
             .map(|(n, site)| (SiteId(n), site))
     }
 
+    /// Returns the names of the request fields that conditions, keys, limits and templates read. Names may repeat.
+    pub fn fields_read(&self) -> Vec<HeaderName> {
+        let mut names = Vec::new();
+        for site in &self.sites {
+            site.settings.add_fields_read(&mut names);
+            for rule in &site.rules {
+                names.extend(rule.condition.fields.iter().map(|field| field.name.clone()));
+                rule.settings.add_fields_read(&mut names);
+            }
+        }
+        names
+    }
+
     /// Returns the number of sites.
     pub fn len(&self) -> usize {
         self.sites.len()
@@ -202,7 +251,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{PathPattern, StatusSet, matching_path};
+    use crate::{PathPattern, PathReadings, StatusSet};
 
     fn hosts(texts: &[&str]) -> Vec<HostPattern> {
         texts
@@ -319,12 +368,11 @@ mod tests {
             let site = Site::new("s", Settings::default())
                 .with_rules(rules.iter().map(DrawnRule::rule).collect())
                 .expect("few rules");
-            let form = matching_path(&path);
             let view = RequestView {
                 method: &method,
                 scheme: "http",
                 host: "s",
-                path: &form,
+                path: &PathReadings::of(&path),
                 sent_path: &path,
                 query: "",
                 fields: &HeaderMap::new(),

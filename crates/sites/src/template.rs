@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use http::header::HeaderName;
+use http::header::{ACCEPT, HeaderName, USER_AGENT};
 use regex::bytes::Regex;
 
 use crate::RequestView;
@@ -121,6 +121,16 @@ impl Template {
         }
     }
 
+    /// Returns the request fields that the template reads.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = HeaderName> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(Variable::Header(name)) => Some(name.clone()),
+            Part::Variable(Variable::Device) => Some(USER_AGENT),
+            Part::Variable(Variable::ImageFormat) => Some(ACCEPT),
+            _ => None,
+        })
+    }
+
     /// Returns true if the text depends only on scheme and host of a request, which are a part of each cache key.
     pub fn is_of_site(&self) -> bool {
         let is_of_site = |part: &Part| {
@@ -170,7 +180,7 @@ impl Template {
         let captures = self
             .regex
             .as_ref()
-            .and_then(|regex| regex.captures(request.path));
+            .and_then(|regex| request.path.iter().find_map(|path| regex.captures(path)));
         let mut out = Vec::with_capacity(64);
         for part in &self.parts {
             match part {
@@ -282,12 +292,11 @@ mod tests {
         let template = Template::new(template, regex.as_ref()).expect("a template");
         let mut fields = HeaderMap::new();
         fields.insert("x-user", "a b?#%".parse().expect("a value"));
-        let form = crate::matching_path(path);
         let view = RequestView {
             method: &Method::GET,
             scheme: "https",
             host: "example.org",
-            path: &form,
+            path: &crate::PathReadings::of(path),
             sent_path: path,
             query: "q=1",
             fields: &fields,
@@ -374,12 +383,11 @@ mod tests {
             }
             let regex = Regex::new("(?s-u)^(.*)$").expect("an expression");
             let template = Template::new(EVERY_VARIABLE, Some(&regex)).expect("a template");
-            let form = crate::matching_path(&path);
             let view = RequestView {
                 method: &Method::GET,
                 scheme: "https",
                 host: &texts[1],
-                path: &form,
+                path: &crate::PathReadings::of(&path),
                 sent_path: &path,
                 query: &texts[2],
                 fields: &fields,

@@ -722,6 +722,7 @@ pub(super) static KEYS: &[Key] = &[
     forwarding::TRUSTED_PROXIES,
     forwarding::CLIENT_FIELD,
     forwarding::REMOVED_FIELDS,
+    forwarding::REFUSED_PATH_FORMS,
     forwarding::DEFAULT_AUTHORITY,
     forwarding::TRACE,
     forwarding::UPGRADES,

@@ -20,7 +20,7 @@ use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::content_coding::{Coding, CompressibleTypes};
 use edgeward_semantics::upgrade::Upgrades;
 use edgeward_semantics::{IgnoredParameters, InvalidParameterName};
-use edgeward_sites::HostPattern;
+use edgeward_sites::{HostPattern, ParsePathFormsError, PathForms};
 use edgeward_types::ByteSize;
 
 use crate::diagnostic::absolute;
@@ -95,6 +95,8 @@ pub(super) enum ValueKind {
     Networks,
     /// Names of header fields, separated by commas, or `"none"`.
     FieldNames,
+    /// Forms of paths, separated by commas, or `"none"`.
+    PathForms,
     /// Names of query parameters, separated by commas, or `"none"`.
     Parameters,
     /// Media types or patterns for them, separated by commas.
@@ -170,6 +172,7 @@ pub(super) enum Value {
     PublicKeys(Vec<PublicKey>),
     Networks(Networks),
     FieldNames(FieldNames),
+    PathForms(PathForms),
     Parameters(IgnoredParameters),
     MediaTypes(CompressibleTypes),
     Codings(Vec<Coding>),
@@ -208,6 +211,7 @@ impl ValueKind {
             | Self::SeedOrNone
             | Self::Networks
             | Self::FieldNames
+            | Self::PathForms
             | Self::Parameters
             | Self::TargetOrNone
                 if raw.text() == Some(NONE) =>
@@ -520,6 +524,12 @@ impl ValueKind {
                     .map(Value::FieldNames)
                     .map_err(|error: ParseListError| to_value_error(text, &error))
             }
+            Self::PathForms => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                text.parse()
+                    .map(Value::PathForms)
+                    .map_err(|error: ParsePathFormsError| to_value_error(text, &error))
+            }
             Self::Parameters => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse()
@@ -570,6 +580,7 @@ impl ValueKind {
                 | Self::PublicKeys
                 | Self::Networks
                 | Self::FieldNames
+                | Self::PathForms
                 | Self::Parameters
                 | Self::Hosts
                 | Self::Roles

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use edgeward_semantics::{DELTA_SECONDS_MAX, Lifetimes, Rules, StatusLifetimes};
 use edgeward_sites::{
-    ClassTooLong, DiskPlacement, Fields, IdFilters, QueryShape, RequestView, RuleSet, Settings,
-    SiteId, Sites, StatusMap, StatusSet,
+    DiskPlacement, Fields, IdFilters, NoClass, QueryShape, RequestView, RuleSet, Settings, SiteId,
+    Sites, StatusMap, StatusSet,
 };
 use edgeward_types::ByteSize;
 
@@ -94,6 +94,16 @@ impl RequestSettings {
             && stated.memory != Some(false)
             && matches!(stated.id_filters, None | Some(IdFilters::All));
         let bucket = bucket_of(&stated, &live.buckets).cloned();
+        let mut body_max = stated
+            .request_body_max
+            .unwrap_or(live.request_body_bytes_max);
+        if rules.has_disputed() && matches!(stated.request_body_max, Some(Some(_))) {
+            // A disputed rule must not raise the limit.
+            body_max = body_max
+                .into_iter()
+                .chain(live.request_body_bytes_max)
+                .min();
+        }
         let query = query_shape(&stated, bucket.is_some());
         Self {
             sites: Arc::clone(sites),
@@ -112,10 +122,7 @@ impl RequestSettings {
                 .stale_if_disconnected
                 .unwrap_or(caching.stale_if_disconnected),
             compression,
-            request_body_bytes_max: stated
-                .request_body_max
-                .unwrap_or(live.request_body_bytes_max)
-                .map(ByteSize::bytes),
+            request_body_bytes_max: body_max.map(ByteSize::bytes),
             query,
             placement: Placement {
                 memory: stated.memory.unwrap_or(true),
@@ -133,7 +140,7 @@ impl RequestSettings {
     }
 
     /// Returns the class of a request, which is a part of its cache key. Empty if no rule demands a class.
-    pub(crate) fn class(&self, fields: &dyn Fields) -> Result<Box<[u8]>, ClassTooLong> {
+    pub(crate) fn class(&self, fields: &dyn Fields) -> Result<Box<[u8]>, NoClass> {
         let mut class = Vec::new();
         for part in self.stated.key.iter().flat_map(|parts| parts.iter()) {
             part.write(fields, &mut class)?;

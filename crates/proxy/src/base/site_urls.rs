@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use edgeward_sites::{RequestView, Settings, Sites, matching_path};
+use edgeward_sites::{PathReadings, RequestView, Settings, Sites};
 use http::Method;
 use http::header::HeaderMap;
 
@@ -52,7 +52,7 @@ impl SiteUrls {
                 method: &Method::GET,
                 scheme,
                 host,
-                path: &matching_path(path),
+                path: &PathReadings::of(path),
                 sent_path: path,
                 query,
                 fields: &HeaderMap::new(),

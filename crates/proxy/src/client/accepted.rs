@@ -18,7 +18,7 @@ use crate::base::tasks::Member;
 use crate::base::tls;
 use crate::client::connection::{count_closed, detect, serve};
 use crate::client::io::ClientIo;
-use crate::client::proxy_header::{HeaderLimits, HeaderSource, client_of, refuse};
+use crate::client::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
 use crate::client::transport::Transport;
 use crate::exchange::{Client, CloseReason, ConnState};
 use crate::path::connections::Connections;
@@ -33,12 +33,14 @@ pub(crate) async fn run_tcp(
     _member: Member,
 ) {
     let (conn, _registration) = Registration::begin(&workers);
-    let Some(peer) = read_header(&workers, &mut stream, peer, &transport, &conn).await else {
+    let Some(header) = read_header(&workers, &mut stream, peer, &transport, &conn).await else {
         return;
     };
     let timeout = workers.get().config().limits.request_head_timeout;
     let tls = transport.tls;
-    let client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
+    let peer = header.address;
+    let mut client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
+    client.set_proxied_tls(header.tls);
     let Some(config) = tls else {
         return detect(workers, client, stream).await;
     };
@@ -81,10 +83,11 @@ pub(crate) async fn run_unix(
     _member: Member,
 ) {
     let (conn, _registration) = Registration::begin(&workers);
-    let Some(peer) = read_header(&workers, &mut stream, peer, &transport, &conn).await else {
+    let Some(header) = read_header(&workers, &mut stream, peer, &transport, &conn).await else {
         return;
     };
-    let client = Client::new(&conn, peer, false, workers.get().config());
+    let mut client = Client::new(&conn, header.address, false, workers.get().config());
+    client.set_proxied_tls(header.tls);
     detect(workers, client, stream).await;
 }
 
@@ -96,9 +99,9 @@ async fn read_header(
     peer: SocketAddr,
     transport: &Transport,
     conn: &ConnState,
-) -> Option<SocketAddr> {
+) -> Option<HeaderClient> {
     let Some(proxies) = &transport.proxies else {
-        return Some(peer);
+        return Some(HeaderClient::peer(peer));
     };
     let limits = {
         let worker = workers.get(); // a connection does not keep a generation

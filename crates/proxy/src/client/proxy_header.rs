@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use edgeward_proxy_protocol::{Header, HeaderError, Progress, read};
+use edgeward_proxy_protocol::{Header, HeaderError, Progress, client_uses_tls, read};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 use tokio::net::{TcpStream, UnixStream};
@@ -24,6 +24,24 @@ use crate::exchange::{CloseReason, ConnState};
 pub(super) struct HeaderLimits {
     pub(super) timeout: Duration,
     pub(super) len_max: usize,
+}
+
+/// The client of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeaderClient {
+    pub(super) address: SocketAddr,
+    /// True if the header states that the client has connected to the proxy over TLS.
+    pub(super) tls: bool,
+}
+
+impl HeaderClient {
+    /// Returns the client of a connection without a header, or with one that states no client.
+    pub(super) const fn peer(address: SocketAddr) -> Self {
+        Self {
+            address,
+            tls: false,
+        }
+    }
 }
 
 /// The reason why a connection is closed before its header was read.
@@ -63,14 +81,14 @@ impl HeaderSource for UnixStream {
     }
 }
 
-/// Reads the header that `peer` sends, and returns the address of the client. No byte after the header is read.
+/// Reads the header that `peer` sends, and returns the client. No byte after the header is read.
 pub(super) async fn client_of(
     stream: &mut impl HeaderSource,
     peer: SocketAddr,
     proxies: &Networks,
     limits: HeaderLimits,
     conn: &ConnState,
-) -> Result<SocketAddr, NoHeader> {
+) -> Result<HeaderClient, NoHeader> {
     if !proxies.contains(peer.ip()) {
         return Err(NoHeader::Untrusted);
     }
@@ -86,9 +104,12 @@ pub(super) async fn client_of(
         reading.as_mut().poll(cx)
     });
     match tokio::time::timeout(limits.timeout, unless_closed).await {
-        Ok(Ok(Header::Proxied(addresses))) => Ok(addresses.source),
+        Ok(Ok((Header::Proxied(addresses), tls))) => Ok(HeaderClient {
+            address: addresses.source,
+            tls,
+        }),
         // Health checks of the proxy come from the proxy itself.
-        Ok(Ok(Header::Local)) => Ok(peer),
+        Ok(Ok((Header::Local, _))) => Ok(HeaderClient::peer(peer)),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(NoHeader::Late),
     }
@@ -96,7 +117,12 @@ pub(super) async fn client_of(
 
 /// The bytes of an incomplete header belong to it, so they can be taken from the socket. The last bytes are peeked
 /// before they are taken, because those after the header belong to TLS or HTTP.
-async fn read_header(stream: &mut impl HeaderSource, len_max: usize) -> Result<Header, NoHeader> {
+///
+/// Returns the header, and true if it states that the client uses TLS.
+async fn read_header(
+    stream: &mut impl HeaderSource,
+    len_max: usize,
+) -> Result<(Header, bool), NoHeader> {
     let ended = |_: io::Error| NoHeader::Ended;
     let mut header = Vec::new();
     loop {
@@ -117,8 +143,8 @@ async fn read_header(stream: &mut impl HeaderSource, len_max: usize) -> Result<H
             .read_exact(&mut piece[..taken])
             .await
             .map_err(ended)?;
-        if let Progress::Complete { header, .. } = progress {
-            return Ok(header);
+        if let Progress::Complete { header: read, len } = progress {
+            return Ok((read, client_uses_tls(&header[..len])));
         }
     }
 }

@@ -10,6 +10,7 @@ use edgeward_semantics::content_coding::{self, AcceptedCodings};
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
 use edgeward_semantics::upgrade::Upgrades;
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
+use edgeward_sites::{PathForms, PathReadings};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING,
 };
@@ -35,6 +36,7 @@ pub(crate) struct Canonicaliser {
     /// The authority of an HTTP/1.0 request without `Host`.
     default_authority: Box<str>,
     target_bytes_max: u64,
+    refused_path_forms: PathForms,
     forwards_trace_requests: bool,
     /// True if the edge adds codings, and their names to entity tags.
     encodes: bool,
@@ -47,17 +49,28 @@ impl Canonicaliser {
     pub(crate) fn new(config: &EdgeConfig, via_name: String) -> Self {
         let limits = &config.limits;
         Self {
-            field_filter: FieldFilter::new(&config.forwarding),
+            field_filter: FieldFilter::new(&config.forwarding, config.sites.fields_read()),
             client_source: ClientSource::new(&config.forwarding),
             via_name,
             default_authority: default_authority(config),
             target_bytes_max: limits.target_bytes_max.bytes(),
+            refused_path_forms: config.forwarding.refused_path_forms,
             forwards_trace_requests: config.forwarding.trace,
             encodes: config.compression.enabled,
             asks_for_identity: config.compression.enabled
                 && config.compression.origin_accepts == OriginAccepts::Identity,
             upgrades: config.forwarding.upgrades.clone(),
         }
+    }
+
+    /// Returns the forms of a path because of which it gets 400.
+    pub(crate) fn refused_forms(&self, path: &str) -> PathForms {
+        if self.refused_path_forms.is_empty() {
+            return PathForms::default();
+        }
+        PathReadings::of(path)
+            .forms()
+            .common(self.refused_path_forms)
     }
 }
 
@@ -159,15 +172,16 @@ pub(crate) fn canonical(
     });
     let request = Rc::get_mut(&mut shared).expect("the only reference");
     let result = if plain {
-        canonicalise_plain(canonicaliser, request, head.host_is_canonical)
+        canonicalise_plain(canonicaliser, client, request, head.host_is_canonical)
             .map_err(NotForwarded::from)
     } else {
-        canonicalise(canonicaliser, request, head.connect_protocol.as_deref())
+        canonicalise(
+            canonicaliser,
+            client,
+            request,
+            head.connect_protocol.as_deref(),
+        )
     };
-    if request.peer_is_trusted {
-        let source = &canonicaliser.client_source;
-        request.client = source.address(request.peer.ip(), true, &request.headers);
-    }
     if canonicaliser.asks_for_identity && request.route == Route::Lookup {
         ask_for_identity(request);
     }
@@ -185,12 +199,16 @@ pub(crate) fn ask_for_identity(request: &mut Request) {
 
 fn canonicalise(
     canonicaliser: &Canonicaliser,
+    client: &ClientFacts<'_>,
     request: &mut Request,
     connect_protocol: Option<&str>,
 ) -> Result<(), NotForwarded> {
     // `Transfer-Encoding` is itself a hop-by-hop field, so it is read before these fields are removed.
-    let is_coded = has_transfer_coding(&request.headers)?;
-    request.options = hop_by_hop::strip_request(&mut request.headers);
+    let is_coded = has_transfer_coding(&request.headers);
+    request.options =
+        strip_hop_by_hop(canonicaliser, request.peer_is_trusted, &mut request.headers);
+    set_client(canonicaliser, client, request);
+    let is_coded = is_coded?;
     if request.method == Method::CONNECT {
         request.upgrade = Some(extended_connect(canonicaliser, connect_protocol)?.into());
         // RFC 8441 §5: the handshake over HTTP/1.1 is a GET.
@@ -227,13 +245,31 @@ fn canonicalise(
     }
 }
 
+/// Sets address and scheme of the client, before they are read.
+fn set_client(canonicaliser: &Canonicaliser, client: &ClientFacts<'_>, request: &mut Request) {
+    let found = canonicaliser.client_source.find(client, &request.headers);
+    (request.client, request.scheme) = (found.address, found.scheme);
+}
+
+/// Removes the hop-by-hop fields. `Connection` removes no field that the edge reads.
+fn strip_hop_by_hop(
+    canonicaliser: &Canonicaliser,
+    is_trusted: bool,
+    headers: &mut HeaderMap,
+) -> ConnectionOptions {
+    let filter = &canonicaliser.field_filter;
+    hop_by_hop::strip_request(headers, |name| filter.is_read(name, is_trusted))
+}
+
 /// Like [`canonicalise`], for a plain request. The fast path has checked that the omitted steps would change no
 /// field, so the map need not be searched again.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
+    client: &ClientFacts<'_>,
     request: &mut Request,
     host_is_canonical: bool,
 ) -> Result<(), RequestError> {
+    set_client(canonicaliser, client, request);
     if !host_is_canonical {
         request.canonical_authority = canonical_authority(canonicaliser, request)?;
     }
@@ -241,6 +277,7 @@ fn canonicalise_plain(
     if target_bytes > canonicaliser.target_bytes_max {
         return Err(RequestError::target_too_long());
     }
+    check_path(canonicaliser, request)?;
     let filter = &canonicaliser.field_filter;
     filter.apply_to_plain(&mut request.headers, request.peer_is_trusted);
     debug_assert!(
@@ -254,7 +291,7 @@ fn canonicalise_plain(
 fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
     let mut headers = request.headers.clone();
     join_cookies(&mut headers);
-    let options = hop_by_hop::strip_request(&mut headers);
+    let options = strip_hop_by_hop(canonicaliser, request.peer_is_trusted, &mut headers);
     let filter = &canonicaliser.field_filter;
     filter.apply(&mut headers, request.peer_is_trusted, true);
     headers == request.headers
@@ -314,12 +351,23 @@ fn check_length(headers: &HeaderMap) -> Result<(), RequestError> {
     }
 }
 
-/// Refuses requests that have passed through this edge before.
+/// Refuses paths that the configuration does not allow.
+fn check_path(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
+    let refused = canonicaliser.refused_forms(request.path());
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(RequestError::bad_request(format!(
+        "forwarding.refused_path_forms does not allow the path: {refused}"
+    )))
+}
+
+/// Refuses requests that have passed through this edge before, and paths that the configuration does not allow.
 fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
     if hop_by_hop::is_loop(&request.headers, &canonicaliser.via_name) {
         return Err(RequestError::forwarding_loop());
     }
-    Ok(())
+    check_path(canonicaliser, request)
 }
 
 /// Returns true if the content is chunked. Refuses other codings: the edge cannot decode them (RFC 9112 §6.1).

@@ -17,7 +17,10 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// The address as a value of `X-Forwarded-For`, formatted once per connection.
     pub(crate) peer_text: HeaderValue,
+    /// True if the edge itself speaks TLS on the connection.
     pub(crate) tls: bool,
+    /// The scheme by which the peer, or the client that a PROXY header names, has connected.
+    pub(crate) scheme: &'static str,
     /// True if the address is one of `forwarding.trusted_proxies`.
     pub(crate) is_trusted: bool,
 }
@@ -30,7 +33,18 @@ pub(crate) struct ClientFacts<'a> {
     pub(crate) is_trusted: bool,
 }
 
-/// How the address of a client behind trusted proxies is found.
+/// The client of a request: the peer, or the client that trusted proxies state.
+///
+/// The scheme counts everywhere: in the key, in rules and templates, in redirects, and in the fields that the origin
+/// gets. An origin that redirects `http` to `https` would otherwise redirect for ever behind a proxy that ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatedClient {
+    pub(crate) address: IpAddr,
+    /// `http` or `https`.
+    pub(crate) scheme: &'static str,
+}
+
+/// How address and scheme of a client behind trusted proxies are found.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSource {
     proxies: Networks,
@@ -45,34 +59,63 @@ impl ClientSource {
         }
     }
 
-    /// Returns the address of the client of a request: the rightmost address in the field that is not a trusted proxy,
-    /// or the peer if it is not trusted.
-    pub(crate) fn address(&self, peer: IpAddr, is_trusted: bool, fields: &dyn Fields) -> IpAddr {
-        if !is_trusted {
-            return peer;
+    /// Returns the client of a request: that of the rightmost address in the field that is not a trusted proxy, or the
+    /// peer if it is not trusted. If the proxies state no scheme, the scheme of the connection counts.
+    pub(crate) fn find(&self, client: &ClientFacts<'_>, fields: &dyn Fields) -> StatedClient {
+        let mut found = StatedClient {
+            address: client.peer.ip(),
+            scheme: client.scheme,
+        };
+        if !client.is_trusted {
+            return found;
         }
+        let is_forwarded = self.field == ClientField::Forwarded;
+        let chain = if is_forwarded {
+            self.forwarded(fields)
+        } else {
+            self.x_forwarded_for(fields)
+        };
+        if self.field != ClientField::None {
+            found.address = chain.address().unwrap_or(found.address);
+        }
+        let by_proto = || {
+            let mut lines = Vec::new();
+            fields.any_line(&X_FORWARDED_PROTO, &mut |line| {
+                lines.push(line.to_vec());
+                false // all lines count
+            });
+            chain.scheme_in(lines.iter().map(Vec::as_slice))
+        };
+        let scheme = if is_forwarded {
+            chain.scheme().or_else(by_proto)
+        } else {
+            by_proto().or_else(|| self.forwarded(fields).scheme())
+        };
+        found.scheme = scheme.unwrap_or(found.scheme);
+        found
+    }
+
+    fn x_forwarded_for(&self, fields: &dyn Fields) -> ForwardedClient {
         let mut client = ForwardedClient::default();
-        let is_proxy = |address| self.proxies.contains(address);
-        match self.field {
-            ClientField::None => {}
-            ClientField::XForwardedFor => {
-                fields.any_line(&X_FORWARDED_FOR, &mut |line| {
-                    client.add_x_forwarded_for(line, is_proxy);
-                    false // all lines count
-                });
-            }
-            ClientField::Forwarded => {
-                fields.any_line(&FORWARDED, &mut |line| {
-                    client.add_forwarded(line, is_proxy);
-                    false
-                });
-            }
-        }
-        client.address().unwrap_or(peer)
+        fields.any_line(&X_FORWARDED_FOR, &mut |line| {
+            client.add_x_forwarded_for(line, |address| self.proxies.contains(address));
+            false // all lines count
+        });
+        client
+    }
+
+    fn forwarded(&self, fields: &dyn Fields) -> ForwardedClient {
+        let mut client = ForwardedClient::default();
+        fields.any_line(&FORWARDED, &mut |line| {
+            client.add_forwarded(line, |address| self.proxies.contains(address));
+            false
+        });
+        client
     }
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 impl Client {
     pub(crate) fn new(
@@ -87,20 +130,24 @@ impl Client {
             peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
                 .expect("an address is ASCII"),
             tls,
+            scheme: if tls { "https" } else { "http" },
             is_trusted: config.forwarding.trusted_proxies.contains(peer.ip()),
+        }
+    }
+
+    /// States that the client has used TLS to connect to the proxy that sent the PROXY header.
+    pub(crate) fn set_proxied_tls(&mut self, tls: bool) {
+        if tls {
+            self.scheme = "https";
         }
     }
 
     pub(crate) const fn facts(&self) -> ClientFacts<'_> {
         ClientFacts {
-            scheme: self.scheme(),
+            scheme: self.scheme,
             peer: self.peer,
             peer_text: &self.peer_text,
             is_trusted: self.is_trusted,
         }
-    }
-
-    pub(crate) const fn scheme(&self) -> &'static str {
-        if self.tls { "https" } else { "http" }
     }
 }

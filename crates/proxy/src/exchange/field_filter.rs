@@ -18,10 +18,13 @@ pub(crate) struct FieldFilter {
     plain: NameSet,
     /// Removed from plain requests of trusted proxies: hop-by-hop fields and `override_fields`.
     plain_trusted: NameSet,
+    /// Read by the rules, keys and limits of sites.
+    site_fields: NameSet,
 }
 
 impl FieldFilter {
-    pub(crate) fn new(config: &ForwardingConfig) -> Self {
+    /// `site_fields` are the fields that sites read.
+    pub(crate) fn new(config: &ForwardingConfig, site_fields: Vec<HeaderName>) -> Self {
         let client_fields = CLIENT_FIELDS.map(HeaderName::from_static).to_vec();
         let override_fields = config.removed_fields.0.clone();
         let connection_fields = hop_by_hop::REQUEST_FIELDS.to_vec();
@@ -31,7 +34,14 @@ impl FieldFilter {
             plain_trusted: NameSet::new(trusted_proxy_fields),
             client_fields: NameSet::new(client_fields),
             override_fields: NameSet::new(override_fields),
+            site_fields: NameSet::new(site_fields),
         }
+    }
+
+    /// Returns true if the edge reads a field of a request: a rule, a key or a limit, or for trusted proxies the search
+    /// for the client. `Connection` must not remove such a field: a client behind the proxy may have listed it.
+    pub(crate) fn is_read(&self, name: &HeaderName, client_is_trusted: bool) -> bool {
+        self.site_fields.contains(name) || (client_is_trusted && self.client_fields.contains(name))
     }
 
     /// Removes the fields that this client may not send to the origin.
@@ -204,7 +214,11 @@ mod tests {
         headers.append(name, HeaderValue::from_static("1"));
         headers.append(name, HeaderValue::from_static("2"));
         headers.append("accept", HeaderValue::from_static("*/*"));
-        FieldFilter::new(&ForwardingConfig::default()).apply(&mut headers, trusted, cacheable);
+        FieldFilter::new(&ForwardingConfig::default(), Vec::new()).apply(
+            &mut headers,
+            trusted,
+            cacheable,
+        );
         assert!(headers.contains_key("accept"));
         headers.contains_key(name)
     }

@@ -18,7 +18,7 @@ mod request_body;
 mod request_error;
 mod upgrade;
 
-pub(crate) use client::{Client, ClientFacts};
+pub(crate) use client::{Client, ClientFacts, StatedClient};
 pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]

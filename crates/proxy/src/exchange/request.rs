@@ -29,6 +29,7 @@ pub(crate) struct Request {
     /// True if the [fast path](crate::client::h1) has parsed the request: a GET or HEAD with exactly one
     /// `Host`, without a body, conditions, a range, credentials or cache directives.
     pub(crate) plain: bool,
+    /// The scheme by which the client sent the request, see [`StatedClient`](super::StatedClient).
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
     /// The address of `peer` as a value of `X-Forwarded-For`.

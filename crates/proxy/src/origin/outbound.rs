@@ -357,14 +357,15 @@ fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> U
         .unwrap_or_else(|_| origin_form(request))
 }
 
-/// Sets the fields that describe the client. If a trusted proxy sent them, appends to lists and keeps other values.
+/// Sets the fields that describe the client. If a trusted proxy sent them, appends to lists and keeps other values. The
+/// scheme is that of the key, also if the proxies have sent a list.
 fn set_forwarded_fields(edge: EdgeInfo<'_>, request: &Request, headers: &mut HeaderMap) {
     let config = edge.forwarding;
+    if config.x_forwarded || headers.contains_key(&X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(request.scheme));
+    }
     if config.x_forwarded {
         append_member(headers, &X_FORWARDED_FOR, &request.peer_text);
-        headers
-            .entry(X_FORWARDED_PROTO)
-            .or_insert_with(|| HeaderValue::from_static(request.scheme));
         if let Some(host) = request
             .authority()
             .and_then(|host| HeaderValue::try_from(host).ok())

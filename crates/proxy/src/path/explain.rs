@@ -31,6 +31,9 @@ use crate::exchange::Request;
 /// The page that describes sites and rules.
 const RULES_PAGE: &str = "docs/how-to/sites.md";
 
+/// The section about paths that origins read differently.
+const READINGS_PAGE: &str = "docs/how-to/sites.md#paths-that-origins-read-differently";
+
 /// The answer needs slices that are not stored.
 struct MissingSlices;
 
@@ -146,6 +149,12 @@ impl Explanation {
             if settings.rules.contains(n) {
                 let text = format!("the rule in line {} applies", rule.line);
                 self.step("rule", text, RULES_PAGE);
+            } else if settings.rules.disputes(n) {
+                let text = format!(
+                    "the rule in line {} restricts, because origins may read the request in several ways",
+                    rule.line
+                );
+                self.step("rule", text, READINGS_PAGE);
             }
         }
         if shared.config.origins.len() > 1 {

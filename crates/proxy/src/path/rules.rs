@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use edgeward_semantics::{PassReason, Route};
-use edgeward_sites::{Admission, ClassTooLong, RateLimit, RequestView, matching_path};
+use edgeward_sites::{Admission, PathReadings, RateLimit, RequestView};
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
@@ -164,10 +164,10 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
     }
     match settings.class(&request.headers) {
         Ok(class) => request.class = class,
-        Err(ClassTooLong) if request.route == Route::Lookup => {
+        Err(_) if request.route == Route::Lookup => {
             request.route = Route::Pass(PassReason::Rule);
         }
-        Err(ClassTooLong) => {}
+        Err(_) => {}
     }
     shape_query(request, &settings);
     if let Some(bucket) = &settings.bucket {
@@ -252,7 +252,7 @@ pub(super) fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>
         method: &request.method,
         scheme: request.scheme,
         host: request.authority().unwrap_or_default(),
-        path: &matching_path(path),
+        path: &PathReadings::of(path),
         sent_path: path,
         query,
         fields: &request.headers,

@@ -400,7 +400,7 @@ impl Worker {
             let facts = RequestFacts {
                 time: now,
                 peer: client.peer.ip(),
-                is_tls: client.tls,
+                is_tls: client.scheme == "https",
                 method: None,
                 host: b"",
                 target: b"-",

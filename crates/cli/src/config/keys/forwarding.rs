@@ -53,7 +53,8 @@ pub(super) const CLIENT_FIELD: Key = Key {
     kind: ValueKind::Choice(ClientField::WORDS),
     doc: "The field in which `trusted_proxies` state the address of the client, for rules, rate limits and logs: the \
           rightmost address in it that is not a trusted proxy. Choose the field that your proxies append to. With \
-          `none`, the proxy itself counts as the client.",
+          `none`, the proxy itself counts as the client. The scheme of the client comes from the same field, or from \
+          `X-Forwarded-Proto`.",
     set: |draft, _, value| draft.edge.forwarding.client_field = value.choice(),
     show: |draft, _| Some(draft.edge.forwarding.client_field.word().to_owned()),
 };
@@ -74,6 +75,26 @@ pub(super) const REMOVED_FIELDS: Key = Key {
     show: |draft, _| {
         let names = &draft.edge.forwarding.removed_fields;
         Some(or_none((!names.0.is_empty()).then(|| names.to_string())))
+    },
+};
+
+pub(super) const REFUSED_PATH_FORMS: Key = Key {
+    path: "forwarding.refused_path_forms",
+    flag: None,
+    kind: ValueKind::PathForms,
+    doc: "Forms of paths that get 400, because origins read them differently: `leading-slashes` (`//host/x`), \
+          `parameters` (`/a;x`), `encoded-character` (`/%61`, an encoded byte that needs no encoding), `encoded-slash` \
+          (`/a%2Fb`), `double-encoding` (`/%2561`), `nul` (`%00`), `encoded-delimiter` (`%3F` and `%23`), `backslash`, \
+          `repeated-slash` (`/a//b`), `dot-segment` (`/a/../b`). An encoded form counts like the form itself.",
+    set: |draft, _, value| {
+        draft.edge.forwarding.refused_path_forms = match value {
+            Value::None => Default::default(),
+            value => value.path_forms(),
+        }
+    },
+    show: |draft, _| {
+        let forms = draft.edge.forwarding.refused_path_forms;
+        Some(or_none((!forms.is_empty()).then(|| forms.to_string())))
     },
 };
 

@@ -207,6 +207,13 @@ impl Value {
         }
     }
 
+    pub(super) fn path_forms(self) -> edgeward_sites::PathForms {
+        match self {
+            Self::PathForms(forms) => forms,
+            other => other.wrong_variant(),
+        }
+    }
+
     pub(super) fn upgrades(self) -> edgeward_semantics::upgrade::Upgrades {
         match self {
             Self::Upgrades(upgrades) => upgrades,

@@ -50,6 +50,7 @@ impl ValueKind {
             Self::PublicKeys => "list of public keys".to_owned(),
             Self::Networks => "list of networks, or `\"none\"`".to_owned(),
             Self::FieldNames => "list of field names, or `\"none\"`".to_owned(),
+            Self::PathForms => "list of forms, or `\"none\"`".to_owned(),
             Self::Parameters => "list of parameter names, or `\"none\"`".to_owned(),
             Self::Upgrades => "list of protocols, or `\"any\"` or `\"none\"`".to_owned(),
             Self::MediaTypes => "list of media types".to_owned(),
@@ -118,6 +119,7 @@ impl ValueKind {
             Self::PublicKeys => "a public key",
             Self::Networks => "a list of networks",
             Self::FieldNames => "a list of field names",
+            Self::PathForms => "a list of forms",
             Self::Parameters => "a list of parameter names",
             Self::MediaTypes => "a list of media types",
             Self::Codings => "a list of codings",
@@ -169,6 +171,7 @@ impl ValueKind {
             Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),
             Self::FieldNames => "\"x-original-url, x-rewrite-url\"".to_owned(),
+            Self::PathForms => "\"encoded-slash, dot-segment\"".to_owned(),
             Self::Parameters => "\"utm_*, gclid\"".to_owned(),
         }
     }

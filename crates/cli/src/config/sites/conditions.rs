@@ -18,9 +18,11 @@ pub(super) const KEYS: &[SiteKey] = &[
         default: DEFAULT,
         example: r#"path = ["/static/*", "*.css"]"#,
         doc: "Globs of the whole path. `*` stands for any number of bytes, also slashes, so `/static/*` is a prefix. \
-              Each other character stands for itself. Paths are compared after one percent-decoding, without dot \
-              segments and repeated slashes, so `/%61dmin//x` is compared as `/admin/x`. Letters are compared in \
-              their case.",
+              Each other character stands for itself. Write them without percent-encoding, dot segments and \
+              repeated slashes. All ways in which origins read a path are compared, so a rule for `/admin/*` denies \
+              `/%61dmin//x` and `/x/..%2fadmin/`, and a rule for `/static/*` stores no response for \
+              `/account/..%2fstatic/x` ([how](../how-to/sites.md#paths-that-origins-read-differently)). Letters are \
+              compared in their case.",
         read: Read::Condition(|reader, entry, rule| {
             let parse = PathPattern::glob;
             if let Some(globs) = conditions(reader, entry, "a path", r#""/static/*""#, parse) {
@@ -35,7 +37,7 @@ pub(super) const KEYS: &[SiteKey] = &[
         example: r"path_regex = '^/user/([0-9]+)/avatar\.(png|jpe?g)$'",
         doc: "Regular expressions in the [syntax of the crate regex](https://docs.rs/regex/latest/regex/#syntax), \
               without look-around and backreferences. One of them must be found somewhere in the path; `^` and `$` \
-              fix the start and the end. The path is compared in the same form as by `path`. In single quotes, TOML \
+              fix the start and the end. The path is compared as by `path`. In single quotes, TOML \
               keeps backslashes as they are. If a rule has exactly one expression, its templates can use the groups as \
               `${1}` to `${9}`. If a rule has `path` and `path_regex`, both must hold.",
         read: Read::Condition(path_regex),
@@ -45,7 +47,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "`\"http\"` or `\"https\"`",
         default: DEFAULT,
         example: r#"scheme = "http""#,
-        doc: "The scheme by which the client sent the request: `https` on listeners with TLS, otherwise `http`.",
+        doc: "The scheme by which the client sent the request: that of the listener, or the one that a trusted proxy \
+              states ([how](../how-to/behind-a-proxy.md#the-scheme-of-the-client)).",
         read: Read::Condition(|reader, entry, rule| {
             let schemes = conditions(reader, entry, "a scheme", r#""http""#, parse_scheme);
             if let Some(schemes) = schemes {
@@ -70,9 +73,10 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "table of field names and patterns, or lists of patterns",
         default: DEFAULT,
         example: r#"header = { X-Country = ["DE", "AT"], Authorization = "*" }"#,
-        doc: "Fields of the request. One line of each of these fields must match a pattern as a whole; `*` in a \
+        doc: "Fields of the request. The value of each of these fields must match a pattern as a whole; `*` in a \
               pattern stands for any number of bytes. `\"*\"` holds if the field is present. Values are compared in \
-              their case.",
+              their case. If only some lines of a field match, the rule \
+              [restricts, and permits nothing](../how-to/sites.md#paths-that-origins-read-differently).",
         read: Read::Condition(header),
     },
     SiteKey {

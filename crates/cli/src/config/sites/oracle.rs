@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use edgeward_sites::{
-    DiskPlacement, FieldChange, IdFilters, RateKey, RequestView, Settings, StatusMap, matching_path,
+    DiskPlacement, FieldChange, IdFilters, PathReadings, RateKey, RequestView, Settings, StatusMap,
 };
 use http::Method;
 use http::header::{HeaderMap, HeaderValue};
@@ -616,12 +616,11 @@ proptest! {
                     fields.insert(name, HeaderValue::try_from(value).expect("a value"));
                 }
             }
-            let form = matching_path(&request.path);
             let view = RequestView {
                 method: &Method::from_bytes(request.method.as_bytes()).expect("a method"),
                 scheme: "https",
                 host: "any.example",
-                path: &form,
+                path: &PathReadings::of(&request.path),
                 sent_path: &request.path,
                 query: &request.parameters.join("=1&"),
                 fields: &fields,

@@ -61,9 +61,11 @@ pub(super) const KEYS: &[SiteKey] = &[
         doc: "Parts of the cache key beside the URL. Requests of one class share stored responses. `device`: \
               `desktop`, `mobile`, `tablet` or `bot`, by `User-Agent`. `image-format`: `avif`, `webp` or `other`, by \
               `Accept`. `language:en,de`: the one of these languages that the client prefers, otherwise the first. \
-              `cookie:NAME`: the value of a cookie. `has-cookie:PATTERN`: whether a cookie with such a name is \
-              present. `header:NAME`: the first line of a field. A request whose cookie or field is longer than 128 \
-              bytes bypasses the cache. A later rule replaces the whole list.",
+              `cookie:NAME`: the values of all cookies with this name. `has-cookie:PATTERN`: whether a cookie with \
+              such a name is present. `header:NAME`: all lines of a field. The key has every value that the origin \
+              may read. A request bypasses the cache if its cookies or lines are longer than 128 bytes, if origins may \
+              find other cookies of the name in it, as in `a=1, NAME=2`, or for `device` if it has two `User-Agent`. A \
+              later rule replaces the whole list.",
         read: Read::Setting(|reader, entry, rule| {
             let parse = str::parse::<Class>;
             if let Some(classes) = reader.parse_list(entry, "a class", r#""device""#, parse) {

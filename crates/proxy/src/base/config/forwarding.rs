@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use edgeward_semantics::upgrade::Upgrades;
-use edgeward_sites::{Network, ParseNetworkError};
+use edgeward_sites::{Network, ParseNetworkError, PathForms};
 use http::HeaderName;
 
 /// The header fields that tell the origin about the client, and the fields that are removed from requests.
@@ -25,6 +25,9 @@ pub struct ForwardingConfig {
     /// Fields that are removed from requests that the cache may answer. Default: fields by which frameworks
     /// let a request name another path, host or method than its request line. The cache key does not contain them.
     pub removed_fields: FieldNames,
+    /// Forms of paths that get 400. Default none: origins use some of them, and rules compare all
+    /// [readings](edgeward_sites::PathReadings) of a path.
+    pub refused_path_forms: PathForms,
     /// The authority of an HTTP/1.0 request without `Host`. Default none: the authority of the origin's URL.
     pub default_authority: Option<String>,
     /// Forwards TRACE. Default false: the response shows all fields that the edge added (RFC 9110 §9.3.8).
@@ -48,6 +51,7 @@ impl Default for ForwardingConfig {
                     .map(|name| HeaderName::from_static(name))
                     .collect(),
             ),
+            refused_path_forms: PathForms::default(),
             default_authority: None,
             trace: false,
             upgrades: Upgrades::websocket(),

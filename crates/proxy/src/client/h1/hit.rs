@@ -63,17 +63,29 @@ pub(super) fn try_hit(
 ) -> HitResult {
     let started_at = Instant::now();
     if worker.shared.health.sheds(Work::Hit) {
+        *last_host = None; // it may be of another scheme
         return HitResult::NotServed(None); // the request path refuses it
     }
     let settings_cache = worker.settings();
+    let fields = PlainFields {
+        worker,
+        client,
+        plain,
+    };
+    let stated = fields.stated_client();
+    let is_of_request = |host: &HostPrefix| {
+        *host.text == *plain.host
+            && host.version == settings_cache.version
+            && host.scheme == stated.scheme
+    };
     let host = match last_host {
-        Some(host) if *host.text == *plain.host && host.version == settings_cache.version => host,
+        Some(host) if is_of_request(host) => host,
         other => {
-            let Some(new_host) = HostPrefix::parse(&settings_cache, client.scheme(), plain.host)
-            else {
-                return HitResult::NotServed(None);
-            };
-            other.insert(new_host)
+            *other = HostPrefix::parse(&settings_cache, stated.scheme, plain.host);
+            match other {
+                Some(host) => host,
+                None => return HitResult::NotServed(None),
+            }
         }
     };
     let Some(site) = host.site else {
@@ -83,25 +95,21 @@ pub(super) fn try_hit(
     let settings = match settings_cache.of_site_without_rules(site) {
         Some(settings) => settings,
         None => {
-            by_rules = settings_of(
-                &settings_cache,
-                worker,
-                client,
-                plain,
-                site,
-                &host.authority,
-            );
+            by_rules = settings_of(&settings_cache, &fields, stated, site, &host.authority);
             &by_rules
         }
     };
-    if !settings.is_plain {
-        return HitResult::NotServed(None);
-    }
-    let fields = PlainFields {
-        worker,
+    let query = PlainQuery {
+        settings: &settings_cache,
         client,
         plain,
+        host_is_canonical: host.is_canonical,
+        request: OnceCell::new(),
     };
+    let canonicaliser = &worker.shared.canonicaliser;
+    if !settings.is_plain || !canonicaliser.refused_forms(query.path()).is_empty() {
+        return HitResult::NotServed(None);
+    }
     let Ok(class) = settings.class(&fields) else {
         return HitResult::NotServed(None);
     };
@@ -112,13 +120,6 @@ pub(super) fn try_hit(
         bytes.extend_from_slice(target.as_bytes());
         push_class(&class, bytes);
     });
-    let query = PlainQuery {
-        settings: &settings_cache,
-        client,
-        plain,
-        host_is_canonical: host.is_canonical,
-        request: OnceCell::new(),
-    };
     let mut hit = match lookup(worker, key, &query) {
         _ if query.is_rejected() => return HitResult::NotServed(None),
         Outcome::Hit(hit) if !hit.revalidates => hit,
@@ -345,10 +346,10 @@ fn facts<'a>(
     };
     RequestFacts {
         time: now,
-        peer: fields.client(),
-        is_tls: client.tls,
+        peer: fields.stated_client().address,
+        is_tls: host.scheme == "https",
         method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
-        host: host.canonical(client.scheme()),
+        host: host.canonical(),
         target: plain.target.as_bytes(),
         version: Version::HTTP_11,
     }
@@ -419,6 +420,8 @@ impl LastCodings {
 /// A value of `Host`, and the bytes with which the cache keys of its targets begin.
 pub(super) struct HostPrefix {
     text: Box<str>,
+    /// The scheme of the requests.
+    scheme: &'static str,
     key_prefix: Box<[u8]>,
     /// The canonical form of the host.
     authority: Box<str>,
@@ -439,6 +442,7 @@ impl HostPrefix {
         key.pop();
         Some(Self {
             text: host.into(),
+            scheme,
             key_prefix: key.into(),
             is_canonical: matches!(canonical, Cow::Borrowed(_)),
             site: settings.site(&canonical),
@@ -447,9 +451,9 @@ impl HostPrefix {
         })
     }
 
-    /// Returns the canonical form of this host. `scheme` is the scheme for which it was parsed.
-    fn canonical(&self, scheme: &str) -> &[u8] {
-        &self.key_prefix[scheme.len() + "://".len()..]
+    /// Returns the canonical form of this host.
+    fn canonical(&self) -> &[u8] {
+        &self.key_prefix[self.scheme.len() + "://".len()..]
     }
 
     /// Returns true if `host` is the canonical form of this host.

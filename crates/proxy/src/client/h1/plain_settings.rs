@@ -1,45 +1,39 @@
 //! The settings of a plain request, found without a map of its fields.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 
-use edgeward_sites::{Fields, RequestView, SiteId, matching_path};
+use edgeward_sites::{Fields, PathReadings, RequestView, SiteId};
 use http::Method;
 use http::header::HeaderName;
 
 use super::head::PlainHead;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
-use crate::exchange::Client;
+use crate::exchange::{Client, StatedClient};
 use crate::path::worker::Worker;
 
 /// Returns the settings of a plain request of a site that has rules. `host` is the canonical authority.
 pub(super) fn settings_of(
     settings: &SettingsCache,
-    worker: &Worker,
-    client: &Client,
-    plain: &PlainHead<'_, '_>,
+    fields: &PlainFields<'_, '_, '_>,
+    stated: StatedClient,
     site: SiteId,
     host: &str,
 ) -> Rc<RequestSettings> {
+    let plain = fields.plain;
     let (path, query) = plain.target.split_once('?').unwrap_or((plain.target, ""));
-    let fields = PlainFields {
-        worker,
-        client,
-        plain,
-    };
     let view = RequestView {
         method: if plain.head_only {
             &Method::HEAD
         } else {
             &Method::GET
         },
-        scheme: client.scheme(),
+        scheme: stated.scheme,
         host,
-        path: &matching_path(path),
+        path: &PathReadings::of(path),
         sent_path: path,
         query,
-        client: fields.client(),
-        fields: &fields,
+        client: stated.address,
+        fields,
     };
     settings.of_request(site, &view)
 }
@@ -53,10 +47,10 @@ pub(super) struct PlainFields<'q, 'a, 'f> {
 }
 
 impl PlainFields<'_, '_, '_> {
-    /// Returns the address of the client, behind trusted proxies too.
-    pub(super) fn client(&self) -> IpAddr {
+    /// Returns the client, behind trusted proxies too.
+    pub(super) fn stated_client(&self) -> StatedClient {
         let source = &self.worker.shared.canonicaliser.client_source;
-        source.address(self.client.peer.ip(), self.client.is_trusted, self)
+        source.find(&self.client.facts(), self)
     }
 }
 

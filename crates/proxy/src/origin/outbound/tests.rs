@@ -34,8 +34,8 @@ proptest! {
             headers.append(*name, value.trim().parse().expect("a value"));
         }
         let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 4711));
-        let options = hop_by_hop::strip_request(&mut headers);
-        let filter = FieldFilter::new(&ForwardingConfig::default());
+        let options = hop_by_hop::strip_request(&mut headers, |_| false);
+        let filter = FieldFilter::new(&ForwardingConfig::default(), Vec::new());
         filter.apply(&mut headers, trusted, true);
         let request = Request {
             method: Method::GET,

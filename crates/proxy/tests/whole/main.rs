@@ -45,6 +45,7 @@ mod no_vary_search;
 mod observation;
 mod one_request;
 mod operations;
+mod origin_readings;
 mod origins;
 mod overload;
 mod placement;

@@ -183,9 +183,11 @@ func readShards(payload []byte, count uint32) ([]shard, error) {
 // Facts returns the fields of the header.
 func (f *Filter) Facts() Facts { return f.facts }
 
-// MayContain returns false only if the id is certainly not in the filter.
+// MayContain returns false only if the id is certainly not in the filter. It returns true for text that is not an id
+// which every origin reads alike, such as " 7" or "k2;v=1".
 func (f *Filter) MayContain(id string) bool {
-	return f.mayContain(Hash(id, f.facts.Form, f.facts.Seed))
+	hash, ok := hashQuery(id, f.facts.Form, f.facts.Seed)
+	return !ok || f.mayContain(hash)
 }
 
 func (f *Filter) mayContain(hash uint64) bool {

@@ -1,5 +1,7 @@
 package filter
 
+import "strings"
+
 // Form is the kind of the ids of a set: text, UUIDs or integers. It determines the canonical spelling of an id.
 type Form uint8
 
@@ -29,9 +31,15 @@ func (f Form) String() string {
 }
 
 // Hash returns the hash of an id that filters and deltas use: XXH3 of the canonical spelling. Text that
-// is not an id of the form is hashed unchanged. The filter was built from canonical spellings only, so it reports such
-// text as absent, except for false positives.
+// is not an id of the form is hashed unchanged.
 func Hash(id string, form Form, seed uint64) uint64 {
+	hash, _ := hashQuery(id, form, seed)
+	return hash
+}
+
+// Returns the hash of an id, and true if every origin reads the text as this id. Only then may the answer be Absent: see
+// "Text that is no id" in docs/reference/filter-format.md.
+func hashQuery(id string, form Form, seed uint64) (uint64, bool) {
 	// A buffer on the stack, large enough for every id except long text.
 	var buffer [64]byte
 	canonical, ok := buffer[:0], false
@@ -43,8 +51,22 @@ func Hash(id string, form Form, seed uint64) uint64 {
 	}
 	if !ok {
 		canonical = append(buffer[:0], id...)
+		ok = form == Text && isReadAlike(id)
 	}
-	return xxh3(canonical, seed)
+	return xxh3(canonical, seed), ok
+}
+
+// Returns false if an origin may remove a part of the text before it looks up the id.
+func isReadAlike(id string) bool {
+	for n := 0; n < len(id); n++ {
+		switch c := id[n]; {
+		case c < ' ', c == 0x7f, c == ';', c == '?', c == '#', c == '%':
+			return false
+		case (c == ' ' || c == '/') && (n == 0 || n == len(id)-1):
+			return false
+		}
+	}
+	return id != "" && !strings.HasPrefix(id, "\ufeff")
 }
 
 // Appends the canonical spelling of a UUID: lower-case hex digits with hyphens. Accepts 32 hex digits with or without

@@ -12,7 +12,7 @@ import (
 type Answer uint8
 
 const (
-	// Ask: the client has no fresh filter; send the request.
+	// Ask: the client has no fresh filter, or the text is not an id; send the request.
 	Ask Answer = iota
 	// Absent: the id does not exist, or was added less than MaxStaleness ago; skip the request.
 	Absent
@@ -171,13 +171,16 @@ func NewState(config StateConfig) *State {
 }
 
 // Answer looks up an id in any spelling that the form of the set allows. The form is the kind of the ids: text, UUIDs
-// or integers.
+// or integers. Text that is not an id which every origin reads alike gets Ask.
 func (s *State) Answer(now Now, id string) Answer {
 	if !s.IsFresh(now) {
 		return Ask
 	}
 	facts := &s.current.filter.facts
-	hash := Hash(id, facts.Form, facts.Seed)
+	hash, ok := hashQuery(id, facts.Form, facts.Seed)
+	if !ok {
+		return Ask
+	}
 	if s.current.filter.mayContain(hash) {
 		return Maybe
 	}

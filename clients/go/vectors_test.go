@@ -102,6 +102,33 @@ func TestFiltersOfEveryConstructionAnswerAsTheFormatSays(t *testing.T) {
 	}
 }
 
+func TestTextThatIsNoIdIsNeverAbsent(t *testing.T) {
+	var cases []struct {
+		Form       string
+		Asked, IDs []string
+	}
+	vectors(t, "not-ids.json", &cases)
+	for _, testCase := range cases {
+		form := formOf(testCase.Form)
+		// An empty filter: it answers that every id is absent.
+		filter := &Filter{facts: Facts{Form: form}, shards: []shard{{}}}
+		state := &State{
+			current:     &currentFilter{filter: filter, overlay: map[uint64]uint64{}},
+			hasDeadline: true, deadline: 1 << 50,
+		}
+		for _, id := range testCase.Asked {
+			if !filter.MayContain(id) || state.Answer(Now{}, id) != Ask {
+				t.Errorf("%s %q is answered Absent", form, id)
+			}
+		}
+		for _, id := range testCase.IDs {
+			if filter.MayContain(id) || state.Answer(Now{}, id) != Absent {
+				t.Errorf("%s %q is not answered Absent", form, id)
+			}
+		}
+	}
+}
+
 func TestTruncatedFlippedAndForgedFilesAreRefused(t *testing.T) {
 	var cases []struct{ What, Why, Bytes string }
 	vectors(t, "refused-files.json", &cases)

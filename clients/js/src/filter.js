@@ -3,7 +3,7 @@
 // Every number in a file is compared with the size of the file before it is used, so a hostile file cannot cause
 // large allocations (docs/reference/filter-format.md).
 
-import { FORMS, hashOf } from "./id.js";
+import { FORMS, hashOf, lastIsReadAlike } from "./id.js";
 import { lastHigh, mix, mul, mul32 } from "./u64.js";
 import { lastHashHigh, xxh3BigInt } from "./xxh3.js";
 
@@ -118,13 +118,14 @@ export class Filter {
   }
 
   /**
-   * Returns false only if the id is certainly not in the filter.
+   * Returns false only if the id is certainly not in the filter. Returns true for text that is not an id which every
+   * origin reads alike, such as " 7" or "k2;v=1".
    *
    * @param {string | number | bigint | Uint8Array} id
    */
   mayContain(id) {
     const lo = hashOf(id, this.#form, this.#seedHi, this.#seedLo);
-    return this.mayContainHash(lastHashHigh(), lo);
+    return !lastIsReadAlike() || this.mayContainHash(lastHashHigh(), lo);
   }
 
   /**

@@ -13,9 +13,22 @@ const scratch = new Uint8Array(1024);
 let canonical = scratch;
 let canonicalBytes = 0;
 
+// True if every origin reads the text of the last `hashOf` as the same id.
+let readAlike = true;
+// Text from which an origin may remove a part before it looks up the id.
+const REMOVED = /^$|^[ /\ufeff]|[ /]$|[\x00-\x1f\x7f;?#%]/;
+
+/**
+ * Returns true if every origin reads the text of the last `hashOf` as the same id. Only then may the answer be "absent":
+ * see "Text that is no id" in docs/reference/filter-format.md.
+ */
+export function lastIsReadAlike() {
+  return readAlike;
+}
+
 /**
  * Hashes an id. Returns the lower half of the hash; the upper half is `lastHashHigh()` of xxh3.js. Text that is not an
- * id of the form is hashed unchanged; the filter will almost certainly report it as absent.
+ * id of the form is hashed unchanged, and `lastIsReadAlike()` then returns false.
  *
  * @param {string | number | bigint | Uint8Array} id
  * @param {number} form an index into FORMS
@@ -39,7 +52,10 @@ export function hashOf(id, form, seedHi, seedLo) {
   }
   const isCanonical =
     (form === 1 && uuid(spelling)) || (form === 2 && integer(spelling));
+  readAlike = isCanonical;
   if (!isCanonical) {
+    // Bytes of the form text are an id of arbitrary bytes, from which no origin removes a part.
+    readAlike = form === 0 && (id instanceof Uint8Array || !REMOVED.test(spelling));
     if (id instanceof Uint8Array) {
       canonical = id;
       canonicalBytes = id.length;

@@ -9,6 +9,7 @@
 // with the Rust client.
 
 import { IdTable, readDelta } from "./delta.js";
+import { lastIsReadAlike } from "./id.js";
 import { lastHashHigh } from "./xxh3.js";
 
 /** The error for received data that was not used; `reason` is its code. The previous data stays in use. */
@@ -94,11 +95,12 @@ export class FilterState {
     this.#highest = { serial: this.#config.serialMin, lineage: null, head: 0n, epochMin: 0n };
   }
 
-  /** Returns `"absent"`, `"maybe"`, or `"ask"` if the filter is not fresh. */
+  /** Returns `"absent"`, `"maybe"`, or `"ask"` if the filter is not fresh or the text is not an id. */
   answer(now, id) {
     const current = this.#current;
     if (current === null || !this.isFresh(now)) return "ask";
     const lo = current.filter.hash(id);
+    if (!lastIsReadAlike()) return "ask";
     const hi = lastHashHigh();
     return current.filter.mayContainHash(hi, lo) || current.overlay.has(hi, lo) ? "maybe" : "absent";
   }

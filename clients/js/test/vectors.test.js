@@ -30,6 +30,31 @@ test("filters of every construction answer as the format says", () => {
   }
 });
 
+test("text that is no id is never absent", async () => {
+  const now = { monotonicMs: 0, wallMs: 1_700_000_000_000 };
+  const filters = { text: "static-text-seeded.ewf", uuid: "static-uuid.ewf", integer: "static-integer.ewf" };
+  for (const { form, asked, ids } of json("not-ids.json")) {
+    const filter = Filter.open(vector(filters[form]));
+    for (const id of asked) assert.ok(filter.mayContain(id), `${form} ${JSON.stringify(id)}`);
+    if (form === "text") {
+      // Bytes are an exact id: nothing is removed from them.
+      assert.ok(asked.some((id) => !filter.mayContain(new TextEncoder().encode(id))));
+      assert.ok(ids.some((id) => !filter.mayContain(id)));
+    }
+    if (form !== "integer") continue;
+    const keys = await importKeys([line("key.txt")]);
+    const state = new FilterState({ set: "resource", maxStalenessMs: 10_000 });
+    state.challenge(now, "ab".repeat(16));
+    state.manifest(now, await readManifest(line("manifest.txt"), keys));
+    state.proof(now, await readProof(line("proof.txt"), keys));
+    state.snapshot(now, { sha256: await sha256(vector(filters[form])), filter });
+    state.delta(now, vector("delta.ewd"), await sha256(vector("delta.ewd")));
+    for (const id of asked) assert.equal(state.answer(now, id), "ask", JSON.stringify(id));
+    assert.equal(state.answer(now, "7"), "maybe");
+    assert.ok([5001, 5002, 5003].some((id) => state.answer(now, id) === "absent"));
+  }
+});
+
 test("numbers are the same ids as their text", () => {
   const filter = Filter.open(vector("static-integer.ewf"));
   assert.ok([0, 7, 999, 7n, "7", "+007"].every((id) => filter.mayContain(id)));

@@ -189,14 +189,20 @@ public final class Filter {
         return facts;
     }
 
-    /** Returns false only if the id is certainly not in the filter. */
+    /**
+     * Returns false only if the id is certainly not in the filter. Returns true for text that is not an id which every
+     * origin reads alike, such as {@code " 7"} or {@code "k2;v=1"}.
+     */
     public boolean mayContain(String id) {
-        return mayContainHash(facts.form.hash(id, facts.seed));
+        return !facts.form.isReadAlike(id) || mayContainHash(facts.form.hash(id, facts.seed));
     }
 
-    /** Like {@link #mayContain(String)}, for the bytes of an id. */
+    /** Like {@link #mayContain(String)}, for the bytes of an id. With the form text, the id has arbitrary bytes. */
     public boolean mayContain(byte[] id) {
-        return mayContainHash(facts.form.hash(id, facts.seed));
+        boolean isId =
+                facts.form == IdForm.TEXT
+                        || facts.form.isReadAlike(new String(id, java.nio.charset.StandardCharsets.ISO_8859_1));
+        return !isId || mayContainHash(facts.form.hash(id, facts.seed));
     }
 
     boolean mayContainHash(long hash) {

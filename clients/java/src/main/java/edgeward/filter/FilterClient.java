@@ -91,13 +91,16 @@ public final class FilterClient implements AutoCloseable {
         return thread;
     }
 
-    /** Looks up an id in any spelling that its form allows. */
+    /**
+     * Looks up an id in any spelling that its form allows. Text that is not an id which every origin reads alike gets
+     * {@code ASK}.
+     */
     public Answer answer(String id) {
         Now now = config.clock.get();
         lock.readLock().lock();
         try {
             Filter filter = state.filter();
-            if (filter == null) {
+            if (filter == null || !filter.facts().form().isReadAlike(id)) {
                 return Answer.ASK;
             }
             return state.answer(now, filter.facts().form().hash(id, filter.facts().seed()));

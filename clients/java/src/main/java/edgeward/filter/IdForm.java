@@ -19,7 +19,7 @@ public enum IdForm {
 
     /**
      * Returns the hash of an id that filters and deltas use: XXH3 of the canonical form. Text that is not an id
-     * of the form is hashed unchanged; the filter will almost certainly report it as absent.
+     * of the form is hashed unchanged; {@link #isReadAlike} then returns false.
      */
     public long hash(String id, long seed) {
         String canonical =
@@ -43,6 +43,24 @@ public enum IdForm {
             }
         }
         return Xxh3.hash(id, 0, id.length, seed);
+    }
+
+    /**
+     * Returns true if every origin reads the text as the same id. Only then may the answer be {@code ABSENT}: see "Text
+     * that is no id" in docs/reference/filter-format.md.
+     */
+    boolean isReadAlike(String id) {
+        if (this != TEXT) {
+            return (this == UUID ? canonicalUuid(id) : canonicalInteger(id)) != null;
+        }
+        for (int n = 0; n < id.length(); n++) {
+            char c = id.charAt(n);
+            boolean isEnd = n == 0 || n == id.length() - 1;
+            if (c < ' ' || c == 0x7f || ";?#%".indexOf(c) >= 0 || isEnd && (c == ' ' || c == '/')) {
+                return false;
+            }
+        }
+        return !id.isEmpty() && id.charAt(0) != '\ufeff';
     }
 
     /**

@@ -65,6 +65,26 @@ final class VectorsTest {
     }
 
     @Test
+    void textThatIsNoIdIsNeverAbsent() throws Exception {
+        Map<String, String> files =
+                Map.of("text", "static-text-seeded.ewf", "uuid", "static-uuid.ewf", "integer", "static-integer.ewf");
+        for (Map<String, Object> one : Vectors.table("not-ids.json")) {
+            IdForm form = Vectors.form(one.get("form"));
+            Filter filter = Filter.open(Vectors.file(files.get(one.get("form"))));
+            for (Object id : (List<?>) one.get("asked")) {
+                assertTrue(filter.mayContain((String) id), () -> form + " " + id);
+            }
+            for (Object id : (List<?>) one.get("ids")) {
+                assertTrue(form.isReadAlike((String) id), () -> form + " " + id);
+            }
+        }
+        // Bytes are an exact id: nothing is removed from them.
+        Filter texts = Filter.open(Vectors.file(files.get("text")));
+        assertTrue(texts.mayContain("k2;v=1"));
+        assertFalse(texts.mayContain("k2;v=1".getBytes(StandardCharsets.UTF_8)));
+    }
+
+    @Test
     void truncatedFlippedAndForgedFilesAreRefused() {
         for (Map<String, Object> one : Vectors.table("refused-files.json")) {
             byte[] file = HexFormat.of().parseHex((String) one.get("bytes"));

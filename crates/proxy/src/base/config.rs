@@ -344,7 +344,7 @@ pub struct LimitsConfig {
     /// client may wait for the origin's response before it sends more. A body with a length is buffered to its end or
     /// until the buffer is full.
     pub upload_buffer_wait: Duration,
-    /// Time for which the edge works for a client that has left. Default 2 s: most forms and API calls are answered by
+    /// Time for which the edge works for a client that has left. Default 1 s: most forms and API calls are answered by
     /// then, and the edge can remove the stored responses that they change after the origin has changed them.
     pub abandoned_wait: Duration,
     /// Minimum rate of an upload in bytes per second. Default 256 B: the slowest mobile networks are ten times as
@@ -416,7 +416,7 @@ impl Default for LimitsConfig {
             upload_buffer_bytes: ByteSize::kib(64),
             upload_buffers_bytes_max: ByteSize::mib(64),
             upload_buffer_wait: Duration::from_secs(1),
-            abandoned_wait: Duration::from_secs(2),
+            abandoned_wait: Duration::from_secs(1),
             upload_rate_min: ByteSize(256),
             response_rate_min: ByteSize(256),
             rate_window: Duration::from_secs(30),

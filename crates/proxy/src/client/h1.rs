@@ -347,8 +347,7 @@ impl FastPath {
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
-                // Reading detects that the client has reset the connection, which aborts the request, or has half-closed
-                // it: see `ConnState::record_half_closed`.
+                // Reading detects that the client has reset or half-closed the connection.
                 while self.inbox.len() < INBOX_BYTES_MAX && !self.read_ended {
                     match self.poll_inbox(stream, cx) {
                         Poll::Ready(Ok(())) => {}

@@ -4,6 +4,7 @@
 //! time of its last progress. Four times a second, the worker's sweep compares the times of all its connections with
 //! the limits: see [`ConnState::exceeded_limit`].
 
+mod close_reason;
 mod hyper_writes;
 mod in_flight;
 mod interims;
@@ -23,6 +24,7 @@ use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
 use crate::base::observation::Observation;
 use crate::base::pace::{MinRate, Pace};
+pub(crate) use close_reason::{CloseRank, CloseReason};
 use hyper_writes::HyperWrites;
 pub(crate) use in_flight::{InFlight, Orphan};
 pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
@@ -88,30 +90,6 @@ pub(crate) struct ConnState {
     hyper_counted_bytes: Cell<u64>,
     task: RefCell<Option<Waker>>,
 }
-
-/// The reason why the edge closes a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CloseReason {
-    /// The connection was idle for too long.
-    Idle,
-    /// The limit of connections is reached, and this connection has no request under way.
-    Crowded,
-    /// A request's head did not arrive in time.
-    Head,
-    /// The client reads no bytes of its response.
-    Response,
-    /// The client reads its response slower than the minimum rate.
-    Slow,
-    /// The client sends no bytes of its upload.
-    Upload,
-    /// The client has closed its sending direction, and the origin has sent no byte for it.
-    Left,
-    /// Slow clients keep too much memory of evicted objects in use, and this client frees memory most slowly.
-    Pinned,
-}
-
-/// See [`ConnState::close_rank`]: true if a head is incomplete, and the start of the wait for bytes of the client.
-pub(crate) type CloseRank = (bool, Timestamp);
 
 impl ConnState {
     pub(crate) fn new(clock: Arc<Clock>) -> Rc<Self> {
@@ -211,7 +189,6 @@ impl ConnState {
             if exceeds(self.upload_waits_since.get(), limits.body_idle_timeout) {
                 return Some(CloseReason::Upload);
             }
-            // `idle_since` is the time of the last byte that the client got.
             let waits_for_origin = self.client_turn_since.get().is_none();
             return (waits_for_origin
                 && exceeds(self.half_closed_since.get(), limits.abandoned_wait)

@@ -1,5 +1,5 @@
-//! The gate through which the HTTP/2 frames of a peer reach hyper. It limits their rate and the memory of decoded heads,
-//! and lets an error of one stream end that stream only.
+//! The gate through which the HTTP/2 frames of a peer reach hyper. It limits their rate and the memory of decoded
+//! heads, and lets an error of one stream end that stream only.
 //!
 //! hyper decodes a header block as soon as the block arrives, and keeps the fields until the request is accepted. hyper
 //! has no limit for the rate of frames that are not part of a request. The gate gets the bytes before hyper, and parses
@@ -9,17 +9,19 @@
 //!   block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the length of the block.
 //! - After `fields_max` fields the gate pauses, so that hyper accepts requests before it decodes further ones.
 //! - A malformed header block is replaced by one that hyper refuses as an error of the stream ([`header_blocks`]).
-//! - Consecutive small DATA frames of one stream are merged. Their padding is removed, and the peer gets its credit back
-//!   by WINDOW_UPDATE. Empty frames are dropped. The payload and its order do not change. hyper would close a connection
-//!   that has sent 100 empty frames in its lifetime, with or without padding.
+//! - Consecutive small DATA frames of one stream are merged. Their padding is removed, and the peer gets its credit
+//!   back by WINDOW_UPDATE. Empty frames are dropped. The payload and its order do not change. hyper would close a
+//!   connection that has sent 100 empty frames in its lifetime, with or without padding.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
 
+mod frame_head;
 mod header_blocks;
 mod huffman;
+mod representations;
 
-use std::ops::Range;
-
+use frame_head::*;
 use header_blocks::BlockScreen;
+use representations::count_block_fields;
 
 /// The limits of one connection. Bytes sent to the client raise the limits of a window, see `SENT_PER_RESET`.
 #[derive(Clone, Copy, Debug)]
@@ -424,165 +426,6 @@ impl SmallData {
     }
 }
 
-/// A frame's header (RFC 9113 §4.1).
-#[derive(Clone, Copy, Debug)]
-struct FrameHead {
-    length: usize,
-    kind: u8,
-    flags: u8,
-    stream: u32,
-}
-
-impl FrameHead {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
-        let [a, b, c, kind, flags, stream @ ..] = *head;
-        Some(Self {
-            length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
-            kind,
-            flags,
-            // The first bit is reserved.
-            stream: u32::from_be_bytes(stream) & (u32::MAX >> 1),
-        })
-    }
-
-    const fn frame_bytes(&self) -> usize {
-        HEAD_BYTES + self.length
-    }
-
-    const fn is_small_and_padded(&self) -> bool {
-        self.flags & PADDED != 0 && self.length <= SMALL_DATA_BYTES
-    }
-
-    /// Returns where the data of a DATA frame is, if it is short. `None` for frames that hyper refuses.
-    fn small_data(&self, frame: &[u8]) -> Option<Range<usize>> {
-        let (mut start, mut end) = (HEAD_BYTES, self.frame_bytes());
-        if self.flags & PADDED != 0 && self.length > 0 {
-            start += 1;
-            end = end.checked_sub(usize::from(frame[HEAD_BYTES]))?;
-        }
-        let is_small = start <= end && end - start <= SMALL_DATA_BYTES;
-        (is_small && self.flags & !(END_STREAM | PADDED) == 0 && self.stream != 0)
-            .then_some(start..end)
-    }
-
-    /// Returns true if the stream depends on itself. That is an error of the stream in RFC 7540 §5.3.1, and h2 does not
-    /// decode the header block of such a frame.
-    fn depends_on_itself(&self, frame: &[u8]) -> bool {
-        let start = HEAD_BYTES + usize::from(self.flags & PADDED != 0);
-        let dependency = frame.get(start..).and_then(|rest| rest.first_chunk());
-        self.flags & PRIORITY != 0
-            && dependency.is_some_and(|&id| u32::from_be_bytes(id) & (u32::MAX >> 1) == self.stream)
-    }
-
-    /// Returns the frames of another header block in place of the one that begins with this frame. No frame but the last
-    /// ends at one of `ends`: there, h2 would refuse a malformed block before it has got all frames.
-    fn frames_of(&self, mut block: &[u8], ends: &[usize]) -> Vec<u8> {
-        let mut frames = Vec::with_capacity(block.len() + 4 * HEAD_BYTES);
-        let (mut kind, mut flags, mut sent) = (HEADERS, self.flags & END_STREAM, 0);
-        while !block.is_empty() {
-            let mut length = block.len().min(FRAME_BYTES_MAX);
-            if length == block.len() {
-                flags |= END_HEADERS;
-            } else if ends.binary_search(&(sent + length)).is_ok() {
-                length -= 1; // Each representation has several bytes.
-            }
-            let (piece, rest) = block.split_at(length);
-            let length = u32::try_from(length).expect("a frame is short");
-            frames.extend(&length.to_be_bytes()[1..]);
-            frames.extend([kind, flags]);
-            frames.extend(self.stream.to_be_bytes());
-            frames.extend_from_slice(piece);
-            (kind, flags, sent) = (CONTINUATION, 0, sent + piece.len());
-            block = rest;
-        }
-        frames
-    }
-
-    /// Returns the fragment of the header block in this frame, without padding and priority (RFC 9113 §6.2).
-    fn fragment<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
-        let mut payload = &frame[HEAD_BYTES..];
-        if self.kind == HEADERS && self.flags & PADDED != 0 {
-            let Some((&padding, rest)) = payload.split_first() else {
-                return &[];
-            };
-            payload = &rest[..rest.len().saturating_sub(usize::from(padding))];
-        }
-        if self.kind == HEADERS && self.flags & PRIORITY != 0 {
-            payload = payload.get(PRIORITY_BYTES..).unwrap_or_default();
-        }
-        payload
-    }
-}
-
-/// Returns the header block that is split over several frames.
-fn fragments(mut frames: &[u8]) -> Vec<u8> {
-    let mut block = Vec::with_capacity(frames.len());
-    while let Some(head) = FrameHead::parse(frames)
-        && let Some((frame, rest)) = frames.split_at_checked(head.frame_bytes())
-    {
-        block.extend_from_slice(head.fragment(frame));
-        frames = rest;
-    }
-    block
-}
-
-/// Returns the number of fields in a header block (RFC 7541 §6), up to a malformed field: hyper's decoder stops there.
-fn count_block_fields(mut block: &[u8]) -> usize {
-    let mut fields = 0;
-    while let Some(&first) = block.first() {
-        let rest = match first {
-            0x80.. => parse_integer(block, 7).map(|(_, rest)| rest),
-            0x20..0x40 => {
-                // An update of the dynamic table's size is not a field.
-                match parse_integer(block, 5) {
-                    Some((_, rest)) => block = rest,
-                    None => return fields,
-                }
-                continue;
-            }
-            0x40..0x80 => parse_integer(block, 6).and_then(skip_literal),
-            _ => parse_integer(block, 4).and_then(skip_literal),
-        };
-        fields += 1;
-        match rest {
-            Some(rest) => block = rest,
-            None => return fields,
-        }
-    }
-    fields
-}
-
-/// Skips the strings of a literal field: its name, unless the name is in a table, and its value.
-fn skip_literal((name, rest): (usize, &[u8])) -> Option<&[u8]> {
-    let rest = if name == 0 { skip_string(rest)? } else { rest };
-    skip_string(rest)
-}
-
-fn skip_string(bytes: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = parse_integer(bytes, 7)?;
-    rest.get(length..)
-}
-
-/// Parses an integer (RFC 7541 §5.1). Returns its value and the bytes after the integer.
-fn parse_integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
-    let (&first, mut rest) = bytes.split_first()?;
-    let mask = (1usize << prefix_bits) - 1;
-    let mut value = usize::from(first) & mask;
-    if value < mask {
-        return Some((value, rest));
-    }
-    for shift in (0..usize::BITS - 8).step_by(7) {
-        let (&byte, after) = rest.split_first()?;
-        rest = after;
-        value = value.checked_add(usize::from(byte & 0x7f) << shift)?;
-        if byte & 0x80 == 0 {
-            return Some((value, rest));
-        }
-    }
-    None
-}
-
 /// The length of the windows in which frames are counted. A browser that cancels all requests of a page stays below the
 /// limit of a window. A client that cancels requests continuously exceeds it.
 pub const WINDOW_MILLIS: u64 = 10_000;
@@ -599,26 +442,6 @@ const TRAILER_FIELDS_MAX: usize = 32;
 /// The most frames of a header block. The largest block of a well-behaved client has five frames of 16 KiB.
 const BLOCK_FRAMES_MAX: usize = 64;
 
-/// The largest payload of a frame: SETTINGS_MAX_FRAME_SIZE of hyper, the minimum of RFC 9113 §6.5.2.
-const FRAME_BYTES_MAX: usize = 16 << 10;
-
-/// DATA frames up to this payload are merged. h2 limits the number of unread DATA frames that are below 256 bytes.
-const SMALL_DATA_BYTES: usize = 1 << 10;
-
 const PREFACE_BYTES: usize = 24;
-const HEAD_BYTES: usize = 9;
-const PRIORITY_BYTES: usize = 5;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-
-const END_STREAM: u8 = 0x1;
-const END_HEADERS: u8 = 0x4;
-const PADDED: u8 = 0x8;
-const PRIORITY: u8 = 0x20;
-
 #[cfg(test)]
 mod tests;

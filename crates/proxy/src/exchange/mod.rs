@@ -1,6 +1,7 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
-//! (its unsent bytes), `request_body`, `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
-//! request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules),
+//! (its unsent bytes), `request_body`, `client` (the facts that all its requests share), `canonical` (makes a
+//! [`Request`] from a request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of
+//! fields by rules),
 //! `heads` (limits the memory of heads), `h2_frames` and `h2_io` (the frames of an HTTP/2 connection), `upgrade`
 //! (switches of the protocol).
 

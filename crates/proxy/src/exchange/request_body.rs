@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::ConnState;
+use super::conn::ConnState;
 use crate::base::tasks::TaskSet;
 
 /// The body of a client's request. If it is dropped before its end over HTTP/2, its rest is read and discarded, up to

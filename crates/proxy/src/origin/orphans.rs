@@ -67,8 +67,8 @@ impl Orphans {
         list.fetches.insert(number, listed);
     }
 
-    /// Runs an exchange whose client has left as a task of `tasks`. Every `wait`, the exchange ends unless `is_wanted`, or
-    /// unless its response `has_begun`.
+    /// Runs an exchange whose client has left as a task of `tasks`. Every `wait`, the exchange ends unless `is_wanted`,
+    /// or unless its response `has_begun`.
     pub(crate) fn spawn_abandoned(
         &self,
         tasks: &TaskSet,

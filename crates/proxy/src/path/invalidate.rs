@@ -1,7 +1,7 @@
 //! Requests with unsafe methods, and the stored responses that they invalidate (RFC 9111 §4.4).
 //!
-//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore a request
-//! without a response invalidates its target too. If the client disconnects, the exchange continues for
+//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore a
+//! request without a response invalidates its target too. If the client disconnects, the exchange continues for
 //! `limits.abandoned_wait`, because an invalidation after the origin's change is better than one before it.
 //!
 //! `Cache-Group-Invalidation` of the response invalidates cache groups of the origin (RFC 9875 §3), as a purge does.

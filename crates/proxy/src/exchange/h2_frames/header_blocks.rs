@@ -1,8 +1,8 @@
 //! Finds malformed header blocks before the crate h2 decodes them.
 //!
-//! A malformed request or response ends its stream, and no other stream of the connection (RFC 9113 §8.1.1). The crate
-//! h2 ends the connection: its decoder makes checked names and values, and cannot continue after an invalid one. Through
-//! a proxy, the request of one client would thereby end the requests of all others.
+//! A malformed request or response ends its stream, and no other stream of the connection (RFC 9113 §8.1.1). The
+//! crate h2 ends the connection: its decoder makes checked names and values, and cannot continue after an invalid one.
+//! Through a proxy, the request of one client would thereby end the requests of all others.
 //!
 //! [`BlockScreen`] decodes each block before h2 does. A valid block passes unchanged. A malformed one is replaced by a
 //! block that h2 refuses as an error of the stream. Blocks also add fields to the dynamic table of the connection (RFC
@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 
 use http::{HeaderName, Method, StatusCode};
 
-use super::{huffman, parse_integer, skip_string};
+use super::huffman;
+use super::representations::{parse_integer, skip_string};
 
 /// The dynamic table of one direction of a connection, without its text.
 #[derive(Debug)]
@@ -82,8 +83,8 @@ impl BlockScreen {
         self.fields = VecDeque::new();
     }
 
-    /// Decodes a complete block. Returns the block that replaces it if it is malformed, or if `is_refused`, and the ends
-    /// of its representations. Trailers may not have pseudo-header fields (RFC 9113 §8.1).
+    /// Decodes a complete block. Returns the block that replaces it if it is malformed, or if `is_refused`, and the
+    /// ends of its representations. Trailers may not have pseudo-header fields (RFC 9113 §8.1).
     pub(super) fn replacement(
         &mut self,
         block: &[u8],

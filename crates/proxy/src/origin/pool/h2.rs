@@ -1,5 +1,5 @@
-//! HTTP/2 to the origin by hyper's client, with one connection for each worker. A malformed response ends its own stream
-//! only: its frames pass the gate of [`H2Io`] before hyper.
+//! HTTP/2 to the origin by hyper's client, with one connection for each worker. A malformed response ends its own
+//! stream only: its frames pass the gate of [`H2Io`] before hyper.
 
 use std::sync::Arc;
 

@@ -6,13 +6,27 @@ use http::header::{AGE, DATE, HeaderMap};
 use crate::cache_control::delta_seconds;
 use crate::date::date_field;
 
-/// The times of one fetch, read from the cache's own clock.
+/// The times of one fetch. Ages and lifetimes come from a clock that is never set, and the dates of HTTP from the wall
+/// clock, which may be set forward or back between any two fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The time just before the request head was sent.
+    /// The time just before the request head was sent, by the clock that is never set.
     pub request_time: Timestamp,
-    /// The time at which the response head had arrived completely.
+    /// The time at which the response head had arrived completely, by the same clock.
     pub response_time: Timestamp,
+    /// The wall time at which the response head had arrived. `Date` and `Expires` are compared with it.
+    pub response_date: Timestamp,
+}
+
+impl Exchange {
+    /// Returns an exchange without delay, for which both clocks show `time`.
+    pub const fn at(time: Timestamp) -> Self {
+        Self {
+            request_time: time,
+            response_time: time,
+            response_date: time,
+        }
+    }
 }
 
 /// Returns `corrected_initial_age` in milliseconds.
@@ -24,7 +38,7 @@ pub(crate) fn corrected_initial_age_ms(response: &HeaderMap, exchange: Exchange)
     // this second would seem up to 999 ms old.
     let apparent_age_ms = date_field(response, &DATE).map_or(0, |date| {
         exchange
-            .response_time
+            .response_date
             .as_secs()
             .saturating_sub(date.as_secs())
             .saturating_mul(1000)
@@ -73,6 +87,7 @@ mod tests {
             Exchange {
                 request_time: Timestamp::from_millis(request_ms),
                 response_time: Timestamp::from_millis(response_ms),
+                response_date: Timestamp::from_millis(response_ms),
             },
         )
     }

@@ -156,7 +156,7 @@ fn update(
         Err(reason) => {
             head.remove(AGE);
             head.entry(DATE)
-                .or_insert_with(|| crate::date::format_http_date(exchange.response_time));
+                .or_insert_with(|| crate::date::format_http_date(exchange.response_date));
             Freshened::UseOnce { head, reason }
         }
     }
@@ -183,10 +183,7 @@ mod tests {
     const VALIDATED: Timestamp = Timestamp::from_secs(784_111_877);
 
     fn at(time: Timestamp) -> Exchange {
-        Exchange {
-            request_time: time,
-            response_time: time,
-        }
+        Exchange::at(time)
     }
 
     fn store(lines: &str) -> Storable {

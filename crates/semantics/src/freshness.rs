@@ -46,13 +46,13 @@ impl LifetimeSource {
 impl Lifetime {
     /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present. Otherwise returns the heuristic
     /// lifetime if `rules` and the response permit it, or else zero. `Expires` is ignored if a targeted field gave
-    /// `directives`. `response_time`, at which the response arrived, replaces a missing or invalid `Date`.
+    /// `directives`. `response_date`, the wall time of the arrival, replaces a missing or invalid `Date`.
     pub fn compute(
         rules: &Rules,
         status: StatusCode,
         directives: &ResponseDirectives,
         response: &HeaderMap,
-        response_time: Timestamp,
+        response_date: Timestamp,
     ) -> Self {
         let from_secs = |secs: u32, source| Self {
             millis: u64::from(secs) * 1000,
@@ -67,7 +67,7 @@ impl Lifetime {
         if let Some(secs) = directives.max_age {
             return from_secs(secs, LifetimeSource::MaxAge);
         }
-        let date = date_field(response, &DATE).unwrap_or(response_time);
+        let date = date_field(response, &DATE).unwrap_or(response_date);
         if !directives.is_targeted && response.contains_key(EXPIRES) {
             return Self {
                 millis: expires_after_ms(response, date),

@@ -61,10 +61,7 @@ mod tests {
             ..Rules::default()
         };
         let now = Timestamp::from_secs(784_111_777);
-        let exchange = Exchange {
-            request_time: now,
-            response_time: now,
-        };
+        let exchange = Exchange::at(now);
         let status = StatusCode::from_u16(status).expect("the status is valid");
         let (request, response) = (&headers(request), &headers(response));
         match on_post_response(&rules, request, &target, status, response, exchange) {

@@ -219,7 +219,7 @@ pub(crate) fn decide(
     if is_event_stream(response) {
         return Err(NotStoredReason::EventStream);
     }
-    let lifetime = Lifetime::compute(rules, status, directives, response, exchange.response_time);
+    let lifetime = Lifetime::compute(rules, status, directives, response, exchange.response_date);
     // `store_request_errors` applies only to errors that the origin intends to be stored. An explicit lifetime
     // shows this intention.
     if is_caused_by_request(status.as_u16()) && !lifetime.source.is_explicit() {
@@ -229,7 +229,7 @@ pub(crate) fn decide(
     if !(directives.public || lifetime.source.is_explicit() || is_heuristically_cacheable(status)) {
         return Err(NotStoredReason::NoExplicitFreshness);
     }
-    let head = stored_head(response, &excluded, exchange.response_time);
+    let head = stored_head(response, &excluded, exchange.response_date);
     // Validators are read from the stored head, so that a removed validator is not used.
     let validators = Validators::from_headers(&head);
     let policy = policy_of(response, directives, lifetime, &validators, exchange);
@@ -323,7 +323,7 @@ fn excluded_fields(rules: &Rules, directives: &ResponseDirectives) -> Vec<Header
 fn stored_head(
     response: &HeaderMap,
     excluded: &[HeaderName],
-    response_time: Timestamp,
+    response_date: Timestamp,
 ) -> HeaderMap {
     let mut head = response.clone();
     hop_by_hop::strip_response(&mut head);
@@ -336,7 +336,7 @@ fn stored_head(
     }
     // RFC 9110 §6.6.1: a recipient with a clock adds a missing `Date` to a cached message.
     if !head.contains_key(DATE) {
-        head.insert(DATE, format_http_date(response_time));
+        head.insert(DATE, format_http_date(response_date));
     }
     head
 }

@@ -103,7 +103,16 @@ impl StoredPolicy {
     /// Returns true if the response may be served now. This is the whole freshness check of a hit.
     #[inline]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        now < self.fresh_until
+        self.is_before(self.fresh_until, now)
+    }
+
+    /// Returns true if `now` is before `until` and not before the arrival of the response.
+    ///
+    /// The clock of a process never goes back, so a response from the future was stored by an earlier process whose
+    /// clock was ahead. Its age is unknown, so it is validated before it is used.
+    #[inline]
+    fn is_before(&self, until: Timestamp, now: Timestamp) -> bool {
+        now < until && self.response_time <= now
     }
 
     /// Returns true if this response may answer the followers of its fetch.
@@ -118,7 +127,7 @@ impl StoredPolicy {
 
     /// Returns true if the response may be served instead of an error of the origin (RFC 5861 §4).
     pub fn may_serve_on_error(&self, now: Timestamp) -> bool {
-        now < self.stale_if_error_until.max(self.fresh_until)
+        self.is_before(self.stale_if_error_until.max(self.fresh_until), now)
     }
 
     /// Returns true if the response may be served because the origin cannot be reached.
@@ -145,7 +154,7 @@ impl StoredPolicy {
         stale_if_error.is_some_and(|secs| staleness_ms >= u64::from(secs) * 1000)
     }
 
-    /// Returns `current_age` (§4.2.3). If the clock steps back, the age is never below the initial age.
+    /// Returns `current_age` (§4.2.3). It is never below the initial age.
     #[inline]
     pub fn age(&self, now: Timestamp) -> Duration {
         Duration::from_millis(self.age_ms(now))
@@ -213,7 +222,7 @@ impl StoredPolicy {
                     }
                 }
                 // With one of these directives the client states how stale the response may be (§5.2.1).
-                None if now < self.stale_while_revalidate_until
+                None if self.is_before(self.stale_while_revalidate_until, now)
                     && requested.max_age.is_none()
                     && requested.min_fresh.is_none() =>
                 {
@@ -252,10 +261,7 @@ mod tests {
     /// Returns the policy of a 200 response that was fetched at `at_ms` without delay.
     fn stored(cache_control: &str, more: &str, at_ms: u64) -> StoredPolicy {
         let at = Timestamp::from_millis(at_ms);
-        let exchange = Exchange {
-            request_time: at,
-            response_time: at,
-        };
+        let exchange = Exchange::at(at);
         let response = headers(&format!("cache-control: {cache_control}\n{more}"));
         match on_response(
             &Rules::default(),
@@ -309,6 +315,21 @@ mod tests {
                 cause: Cause::Stale
             }
         );
+    }
+
+    /// A response that an earlier process stored while its clock was ahead has an unknown age. Method: check one
+    /// millisecond before the arrival, and the arrival.
+    #[test]
+    fn a_response_from_the_future_is_validated_before_it_is_used() {
+        let lines = "max-age=10, stale-while-revalidate=10, stale-if-error=10";
+        let policy = stored(lines, ETAG, 5_000);
+        let nothing = RequestDirectives::default();
+        for (ms, is_known) in [(4_999, false), (5_000, true)] {
+            let now = Timestamp::from_millis(ms);
+            let is_reused = !matches!(policy.reuse(now, &nothing), Reuse::Revalidate { .. });
+            assert_eq!(is_reused, is_known, "{ms}");
+            assert_eq!(policy.may_serve_on_error(now), is_known, "{ms}");
+        }
     }
 
     #[test]

@@ -28,10 +28,7 @@ fn decide(
         )
     };
     let response: HeaderMap = fields.iter().map(line).collect();
-    let exchange = Exchange {
-        request_time: NOW,
-        response_time: NOW,
-    };
+    let exchange = Exchange::at(NOW);
     let status = StatusCode::from_u16(status).expect("a status");
     let request = HeaderMap::new();
     match on_response(&rules, &Method::GET, &request, status, &response, exchange) {

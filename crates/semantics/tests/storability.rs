@@ -17,10 +17,7 @@ fn verdict(
     request: &HeaderMap,
     response: &HeaderMap,
 ) -> Result<(), NotStoredReason> {
-    let exchange = Exchange {
-        request_time: NOW,
-        response_time: NOW,
-    };
+    let exchange = Exchange::at(NOW);
     let status = StatusCode::from_u16(status).expect("three digits");
     match on_response(rules, method, request, status, response, exchange) {
         Verdict::Store(_) => Ok(()),
@@ -468,10 +465,7 @@ fn the_stored_head_lacks_fields_that_must_not_be_shared() {
             set_cookie,
             ..Rules::default()
         };
-        let exchange = Exchange {
-            request_time: NOW,
-            response_time: NOW,
-        };
+        let exchange = Exchange::at(NOW);
         let verdict = on_response(
             &rules,
             &Method::GET,

@@ -415,10 +415,7 @@ mod tests {
             );
         }
         let now = Timestamp::from_secs(1_000_000_000);
-        let exchange = Exchange {
-            request_time: now,
-            response_time: now,
-        };
+        let exchange = Exchange::at(now);
         let verdict = on_response(
             &Rules::default(),
             &Method::GET,

@@ -120,7 +120,7 @@ impl Request {
         Target::new(self.scheme, self.authority()?, self.path_and_query()).ok()
     }
 
-    /// Returns the text of the request for the access log. The request began at `now`.
+    /// Returns the text of the request for the access log. The request began at the wall time `now`.
     pub(crate) fn log_text(&self, queue: &LogQueue, now: Timestamp) -> RequestText {
         queue.text(&self.facts(now), |name| self.value(name))
     }

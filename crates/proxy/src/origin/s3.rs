@@ -131,7 +131,7 @@ impl<'a> Signing<'a> {
             &parts,
             &credentials,
             &self.signer.config.region,
-            self.clock.now(),
+            self.clock.wall(),
         )
     }
 }

@@ -34,16 +34,13 @@ pub(super) async fn ask(
     let (request_time, sent_at) = (worker.now(), Instant::now());
     let origin = worker.origin(request);
     let mut sent = origin.send(attempt, outbound, upload).await;
-    let (response_time, fetch_time) = (worker.now(), sent_at.elapsed());
+    let (exchange, fetch_time) = (worker.exchange(request_time), sent_at.elapsed());
     if let Ok((parts, body)) = &mut sent {
         change_origin_response(request, (parts, body), worker);
     }
     Answered {
         sent,
-        exchange: Exchange {
-            request_time,
-            response_time,
-        },
+        exchange,
         fetch_time,
     }
 }

@@ -215,7 +215,8 @@ impl Explanation {
             return self.absent(shared, request, found, &directives);
         };
         let tier = if entry.in_memory { "memory" } else { "disk" };
-        let since = edgeward_semantics::format_http_date(response.policy.response_time);
+        let since = shared.clock.date_of(response.policy.response_time);
+        let since = edgeward_semantics::format_http_date(since);
         let since = String::from_utf8_lossy(since.as_bytes()).into_owned();
         let text = format!(
             "status {} in {tier}, validated at {since}",

@@ -339,7 +339,7 @@ pub(super) fn describe(
     let Some(response) = entry.response() else {
         return Value::Null;
     };
-    let now = shared.clock.now();
+    let clock = &shared.clock;
     let headers = response.headers();
     let validators = Validators::from_headers(&headers);
     let mut tags = Vec::new();
@@ -357,8 +357,8 @@ pub(super) fn describe(
         "memory_bytes": entry.stored.charge_bytes(),
         "slices": describe_slices(shared, &entry.stored),
         "encodings": describe_encodings(shared, entry),
-        "validated_at": text(&format_http_date(response.policy.response_time)),
-        "freshness": freshness(rules, response, &headers, now),
+        "validated_at": text(&format_http_date(clock.date_of(response.policy.response_time))),
+        "freshness": freshness(rules, response, &headers, clock),
         "validators": {
             "etag": headers.get(ETAG).filter(|_| validators.etag.is_some()).map(text),
             "last_modified": validators.last_modified.as_ref().map(text),

@@ -75,6 +75,7 @@ pub(crate) fn serve(
     worker.heart().set_activity(Activity::Request);
     let (mut request, checked) = rules::prepare(worker, client, head);
     debug_faults::cause("request", &request.headers);
+    debug_faults::step_wall(&worker.shared.clock, &request.headers);
     let sampled = sample(worker, &mut request);
     let mut reply = Reply::new(worker, client, &request);
     reply.observation.sampled = sampled;
@@ -109,7 +110,7 @@ pub(crate) fn serve(
 fn sample(worker: &Worker, request: &mut Rc<Request>) -> Option<Box<SampledRequest>> {
     let sampler = worker.sampler()?;
     let parent = || TraceParent::of(&request.headers);
-    let text = || request.trace_text(worker.now());
+    let text = || request.trace_text(worker.wall());
     let sampled = sampler.sample(request.peer_is_trusted, Instant::now(), parent, text)?;
     let request = Rc::get_mut(request).expect("no other code has the request yet");
     sampled.write_to(&mut request.headers);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use edgeward_overload::Work;
-use edgeward_semantics::{CacheStatus, format_http_date};
+use edgeward_semantics::{CacheStatus, Exchange, format_http_date};
 use edgeward_sites::RateLimiter;
 use edgeward_types::{KeyHash, Timestamp};
 use http::{HeaderValue, StatusCode, Version};
@@ -280,8 +280,23 @@ impl Worker {
         sheds
     }
 
+    /// Returns the time for durations.
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
+    }
+
+    /// Returns the wall time, for dates.
+    pub(crate) fn wall(&self) -> Timestamp {
+        self.shared.clock.wall()
+    }
+
+    /// Returns the times of a fetch whose response head has just arrived.
+    pub(crate) fn exchange(&self, request_time: Timestamp) -> Exchange {
+        Exchange {
+            request_time,
+            response_time: self.now(),
+            response_date: self.wall(),
+        }
     }
 
     /// Records that the refresh of a stale response has failed: without a response, with a status of 5xx, or because
@@ -313,10 +328,11 @@ impl Worker {
 
     /// Returns the time as the value of `Date` (RFC 9110 §5.6.7). The value is formatted at most once a second.
     pub(crate) fn http_date(&self) -> HeaderValue {
-        let secs = self.now().as_secs();
+        let now = self.wall();
+        let secs = now.as_secs();
         let mut date = self.date.borrow_mut();
         if date.0 != secs || date.1.is_empty() {
-            *date = (secs, format_http_date(self.now()));
+            *date = (secs, format_http_date(now));
         }
         date.1.clone()
     }
@@ -355,7 +371,7 @@ impl Worker {
     ) -> Option<LogText> {
         let queue = self.log.as_ref()?;
         Some(LogText {
-            request: text(queue, self.now()),
+            request: text(queue, self.wall()),
             queue: Rc::clone(queue),
         })
     }

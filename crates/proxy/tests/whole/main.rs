@@ -25,6 +25,7 @@ mod authorization;
 mod buckets;
 mod cache_status;
 mod caching;
+mod clock;
 mod compression;
 mod departures;
 mod differential;

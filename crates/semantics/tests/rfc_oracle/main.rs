@@ -160,6 +160,7 @@ impl History {
         let exchange = Exchange {
             request_time: Timestamp::from_millis(times.request_ms),
             response_time: Timestamp::from_millis(times.response_ms),
+            response_date: Timestamp::from_millis(times.response_ms),
         };
         let validated = selected.filter(|&at| step.confirms && self.oracle[at].has_validator());
         if let Some(old) = validated.map(|at| &self.oracle[at]) {

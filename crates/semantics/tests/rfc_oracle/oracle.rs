@@ -154,12 +154,13 @@ impl Remembered {
     }
 
     /// Returns true if the response is fresh, or stale for less than `extra` seconds (RFC 5861). With `no-cache`,
-    /// returns false.
+    /// returns false, and also for a response from the future.
     fn is_within(&self, now: u64, extra: Option<u32>) -> bool {
         let extra = extra
             .filter(|_| !self.prohibits_stale())
             .map_or(0, u64::from);
         !self.has_whole("no-cache")
+            && now >= self.response_ms
             && self.current_age(now) < self.freshness_lifetime() + extra * 1000
     }
 
@@ -251,7 +252,8 @@ impl Remembered {
         let is_usable = !request.no_cache
             && !self.has_whole("no-cache")
             && request.max_age.is_none_or(|limit| age <= millis(limit));
-        let is_fresh = lifetime > age;
+        // The age of a response from the future is unknown.
+        let is_fresh = lifetime > age && now >= self.response_ms;
         let stays_fresh = request
             .min_fresh
             .is_none_or(|margin| lifetime >= age + millis(margin));

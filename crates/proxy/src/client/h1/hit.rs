@@ -323,7 +323,7 @@ fn sample(
     };
     let text = || {
         let agent = [plain.value(&USER_AGENT)].into_iter();
-        let facts = facts(worker, client, plain, host, worker.now());
+        let facts = facts(worker, client, plain, host, worker.wall());
         RequestText::new(&mut Vec::new(), &facts, agent)
     };
     let sampler = worker.sampler()?;

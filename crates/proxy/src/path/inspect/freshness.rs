@@ -8,6 +8,7 @@ use http::Method;
 use http::header::{CACHE_CONTROL, EXPIRES, HeaderMap};
 use serde_json::{Value, json};
 
+use crate::base::clock::Clock;
 use crate::cache::stored::StoredResponse;
 
 /// Returns the freshness of a response as JSON. The decision to store the response is made again from the stored head,
@@ -16,17 +17,19 @@ pub(super) fn freshness(
     rules: &Rules,
     response: &StoredResponse,
     head: &HeaderMap,
-    now: Timestamp,
+    clock: &Clock,
 ) -> Value {
-    let policy = &response.policy;
+    let (policy, now) = (&response.policy, clock.now());
     let seconds = |millis: u64| millis as f64 / 1000.0;
     let date = |until: Timestamp| {
         let is_later = until > policy.fresh_until;
-        is_later.then(|| String::from_utf8_lossy(format_http_date(until).as_bytes()).into_owned())
+        let date = format_http_date(clock.date_of(until));
+        is_later.then(|| String::from_utf8_lossy(date.as_bytes()).into_owned())
     };
     let exchange = Exchange {
         request_time: policy.response_time,
         response_time: policy.response_time,
+        response_date: clock.date_of(policy.response_time),
     };
     let request = HeaderMap::new();
     let decided = on_response(

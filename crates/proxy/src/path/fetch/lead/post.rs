@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use edgeward_purge::Stamp;
-use edgeward_semantics::{Exchange, Storable, Verdict, on_post_response};
+use edgeward_semantics::{Storable, Verdict, on_post_response};
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
 use http::response::Parts;
@@ -52,11 +52,7 @@ impl PostBegin {
         request: &Request,
         parts: &Parts,
     ) -> Option<PostUpdate> {
-        let response_time = worker.now();
-        let exchange = Exchange {
-            request_time: self.request_time,
-            response_time,
-        };
+        let exchange = worker.exchange(self.request_time);
         let verdict = on_post_response(
             &request.settings().caching,
             &request.headers,
@@ -74,7 +70,7 @@ impl PostBegin {
             storable,
             version: self.version,
             stamp: self.stamp,
-            response_time,
+            response_time: exchange.response_time,
             fetch_time: self.sent_at.elapsed(),
         })
     }

@@ -11,7 +11,8 @@ use crate::rules::{Heuristic, Rules};
 /// A freshness lifetime and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// The lifetime in milliseconds. It begins when the response is generated.
+    /// The lifetime in milliseconds. It begins when the response is generated, or, if the operator states it, when the
+    /// response arrives ([`LifetimeSource::begins_at_arrival`]).
     pub millis: u64,
     /// The field or rule that gave the lifetime.
     pub source: LifetimeSource,
@@ -40,6 +41,12 @@ impl LifetimeSource {
     /// Returns true if the origin or the operator stated the lifetime.
     pub const fn is_explicit(self) -> bool {
         !matches!(self, Self::Heuristic | Self::Nothing)
+    }
+
+    /// Returns true if the operator stated the lifetime. It begins when the response arrives, because the operator
+    /// chose it for this cache, and it must depend neither on caches before this one nor on the clock of the origin.
+    pub const fn begins_at_arrival(self) -> bool {
+        matches!(self, Self::Replaced | Self::Unstated)
     }
 }
 

@@ -41,12 +41,14 @@ pub struct Rules {
 pub struct Lifetimes {
     /// Lifetimes that replace `Cache-Control`, `Expires` and the targeted fields of the response, as if the origin had
     /// sent a targeted field with `max-age` (RFC 9213 §2.2). A response with `private` or `no-store` is then stored.
+    /// These lifetimes and those of `unstated` begin when the response arrives.
     pub replacing: StatusLifetimes,
     /// Lifetimes of responses that state none. All directives of the response count, also `private` and `no-store`.
     pub unstated: StatusLifetimes,
-    /// `stale-while-revalidate` of responses with one of these lifetimes, unless the response has the directive.
+    /// `stale-while-revalidate` of responses that state none, from the origin or with a lifetime of the operator. It
+    /// does not apply if the origin forbids stale use, or if the origin's lifetime was over on arrival.
     pub stale_while_revalidate_secs: Option<u32>,
-    /// `stale-if-error` of responses with one of these lifetimes, unless the response has the directive.
+    /// `stale-if-error`, as `stale_while_revalidate_secs`.
     pub stale_if_error_secs: Option<u32>,
 }
 
@@ -79,23 +81,7 @@ impl Rules {
         status: StatusCode,
         response: &HeaderMap,
     ) -> ResponseDirectives {
-        let mut directives = self.directives_with_lifetimes(status, response);
-        if self.check_authorization {
-            directives.no_cache = FieldScope::Whole;
-        }
-        directives
-    }
-
-    /// Returns the directives of a response, or the operator's lifetimes in their place.
-    fn directives_with_lifetimes(
-        &self,
-        status: StatusCode,
-        response: &HeaderMap,
-    ) -> ResponseDirectives {
-        let Some(lifetimes) = &self.lifetimes else {
-            return ResponseDirectives::from_headers(response);
-        };
-        let mut directives = match lifetimes.replacing.get(status) {
+        let mut directives = match self.replacing_lifetime(status) {
             Some(secs) => ResponseDirectives {
                 max_age: Some(secs),
                 is_targeted: true,
@@ -103,17 +89,8 @@ impl Rules {
             },
             None => ResponseDirectives::from_headers(response),
         };
-        let states = lifetimes
-            .replacing
-            .get(status)
-            .or_else(|| lifetimes.unstated.get(status));
-        if states.is_some() {
-            let (revalidate, error) = (
-                &mut directives.stale_while_revalidate,
-                &mut directives.stale_if_error,
-            );
-            *revalidate = revalidate.or(lifetimes.stale_while_revalidate_secs);
-            *error = error.or(lifetimes.stale_if_error_secs);
+        if self.check_authorization {
+            directives.no_cache = FieldScope::Whole;
         }
         directives
     }

@@ -1,12 +1,17 @@
 //! The decision to store a response (RFC 9111 §3), and the values that a later hit needs.
 
+use std::time::Duration;
+
 use edgeward_types::Timestamp;
-use http::header::{AGE, AUTHORIZATION, DATE, HeaderMap, HeaderName, SET_COOKIE, TRAILER};
+use http::header::{
+    AGE, AUTHORIZATION, DATE, EXPIRES, Entry, HeaderMap, HeaderName, LAST_MODIFIED, SET_COOKIE,
+    TRAILER,
+};
 use http::{Method, StatusCode};
 
 use crate::age::{self, Exchange};
 use crate::cache_control::{FieldScope, ResponseDirectives};
-use crate::date::format_http_date;
+use crate::date::{date_field, format_http_date, parse_http_date};
 use crate::freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 use crate::hop_by_hop;
 use crate::media_type::media_type;
@@ -37,10 +42,28 @@ pub struct Storable {
     /// The validators of the response.
     pub validators: Validators,
     /// The head to store. It has a `Date`. It has no hop-by-hop fields, no `Age`, no `Trailer`, and no fields that
-    /// `no-cache="…"`, `private="…"` or [`SetCookie::Strip`] exclude.
+    /// `no-cache="…"`, `private="…"` or [`SetCookie::Strip`] exclude. If the operator stated the lifetime, its dates
+    /// are those of a response that was generated when it arrived, see [`set_dates`](Self::set_dates).
     pub head: HeaderMap,
     /// The field or the estimate from which the freshness lifetime was computed.
     pub source: LifetimeSource,
+}
+
+impl Storable {
+    /// Gives the head of the origin's response, which the first client gets, the dates of the stored head. Later
+    /// clients get the stored head.
+    pub fn set_dates(&self, head: &mut HeaderMap) {
+        if !self.source.begins_at_arrival() {
+            return;
+        }
+        head.remove(AGE);
+        for name in [DATE, EXPIRES] {
+            head.remove(&name);
+            for value in self.head.get_all(&name) {
+                head.append(&name, value.clone());
+            }
+        }
+    }
 }
 
 /// Why a response is not stored, in the order of the checks.
@@ -229,10 +252,10 @@ pub(crate) fn decide(
     if !(directives.public || lifetime.source.is_explicit() || is_heuristically_cacheable(status)) {
         return Err(NotStoredReason::NoExplicitFreshness);
     }
-    let head = stored_head(response, &excluded, exchange.response_date);
+    let head = stored_head(response, &excluded, lifetime.source, exchange.response_date);
     // Validators are read from the stored head, so that a removed validator is not used.
     let validators = Validators::from_headers(&head);
-    let policy = policy_of(response, directives, lifetime, &validators, exchange);
+    let policy = policy_of(rules, response, directives, lifetime, &validators, exchange);
     let usable_until = policy
         .fresh_until
         .max(policy.stale_while_revalidate_until)
@@ -259,13 +282,17 @@ fn is_event_stream(response: &HeaderMap) -> bool {
 
 /// Computes the freshness values of a response.
 fn policy_of(
+    rules: &Rules,
     response: &HeaderMap,
     directives: &ResponseDirectives,
     lifetime: Lifetime,
     validators: &Validators,
     exchange: Exchange,
 ) -> StoredPolicy {
-    let initial_age_ms = age::corrected_initial_age_ms(response, exchange);
+    let initial_age_ms = match lifetime.source.begins_at_arrival() {
+        true => 0,
+        false => age::corrected_initial_age_ms(response, exchange),
+    };
     let no_cache = directives.no_cache == FieldScope::Whole;
     // §4.2: fresh while lifetime > age. A response whose lifetime was over on arrival is never fresh, even if
     // the clock steps back before `response_time`.
@@ -278,6 +305,18 @@ fn policy_of(
         ),
         _ => Timestamp::ZERO,
     };
+    // The origin's directives precede the times of the operator. A response that was stale on arrival by the origin's
+    // lifetime may be personal (see `StoredPolicy::may_answer_followers`), so the operator's times do not apply to it.
+    let operator = rules
+        .lifetimes
+        .as_deref()
+        .filter(|_| lifetime.source.begins_at_arrival() || lifetime.millis > initial_age_ms);
+    let stale_while_revalidate = directives
+        .stale_while_revalidate
+        .or_else(|| operator?.stale_while_revalidate_secs);
+    let stale_if_error = directives
+        .stale_if_error
+        .or_else(|| operator?.stale_if_error_secs);
     // The times of RFC 5861 §3 and §4 begin when the freshness ends. §4.2.4: a directive may forbid stale use.
     let until_stale = |extra_secs: Option<u32>| match extra_secs {
         Some(secs) if !directives.forbids_stale() => {
@@ -290,10 +329,10 @@ fn policy_of(
         initial_age_ms,
         lifetime_ms: lifetime.millis,
         fresh_until: until(lifetime.millis),
-        stale_while_revalidate_until: until_stale(directives.stale_while_revalidate),
-        stale_if_error_until: match until_stale(directives.stale_if_error) {
+        stale_while_revalidate_until: until_stale(stale_while_revalidate),
+        stale_if_error_until: match until_stale(stale_if_error) {
             // The explicit 0 also forbids stale use if the origin cannot be reached.
-            until if directives.stale_if_error == Some(0) => {
+            until if stale_if_error == Some(0) => {
                 Timestamp::from_millis(until.as_millis().saturating_sub(1))
             }
             until => until,
@@ -301,6 +340,8 @@ fn policy_of(
         no_cache,
         forbids_stale: directives.forbids_stale(),
         has_validator: validators.can_validate(),
+        stale_if_error_of_operator: directives.stale_if_error.is_none()
+            && stale_if_error.is_some_and(|secs| secs > 0),
     }
 }
 
@@ -323,6 +364,7 @@ fn excluded_fields(rules: &Rules, directives: &ResponseDirectives) -> Vec<Header
 fn stored_head(
     response: &HeaderMap,
     excluded: &[HeaderName],
+    source: LifetimeSource,
     response_date: Timestamp,
 ) -> HeaderMap {
     let mut head = response.clone();
@@ -338,7 +380,36 @@ fn stored_head(
     if !head.contains_key(DATE) {
         head.insert(DATE, format_http_date(response_date));
     }
+    if source.begins_at_arrival() {
+        date_at_arrival(&mut head, response_date);
+    }
     head
+}
+
+/// Changes a head, which has a `Date`, into the head of a response that was generated when it arrived.
+///
+/// A client computes the age from `Age` and `Date` (§4.2.3). With the old `Date`, `max-age=300` of a response that has
+/// spent 400 s in another cache would make it stale at once for every client, for the whole lifetime that the operator
+/// stated. `Expires` moves with `Date`, because the lifetime is the difference of both (§4.2.1).
+///
+/// A `Date` that is not later than `Last-Modified` stays. It shows that `Last-Modified` is a weak validator (RFC 9110
+/// §8.8.2.2).
+fn date_at_arrival(head: &mut HeaderMap, arrival: Timestamp) {
+    if let Some(date) = date_field(head, &DATE) {
+        let modified = date_field(head, &LAST_MODIFIED);
+        let passed = Duration::from_secs(arrival.as_secs().saturating_sub(date.as_secs()));
+        if passed.is_zero() || modified.is_some_and(|time| time.as_secs() >= date.as_secs()) {
+            return;
+        }
+        if let Entry::Occupied(mut lines) = head.entry(EXPIRES) {
+            for line in lines.iter_mut() {
+                if let Some(expires) = parse_http_date(line.as_bytes()) {
+                    *line = format_http_date(expires.after(passed));
+                }
+            }
+        }
+    }
+    head.insert(DATE, format_http_date(arrival));
 }
 
 /// Returns true if this cache knows the caching rules of the status, for `must-understand`.

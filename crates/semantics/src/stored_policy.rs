@@ -38,6 +38,9 @@ pub struct StoredPolicy {
     pub forbids_stale: bool,
     /// True if the response can be validated: it has an entity tag or a valid `Last-Modified`.
     pub has_validator: bool,
+    /// True if the operator stated `stale-if-error`, and not the origin. It permits stale use after errors, and does
+    /// not limit stale use while the origin cannot be reached, for which the operator has another setting.
+    pub stale_if_error_of_operator: bool,
 }
 
 /// How a stored response may answer a request.
@@ -125,6 +128,12 @@ impl StoredPolicy {
         self.is_fresh(self.response_time)
     }
 
+    /// Returns true if an error of the origin must not replace the response: it may still be served, now or after an
+    /// error, by its lifetime or a time of RFC 5861.
+    pub fn is_usable(&self, now: Timestamp) -> bool {
+        self.may_serve_on_error(now) || self.is_before(self.stale_while_revalidate_until, now)
+    }
+
     /// Returns true if the response may be served instead of an error of the origin (RFC 5861 §4).
     pub fn may_serve_on_error(&self, now: Timestamp) -> bool {
         self.is_before(self.stale_if_error_until.max(self.fresh_until), now)
@@ -133,14 +142,15 @@ impl StoredPolicy {
     /// Returns true if the response may be served because the origin cannot be reached.
     ///
     /// §4.2.4 allows it unless a directive forbids stale use, without a limit. This cache limits it: `stale-if-error`
-    /// gives the limit if the response has it, otherwise the response may be stale for `staleness_max`. A response
-    /// that was stale on arrival may be personal, so it is not served (see
-    /// [`may_answer_followers`](Self::may_answer_followers)).
+    /// of the origin gives the limit if the response has it, otherwise the response may be stale for `staleness_max`,
+    /// or longer if the operator's `stale-if-error` is longer. A response that was stale on arrival may be personal, so
+    /// it is not served (see [`may_answer_followers`](Self::may_answer_followers)).
     pub fn may_serve_disconnected(&self, now: Timestamp, staleness_max: Duration) -> bool {
         if self.no_cache || self.forbids_stale || !self.may_answer_followers() {
             return self.may_serve_on_error(now);
         }
-        let states_limit = self.stale_if_error_until != self.fresh_until;
+        let states_limit =
+            self.stale_if_error_until != self.fresh_until && !self.stale_if_error_of_operator;
         let staleness = self.age_ms(now).saturating_sub(self.lifetime_ms);
         self.may_serve_on_error(now)
             || (!states_limit && Duration::from_millis(staleness) <= staleness_max)

@@ -78,7 +78,7 @@ impl RequestSettings {
             stale_while_revalidate_secs: stated.stale_while_revalidate.map(seconds),
             stale_if_error_secs: stated.stale_if_error.map(seconds),
         };
-        if !lifetimes.replacing.0.is_empty() || !lifetimes.unstated.0.is_empty() {
+        if lifetimes != Lifetimes::default() {
             caching_rules.lifetimes = Some(Arc::new(lifetimes));
         }
         caching_rules.check_authorization = stated.check_authorization.unwrap_or(false);

@@ -262,6 +262,7 @@ mod tests {
             no_cache: false,
             forbids_stale: false,
             has_validator: false,
+            stale_if_error_of_operator: false,
         }
     }
 }

@@ -56,6 +56,37 @@ fn ask(bed: &TestBed, page: &str, method: &str, path: &str, fields: &[(&str, &st
     answer
 }
 
+/// A site's times of stale use apply to a response with a lifetime of the origin. Method: the page `/cache`, because
+/// the test has no clock that makes a response stale.
+#[test]
+fn the_times_of_stale_use_of_a_site_apply_to_lifetimes_of_the_origin() {
+    let bed = TestBed::with_config(|config| {
+        in_memory(config);
+        let settings = edgeward_sites::Settings {
+            stale_while_revalidate: Some(std::time::Duration::from_secs(60)),
+            stale_if_error: Some(std::time::Duration::from_secs(120)),
+            ..edgeward_sites::Settings::default()
+        };
+        let mut sites = edgeward_sites::Sites::default();
+        let site = edgeward_sites::Site::new("*", settings);
+        sites.add(site, &[], true).expect("the only site");
+        config.sites = std::sync::Arc::new(sites);
+    });
+    for (path, directives, applies) in [
+        ("/a", "max-age=60", true),
+        ("/b", "max-age=60, must-revalidate", false),
+    ] {
+        let answer = Answer::ok("a").header("cache-control", directives);
+        bed.origin.on(path, answer);
+        assert_eq!(bed.get(path).status, 200);
+        let stored = ask(&bed, "/cache", "GET", path, &[]);
+        let freshness = &stored["stored"]["freshness"];
+        for name in ["stale_while_revalidate_until", "stale_if_error_until"] {
+            assert_eq!(freshness[name].is_string(), applies, "{path}: {stored}");
+        }
+    }
+}
+
 /// Returns the outcome (`hit` or `fwd=…`) and the detail of a value of `Cache-Status`. The details of an answer that
 /// the origin gave are not predicted.
 fn outcome(cache_status: &str) -> (String, Option<String>) {

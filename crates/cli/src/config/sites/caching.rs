@@ -29,7 +29,7 @@ pub(super) const KEYS: &[SiteKey] = &[
               duration stands for the statuses 200, 203, 206, 301 and 308. In the table, a status such as `404` \
               precedes its class such as `4xx`. Each status is a key of its own, so a later rule with \
               `ttl = { 404 = \"1min\" }` keeps the lifetime of 200. `false` undoes all lifetimes of earlier rules. \
-              In whole seconds, at most 3650d.",
+              The lifetime begins when the response arrives. In whole seconds, at most 3650d.",
         read: Read::Setting(|reader, entry, rule| durations(reader, entry, &mut rule.settings.ttl)),
     },
     SiteKey {
@@ -37,7 +37,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "duration, table of durations by status, or `false`",
         default: "the heuristic of `[caching]`",
         example: "default_ttl = \"10min\"",
-        doc: "Lifetimes of responses whose origin states none, written as for `ttl`.",
+        doc: "Lifetimes of responses whose origin states none, written as for `ttl`. They begin when the response \
+              arrives, too.",
         read: Read::Setting(|reader, entry, rule| {
             durations(reader, entry, &mut rule.settings.default_ttl);
         }),
@@ -48,7 +49,9 @@ pub(super) const KEYS: &[SiteKey] = &[
         default: "what the origin states",
         example: "stale_while_revalidate = \"1min\"",
         doc: "How long after its lifetime a response is still used while it is revalidated in the background (RFC \
-              5861 §3). Applies to responses with a lifetime from `ttl` or `default_ttl`. At most 3650d.",
+              5861 §3). A `stale-while-revalidate` of the origin precedes it. It does not apply to responses with \
+              `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, nor to responses that were stale on \
+              arrival. At most 3650d.",
         read: Read::Setting(|reader, entry, rule| {
             if let Some(duration) = reader.duration(entry) {
                 rule.settings.stale_while_revalidate = Some(duration);
@@ -60,8 +63,10 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "duration",
         default: "what the origin states",
         example: "stale_if_error = \"1d\"",
-        doc: "How long after its lifetime a response is still used if the origin answers 500, 502, 503 or 504 (RFC \
-              5861 §4). Applies to responses with a lifetime from `ttl` or `default_ttl`. At most 3650d.",
+        doc: "How long after its lifetime a response is still used if the origin answers with a status of 5xx (RFC \
+              5861 §4). A `stale-if-error` of the origin precedes it. It does not apply to responses with \
+              `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, nor to responses that were stale on \
+              arrival. At most 3650d.",
         read: Read::Setting(|reader, entry, rule| {
             if let Some(duration) = reader.duration(entry) {
                 rule.settings.stale_if_error = Some(duration);

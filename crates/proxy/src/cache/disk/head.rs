@@ -176,6 +176,10 @@ fn push_response_fixed(
         (policy.no_cache, NO_CACHE),
         (policy.forbids_stale, FORBIDS_STALE),
         (policy.has_validator, HAS_VALIDATOR),
+        (
+            policy.stale_if_error_of_operator,
+            STALE_IF_ERROR_OF_OPERATOR,
+        ),
     ] {
         if set {
             flags |= flag;
@@ -264,7 +268,7 @@ fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         .filter(|status| !status.is_informational())
         .ok_or(DiskHeadError::Status(number))?;
     let flags = bytes[4];
-    if flags & !(NO_CACHE | FORBIDS_STALE | HAS_VALIDATOR) != 0 || bytes[5..8] != [0; 3] {
+    if flags & !POLICY_FLAGS != 0 || bytes[5..8] != [0; 3] {
         return Err(DiskHeadError::Reserved);
     }
     let policy = StoredPolicy {
@@ -277,6 +281,7 @@ fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         no_cache: flags & NO_CACHE != 0,
         forbids_stale: flags & FORBIDS_STALE != 0,
         has_validator: flags & HAS_VALIDATOR != 0,
+        stale_if_error_of_operator: flags & STALE_IF_ERROR_OF_OPERATOR != 0,
     };
     let stamp = match bytes[0] {
         VERSION => Stamp(u64_at(bytes, STAMP_AT)),
@@ -417,6 +422,8 @@ const IGNORES_ORDER: u8 = 2;
 const NO_CACHE: u8 = 1;
 const FORBIDS_STALE: u8 = 2;
 const HAS_VALIDATOR: u8 = 4;
+const STALE_IF_ERROR_OF_OPERATOR: u8 = 8;
+const POLICY_FLAGS: u8 = NO_CACHE | FORBIDS_STALE | HAS_VALIDATOR | STALE_IF_ERROR_OF_OPERATOR;
 
 /// The fixed part of a response's head: version, kind, status, flags, three bytes of zero, six numbers, the stamp.
 const RESPONSE_FIXED_BYTES: usize = STAMP_AT + 8;

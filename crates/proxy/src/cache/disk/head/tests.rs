@@ -7,7 +7,7 @@ use crate::cache::slices::Slices;
 use crate::cache::stored::DiskPlan;
 
 fn policy() -> impl Strategy<Value = StoredPolicy> {
-    (any::<[u64; 6]>(), any::<[bool; 3]>()).prop_map(|(numbers, flags)| StoredPolicy {
+    (any::<[u64; 6]>(), any::<[bool; 4]>()).prop_map(|(numbers, flags)| StoredPolicy {
         response_time: Timestamp::from_millis(numbers[0]),
         initial_age_ms: numbers[1],
         lifetime_ms: numbers[2],
@@ -17,6 +17,7 @@ fn policy() -> impl Strategy<Value = StoredPolicy> {
         no_cache: flags[0],
         forbids_stale: flags[1],
         has_validator: flags[2],
+        stale_if_error_of_operator: flags[3],
     })
 }
 
@@ -142,6 +143,7 @@ fn the_bytes_of_versions_1_and_2_are_fixed() {
         no_cache: false,
         forbids_stale: true,
         has_validator: true,
+        stale_if_error_of_operator: false,
     };
     let mut head = HeaderMap::new();
     head.insert("etag", HeaderValue::from_static("\"a\""));

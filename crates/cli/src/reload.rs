@@ -228,6 +228,7 @@ mod tests {
             ("access_log.path", "log"),
             ("caching.hit_for_miss", "7s"),
             ("caching.collapse_wait_max", "7s"),
+            ("caching.errors_replace_stale", "true"),
             ("caching.share_variants", "false"),
             ("caching.heuristic_percent", "7"),
             ("compression.threads", "3"),

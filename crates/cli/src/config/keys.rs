@@ -619,6 +619,15 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
     },
     Key {
+        path: "caching.errors_replace_stale",
+        flag: None,
+        kind: ValueKind::Switch,
+        doc: "If true, a 5xx of the origin that may be stored replaces a stored response that may still be used by its \
+              lifetime, `stale-while-revalidate` or `stale-if-error`. If false, the error is not stored then.",
+        set: |draft, _, value| draft.edge.caching.errors_replace_stale = value.switch(),
+        show: |draft, _| Some(draft.edge.caching.errors_replace_stale.to_string()),
+    },
+    Key {
         path: "caching.share_variants",
         flag: None,
         kind: ValueKind::Switch,

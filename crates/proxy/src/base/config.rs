@@ -262,6 +262,10 @@ pub struct CachingConfig {
     /// `limits.fill_bytes_max`. A larger response is fetched again for each follower. If no follower waits when the
     /// head arrives, the limit is at most 8 MiB, because one client alone does not need the buffer.
     pub collapse_bytes_max: ByteSize,
+    /// True if a storable 5xx replaces a stored response that may still be used by its lifetime,
+    /// `stale-while-revalidate` or `stale-if-error`. Default false: a page that is a little old is of more use than an
+    /// error, and the next validation tries again.
+    pub errors_replace_stale: bool,
     /// True if a variant also answers requests with another `Accept-Encoding` or `Accept`, if the origin would answer
     /// them with the same coding or image format. Default true: without it, each browser version has its own copies.
     pub share_variants: bool,
@@ -295,6 +299,7 @@ impl Default for CachingConfig {
             collapse_wait_max: Duration::from_secs(10),
             collapse_followers_max: NonZeroUsize::new(16_384).expect("16 384 is not zero"),
             collapse_bytes_max: ByteSize::mib(64),
+            errors_replace_stale: false,
             share_variants: true,
             variants_max: NonZeroU32::new(1000).expect("1000 is not zero"),
             early_links_bytes_max: ByteSize::kib(4),

@@ -37,6 +37,7 @@ mod explained_rules;
 mod extensions;
 mod hostile_bytes;
 mod inspect;
+mod kept_on_error;
 mod large_bodies;
 mod least_rates;
 mod log_destinations;

@@ -164,6 +164,57 @@ fn a_rule_passes_requests_and_states_lifetimes() {
     assert!(bed.get("/pass/a").cache_status().contains("fwd=bypass"));
 }
 
+/// The response behind another cache, or of an origin with a slow clock, is fresh for the lifetime of the rule, and no
+/// client gets a response that its `Age` or `Date` makes stale at once (RFC 9111 §4.2.3).
+#[test]
+fn a_lifetime_of_a_rule_begins_at_arrival_for_the_edge_and_for_clients() {
+    let mut ttl = Settings::default();
+    ttl.ttl
+        .insert(StatusSet::One(200), Duration::from_secs(300));
+    let mut default_ttl = Settings::default();
+    let lifetime = Duration::from_secs(300);
+    default_ttl
+        .default_ttl
+        .insert(StatusSet::One(200), lifetime);
+    let bed = TestBed::with_config(with_rules(vec![
+        rule("/ttl/*", ttl),
+        rule("/default/*", default_ttl),
+    ]));
+    let old = edgeward_semantics::format_http_date(edgeward_types::Timestamp::from_secs(1_000_000));
+    let old = old.to_str().expect("ASCII").to_owned();
+    let bare = || Answer::ok("a");
+    for (path, answer) in [
+        (
+            "/ttl/age",
+            bare()
+                .header("cache-control", "max-age=300")
+                .header("age", "400"),
+        ),
+        (
+            "/ttl/date",
+            bare()
+                .header("cache-control", "max-age=300")
+                .header("date", &old),
+        ),
+        ("/default/age", bare().header("age", "400")),
+        ("/default/date", bare().header("date", &old)),
+    ] {
+        bed.origin.on(path, answer);
+        for is_hit in [false, true] {
+            let got = bed.get(path);
+            assert_eq!(got.is_hit(), is_hit, "{path}: {got:?}");
+            let age: u64 = got
+                .header("age")
+                .map_or(0, |age| age.parse().expect("a number"));
+            assert!(age < 60, "{path}: {age}");
+            let date = got.header("date").expect("the field is there").as_bytes();
+            let date = edgeward_semantics::parse_http_date(date).expect("a date");
+            let now = edgeward_types::Timestamp::from(std::time::SystemTime::now());
+            assert!(now.as_secs() - date.as_secs() < 60, "{path}");
+        }
+    }
+}
+
 #[test]
 fn fields_are_changed_towards_the_origin_before_storing_and_towards_clients() {
     let mut settings = Settings::default();

@@ -3,6 +3,7 @@
 
 mod destination;
 mod fill_head;
+mod on_error;
 pub(super) mod path_rule;
 pub(in crate::path) mod post;
 mod pump;
@@ -19,8 +20,7 @@ use std::time::Duration;
 use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
-    Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
-    keep_links,
+    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, keep_links,
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
@@ -42,11 +42,11 @@ use crate::origin::{Attempt, EarlyLinks, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
 use crate::path::ask::ask;
 use crate::path::encoded;
-use crate::path::lookup::Query;
 use crate::path::revalidate::{self, Validation};
 use crate::path::storability;
 use crate::path::worker::Worker;
 use destination::charge_of;
+pub(in crate::path) use on_error::{may_serve_after, may_serve_error};
 use versions::KeyVersions;
 
 /// One fetch, from the request to the origin to the end of the body.
@@ -118,6 +118,9 @@ impl Fetch {
             {
                 let status = Some(status.as_u16());
                 return self.finish_with_stored(Arc::clone(old), status, None, true);
+            }
+            if self.keeps_stored(status, stale.as_ref()) {
+                return self.give_error_to_leader(parts, body);
             }
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
@@ -235,13 +238,17 @@ impl Fetch {
             &parts.headers,
             exchange,
         );
-        let storable = match verdict {
+        let mut storable = match verdict {
             Verdict::Store(storable) => storable,
             Verdict::Refuse(refusal) => {
                 self.record_refusal(parts.status, has_stale, versions);
                 return self.release_to_leader(parts, body, Some(refusal.as_str()));
             }
         };
+        if parts.status.is_server_error() && storable.vary == Vary::None {
+            self.keep_variants(&mut storable);
+        }
+        storable.set_dates(&mut parts.headers);
         self.store(
             parts,
             body,
@@ -436,34 +443,6 @@ impl Fetch {
         self.report(FetchResult::Direct((parts, body), detail));
         None
     }
-}
-
-/// Returns true if a stored response may be served because of this error (RFC 5861 §4, RFC 9111 §4.2.4).
-pub(super) fn may_serve_after(
-    worker: &Worker,
-    request: &Request,
-    error: &OriginError,
-    policy: &StoredPolicy,
-) -> bool {
-    let now = worker.now();
-    if error.is_disconnect() {
-        let staleness_max = request.settings().stale_if_disconnected;
-        policy.may_serve_disconnected(now, staleness_max)
-            && !policy.is_too_stale_for(request.directives().stale_if_error, now)
-    } else {
-        may_serve_error(worker, request, policy)
-    }
-}
-
-/// Returns true if a stored response may be served instead of a response with a status of 5xx (RFC 5861 §4).
-pub(in crate::path) fn may_serve_error(
-    worker: &Worker,
-    request: &Request,
-    policy: &StoredPolicy,
-) -> bool {
-    let now = worker.now();
-    policy.may_serve_on_error(now)
-        && !policy.is_too_stale_for(request.directives().stale_if_error, now)
 }
 
 /// The detail of `Cache-Status` if the stored response was invalidated or replaced during the fetch.

@@ -1,0 +1,78 @@
+//! An error of the origin beside a stored response: which of both the client gets, and which stays stored.
+//!
+//! A 5xx does not replace a body that may still be used, by its lifetime or a time of RFC 5861, even if the 5xx itself
+//! may be stored. `caching.errors_replace_stale` changes this.
+
+use std::sync::Arc;
+
+use edgeward_semantics::{Storable, StoredPolicy, Vary, hop_by_hop};
+use http::StatusCode;
+use http::response::Parts;
+
+use super::Fetch;
+use crate::cache::stored::{Selector, Stored, StoredKind};
+use crate::exchange::Request;
+use crate::origin::{OriginBody, OriginError};
+use crate::path::lookup::Query as _;
+use crate::path::worker::Worker;
+
+impl Fetch {
+    /// Returns true if the response to a validation is an error, and the stored response stays.
+    pub(super) fn keeps_stored(&self, status: StatusCode, stale: Option<&Arc<Stored>>) -> bool {
+        status.is_server_error()
+            && !self.worker.config().caching.errors_replace_stale
+            && stale.is_some_and(|old| old.response().policy.is_usable(self.worker.now()))
+    }
+
+    /// Gives an error to the leader alone. Its client did not accept the stored response, which others may still get.
+    pub(super) fn give_error_to_leader(self, mut parts: Box<Parts>, body: Box<OriginBody>) {
+        hop_by_hop::strip_response(&mut parts.headers);
+        self.worker.counters.not_stored_semantics.increment();
+        self.release_to_leader(parts, body, Some(KEEPS_STORED));
+    }
+
+    /// Stores an error without `Vary` for the variant of this request alone, if variants of the target are known. Under
+    /// the target's own key the error would replace their marker, so no variant would be found any longer.
+    pub(super) fn keep_variants(&self, storable: &mut Storable) {
+        if self.worker.config().caching.errors_replace_stale {
+            return;
+        }
+        if let Some(marker) = &self.key.marker
+            && let StoredKind::Varies(variants) = &marker.kind
+            && let Selector::Fields(fields) = &variants.selector
+        {
+            storable.vary = Vary::Fields(fields.clone());
+        }
+    }
+}
+
+/// Returns true if a stored response may be served because of this error (RFC 5861 §4, RFC 9111 §4.2.4).
+pub(in crate::path) fn may_serve_after(
+    worker: &Worker,
+    request: &Request,
+    error: &OriginError,
+    policy: &StoredPolicy,
+) -> bool {
+    let now = worker.now();
+    if error.is_disconnect() {
+        let staleness_max = request.settings().stale_if_disconnected;
+        policy.may_serve_disconnected(now, staleness_max)
+            && !policy.is_too_stale_for(request.directives().stale_if_error, now)
+    } else {
+        may_serve_error(worker, request, policy)
+    }
+}
+
+/// Returns true if a stored response may be served instead of a response with a status of 5xx (RFC 5861 §4).
+pub(in crate::path) fn may_serve_error(
+    worker: &Worker,
+    request: &Request,
+    policy: &StoredPolicy,
+) -> bool {
+    let now = worker.now();
+    policy.may_serve_on_error(now)
+        && !policy.is_too_stale_for(request.directives().stale_if_error, now)
+}
+
+/// The detail of `Cache-Status` for a 5xx that does not replace a stored response which may still be used.
+const KEEPS_STORED: &str = "keeps-stored";

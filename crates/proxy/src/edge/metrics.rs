@@ -115,7 +115,7 @@ metrics! {
 
     const ORIGIN: Servers ["origin"] = |servers| {
         Gauge "edgeward_origin_up"
-            "0 if the last connections to all servers of the origin failed, otherwise 1."
+            "0 if the last connection to each server of the origin, or its health checks, failed; otherwise 1."
             { u8::from(!servers.is_down()) }
     }
 

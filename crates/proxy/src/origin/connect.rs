@@ -55,11 +55,19 @@ pub(crate) struct Connector {
     health: Arc<OriginHealth>,
 }
 
+/// The error that a server of an origin with HTTP/2 did not choose it in the TLS handshake, which RFC 9113 §3.2
+/// requires.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the server does not offer HTTP/2 in the TLS handshake; set origin.protocol = \"http1\"")]
+pub(super) struct NoHttp2;
+
 /// The settings of TLS for connections to an origin.
 #[derive(Clone)]
 pub(super) struct OriginTlsConnectors {
     /// For requests, by the protocol of the origin.
     requests: TlsConnector,
+    /// True if the protocol of the origin is HTTP/2.
+    is_h2: bool,
     /// For requests with `Upgrade`, by HTTP/1.1.
     upgrades: TlsConnector,
 }
@@ -151,7 +159,11 @@ impl Connector {
             OriginProtocol::Http1 => upgrades.clone(),
             OriginProtocol::Http2 => of(tls::ALPN_HTTP2)?,
         };
-        Ok(Some(OriginTlsConnectors { requests, upgrades }))
+        Ok(Some(OriginTlsConnectors {
+            requests,
+            is_h2: config.protocol == OriginProtocol::Http2,
+            upgrades,
+        }))
     }
 
     /// Returns the name that the certificate of a server must have, or `None` for a server without TLS.
@@ -178,7 +190,8 @@ impl Connector {
         &self,
         client: Option<SocketAddr>,
     ) -> io::Result<Box<dyn OriginStream>> {
-        self.connect_by(client, |tls| &tls.requests).await
+        self.connect_by(client, |tls| (&tls.requests, tls.is_h2))
+            .await
     }
 
     /// Opens a connection for a request with `Upgrade`, which HTTP/2 does not have (RFC 9113 §8.6).
@@ -186,7 +199,8 @@ impl Connector {
         &self,
         client: SocketAddr,
     ) -> io::Result<Box<dyn OriginStream>> {
-        self.connect_by(Some(client), |tls| &tls.upgrades).await
+        self.connect_by(Some(client), |tls| (&tls.upgrades, false))
+            .await
     }
 
     /// Returns the PROXY header of a connection: empty if the origin gets none.
@@ -207,7 +221,7 @@ impl Connector {
     async fn connect_by(
         &self,
         client: Option<SocketAddr>,
-        choose: fn(&OriginTlsConnectors) -> &TlsConnector,
+        choose: fn(&OriginTlsConnectors) -> (&TlsConnector, bool),
     ) -> io::Result<Box<dyn OriginStream>> {
         let addr = match &self.route {
             Route::Dial(dial) => return Ok(Box::new(dial.dial()?)),
@@ -226,7 +240,11 @@ impl Connector {
         match &self.tls {
             None => Ok(Box::new(tcp)),
             Some((connectors, name)) => {
-                let tls = choose(connectors).connect(name.clone(), tcp).await?;
+                let (connector, needs_h2) = choose(connectors);
+                let tls = connector.connect(name.clone(), tcp).await?;
+                if needs_h2 && tls.get_ref().1.alpn_protocol() != Some(tls::ALPN_HTTP2) {
+                    return Err(io::Error::other(NoHttp2));
+                }
                 Ok(Box::new(tls))
             }
         }

@@ -5,6 +5,9 @@ use std::io;
 
 use http::StatusCode;
 
+use tokio_rustls::rustls;
+
+use super::connect::NoHttp2;
 use super::h1::H1Error;
 use crate::base::counters::Counters;
 
@@ -15,7 +18,13 @@ use crate::base::counters::Counters;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum OriginError {
-    /// The connection failed: refused, unreachable, unknown name or invalid certificate.
+    /// The name of the origin has no known address.
+    #[error("the name of the origin cannot be resolved")]
+    Resolve { source: io::Error },
+    /// The resolution of the name took too long.
+    #[error("the name of the origin cannot be resolved in time")]
+    ResolveTimeout,
+    /// The connection failed: refused, unreachable or invalid certificate.
     #[error("the origin cannot be connected to")]
     Connect { source: io::Error },
     /// The connection took too long.
@@ -44,6 +53,12 @@ pub(crate) enum OriginError {
     /// The connection ended before the end of the response.
     #[error("the origin's response ended early")]
     Incomplete {
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// TLS failed after the handshake of the edge. With TLS 1.3, a server that demands a certificate refuses the
+    /// connection only then.
+    #[error("the origin's TLS connection failed")]
+    Tls {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The origin answered 101, but does not use the protocol that the request asked for.
@@ -90,8 +105,14 @@ impl OriginError {
                 source: error.into(),
             };
         }
-        Self::Incomplete {
-            source: error.into(),
+        Self::from_ended(error.into())
+    }
+
+    /// Converts the error of a connection that ended before the end of the response.
+    fn from_ended(source: Box<dyn Error + Send + Sync>) -> Self {
+        match tls_error_in(&*source).is_some() {
+            true => Self::Tls { source },
+            false => Self::Incomplete { source },
         }
     }
 
@@ -114,9 +135,7 @@ impl OriginError {
             H1Error::Head(_) | H1Error::Framing(_) => Self::HeadInvalid {
                 source: error.into(),
             },
-            H1Error::Io(_) | H1Error::Closed => Self::Incomplete {
-                source: error.into(),
-            },
+            H1Error::Io(_) | H1Error::Closed => Self::from_ended(error.into()),
         }
     }
 
@@ -135,8 +154,11 @@ impl OriginError {
             Self::Connect { .. }
             | Self::ConnectTimeout
             | Self::FirstByteTimeout
-            | Self::Incomplete { .. } => true,
-            Self::Busy
+            | Self::Incomplete { .. }
+            | Self::Tls { .. } => true,
+            Self::Resolve { .. }
+            | Self::ResolveTimeout
+            | Self::Busy
             | Self::NoServer
             | Self::ReadTimeout
             | Self::HeadInvalid { .. }
@@ -153,13 +175,16 @@ impl OriginError {
     /// response shows that the origin can be reached.
     pub(crate) const fn is_disconnect(&self) -> bool {
         match self {
-            Self::Connect { .. }
+            Self::Resolve { .. }
+            | Self::ResolveTimeout
+            | Self::Connect { .. }
             | Self::ConnectTimeout
             | Self::Busy
             | Self::NoServer
             | Self::FirstByteTimeout
             | Self::ReadTimeout
-            | Self::Incomplete { .. } => true,
+            | Self::Incomplete { .. }
+            | Self::Tls { .. } => true,
             Self::HeadInvalid { .. }
             | Self::HeadTooLarge
             | Self::UpgradeFailed { .. }
@@ -169,19 +194,30 @@ impl OriginError {
     }
 
     /// Returns the status for the client, if no head was sent to the client.
-    pub(crate) const fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         self.status_and_detail().0
     }
 
     /// Returns the `detail` of `Cache-Status` (RFC 9211 §2.8): an error type of `Proxy-Status` (RFC 9209 §2.3).
-    pub(crate) const fn detail(&self) -> &'static str {
+    pub(crate) fn detail(&self) -> &'static str {
         self.status_and_detail().1
     }
 
-    const fn status_and_detail(&self) -> (StatusCode, &'static str) {
+    fn status_and_detail(&self) -> (StatusCode, &'static str) {
         use StatusCode as S;
         match self {
-            Self::Connect { .. } => (S::BAD_GATEWAY, "connection_refused"),
+            Self::Resolve { source } if source.kind() != io::ErrorKind::TimedOut => {
+                (S::BAD_GATEWAY, "dns_error")
+            }
+            Self::Resolve { .. } | Self::ResolveTimeout => (S::GATEWAY_TIMEOUT, "dns_timeout"),
+            Self::Connect { source } => connect_status_and_detail(source),
+            Self::Tls { source } => {
+                let error = tls_error_in(&**source);
+                (
+                    S::BAD_GATEWAY,
+                    error.map_or("tls_protocol_error", tls_detail),
+                )
+            }
             Self::ConnectTimeout => (S::GATEWAY_TIMEOUT, "connection_timeout"),
             Self::Busy => (S::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             Self::NoServer => (S::SERVICE_UNAVAILABLE, "destination_unavailable"),
@@ -201,20 +237,149 @@ impl OriginError {
     /// Counts the error, unless the client caused it.
     pub(crate) fn count(&self, counters: &Counters) {
         match self {
-            Self::Connect { .. } => counters.origin_connect_failed.increment(),
-            Self::ConnectTimeout => counters.origin_connect_timeout.increment(),
+            Self::Resolve { .. } | Self::Connect { .. } => {
+                counters.origin_connect_failed.increment();
+            }
+            Self::ResolveTimeout | Self::ConnectTimeout => {
+                counters.origin_connect_timeout.increment();
+            }
             Self::Busy => counters.origin_busy.increment(),
             Self::NoServer => counters.origin_no_server.increment(),
             Self::FirstByteTimeout => counters.origin_first_byte_timeout.increment(),
             Self::ReadTimeout => counters.origin_read_timeout.increment(),
             Self::HeadInvalid { .. } => counters.origin_head_invalid.increment(),
             Self::HeadTooLarge => counters.origin_head_too_large.increment(),
-            Self::Incomplete { .. } => counters.origin_incomplete.increment(),
+            Self::Incomplete { .. } | Self::Tls { .. } => counters.origin_incomplete.increment(),
             Self::UpgradeFailed { .. } => counters.origin_upgrade_failed.increment(),
             Self::TooManyTunnels
             | Self::Upload { .. }
             | Self::UploadTooLarge
             | Self::UploadTooSlow => {}
+        }
+    }
+}
+
+/// Returns the status and the error type of RFC 9209 §2.3 for a connection that could not be opened.
+fn connect_status_and_detail(error: &io::Error) -> (StatusCode, &'static str) {
+    use StatusCode as S;
+    use io::ErrorKind as K;
+    if let Some(error) = tls_error_in(error) {
+        return (S::BAD_GATEWAY, tls_detail(error));
+    }
+    let has_no_http2 = |inner: &(dyn Error + Send + Sync + 'static)| inner.is::<NoHttp2>();
+    if error.get_ref().is_some_and(has_no_http2) {
+        return (S::BAD_GATEWAY, "tls_protocol_error");
+    }
+    match error.kind() {
+        K::TimedOut => (S::GATEWAY_TIMEOUT, "connection_timeout"),
+        K::NetworkUnreachable | K::HostUnreachable | K::AddrNotAvailable => {
+            (S::BAD_GATEWAY, "destination_ip_unroutable")
+        }
+        // The server closed the connection during the handshake.
+        K::UnexpectedEof | K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe => {
+            (S::BAD_GATEWAY, "connection_terminated")
+        }
+        _ => (S::BAD_GATEWAY, "connection_refused"),
+    }
+}
+
+/// Returns the error of TLS among an error and its causes. An [`io::Error`] hides it from [`Error::source`].
+fn tls_error_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut causes = std::iter::successors(Some(error), |&cause| {
+        let inner = cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        match inner {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => cause.source(),
+        }
+    });
+    causes.find_map(|cause| cause.downcast_ref())
+}
+
+/// Returns the error type of RFC 9209 §2.3 for an error of TLS.
+fn tls_detail(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::AlertReceived(_) => "tls_alert_received",
+        rustls::Error::InvalidCertificate(_)
+        | rustls::Error::NoCertificatesPresented
+        | rustls::Error::UnsupportedNameType
+        | rustls::Error::InvalidCertRevocationList(_) => "tls_certificate_error",
+        _ => "tls_protocol_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
+
+    use super::*;
+
+    fn wrapped(error: impl Error + Send + Sync + 'static) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+
+    /// RFC 9209 §2.3. Method: each kind of error once, as the connector returns it.
+    #[test]
+    fn each_way_to_fail_has_its_own_error_type() {
+        use rustls::Error as Tls;
+        let connect = |source| OriginError::Connect { source };
+        let resolve = |source| OriginError::Resolve { source };
+        let kind = |kind| io::Error::from(kind);
+        let unknown_ca = Tls::InvalidCertificate(CertificateError::UnknownIssuer);
+        let other_name = Tls::InvalidCertificate(CertificateError::NotValidForName);
+        let expired = Tls::InvalidCertificate(CertificateError::Expired);
+        let old = Tls::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13);
+        let plain = Tls::InvalidMessage(InvalidMessage::InvalidContentType);
+        let alert = || Tls::AlertReceived(AlertDescription::CertificateRequired);
+        let ended = |error| OriginError::from_h1(H1Error::Io(error));
+        for (error, status, detail) in [
+            (resolve(kind(io::ErrorKind::NotFound)), 502, "dns_error"),
+            (resolve(io::Error::other("SERVFAIL")), 502, "dns_error"),
+            (resolve(kind(io::ErrorKind::TimedOut)), 504, "dns_timeout"),
+            (OriginError::ResolveTimeout, 504, "dns_timeout"),
+            (
+                connect(kind(io::ErrorKind::ConnectionRefused)),
+                502,
+                "connection_refused",
+            ),
+            (
+                connect(kind(io::ErrorKind::NotFound)),
+                502,
+                "connection_refused",
+            ),
+            (
+                connect(kind(io::ErrorKind::TimedOut)),
+                504,
+                "connection_timeout",
+            ),
+            (OriginError::ConnectTimeout, 504, "connection_timeout"),
+            (
+                connect(kind(io::ErrorKind::HostUnreachable)),
+                502,
+                "destination_ip_unroutable",
+            ),
+            (
+                connect(kind(io::ErrorKind::UnexpectedEof)),
+                502,
+                "connection_terminated",
+            ),
+            (connect(wrapped(unknown_ca)), 502, "tls_certificate_error"),
+            (connect(wrapped(other_name)), 502, "tls_certificate_error"),
+            (connect(wrapped(expired)), 502, "tls_certificate_error"),
+            (connect(wrapped(old)), 502, "tls_protocol_error"),
+            (connect(wrapped(plain)), 502, "tls_protocol_error"),
+            (connect(wrapped(NoHttp2)), 502, "tls_protocol_error"),
+            (connect(wrapped(alert())), 502, "tls_alert_received"),
+            (ended(wrapped(alert())), 502, "tls_alert_received"),
+            (
+                ended(kind(io::ErrorKind::ConnectionReset)),
+                502,
+                "http_response_incomplete",
+            ),
+        ] {
+            let got = (error.status().as_u16(), error.detail());
+            assert_eq!(got, (status, detail), "{error:?}");
         }
     }
 }

@@ -190,8 +190,8 @@ impl OriginGroup {
         };
         let resolved = tokio::time::timeout(self.config.connect_timeout, resolving)
             .await
-            .map_err(|_| OriginError::ConnectTimeout)
-            .and_then(|resolved| resolved.map_err(|source| OriginError::Connect { source }));
+            .map_err(|_| OriginError::ResolveTimeout)
+            .and_then(|resolved| resolved.map_err(|source| OriginError::Resolve { source }));
         if let Err(error) = &resolved {
             error.count(&self.counters);
         }
@@ -268,10 +268,12 @@ pub(super) fn may_retry(error: &OriginError, may_repeat: bool, retries_left: &mu
     match error {
         OriginError::Connect { .. } => true,
         OriginError::ConnectTimeout => takes_retry(),
-        OriginError::FirstByteTimeout | OriginError::Incomplete { .. } => {
-            may_repeat && takes_retry()
-        }
-        OriginError::Busy
+        OriginError::FirstByteTimeout
+        | OriginError::Incomplete { .. }
+        | OriginError::Tls { .. } => may_repeat && takes_retry(),
+        OriginError::Resolve { .. }
+        | OriginError::ResolveTimeout
+        | OriginError::Busy
         | OriginError::NoServer
         | OriginError::ReadTimeout
         | OriginError::HeadInvalid { .. }

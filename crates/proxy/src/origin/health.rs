@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::error_chain::ErrorChain;
+use crate::base::lock::lock;
 
 /// The result of the connections to one server, shared by all workers.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl OriginHealth {
         if !self.is_down() {
             return;
         }
-        let mut outage = self.outage.lock().expect("no holder of the lock panics");
+        let mut outage = lock(&self.outage);
         self.is_down.store(false, Ordering::Relaxed);
         if let Some(ended) = outage.end(now) {
             tracing::info!(
@@ -53,9 +54,21 @@ impl OriginHealth {
         }
     }
 
+    /// Logs that TLS failed after the handshake, at intervals of at least [`DOWN_LINES_APART`].
+    pub(crate) fn log_tls_failure(&self, error: &(dyn Error + 'static), now: Instant) {
+        if lock(&self.outage).is_tls_line_due(now) {
+            tracing::warn!(
+                origin = self.origin,
+                server = self.server,
+                error = %ErrorChain(error),
+                "a TLS connection to a server of the origin failed after the handshake"
+            );
+        }
+    }
+
     /// Records a failed connection.
     pub(crate) fn record_failure(&self, error: &dyn Error, now: Instant) {
-        let mut outage = self.outage.lock().expect("no holder of the lock panics");
+        let mut outage = lock(&self.outage);
         self.is_down.store(true, Ordering::Relaxed);
         if outage.fail(now) {
             tracing::warn!(
@@ -75,6 +88,8 @@ struct Outage {
     failures: u64,
     is_logged: bool,
     logged_at: Option<Instant>,
+    /// The time at which a failure of TLS after the handshake was last logged.
+    tls_logged_at: Option<Instant>,
 }
 
 /// An outage that was logged and has ended.
@@ -89,15 +104,21 @@ impl Outage {
     fn fail(&mut self, now: Instant) -> bool {
         self.since.get_or_insert(now);
         self.failures += 1;
-        let is_log_due = self
-            .logged_at
-            .is_none_or(|at| now.saturating_duration_since(at) >= DOWN_LINES_APART);
-        if self.is_logged || !is_log_due {
+        if self.is_logged || !is_line_due(self.logged_at, now) {
             return false;
         }
         self.is_logged = true;
         self.logged_at = Some(now);
         true
+    }
+
+    /// Returns true if a failure of TLS after the handshake is to be logged now.
+    fn is_tls_line_due(&mut self, now: Instant) -> bool {
+        let is_due = is_line_due(self.tls_logged_at, now);
+        if is_due {
+            self.tls_logged_at = Some(now);
+        }
+        is_due
     }
 
     /// Ends the outage. Returns the outage if its start was logged.
@@ -111,12 +132,34 @@ impl Outage {
     }
 }
 
+fn is_line_due(logged_at: Option<Instant>, now: Instant) -> bool {
+    logged_at.is_none_or(|at| now.saturating_duration_since(at) >= DOWN_LINES_APART)
+}
+
 /// The least time between two log lines about a new outage, so that there are at most six per minute.
 const DOWN_LINES_APART: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+
+    /// A panic of one thread must not break the origin for all others.
+    #[test]
+    fn a_panic_under_the_lock_does_not_end_the_records_of_a_server() {
+        let health = Arc::new(OriginHealth::new("o".to_owned(), "s".to_owned()));
+        let holder = Arc::clone(&health);
+        let panicked = std::thread::spawn(move || {
+            let _outage = holder.outage.lock().expect("not poisoned yet");
+            panic!("a test panics while it holds the lock");
+        });
+        assert!(panicked.join().is_err());
+        health.record_failure(&std::io::Error::other("refused"), Instant::now());
+        assert!(health.is_down());
+        health.record_connection(Instant::now());
+        assert!(!health.is_down());
+    }
 
     #[test]
     fn an_outage_is_logged_once_and_its_end_once() {

@@ -122,6 +122,10 @@ impl OriginPool {
         };
         if let Err(error) = &result {
             error.count(&self.shared.counters);
+            if let OriginError::Tls { source } = error {
+                let health = self.server.connector.health();
+                health.log_tls_failure(&**source, std::time::Instant::now());
+            }
         }
         result
     }

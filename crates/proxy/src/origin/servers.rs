@@ -27,6 +27,7 @@ use super::names::Names;
 use super::s3::Signer;
 use crate::base::config::{Balance, OriginConfig, OriginUrl};
 use crate::base::error_chain::ErrorChain;
+use crate::base::lock::lock;
 use crate::base::resolve::{Resolved, Target};
 use crate::exchange::Request;
 
@@ -186,7 +187,7 @@ impl Servers {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of the lock panics")
+        lock(&self.state)
     }
 
     /// Returns the signer of requests, if the origin is a bucket.
@@ -214,14 +215,19 @@ impl Servers {
         self.lock().servers.clone()
     }
 
-    /// Returns true if the last connections to all servers failed, or if no server is known.
+    /// Returns true if no server works: the last connection to each server or its health checks failed, or no server is
+    /// known. A server that is down is connected to again without a request, so this is up to date on a quiet site.
     pub(crate) fn is_down(&self) -> bool {
         let state = self.lock();
-        let is_down = |server: &Arc<Server>| server.connector.health().is_down();
-        match state.servers.is_empty() {
-            true => state.has_unresolved,
-            false => state.servers.iter().all(is_down),
+        if state.servers.is_empty() {
+            return state.has_unresolved;
         }
+        let mut views = state.group.views(self.now());
+        views.all(|view| {
+            let server = state.servers.iter().find(|server| server.id == view.id);
+            view.state == HealthState::CheckFailed
+                || server.is_some_and(|server| server.connector.health().is_down())
+        })
     }
 
     /// Returns the state of each server.
@@ -294,27 +300,19 @@ impl Servers {
     /// Records the result of an active check.
     pub(super) fn record_check(&self, server: &Server, error: Option<&str>) {
         let is_ok = error.is_none();
-        if !is_ok {
-            server.failed_checks.fetch_add(1, Relaxed);
+        match is_ok {
+            true => server.connector.health().record_connection(Instant::now()),
+            false => _ = server.failed_checks.fetch_add(1, Relaxed),
         }
         let now = self.now();
         if !self.lock().group.record_check(server.id, is_ok, now) {
             return;
         }
-        let (origin, name) = (&self.origin, &server.name);
+        let (origin, server) = (&self.origin, &server.name);
         match error {
-            None => tracing::info!(
-                origin,
-                server = name,
-                "health checks of the server succeed again"
-            ),
+            None => tracing::info!(origin, server, "health checks of the server succeed again"),
             Some(error) => {
-                tracing::warn!(
-                    origin,
-                    server = name,
-                    error,
-                    "health checks of the server fail"
-                );
+                tracing::warn!(origin, server, error, "health checks of the server fail");
             }
         }
     }

@@ -1,8 +1,9 @@
-//! Watches the servers of one origin: resolves host names again, and runs the active health checks. One worker does
-//! this for all, because the workers share the state of the servers.
+//! Watches the servers of one origin: resolves host names again, runs the active health checks, and connects again to
+//! servers that are down. One worker does this for all, because the workers share the state of the servers.
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body_util::Empty;
@@ -10,6 +11,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
+use super::error::OriginError;
 use super::h1;
 use super::s3::Signing;
 use super::servers::{Server, Servers};
@@ -50,7 +52,39 @@ pub(crate) async fn watch_servers(
             check_all(&servers, &config, &limits, &clock, path).await;
         }
     };
-    tokio::join!(resolving, checking);
+    let reconnecting = async {
+        if config.checks.path.is_some() {
+            return std::future::pending::<()>().await; // the checks show if a server is up again
+        }
+        let mut interval = tokio::time::interval(RECONNECT_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            reconnect(&servers, config.connect_timeout).await;
+        }
+    };
+    tokio::join!(resolving, checking, reconnecting);
+}
+
+/// Connects to all servers to which the last connection failed, and closes the connections. Without this, the metric
+/// of a quiet site would show the failure until its next request.
+async fn reconnect(servers: &Servers, timeout: Duration) {
+    let mut tries = JoinSet::new();
+    for server in servers.list() {
+        if !server.connector.health().is_down() {
+            continue;
+        }
+        tries.spawn_local(async move {
+            let tried = tokio::time::timeout(timeout, server.connector.connect(None)).await;
+            let (health, now) = (server.connector.health(), Instant::now());
+            match tried {
+                Ok(Ok(_)) => health.record_connection(now),
+                Ok(Err(error)) => health.record_failure(&error, now),
+                Err(_) => health.record_failure(&OriginError::ConnectTimeout, now),
+            }
+        });
+    }
+    tries.join_all().await;
 }
 
 /// Checks all servers at the same time, so that slow ones do not delay the others.
@@ -149,5 +183,9 @@ fn is_expected(checks: &ChecksConfig, status: StatusCode) -> bool {
         None => status.is_success() || status.is_redirection(),
     }
 }
+
+/// The time between two connections to a server that is down. A connection takes an operator's server microseconds, and
+/// an alert that waits for a minute sees several results.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(2);
 
 const USER_AGENT: &str = "edgeward-health-check";

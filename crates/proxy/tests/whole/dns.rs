@@ -266,7 +266,10 @@ fn a_service_that_is_not_available_is_an_error_of_the_origin() {
         "http://_no._tcp.example.com",
     ] {
         let bed = bed(&dns, url, |_| {});
-        assert_eq!(bed.get("/").status, 502, "{url}");
+        let got = bed.get("/");
+        assert_eq!(got.status, 502, "{url}");
+        let is_named = got.cache_status().ends_with("detail=dns_error");
+        assert!(is_named, "{}", got.cache_status());
     }
 }
 

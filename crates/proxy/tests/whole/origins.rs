@@ -316,6 +316,39 @@ fn failed_checks_take_a_server_out_and_successful_checks_return_it() {
     send_until(&bed, "the server gets requests", || requests() > before);
 }
 
+/// The metric follows the checks in both directions, although no request comes.
+#[test]
+fn an_origin_is_down_while_the_checks_of_all_servers_fail() {
+    let (bed, others) = bed_of(vec![start(), start()], |origin| {
+        origin.checks.path = Some("/health".to_owned());
+        origin.checks.interval = Duration::from_millis(20);
+    });
+    let up = "edgeward_origin_up{origin=\"default\"}";
+    assert_eq!(bed.metric(up), 1.0);
+    bed.origin.on("/health", Answer::status(503));
+    wait_for_state(&bed, bed.origin.addr(), "check-failed");
+    assert_eq!(bed.metric(up), 1.0, "one of two servers works");
+    others[0].on("/health", Answer::status(503));
+    bed.wait_for_metric(up, 0.0);
+    assert_eq!(bed.status()["origins"][0]["up"], false);
+    others[0].on("/health", Answer::ok("well"));
+    bed.wait_for_metric(up, 1.0);
+    assert_eq!(bed.status()["origins"][0]["up"], true);
+}
+
+/// Without checks the edge connects again to a server that is down, so that an alert ends on a quiet site.
+#[test]
+fn an_origin_that_is_up_again_is_noticed_without_a_request() {
+    let addr = ScriptedOrigin::unused_addr();
+    let bed = TestBed::with_config(|config| config.origins[0].servers = vec![url(addr)]);
+    let up = "edgeward_origin_up{origin=\"default\"}";
+    assert_eq!(bed.get("/page").status, 502);
+    assert_eq!(bed.metric(up), 0.0);
+    let returned = ScriptedOrigin::start_at(addr);
+    bed.wait_for_metric(up, 1.0);
+    assert_eq!(returned.requests_total(), 0);
+}
+
 #[test]
 fn without_a_usable_server_the_answer_is_503_if_the_setting_says_so() {
     let bed = TestBed::with_config(|config| {

@@ -502,7 +502,11 @@ fn an_origin_can_require_a_certificate_of_the_edge() {
             let got = tokio::task::spawn_blocking(move || {
                 crate::support::Client::connect(edge.addrs()[0]).get("/a", &[])
             });
-            assert_eq!(got.await.expect("no panic").status, status);
+            let got = got.await.expect("no panic");
+            assert_eq!(got.status, status);
+            // The server refuses the missing certificate after the handshake of the edge.
+            let is_refusal = got.cache_status().ends_with("detail=tls_alert_received");
+            assert_eq!(is_refusal, !has_certificate, "{}", got.cache_status());
         }
     });
 }
@@ -617,11 +621,10 @@ fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
             let got = tokio::task::spawn_blocking(move || {
                 crate::support::Client::connect(edge_addr).get("/a", &[])
             });
-            assert_eq!(
-                got.await.expect("the thread does not panic").status,
-                status,
-                "verify: {verify}"
-            );
+            let got = got.await.expect("the thread does not panic");
+            assert_eq!(got.status, status, "verify: {verify}");
+            let is_refusal = got.cache_status().ends_with("detail=tls_certificate_error");
+            assert_eq!(is_refusal, verify, "{}", got.cache_status());
             tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
                 .expect("the thread does not panic");

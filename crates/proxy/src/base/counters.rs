@@ -1,7 +1,7 @@
 //! The counters of a worker. Each counter is declared once, with its help text, in the table below. Metrics that are
 //! read from the state of the cache at each scrape are in `edge/metrics.rs`.
 //!
-//! A scrape reads the counters of all workers and adds them.
+//! A scrape reads the counters of all workers, and those of all other threads, and adds them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,14 @@ macro_rules! counters {
             $( $( pub(crate) $field: Counter, )+ )+
         }
 
-        /// All counters as metrics of an edge. A value is the sum over all workers.
+        impl Counters {
+            /// Returns counters that several threads may change at the same time.
+            pub(crate) fn shared() -> Self {
+                Self { $( $( $field: Counter::shared(), )+ )+ }
+            }
+        }
+
+        /// All counters as metrics of an edge. A value is the sum over all workers and the other threads.
         pub(crate) const METRICS: Table<[Arc<Counters>]> = Table {
             labels: &[],
             metrics: &[ $( Metric {

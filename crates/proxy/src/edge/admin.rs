@@ -124,7 +124,7 @@ impl AdminPages for Pages {
             authorization.map(HeaderValue::as_bytes),
         );
         if let Err(denied) = &decided {
-            let counters = &shared.counters[0];
+            let counters = shared.other_counters();
             match denied {
                 Denied::NoToken => &counters.admin_no_token,
                 Denied::UnknownToken => &counters.admin_unknown_token,
@@ -177,8 +177,7 @@ impl AdminPages for Pages {
     ) -> Result<String, String> {
         let policy = parse_policy(value)?;
         let shared = self.0.shared();
-        // The first worker's counters count the objects that the change writes to disk.
-        let change = move || shared.cache.change_policy(policy, &shared.counters[0]);
+        let change = move || shared.cache.change_policy(policy, shared.other_counters());
         let changed = tokio::task::spawn_blocking(change).await;
         let changed = changed.map_err(|_| "the change of the policy panicked\n".to_owned())?;
         let changed = changed.map_err(|error| format!("{error}\n"))?;

@@ -48,7 +48,9 @@ impl RunningEdge {
 
     /// Counts that this process has replaced another.
     pub fn count_upgrade(&self) {
-        self.generations.shared().counters[0]
+        self.generations
+            .shared()
+            .other_counters()
             .process_upgrades
             .increment();
     }
@@ -164,7 +166,9 @@ impl UpgradeSource {
 
     /// Counts an upgrade that failed: this process carries on.
     pub fn count_failed_upgrade(&self) {
-        self.generations.shared().counters[0]
+        self.generations
+            .shared()
+            .other_counters()
             .process_upgrades_failed
             .increment();
     }
@@ -253,7 +257,7 @@ impl DiskTakeOver {
                 .purge(purges, move |result| _ = done.send(result));
             _ = accepted.recv();
         });
-        let counters = Arc::clone(&self.shared.counters[0]);
+        let counters = Arc::clone(self.shared.other_counters());
         let memory = PersistentMemory::start(disk.clone(), Arc::clone(cache), counters);
         persistent.disk = Some(tier);
         persistent.memory = Some(memory.map_err(|source| StartError::Thread {

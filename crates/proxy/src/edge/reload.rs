@@ -87,7 +87,7 @@ impl Reloader {
     /// Counts a reload that changed nothing, because the configuration is invalid.
     pub fn count_refused(&self) {
         let shared = self.0.generations.shared();
-        shared.counters[0].reloads_refused.increment();
+        shared.other_counters().reloads_refused.increment();
     }
 
     /// Sets the function that `POST /reload` of the admin server calls. It reads the configuration, calls
@@ -123,11 +123,11 @@ impl Reloader {
         ) {
             Ok(new) => {
                 replace_keys(new);
-                shared.counters[0].certificates_read.increment();
+                shared.other_counters().certificates_read.increment();
                 tracing::info!("certificates were read again, because a file has changed");
             }
             Err(source) => {
-                shared.counters[0].certificates_refused.increment();
+                shared.other_counters().certificates_refused.increment();
                 let error = ErrorChain(&source);
                 tracing::error!(
                     %error,
@@ -150,11 +150,11 @@ impl Reloader {
         match read_credentials(&shared.origins) {
             Ok(new) => {
                 replace_credentials(new);
-                shared.counters[0].credentials_read.increment();
+                shared.other_counters().credentials_read.increment();
                 tracing::info!("credentials were read again, because a file has changed");
             }
             Err(source) => {
-                shared.counters[0].credentials_refused.increment();
+                shared.other_counters().credentials_refused.increment();
                 let error = ErrorChain(&source);
                 tracing::error!(
                     %error,
@@ -262,7 +262,7 @@ impl Reloader {
             log,
             spans,
         });
-        shared.counters[0].reloads.increment();
+        shared.other_counters().reloads.increment();
         if let Some(policy) = policy {
             change_policy(&shared, policy);
         }
@@ -322,7 +322,7 @@ fn replace_credentials(new: NewCredentials) {
 }
 
 fn change_policy(shared: &Shared, policy: PolicySpec) {
-    match shared.cache.change_policy(policy, &shared.counters[0]) {
+    match shared.cache.change_policy(policy, shared.other_counters()) {
         Ok(change) => tracing::info!(
             before = %change.before,
             %policy,

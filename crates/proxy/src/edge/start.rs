@@ -29,6 +29,7 @@ use crate::base::background::Background;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::{EdgeConfig, ListenAddress};
+use crate::base::counters::Counters;
 use crate::base::descriptors;
 use crate::base::health::Health;
 use crate::base::live::{Live, LiveConfig};
@@ -107,7 +108,8 @@ impl Edge {
             purges,
             predecessor,
         );
-        let counters = (0..workers).map(|_| Arc::default()).collect();
+        let of_workers = (0..workers).map(|_| Arc::default());
+        let counters = of_workers.chain([Arc::new(Counters::shared())]).collect();
         let basis = Basis {
             cache: Arc::new(cache),
             encoders: Arc::clone(&encoders),
@@ -178,7 +180,10 @@ impl Edge {
             edge.workers.push(thread);
         }
         if let Some(config) = config.disk.filter(|_| disk.is_some()) {
-            let (cache, counters) = (Arc::clone(&shared.cache), Arc::clone(&shared.counters[0]));
+            let (cache, counters) = (
+                Arc::clone(&shared.cache),
+                Arc::clone(shared.other_counters()),
+            );
             let memory = PersistentMemory::start(config, cache, counters);
             let memory = memory.map_err(thread_error("the fill of memory"))?;
             lock(&edge.persistent).memory = Some(memory);

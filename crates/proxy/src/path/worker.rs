@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     pub(crate) cdn_loop: HeaderValue,
     /// The servers of each origin, in the order of the configuration.
     pub(crate) origins: Vec<Arc<Servers>>,
-    /// The counters of each worker.
+    /// The counters of each worker, and at the end those of all other threads.
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) labels: Arc<Labels>,
     /// The counters of each site and of each origin, in the order of the configuration.
@@ -82,6 +82,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Returns the counters of all threads that are no workers.
+    pub(crate) fn other_counters(&self) -> &Arc<Counters> {
+        self.counters
+            .last()
+            .expect("the last ones are of other threads")
+    }
+
     /// Returns the settings of this edge that affect how it sends the request to its origin.
     pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
         let signer = self.origins[request.origin.index()].signer();

@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use edgeward_semantics::upgrade::Upgrades;
 use rustix::process::{Resource, getrlimit};
 
-use crate::base::config::{EdgeConfig, OriginConfig, OriginProtocol};
+use crate::base::config::{EdgeConfig, LimitsConfig, OriginConfig, OriginProtocol};
 
 /// The error that the limit of open files is too low to serve one client per worker. Both fields count descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,48 @@ pub(crate) fn limit() -> Option<usize> {
     Some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Lowers the bounds of connections in `config` until their descriptors fit into the limit, and logs each change.
+/// Lowers the bounds of connections in `config` until their descriptors fit into the limit, and logs the changes in one
+/// line: a warning if a bound is configured, and information if all are defaults, which few machines can meet.
 pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     let Some(limit) = limit() else { return Ok(()) };
+    let lowered = fit_into(config, limit)?;
+    if lowered.is_empty() {
+        return Ok(());
+    }
+    let text = lowered.iter().map(Lowered::to_string).collect::<Vec<_>>();
+    let text = text.join(", ");
+    match lowered.iter().all(|lowered| lowered.is_default) {
+        true => tracing::info!(
+            open_files_max = limit,
+            lowered = text,
+            "defaults are lowered to what the limit of open files leaves"
+        ),
+        false => tracing::warn!(
+            open_files_max = limit,
+            lowered = text,
+            "limits are lowered to what the limit of open files leaves"
+        ),
+    }
+    Ok(())
+}
+
+/// A bound that was lowered.
+#[derive(Debug, PartialEq, Eq)]
+struct Lowered {
+    key: String,
+    from: usize,
+    to: usize,
+    is_default: bool,
+}
+
+impl std::fmt::Display for Lowered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} from {} to {}", self.key, self.from, self.to)
+    }
+}
+
+/// Lowers the bounds of `config` until they fit into a limit of open files. Returns those that were lowered.
+fn fit_into(config: &mut EdgeConfig, limit: usize) -> Result<Vec<Lowered>, TooFewDescriptors> {
     let wanted = Descriptors {
         workers: config.workers.get(),
         clients: config.limits.connections_max.get(),
@@ -38,46 +77,44 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
         others: other_descriptors(config),
     };
     let granted = divide(limit, wanted)?;
+    let mut lowered = Vec::new();
+    let mut lower_to = |key: &str, bound: &mut NonZeroUsize, max: usize, default: NonZeroUsize| {
+        lowered.push(Lowered {
+            key: key.to_owned(),
+            from: bound.get(),
+            to: max,
+            is_default: *bound == default,
+        });
+        *bound = NonZeroUsize::new(max).expect("at least one for each worker or origin");
+    };
+    let (limits, defaults) = (&mut config.limits, LimitsConfig::default());
     if granted.tunnels < wanted.tunnels {
         let tunnels_max = granted.tunnels / wanted.tunnel_origins;
-        tracing::warn!(
-            open_files_max = limit,
-            configured = config.limits.tunnels_max,
+        let default = defaults.tunnels_max;
+        lower_to(
+            "limits.tunnels_max",
+            &mut limits.tunnels_max,
             tunnels_max,
-            "limits.tunnels_max is lowered to what the limit of open files leaves"
+            default,
         );
-        config.limits.tunnels_max =
-            NonZeroUsize::new(tunnels_max).expect("at least one for each origin");
     }
     if granted.clients < wanted.clients {
-        tracing::warn!(
-            open_files_max = limit,
-            reserved = limit - granted.clients,
-            configured = wanted.clients,
-            connections_max = granted.clients,
-            "limits.connections_max is lowered to what the limit of open files leaves"
-        );
-        config.limits.connections_max =
-            NonZeroUsize::new(granted.clients).expect("at least one for each worker");
+        let (bound, default) = (&mut limits.connections_max, defaults.connections_max);
+        lower_to("limits.connections_max", bound, granted.clients, default);
     }
     if granted.origins_per_worker < wanted.origins_per_worker {
         let wanted: Vec<usize> = config.origins.iter().map(connections_per_worker).collect();
-        let lowered = lower(&wanted, granted.origins_per_worker);
-        for (origin, max) in config.origins.iter_mut().zip(lowered) {
-            let configured = connections_per_worker(origin);
-            if max < configured {
-                tracing::warn!(
-                    origin = origin.name,
-                    open_files_max = limit,
-                    configured,
-                    connections_per_worker_max = max,
-                    "origin.connections_per_worker_max is lowered to what the limit of open files leaves"
-                );
-                origin.connections_per_worker_max = NonZeroUsize::new(max).expect("at least one");
+        let shares = lower(&wanted, granted.origins_per_worker);
+        for (origin, max) in config.origins.iter_mut().zip(shares) {
+            if max < connections_per_worker(origin) {
+                let key = format!("connections_per_worker_max of the origin `{}`", origin.name);
+                let default = OriginConfig::new(origin.url().clone());
+                let default = default.connections_per_worker_max;
+                lower_to(&key, &mut origin.connections_per_worker_max, max, default);
             }
         }
     }
-    Ok(())
+    Ok(lowered)
 }
 
 /// Returns the descriptors of a worker's connections to an origin.
@@ -245,6 +282,36 @@ mod tests {
         tunnels: 0,
         others: 100,
     };
+
+    /// A bound that the operator did not set is lowered without a warning. Method: a limit that is too low for all
+    /// bounds, with defaults and with one bound that is set.
+    #[test]
+    fn a_lowered_bound_counts_as_a_default_unless_it_was_set() {
+        let origin = "http://127.0.0.1:1".parse().expect("a URL");
+        let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut config = EdgeConfig::new(listen, origin, edgeward_types::ByteSize::mib(1));
+        config.workers = NonZeroUsize::MIN;
+        let mut changed = config.clone();
+        let lowered = fit_into(&mut changed, 1024).expect("enough for one client");
+        let keys: Vec<_> = lowered.iter().map(|lowered| &*lowered.key).collect();
+        assert_eq!(
+            keys,
+            [
+                "limits.tunnels_max",
+                "limits.connections_max",
+                "connections_per_worker_max of the origin `default`"
+            ]
+        );
+        assert!(lowered.iter().all(|lowered| lowered.is_default));
+        assert_eq!(changed.limits.connections_max.get(), lowered[1].to);
+        assert!(fit_into(&mut changed, 1024).expect("it fits").is_empty());
+        config.limits.connections_max = NonZeroUsize::new(60_000).expect("not zero");
+        let lowered = fit_into(&mut config, 1024).expect("enough for one client");
+        let set: Vec<_> = lowered.iter().map(|lowered| !lowered.is_default).collect();
+        assert_eq!(set, [false, true, false]);
+        let all = fit_into(&mut config, usize::MAX).expect("it fits");
+        assert!(all.is_empty());
+    }
 
     fn at(limit: usize) -> GrantedConnections {
         divide(limit, WANTED).expect("the limit is high enough")

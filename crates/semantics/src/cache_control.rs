@@ -5,12 +5,13 @@
 //! a response, an invalid number of seconds is read as 0 (§4.2.1: the response counts as stale).
 //!
 //! A targeted field (RFC 9213) replaces `Cache-Control` of a response. It is a structured field with a strict parser:
-//! `targeted.rs`.
+//! `targeted.rs`. So do `Surrogate-Control` and `X-Accel-Expires`: `surrogate.rs`.
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 
 use crate::list::{self, Members};
 
+mod surrogate;
 mod targeted;
 #[cfg(test)]
 mod tests;
@@ -49,14 +50,19 @@ pub struct ResponseDirectives {
     pub no_transform: bool,
     /// `immutable` (RFC 8246). It concerns reloads in private caches. The edge does not use it.
     pub immutable: bool,
-    /// True if a targeted field gave the directives. `Expires` is then ignored (RFC 9213 §2.2).
+    /// True if a targeted field, `Surrogate-Control` or `X-Accel-Expires` gave the directives. `Expires` is then
+    /// ignored (RFC 9213 §2.2).
     pub is_targeted: bool,
 }
 
 impl ResponseDirectives {
-    /// Parses the first usable one of [`TARGETED_FIELDS`], or else every `Cache-Control` line of a response.
+    /// Parses the first usable one of [`TARGETED_FIELDS`], `Surrogate-Control` and `X-Accel-Expires`, or else every
+    /// `Cache-Control` line of a response.
     pub fn from_headers(headers: &HeaderMap) -> Self {
-        if let Some(directives) = targeted::directives(headers) {
+        let targeted = targeted::directives(headers)
+            .or_else(|| surrogate::surrogate_control(headers))
+            .or_else(|| surrogate::x_accel_expires(headers));
+        if let Some(directives) = targeted {
             return directives;
         }
         let mut directives = Self::default();

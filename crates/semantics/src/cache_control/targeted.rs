@@ -8,6 +8,7 @@
 use http::header::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser, Version};
 
+use super::surrogate::{SURROGATE_CONTROL, X_ACCEL_EXPIRES, surrogate_control, x_accel_expires};
 use super::{Argument, DELTA_SECONDS_MAX, ResponseDirectives};
 
 /// The targeted fields that this cache obeys, the preferred field first (RFC 9213 §2.2: the target list).
@@ -21,9 +22,13 @@ pub(super) fn directives(headers: &HeaderMap) -> Option<ResponseDirectives> {
     first_valid(headers).map(|(_, dictionary)| from_dictionary(&dictionary))
 }
 
-/// Returns the targeted field that replaces `Cache-Control` and `Expires` of a response, if there is one.
+/// Returns the field that replaces `Cache-Control` and `Expires` of a response, if there is one: a targeted field,
+/// `Surrogate-Control` or `X-Accel-Expires`.
 pub fn targeted_field(headers: &HeaderMap) -> Option<&'static HeaderName> {
-    first_valid(headers).map(|(name, _)| name)
+    let targeted = first_valid(headers).map(|(name, _)| name);
+    let older = || surrogate_control(headers).map(|_| &SURROGATE_CONTROL);
+    let oldest = || x_accel_expires(headers).map(|_| &X_ACCEL_EXPIRES);
+    targeted.or_else(older).or_else(oldest)
 }
 
 fn first_valid(headers: &HeaderMap) -> Option<(&'static HeaderName, Dictionary)> {

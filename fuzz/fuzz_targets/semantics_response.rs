@@ -30,6 +30,7 @@ fuzz_target!(|input: &[u8]| {
     let exchange = Exchange {
         request_time,
         response_time,
+        response_date: response_time,
     };
     let code = u16::from_le_bytes([numbers[16], numbers[17]]) % 900 + 100;
     let status = StatusCode::from_u16(code).expect("three digits");

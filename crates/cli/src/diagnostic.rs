@@ -125,6 +125,14 @@ pub(crate) fn print(error: &anyhow::Error) {
     _ = io::Write::write_all(&mut io::stderr(), render(error).as_bytes());
 }
 
+/// Writes warnings to stderr in the same format.
+pub(crate) fn print_warnings(warnings: &[Diagnostic]) {
+    for warning in warnings {
+        let text = block("warning", &warning.message, warning);
+        _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+    }
+}
+
 /// Formats `error` as in the module's example, one block for each diagnostic.
 pub(crate) fn render(error: &anyhow::Error) -> String {
     if let Some(Diagnostics(all)) = error.downcast_ref::<Diagnostics>() {
@@ -152,7 +160,11 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
 }
 
 fn error_block(message: &str, located: &Diagnostic) -> String {
-    let mut text = format!("error: {message}\n");
+    block("error", message, located)
+}
+
+fn block(level: &str, message: &str, located: &Diagnostic) -> String {
+    let mut text = format!("{level}: {message}\n");
     let location = match (&located.file, located.line) {
         (Some(file), Some(line)) => Some(format!("{}, line {line}", file.display())),
         (Some(file), None) => Some(file.display().to_string()),

@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use edgeward_proxy::UpgradeSource;
+use edgeward_proxy::{Receipt, UpgradeSource};
 use serde_json::{Value, json};
 
 use crate::service;
@@ -49,17 +49,32 @@ pub(crate) struct Upgrader {
 }
 
 /// The process that replaces this one. It accepts connections already.
-#[derive(Debug)]
 pub(crate) struct NewProcess {
     /// `None` ends the thread.
-    messages: SyncSender<Option<Value>>,
+    messages: SyncSender<Option<Outgoing>>,
     sender: Option<JoinHandle<()>>,
+}
+
+/// A message for the new process. The receipt is called after the socket has taken the message.
+struct Outgoing {
+    message: Value,
+    receipt: Option<Receipt>,
+}
+
+impl From<Value> for Outgoing {
+    fn from(message: Value) -> Self {
+        Self {
+            message,
+            receipt: None,
+        }
+    }
 }
 
 impl NewProcess {
     /// Lets the new process open the disk store.
     pub(crate) fn release_disk(&self) {
-        _ = self.messages.send(Some(json!({ "released": true })));
+        let released = json!({ "released": true });
+        _ = self.messages.send(Some(released.into()));
     }
 
     /// Returns when all messages were sent.
@@ -206,19 +221,28 @@ impl Upgrader {
     /// Starts the thread that sends purges and the release of the disk to the new process.
     fn forward(&self, channel: Channel) -> NewProcess {
         let (messages, waiting) = mpsc::sync_channel(MESSAGES_MAX);
-        _ = messages.send(Some(json!({ "main": true })));
+        _ = messages.send(Some(json!({ "main": true }).into()));
         let changes = messages.clone();
-        self.edge.forward_changes(move |change| {
-            // A worker must not wait. The queue has space for all changes of requests under way.
-            if changes.try_send(Some(change.to_json())).is_err() {
+        self.edge.forward_changes(move |change, receipt| {
+            let change = Outgoing {
+                message: change.to_json(),
+                receipt: Some(receipt),
+            };
+            // A worker must not wait. The queue has space for all changes of requests under way. A change that finds no
+            // space drops its receipt, and its client gets an error.
+            if changes.try_send(Some(change)).is_err() {
                 tracing::error!("an invalidation did not reach the new process");
             }
         });
         let spawned = std::thread::Builder::new()
             .name("upgrade".to_owned())
             .spawn(move || {
-                while let Ok(Some(message)) = waiting.recv() {
-                    if let Err(error) = channel.send(&message, &[]) {
+                while let Ok(Some(Outgoing { message, receipt })) = waiting.recv() {
+                    let sent = channel.send(&message, &[]);
+                    if let Some(receipt) = receipt {
+                        receipt(sent.is_ok());
+                    }
+                    if let Err(error) = sent {
                         tracing::error!(%error, "a message did not reach the new process");
                     }
                 }
@@ -251,5 +275,6 @@ pub(crate) fn program() -> anyhow::Result<PathBuf> {
 /// The variable that tells a process that its standard input is the socket. Its value is the id of the old process.
 const UPGRADE_VARIABLE: &str = "EDGEWARD_UPGRADE_FROM";
 
-/// The most messages that wait for the thread that sends them. A message takes about 200 bytes.
+/// The most messages that wait for the thread that sends them. A message takes about 200 bytes, and 64 KiB at most
+/// if a client purges many scopes; a client waits for its messages before it sends others.
 const MESSAGES_MAX: usize = 65_536;

@@ -34,7 +34,7 @@ pub use base::resolve::{Resolve, Resolved, Target, UrlName};
 pub use base::staple::StapleError;
 pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
-pub use cache::successor::ForwardedChange;
+pub use cache::successor::{ForwardedChange, Receipt};
 #[doc(hidden)]
 pub use edge::hostile;
 pub use edge::{

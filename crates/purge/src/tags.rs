@@ -1,21 +1,43 @@
-//! The tags of a response: the members of `Surrogate-Key`, `xkey`, `Cache-Tag` and `Cache-Groups`.
+//! The tags of a response: the members of the fields in [`TAG_FIELDS`] and of `Cache-Groups`.
 
 use std::borrow::Cow;
 
-/// Calls `visit` with each tag of a header field. Fields other than the four have no tags.
+/// The bytes that separate the tags of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Separators {
+    /// Commas. A tag may contain spaces.
+    Commas,
+    /// Spaces, tabs and commas.
+    Any,
+}
+
+/// The response fields whose members are tags, with the products that send them. Names are in lower case.
+pub(crate) const TAG_FIELDS: [(&str, Separators); 10] = [
+    ("surrogate-key", Separators::Any),       // Fastly
+    ("xkey", Separators::Any),                // Varnish
+    ("cache-tag", Separators::Commas),        // Cloudflare
+    ("edge-cache-tag", Separators::Any),      // Akamai
+    ("cache-tags", Separators::Any),          // Drupal
+    ("purge-cache-tags", Separators::Any),    // Drupal
+    ("x-drupal-cache-tags", Separators::Any), // Drupal
+    ("x-magento-tags", Separators::Any),      // Magento
+    ("x-cache-tags", Separators::Any),        // FOSHttpCache
+    ("x-tag", Separators::Any),               // FOSHttpCache, older installations
+];
+
+/// Calls `visit` with each tag of a header field. Fields other than [`TAG_FIELDS`] and `Cache-Groups` have no tags.
 ///
-/// Spaces, tabs or commas separate the tags of `Surrogate-Key` and `xkey`; commas separate those of `Cache-Tag`.
 /// `Cache-Groups` is a list of strings (RFC 9875 §2). A malformed list is ignored as a whole (RFC 9651 §4.2).
 pub fn visit_tags(name: &[u8], value: &[u8], visit: impl FnMut(&[u8])) {
-    if is_name(name, "surrogate-key") || is_name(name, "xkey") {
-        let separated = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
-        separated.filter(|tag| !tag.is_empty()).for_each(visit);
-    } else if is_name(name, "cache-tag") {
-        let members = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        members.filter(|tag| !tag.is_empty()).for_each(visit);
-    } else {
-        visit_groups(name, value, visit);
-    }
+    let Some((_, separators)) = TAG_FIELDS.iter().find(|(field, _)| is_name(name, field)) else {
+        return visit_groups(name, value, visit);
+    };
+    let is_separator = |byte: &u8| match separators {
+        Separators::Commas => *byte == b',',
+        Separators::Any => matches!(byte, b' ' | b'\t' | b','),
+    };
+    let members = value.split(is_separator).map(<[u8]>::trim_ascii);
+    members.filter(|tag| !tag.is_empty()).for_each(visit);
 }
 
 /// Calls `visit` with each cache group of a header field. Fields other than `Cache-Groups` have none.
@@ -124,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_field_has_its_own_separators() {
-        let table: [(&str, &[&str]); 11] = [
+        let table: [(&str, &[&str]); 14] = [
             ("Surrogate-Key: a b  c\r\n", &["a", "b", "c"]),
             ("xkey: a,b c\r\nxkey: d\r\n", &["a", "b", "c", "d"]),
             ("cache-tag: a b, c ,,d\r\n", &["a b", "c", "d"]),
@@ -134,7 +156,16 @@ mod tests {
             ("cache-groups: \"a\",\r\n", &[]),
             ("cache-groups: \"a\r\n", &[]),
             ("cache-groups: \r\n", &[]),
-            ("cache-control: max-age=60\r\ncache-tags: a\r\n", &[]),
+            (
+                "X-Magento-Tags: a,b\r\nX-Cache-Tags: c d\r\n",
+                &["a", "b", "c", "d"],
+            ),
+            (
+                "cache-tags: a b\r\nx-drupal-cache-tags: c d\r\n",
+                &["a", "b", "c", "d"],
+            ),
+            ("x-tag: a,b\r\nEdge-Cache-Tag: c\r\n", &["a", "b", "c"]),
+            ("cache-control: max-age=60\r\nx-tags: a\r\n", &[]),
             ("", &[]),
         ];
         for (head, expected) in table {

@@ -32,6 +32,11 @@ impl Network {
             .unwrap_or(0)
             == 0
     }
+
+    /// Returns true if both networks have an address in common. Then one of them contains the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
 }
 
 impl FromStr for Network {

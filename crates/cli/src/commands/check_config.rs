@@ -45,12 +45,17 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
                 "file": file,
                 "settings": checked.settings.iter().map(SettingJson::from).collect::<Vec<_>>(),
                 "sites": checked.sites,
+                "warnings": checked.warnings.iter().map(Diagnostic::to_json).collect::<Vec<_>>(),
             }))?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(CheckedConfig {
-            settings, sites, ..
+            settings,
+            sites,
+            warnings,
+            ..
         }) => {
+            diagnostic::print_warnings(&warnings);
             let mut table = Table::new([
                 Column::words("setting"),
                 Column::words("value"),

@@ -262,6 +262,9 @@ fn start(
     let checked = load_as_user(args, &flags)?;
     edgeward_proxy::log_panics();
     memory::warn_if_hot_exceeds_memory(checked.edge.hot.capacity);
+    for warning in &checked.warnings {
+        tracing::warn!("{warning}");
+    }
     let mut edge_config = checked.edge;
     // The memory tier calls this function before evictions. It returns the freed memory to the system if this memory
     // exceeds a limit in bytes, the function's argument.

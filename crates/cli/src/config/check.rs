@@ -3,6 +3,7 @@
 mod admin;
 mod buckets;
 mod combinations;
+mod warnings;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -226,6 +227,7 @@ pub(super) fn check(
     sites::build(sites, &mut draft, &lines_with_errors, &mut diagnostics);
     if diagnostics.is_empty() {
         return Ok(CheckedConfig {
+            warnings: warnings::warnings(&raw_settings, &draft, settings_file),
             settings: final_settings(&raw_settings, &draft),
             sites: summaries,
             negative: draft.negative.clone(),

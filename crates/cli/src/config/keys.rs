@@ -754,6 +754,7 @@ pub(super) static KEYS: &[Key] = &[
     admin::TOKEN_ROLES,
     purge::TOKEN_FILE,
     purge::ALLOW,
+    purge::COUNT_OBJECTS_MAX,
     purge::LOG,
     purge::ENTRIES_MAX,
     purge::PATTERNS_MAX,

@@ -38,6 +38,8 @@ pub(crate) struct CheckedConfig {
     pub(crate) settings: Vec<Setting>,
     /// The `[[site]]`s of the file.
     pub(crate) sites: Vec<SiteSummary>,
+    /// Settings that are valid and probably not meant.
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// One setting with its final value.

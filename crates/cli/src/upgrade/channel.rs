@@ -87,7 +87,8 @@ pub(super) const DESCRIPTORS_MAX: usize = 128;
 /// The space for the descriptors of a message.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
-/// The longest message. A socket accepts 208 KiB by default, and a message has at most a request's target in it.
+/// The longest message. A socket accepts 208 KiB by default. A message has at most a request's target in it, or purges
+/// of 64 KiB.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -77,11 +77,10 @@ impl Predecessor {
                         service::ready("serving; the earlier process finishes its requests");
                     }
                     Ok(Some((message, _))) if message["released"] == json!(true) => take_over(),
-                    Ok(Some((message, _))) => {
-                        if let Some(change) = ForwardedChange::from_json(&message) {
-                            apply(change);
-                        }
-                    }
+                    Ok(Some((message, _))) => match ForwardedChange::from_json(&message) {
+                        Some(change) => apply(change),
+                        None => tracing::error!("a message of the earlier process is unknown"),
+                    },
                     Ok(None) | Err(_) => break,
                 }
             }

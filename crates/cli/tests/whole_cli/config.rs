@@ -155,3 +155,40 @@ fn paths_in_a_file_start_at_its_folder() {
     fs::write(folder.path().join("key.pem"), "").expect("the file is written");
     assert_eq!(output(&["check-config", path]).status.code(), Some(0));
 }
+
+/// Method: loopback may purge. A proxy on this machine is a peer with a loopback address.
+#[test]
+fn a_proxy_that_may_purge_is_a_warning() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let file = folder.path().join("edgeward.toml");
+    let path = file.to_str().expect("the path is UTF-8");
+    let warnings = |more: &str| {
+        fs::write(&file, format!("{GOOD}{more}")).expect("the file is written");
+        let out = output(&["check-config", path]);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stderr)
+    };
+    let allow = |networks| format!("[purge]\nallow = \"{networks}\"\n");
+    let trusted = "[forwarding]\ntrusted_proxies = \"127.0.0.1, 10.0.0.0/24\"\n";
+    let unix = "[[listener]]\naddress = \"unix:/tmp/edge.sock\"\n";
+    for (more, expected) in [
+        (allow("127.0.0.1"), false),
+        (format!("{trusted}{}", allow("127.0.0.0/8")), true),
+        (format!("{trusted}{}", allow("10.0.0.7")), true),
+        (format!("{trusted}{}", allow("10.0.1.0/24")), false),
+        (format!("{unix}{}", allow("127.0.0.1")), true),
+        (format!("{unix}{}", allow("10.0.0.7")), false),
+        (
+            format!(
+                "{unix}proxy_protocol_from = \"127.0.0.1\"\n{}",
+                allow("127.0.0.1")
+            ),
+            false,
+        ),
+    ] {
+        let printed = warnings(&more);
+        let has_warning = printed.contains("warning: purge.allow has ");
+        assert_eq!(has_warning, expected, "{more}\n{printed}");
+        assert_eq!(printed.contains("edgeward.toml, line "), expected);
+    }
+}

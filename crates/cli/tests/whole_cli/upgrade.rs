@@ -292,3 +292,48 @@ fn without_a_token_the_upgrade_is_refused() {
     let help = output(&["upgrade", "-h"]);
     assert_eq!(help.status.code(), Some(0));
 }
+
+/// Method: the body of a request with 1,000 long tags begins before the upgrade and ends after it, so that the old
+/// process accepts the purge. The new process has stored responses meanwhile.
+#[test]
+fn a_purge_of_a_thousand_tags_in_the_old_process_reaches_the_new_one() {
+    use std::io::{Read as _, Write as _};
+
+    let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
+    let url = format!("http://{}", origin.addr("/listen"));
+    // The origin sends no tags, so the site gives each response one.
+    let tag = |n: u32| format!("{}{n}", "t".repeat(300));
+    let rule = |n| {
+        format!(
+            "[[site.rule]]\npath = \"/o/{n}\"\norigin_response.add.Cache-Tag = \"{}\"\n",
+            tag(n)
+        )
+    };
+    let rules: String = (0..5).map(rule).collect();
+    let edge = UpgradableEdge::start(&url, &format!("[[site]]\nhosts = \"*\"\n{rules}"));
+    let tags: Vec<String> = (0..1000).map(tag).collect();
+    let body = serde_json::json!({ "tags": tags }).to_string();
+    let mut client = std::net::TcpStream::connect(edge.admin).expect("connected");
+    let head = format!(
+        "POST /purge HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let (first, rest) = body.split_at(100);
+    client
+        .write_all((head + first).as_bytes())
+        .expect("the start is sent");
+    // The old process has begun the request when it answers another one of the same age.
+    get(edge.admin, "/status");
+    edge.upgrade();
+    let is_hit = |n| get(edge.addr, &format!("/o/{n}?size=3000")).contains("edgeward; hit");
+    until("the new process has the responses", || {
+        (0..5).all(is_hit).then_some(())
+    });
+    client.write_all(rest.as_bytes()).expect("the rest is sent");
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    until("the new process has applied the purges", || {
+        (0..5).all(|n| !is_hit(n)).then_some(())
+    });
+}

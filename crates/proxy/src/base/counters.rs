@@ -419,6 +419,10 @@ counters! {
         purged_hard = "purge" "hard",
         purged_soft = "purge" "soft",
     }
+    Counter "edgeward_purges_uncounted_total"
+        "Requests with PURGE or BAN whose objects were not counted, because more than `purge.count_objects_max` were stored." {
+        purges_uncounted,
+    }
     Counter "edgeward_path_rules_total"
         "Rules for the query of a path that `No-Vary-Search` set or changed, by whether memory stored the rule." {
         path_rules_set = "result" "stored",

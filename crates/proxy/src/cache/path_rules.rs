@@ -153,10 +153,13 @@ impl Cache {
     /// Removes the responses of a target from both tiers: the one under the target's own key, and the one under the
     /// rule of its path. Returns true if there was one, and receivers that resolve when the removals are durable.
     pub(crate) fn purge_target(&self, target: &[u8]) -> (bool, Vec<Durable>) {
-        self.successor
+        let handed_over = self
+            .successor
             .send(|| ForwardedChange::Target(target.into()));
         let (found, durable) = self.purge_key(target);
-        self.purge_under_rule(target, found, durable)
+        let (found, mut durable) = self.purge_under_rule(target, found, durable);
+        durable.extend(handed_over);
+        (found, durable)
     }
 
     /// Like [`purge_target`](Self::purge_target), if the target's own key has not changed since `version`. Also returns
@@ -166,11 +169,13 @@ impl Cache {
         version: Version,
         target: &[u8],
     ) -> Option<(bool, Vec<Durable>, Version)> {
-        self.successor
+        let handed_over = self
+            .successor
             .send(|| ForwardedChange::Target(target.into()));
         self.collapse.stop_joining(version.key(), target);
         let (found, durable, version) = self.purge_since(version, target)?;
-        let (found, durable) = self.purge_under_rule(target, found, durable);
+        let (found, mut durable) = self.purge_under_rule(target, found, durable);
+        durable.extend(handed_over);
         Some((found, durable, version))
     }
 

@@ -1,13 +1,15 @@
 //! Purges: requests to purge objects, and the verdict on each response that a lookup finds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use edgeward_purge::{Limits, Purge, PurgeRequest, PurgeTable, Scope, Stamp, Verdict};
+use edgeward_purge::{Limits, Purge, PurgeTable, Scope, Stamp, Verdict};
 use edgeward_semantics::Target;
 use edgeward_store::purges::PurgeError;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
+use super::disk::Durable;
 use super::disk::head::{self, DiskHead};
 use super::key_parts::coding_of_key;
 use super::key_parts::{primary_of, url_of};
@@ -27,6 +29,12 @@ pub(crate) enum RejectedPurge {
         "the purge applies now, but it is not durable: the disk cache did not write it in time"
     )]
     NotDurable,
+    #[error(
+        "a new process replaces this one, and the purge may not have reached it or the disk; send the purge again"
+    )]
+    NotHandedOver,
+    #[error("the stored objects could not be counted; send the purge again")]
+    Uncountable,
 }
 
 impl RejectedPurge {
@@ -34,8 +42,12 @@ impl RejectedPurge {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Url(_) => StatusCode::BAD_REQUEST,
-            Self::Log(PurgeError::NoLog | PurgeError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Log(_) | Self::NotDurable => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Log(PurgeError::NoLog | PurgeError::Busy) | Self::NotHandedOver => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Log(_) | Self::NotDurable | Self::Uncountable => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 }
@@ -96,13 +108,59 @@ impl Cache {
         self.purges.verdict(url_of(primary), &head, since).0 == Verdict::Hard
     }
 
-    /// Accepts purges. Returns when they apply to all later requests, also after a crash. `from` is the client's
-    /// address for the log message.
+    /// Returns true if a purge removes its object at once: a hard purge of one URL. With classes, the URL may have
+    /// several objects.
+    fn is_removal(&self, purge: &Purge) -> bool {
+        matches!(purge.scope, Scope::Url(_))
+            && !purge.soft
+            && !self.live.config().site_urls.has_classes
+            && !self.disk.is_lost()
+    }
+
+    /// Accepts purges and returns the number of stored objects that they cover, or `None` if more than `objects_max` are
+    /// stored and the purges are not all of single URLs.
+    pub(crate) async fn purge_counted(
+        self: Arc<Self>,
+        purges: Vec<Purge>,
+        objects_max: u64,
+        from: String,
+    ) -> Result<Option<u64>, RejectedPurge> {
+        if purges.iter().all(|purge| self.is_removal(purge)) {
+            return self.accept_purges(purges, from).await.map(Some);
+        }
+        let counted = match self.objects() <= objects_max {
+            true => {
+                let (cache, purges) = (Arc::clone(&self), purges.clone());
+                let counted = tokio::task::spawn_blocking(move || cache.count_covered(&purges));
+                Some(
+                    counted
+                        .await
+                        .map_err(|_| RejectedPurge::Uncountable)??
+                        .objects,
+                )
+            }
+            false => None,
+        };
+        self.accept_purges(purges, from).await?;
+        Ok(counted)
+    }
+
+    /// Returns the number of stored objects. An object in both tiers counts twice.
+    fn objects(&self) -> u64 {
+        let on_disk = self.disk().map_or(0, |disk| {
+            let counters = disk.cache.counters();
+            counters.total(|device| device.objects)
+        });
+        self.hot.stats().objects + on_disk
+    }
+
+    /// Accepts purges. Returns when they apply to all later requests, also after a crash: the number of objects that were
+    /// removed at once. `from` is the client's address for the log message.
     pub(crate) async fn accept_purges(
         self: Arc<Self>,
         purges: Vec<Purge>,
         from: String,
-    ) -> Result<(), RejectedPurge> {
+    ) -> Result<u64, RejectedPurge> {
         let mut for_table = Vec::new();
         let mut durable = Vec::new();
         let mut keys = Vec::new();
@@ -111,19 +169,14 @@ impl Cache {
             .into_iter()
             .map(|purge| self.canonical(purge))
             .collect();
-        for Purge { scope, soft } in purges? {
+        for purge in purges? {
+            let is_removal = self.is_removal(&purge);
+            let Purge { scope, soft } = purge;
             tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
             self.accepted_purges.increment(&scope);
             match scope {
-                // A purge of one URL needs no entry in the table: its object is removed. With classes, the URL may have
-                // several objects.
-                Scope::Url(url)
-                    if !soft
-                        && !self.live.config().site_urls.has_classes
-                        && !self.disk.is_lost() =>
-                {
-                    keys.push(url);
-                }
+                // Such a purge needs no entry in the table.
+                Scope::Url(url) if is_removal => keys.push(url),
                 Scope::Url(url) => {
                     let url_under_rule = self.url_under_rule(url.as_bytes());
                     durable.extend(self.purge_unread_rule(url.as_bytes()));
@@ -135,20 +188,20 @@ impl Cache {
                 scope => for_table.push(Purge { scope, soft }),
             }
         }
+        let mut removed = 0;
         for key in keys {
-            durable.extend(self.purge_target(key.as_bytes()).1);
+            let (found, more) = self.purge_target(key.as_bytes());
+            removed += u64::from(found);
+            durable.extend(more);
         }
         if !for_table.is_empty() {
             let (sender, accepted) = oneshot::channel();
-            self.purge_scopes(for_table, move |result| {
+            durable.extend(self.purge_scopes(for_table, move |result| {
                 // The client may have disconnected.
                 _ = sender.send(result);
-            });
+            }));
             accepted.await.unwrap_or(Err(PurgeError::Busy))?;
         }
-        let Some(disk) = self.disk() else {
-            return Ok(());
-        };
         let all = async {
             for durable in durable {
                 match durable.await {
@@ -158,21 +211,32 @@ impl Cache {
             }
             true
         };
-        match tokio::time::timeout(disk.invalidation_wait_max, all).await {
-            Ok(true) => Ok(()),
+        match tokio::time::timeout(self.invalidation_wait_max(), all).await {
+            Ok(true) => Ok(removed),
+            _ if self.successor.is_set() => Err(RejectedPurge::NotHandedOver),
             _ => Err(RejectedPurge::NotDurable),
         }
     }
 
-    /// Adds purges to the table. Calls `done` when they apply and are durable, or with the error.
+    /// Returns the longest wait for a purge or invalidation to become durable.
+    pub(crate) fn invalidation_wait_max(&self) -> Duration {
+        // Without a disk, only the process that replaces this one is waited for.
+        let disk = self.disk();
+        disk.map_or(WAIT_MAX, |disk| disk.invalidation_wait_max)
+    }
+
+    /// Adds purges to the table. Calls `done` when they apply and are durable, or with the error. Returns receivers that
+    /// resolve when the process that replaces this one has the purges.
     pub(crate) fn purge_scopes(
         &self,
         purges: Vec<Purge>,
         done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
-    ) {
-        self.successor
+    ) -> Vec<Durable> {
+        let handed_over = self
+            .successor
             .send(|| ForwardedChange::Purges(purges.clone()));
         self.purges.purge(purges, done);
+        handed_over
     }
 
     /// Applies a change that the process before this one has accepted after this one was started.
@@ -180,21 +244,25 @@ impl Cache {
         match change {
             ForwardedChange::Target(target) => drop(self.purge_target(&target)),
             // The process before this one waits for no result.
-            ForwardedChange::Purges(purges) => self.purge_scopes(purges, |_| ()),
+            ForwardedChange::Purges(purges) => drop(self.purge_scopes(purges, |result| {
+                if let Err(error) = result {
+                    tracing::error!(%error, "a purge of the process before this one is lost");
+                }
+            })),
         }
     }
 
-    /// Returns the numbers of responses in memory and on disk that the purges of a request would cover. Reads the heads
-    /// of all objects, which takes seconds per million objects.
-    pub(crate) fn count_covered(&self, request: &PurgeRequest) -> Result<[u64; 2], RejectedPurge> {
+    /// Returns the numbers of responses that purges would cover. Reads the heads of all objects, which takes seconds per
+    /// million objects.
+    pub(crate) fn count_covered(&self, purges: &[Purge]) -> Result<Covered, RejectedPurge> {
         let limits = Limits {
-            entries_max: 4 * request.scopes.len(), // a URL may have a second one, under the rule of its path
-            patterns_max: request.scopes.len(),
+            entries_max: 4 * purges.len(), // a URL may have a second one, under the rule of its path
+            patterns_max: purges.len(),
         };
         let before = Stamp::start_of(1);
         let mut table = PurgeTable::new(limits, before, 0);
-        for purge in request.purges() {
-            let Purge { scope, soft } = self.canonical(purge)?;
+        for purge in purges {
+            let Purge { scope, soft } = self.canonical(purge.clone())?;
             let under_rule = match &scope {
                 Scope::Url(url) => self.url_under_rule(url.as_bytes()).map(Scope::Url),
                 _ => None,
@@ -211,13 +279,14 @@ impl Cache {
             check.verdict() != Verdict::Current
                 && self.purges.verdict(url, head, stamp).0 != Verdict::Hard
         };
-        let [mut in_memory, mut on_disk] = [0; 2];
+        let mut covered = Covered::default();
         self.hot.for_each(|stored| {
             if let StoredKind::Response(response) = &stored.kind
                 && !is_part(stored.key(), response.status)
             {
                 let is_covered = is_covered(stored.key(), &response.head, stored.stamp());
-                in_memory += u64::from(is_covered);
+                covered.in_memory += u64::from(is_covered);
+                covered.objects += u64::from(is_covered);
             }
         });
         if let Some(disk) = self.disk() {
@@ -229,14 +298,30 @@ impl Cache {
                     ..
                 }) = head::parse(head)
                     && !is_part(key, status)
+                    && is_covered(key, &fields, stamp)
                 {
-                    on_disk += u64::from(is_covered(key, &fields, stamp));
+                    covered.on_disk += 1;
+                    let in_memory = self.hot.peek(self.hash(key));
+                    let is_in_memory = in_memory.is_some_and(|stored| stored.has_key(key));
+                    covered.objects += u64::from(!is_in_memory);
                 }
             });
         }
-        Ok([in_memory, on_disk])
+        Ok(covered)
     }
 }
+
+/// The numbers of responses that purges cover.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Covered {
+    pub(crate) in_memory: u64,
+    pub(crate) on_disk: u64,
+    /// The responses in any tier. One that is in both tiers counts once.
+    pub(crate) objects: u64,
+}
+
+/// The longest wait for the process that replaces this one, in an edge without a disk.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Returns true for slices, which have the status 206, and for encodings. Their response counts once, by its entry.
 fn is_part(key: &[u8], status: StatusCode) -> bool {

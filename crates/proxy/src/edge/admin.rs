@@ -277,9 +277,11 @@ impl Pages {
         let cache = Arc::clone(&self.0.shared().cache);
         if request.dry_run {
             // Reading all objects takes seconds for millions of them.
-            let counted = tokio::task::spawn_blocking(move || cache.count_covered(&request)).await;
+            let purges: Vec<_> = request.purges().collect();
+            let counted = tokio::task::spawn_blocking(move || cache.count_covered(&purges)).await;
             return match counted {
-                Ok(Ok([memory, disk])) => {
+                Ok(Ok(covered)) => {
+                    let [memory, disk] = [covered.in_memory, covered.on_disk];
                     let counts = json!({ "memory_objects": memory, "disk_objects": disk });
                     (StatusCode::OK, counts)
                 }
@@ -292,7 +294,7 @@ impl Pages {
         }
         let purges = request.purges().collect();
         match cache.accept_purges(purges, caller.to_string()).await {
-            Ok(()) => (StatusCode::OK, json!({ "accepted": request.scopes.len() })),
+            Ok(_) => (StatusCode::OK, json!({ "accepted": request.scopes.len() })),
             Err(error) => rejected(&error),
         }
     }

@@ -27,7 +27,7 @@ use super::start_error::StartError;
 use super::worker_thread::{Listeners, Stop};
 use crate::base::lock::lock;
 use crate::cache::disk::{DiskError, DiskTier};
-use crate::cache::successor::ForwardedChange;
+use crate::cache::successor::{ForwardedChange, Receipt};
 use crate::path::worker::Shared;
 
 impl RunningEdge {
@@ -153,9 +153,9 @@ impl UpgradeSource {
         }
     }
 
-    /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. Call it when
-    /// the other process accepts connections.
-    pub fn forward_changes(&self, send: impl Fn(ForwardedChange) + Send + Sync + 'static) {
+    /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. `send` calls the
+    /// receipt when the other process has the change. Call this function when the other process accepts connections.
+    pub fn forward_changes(&self, send: impl Fn(ForwardedChange, Receipt) + Send + Sync + 'static) {
         self.generations.shared().cache.successor.set(send);
     }
 

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use edgeward_purge::is_purge_method;
 use edgeward_semantics::content_coding::{self, AcceptedCodings};
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
 use edgeward_semantics::upgrade::Upgrades;
@@ -43,6 +44,8 @@ pub(crate) struct Canonicaliser {
     /// True if requests whose responses may be stored ask the origin for responses without a coding.
     asks_for_identity: bool,
     upgrades: Upgrades,
+    /// True if clients may purge, so that the edge answers methods of purging itself.
+    purges: bool,
 }
 
 impl Canonicaliser {
@@ -60,6 +63,7 @@ impl Canonicaliser {
             asks_for_identity: config.compression.enabled
                 && config.compression.origin_accepts == OriginAccepts::Identity,
             upgrades: config.forwarding.upgrades.clone(),
+            purges: !config.purge.allow.0.is_empty(),
         }
     }
 
@@ -167,10 +171,14 @@ pub(crate) fn canonical(
         forwarded_host: None,
         response_fields: None,
         client_codings: None,
+        received_fields: None,
         _charge: head.charge,
         interims: head.interims,
     });
     let request = Rc::get_mut(&mut shared).expect("the only reference");
+    if canonicaliser.purges && is_purge_method(request.method.as_str()) {
+        request.received_fields = Some(Box::new(request.headers.clone()));
+    }
     let result = if plain {
         canonicalise_plain(canonicaliser, client, request, head.host_is_canonical)
             .map_err(NotForwarded::from)

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use edgeward_semantics::ForwardedClient;
 use edgeward_sites::Fields;
 use http::header::FORWARDED;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::conn::ConnState;
+use super::field_filter::CLIENT_ADDRESS_FIELDS;
 use crate::base::config::{ClientField, EdgeConfig, ForwardingConfig, Networks};
 
 #[derive(Clone)]
@@ -111,6 +112,31 @@ impl ClientSource {
             false
         });
         client
+    }
+}
+
+impl ClientSource {
+    /// Returns the clients that the fields of a request state, as received: the rightmost address of `X-Forwarded-For`
+    /// and of `Forwarded` that is not a trusted proxy, and the address in each of the fields that have only one. `None`
+    /// stands for a field whose last member is no address.
+    pub(crate) fn stated_clients(&self, received: &HeaderMap) -> Vec<Option<IpAddr>> {
+        let is_proxy = |address| self.proxies.contains(address);
+        let mut clients = Vec::new();
+        for name in CLIENT_ADDRESS_FIELDS {
+            let mut client = ForwardedClient::default();
+            let mut is_stated = false;
+            for line in received.get_all(name) {
+                is_stated = true;
+                match name {
+                    "forwarded" => client.add_forwarded(line.as_bytes(), is_proxy),
+                    _ => client.add_x_forwarded_for(line.as_bytes(), is_proxy),
+                }
+            }
+            if is_stated {
+                clients.push(client.address());
+            }
+        }
+        clients
     }
 }
 

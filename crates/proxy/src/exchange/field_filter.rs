@@ -25,7 +25,10 @@ pub(crate) struct FieldFilter {
 impl FieldFilter {
     /// `site_fields` are the fields that sites read.
     pub(crate) fn new(config: &ForwardingConfig, site_fields: Vec<HeaderName>) -> Self {
-        let client_fields = CLIENT_FIELDS.map(HeaderName::from_static).to_vec();
+        let client_fields = CLIENT_ADDRESS_FIELDS.iter().chain(&CLIENT_FIELDS);
+        let client_fields: Vec<_> = client_fields
+            .map(|name| HeaderName::from_static(name))
+            .collect();
         let override_fields = config.removed_fields.0.clone();
         let connection_fields = hop_by_hop::REQUEST_FIELDS.to_vec();
         let trusted_proxy_fields = [connection_fields, override_fields.clone()].concat();
@@ -78,12 +81,13 @@ fn is_framing_lookalike(name: &HeaderName) -> bool {
     matches!(name.as_str(), "content_length" | "transfer_encoding")
 }
 
-/// Removes the fields whose names match no pattern, except [`PROTOCOL_FIELDS`] and [`CLIENT_FIELDS`]; the latter are
-/// already removed unless a trusted proxy has sent them. The patterns are in lower case.
+/// Removes the fields whose names match no pattern, except [`PROTOCOL_FIELDS`], [`CLIENT_ADDRESS_FIELDS`] and
+/// [`CLIENT_FIELDS`]; the latter two are already removed unless a trusted proxy has sent them. The patterns are in lower case.
 pub(crate) fn keep_only(patterns: &[Pattern], headers: &mut HeaderMap) {
     remove_where(headers, |name| {
         let name = name.as_str();
         !PROTOCOL_FIELDS.contains(&name)
+            && !CLIENT_ADDRESS_FIELDS.contains(&name)
             && !CLIENT_FIELDS.contains(&name)
             && !patterns
                 .iter()
@@ -141,11 +145,33 @@ fn first_bit(name: &HeaderName) -> u32 {
         .map_or(0, |first| 1 << (first & 31))
 }
 
-/// Fields in which proxies name the client, or the URL that the client requested. The edge sets some of them itself.
-const CLIENT_FIELDS: [&str; 21] = [
+/// Fields in which proxies and networks of proxies state the address of the client. The edge sets some of them itself.
+pub(super) const CLIENT_ADDRESS_FIELDS: [&str; 20] = [
     "forwarded",
-    "x-forwarded",
     "x-forwarded-for",
+    "x-forwarded",
+    "forwarded-for",
+    "x-real-ip",
+    "x-client-ip",
+    "client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+    "x-envoy-external-address",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-appengine-user-ip",
+    "true-client-ip",            // Akamai, Cloudflare
+    "cf-connecting-ip",          // Cloudflare
+    "cf-connecting-ipv6",        // Cloudflare
+    "cf-pseudo-ipv4",            // Cloudflare
+    "fastly-client-ip",          // Fastly
+    "fly-client-ip",             // Fly
+    "cloudfront-viewer-address", // CloudFront
+];
+
+/// Fields in which proxies state other facts about the client, or the URL that the client requested. The edge sets some
+/// of them itself.
+const CLIENT_FIELDS: [&str; 20] = [
     "x-forwarded-host",
     "x-forwarded-proto",
     "x-forwarded-protocol",
@@ -157,13 +183,15 @@ const CLIENT_FIELDS: [&str; 21] = [
     "x-forwarded-path",
     "x-forwarded-uri",
     "x-original-host",
+    "x-original-proto",
+    "x-scheme",
     "x-url-scheme",
     "front-end-https",
-    "x-real-ip",
-    "true-client-ip",
-    "client-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
+    "cf-visitor",
+    "cf-ipcountry",
+    "cloudfront-viewer-country",
+    "cloudfront-forwarded-proto",
+    "x-client-geo-location",
 ];
 
 /// Fields that [`keep_only`] never removes. HTTP needs them to forward a message: they describe its body, negotiate its
@@ -231,6 +259,11 @@ mod tests {
             ("x-real-ip", false, true, false),
             ("x_real_ip", false, true, false),
             ("x_forwarded-for", false, true, false),
+            ("cf-connecting-ip", false, true, false),
+            ("CF_Connecting_IP", false, true, false),
+            ("fastly-client-ip", false, true, false),
+            ("cloudfront-viewer-address", false, true, false),
+            ("cf-ipcountry", false, true, false),
             ("content_length", false, false, false),
             ("transfer_encoding", false, false, false),
             ("user_agent", true, true, true),

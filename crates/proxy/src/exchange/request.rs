@@ -63,6 +63,8 @@ pub(crate) struct Request {
     pub(crate) response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// The codings that the client accepts, if `headers` has another `Accept-Encoding` for the origin.
     pub(crate) client_codings: Option<AcceptedCodings>,
+    /// All fields as received, of a request by which a client purges.
+    pub(crate) received_fields: Option<Box<HeaderMap>>,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.
     pub(crate) interims: Option<InterimSink>,
 }

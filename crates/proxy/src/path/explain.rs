@@ -22,7 +22,7 @@ use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::lookup::id_filters_of;
 use super::rules::{NotServed, RuleAnswer};
 use super::worker::Shared;
-use super::{coding_choice, deliver, encoded, purge};
+use super::{coding_choice, deliver, encoded};
 use crate::cache::negative::Negative;
 use crate::cache::stored::{StoredBody, StoredResponse};
 use crate::cache::{Tier, url_of};
@@ -120,7 +120,7 @@ impl Explanation {
         for Step { name, text, page } in changes::steps(request) {
             self.step(name, text, page);
         }
-        if purge::is_purge(&shared.config, request) {
+        if request.received_fields.is_some() {
             let text = "purge: the edge carries the method out for clients of purge.allow";
             return self.step("route", text, "docs/how-to/purge.md");
         }

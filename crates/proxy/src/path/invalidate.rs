@@ -11,7 +11,6 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::time::Duration;
 
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::{PassReason, Route, invalidation};
@@ -201,26 +200,30 @@ fn invalidate(
         }
     }
     pending.scopes_count = scopes.len() as u64;
-    pending.scopes = purge(worker, scopes);
+    if let Some((accepted, handed_over)) = purge(worker, scopes) {
+        pending.scopes = Some(accepted);
+        pending.removals.extend(handed_over);
+    }
     pending
 }
 
-/// Adds hard purges to the table of purges. Returns a receiver that resolves when they apply and are durable.
+/// Adds hard purges to the table of purges. Returns a receiver that resolves when they apply and are durable, and those
+/// of the process that replaces this one.
 fn purge(
     worker: &Worker,
     scopes: Vec<Scope>,
-) -> Option<oneshot::Receiver<Result<Stamp, PurgeError>>> {
+) -> Option<(oneshot::Receiver<Result<Stamp, PurgeError>>, Vec<Durable>)> {
     if scopes.is_empty() {
         return None;
     }
     let hard = |scope| Purge { scope, soft: false };
     let purges = scopes.into_iter().map(hard).collect();
     let (sender, accepted) = oneshot::channel();
-    worker.cache.purge_scopes(purges, move |result| {
+    let handed_over = worker.cache.purge_scopes(purges, move |result| {
         // The client's task may have ended.
         _ = sender.send(result);
     });
-    Some(accepted)
+    Some((accepted, handed_over))
 }
 
 /// The field that names the groups (RFC 9875 §3).
@@ -229,7 +232,6 @@ static CACHE_GROUP_INVALIDATION: HeaderName = HeaderName::from_static("cache-gro
 /// Waits until invalidations are durable, so that clients do not get the old content after a restart of the edge. The
 /// wait is limited, so that a faulty disk does not delay responses for long.
 async fn wait_until_durable(worker: &Worker, pending: &mut Pending) {
-    let disk = worker.cache.disk();
     let all = async {
         let mut certain = true;
         if let Some(scopes) = pending.scopes.take() {
@@ -244,13 +246,9 @@ async fn wait_until_durable(worker: &Worker, pending: &mut Pending) {
         }
         certain
     };
-    // Without a disk, a purge waits for no device.
-    let wait_max = disk.map_or(WAIT_MAX, |disk| disk.invalidation_wait_max);
+    let wait_max = worker.cache.invalidation_wait_max();
     if tokio::time::timeout(wait_max, all).await != Ok(true) {
         worker.counters.invalidations_not_durable.increment();
         tracing::debug!("an invalidation is not durable on disk");
     }
 }
-
-/// The longest wait for the purge of groups in an edge without a disk.
-const WAIT_MAX: Duration = Duration::from_secs(1);

@@ -1,78 +1,106 @@
-//! Requests with the methods PURGE and BAN. Clients in `purge.allow` may send them. Without this setting, the edge
-//! forwards them like requests with any other method.
+//! Requests with the methods PURGE, BAN and PURGEKEYS. Clients in `purge.allow` may send them. Without this setting, the
+//! edge forwards them like requests with any other method.
+//!
+//! **The rule**: the peer must be in `purge.allow`, and so must each client that a field of the request states. A proxy
+//! on an allowed machine therefore lets only allowed clients purge, whether the edge trusts it or not. A proxy that
+//! states no client cannot be distinguished from a client; `check-config` warns of it.
+//!
+//! [`SelectedPurge`] has the list of selectors. They are read from the fields as received, because rules of a site may
+//! remove fields.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_purge::{Purge, Scope, visit_tags};
+use edgeward_purge::{Purge, Scope, SelectedPurge, Selection};
 use edgeward_semantics::Target;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use super::deliver::Reply;
-use crate::base::config::EdgeConfig;
+use super::worker::Worker;
 use crate::exchange::{Request, RequestError};
 use crate::path::body::EdgeBody;
 
-/// Returns true if the request is a PURGE or BAN that the edge carries out or refuses itself, instead of forwarding it.
-pub(super) fn is_purge(config: &EdgeConfig, request: &Request) -> bool {
-    !config.purge.allow.0.is_empty() && matches!(request.method.as_str(), "PURGE" | "BAN")
-}
-
-/// Carries out a PURGE or BAN and returns the response.
-pub(super) async fn answer(reply: Reply, request: Rc<Request>) -> Response<EdgeBody> {
+/// Carries out or refuses a request by which a client purges. `received` are its fields as received.
+pub(super) async fn answer(
+    reply: Reply,
+    request: Rc<Request>,
+    received: Box<HeaderMap>,
+) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let refuse = |reply: Reply, status, text: String| {
         reply.refuse(&RequestError::new(status, "purge", text))
     };
-    if !worker.config().purge.allow.contains(request.peer.ip()) {
-        let text = "this client is not in purge.allow".to_owned();
+    if let Err(text) = check_clients(&worker, &request, &received) {
         return refuse(reply, StatusCode::FORBIDDEN, text);
     }
-    let purges = match purges(&request) {
+    let purges = match purges(&request, &received) {
         Ok(purges) => purges,
         Err(text) => return refuse(reply, StatusCode::BAD_REQUEST, text),
     };
-    let count = purges.len();
     let cache = Arc::clone(worker.cache.shared());
-    let from = request.peer.ip().to_string();
-    match cache.accept_purges(purges, from).await {
-        Ok(()) => reply.confirm("purge", format!("purged: {count}\n")),
+    let from = request.client.to_string();
+    let objects_max = worker.config().purge.count_objects_max;
+    match cache.purge_counted(purges, objects_max, from).await {
+        Ok(Some(count)) => reply.confirm("purge", format!("purged: {count}\n")),
+        Ok(None) => {
+            worker.counters.purges_uncounted.increment();
+            let text = format!(
+                "purged; not counted, because more than {objects_max} objects are stored \
+                 (purge.count_objects_max)\n"
+            );
+            reply.confirm("purge", text)
+        }
         Err(error) => refuse(reply, error.status(), error.to_string()),
     }
 }
 
-/// Returns the purges that a request describes. A PURGE covers the tags in its fields; without tags, it covers its URL
-/// under both schemes. The target of a BAN is a pattern.
-fn purges(request: &Request) -> Result<Vec<Purge>, String> {
-    let soft = ["soft-purge", "fastly-soft-purge"]
-        .iter()
-        .any(|name| request.headers.get(*name).is_some_and(|value| value == "1"));
-    let authority = request.authority().unwrap_or_default();
-    let target = request.path_and_query();
-    let mut scopes = Vec::new();
-    if request.method == "BAN" {
-        scopes.push(Scope::pattern(&format!("{authority}{target}")));
-    } else {
-        for (name, value) in &request.headers {
-            visit_tags(name.as_str().as_bytes(), value.as_bytes(), |tag| {
-                scopes.push(Scope::tag(&String::from_utf8_lossy(tag)));
-            });
-        }
-        if scopes.is_empty() {
-            for scheme in ["http", "https"] {
-                let key = Target::new(scheme, authority, target).map(|target| target.key());
-                let key = key.map_err(|error| error.to_string())?;
-                scopes.push(Scope::url(&String::from_utf8_lossy(&key)));
+/// Refuses a request unless its peer and all clients that its fields state may purge.
+fn check_clients(worker: &Worker, request: &Request, received: &HeaderMap) -> Result<(), String> {
+    let allow = &worker.config().purge.allow;
+    let peer = request.peer.ip();
+    if !allow.contains(peer) {
+        return Err(format!("the client {peer} is not in purge.allow"));
+    }
+    let source = &worker.shared.canonicaliser.client_source;
+    let stated = source.stated_clients(received);
+    for client in stated.into_iter().chain([Some(request.client)]) {
+        match client {
+            Some(client) if allow.contains(client) => {}
+            Some(client) => {
+                return Err(format!(
+                    "the client {client}, which the proxy {peer} states, is not in purge.allow"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "the proxy {peer} states a client without an address, which is not in purge.allow"
+                ));
             }
         }
     }
-    let purges = scopes.into_iter().map(|scope| {
-        Ok(Purge {
-            scope: scope?,
-            soft,
-        })
-    });
-    purges
-        .collect::<Result<_, edgeward_purge::ScopeError>>()
-        .map_err(|error| error.to_string())
+    Ok(())
+}
+
+/// Returns the purges that a request states.
+fn purges(request: &Request, received: &HeaderMap) -> Result<Vec<Purge>, String> {
+    let authority = request.authority().unwrap_or_default();
+    let target = request.path_and_query();
+    let fields = received.iter();
+    let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let selected = SelectedPurge::read(request.method.as_str(), authority, target, fields)
+        .map_err(|error| error.to_string())?;
+    let soft = selected.soft;
+    let scopes = match selected.selection {
+        Selection::Scopes(scopes) => scopes,
+        Selection::Target => ["http", "https"]
+            .iter()
+            .map(|scheme| {
+                let target = Target::new(scheme, authority, target);
+                let key = target.map_err(|error| error.to_string())?.key();
+                Scope::url(&String::from_utf8_lossy(&key)).map_err(|error| error.to_string())
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    let purges = scopes.into_iter().map(|scope| Purge { scope, soft });
+    Ok(purges.collect())
 }

@@ -85,9 +85,9 @@ pub(crate) fn serve(
         Err(NotServed::FinalRecipient) => return ready(reply.final_recipient(&request)),
         Err(NotServed::Answered(answer)) => return ready(reply.answer(answer)),
     }
-    if purge::is_purge(worker.config(), &request) {
+    if let Some(received) = request.received_fields.clone() {
         reply.count(RequestOutcome::Method);
-        return later(purge::answer(reply, request));
+        return later(purge::answer(reply, request, received));
     }
     if request.upgrade.is_some() && worker.sheds(Work::Pass) {
         return ready(shed(reply, false));

@@ -1,10 +1,12 @@
 //! Purges, tested with the responses that clients receive.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{DiskConfig, Token};
 use edgeward_proxy::{Edge, EdgeConfig, Inheritance};
+use edgeward_sites::{Settings, Site, Sites};
 use edgeward_store::disk::DiskSettings;
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
@@ -352,6 +354,200 @@ fn the_methods_need_an_allowed_address_and_purge_like_the_api() {
     let open = TestBed::start();
     assert_eq!(open.connect().request("PURGE", "/a", &[], b"").status, 404);
     assert_eq!(open.origin.requests("/a"), 1);
+}
+
+/// Returns a test bed in which clients of these networks may purge, and whose proxies at 127.0.0.1 are trusted.
+fn behind_a_proxy(allow: &'static str, trusted: bool) -> TestBed {
+    TestBed::with_config(move |config| {
+        config.purge.allow = allow.parse().expect("networks");
+        if trusted {
+            config.forwarding.trusted_proxies = "127.0.0.1".parse().expect("a network");
+        }
+    })
+}
+
+/// Method: the proxy is the peer 127.0.0.1, which may purge. Its client may or may not.
+#[test]
+fn a_purge_needs_an_allowed_peer_and_allowed_clients_behind_it() {
+    for trusted in [true, false] {
+        let bed = behind_a_proxy("127.0.0.1, 10.0.0.5", trusted);
+        bed.origin.on("/a", tagged("one", "t"));
+        for (field, value, status) in [
+            ("x-forwarded-for", "203.0.113.9", 403),
+            ("x-forwarded-for", "10.0.0.5, 203.0.113.9", 403),
+            ("x-forwarded-for", "unknown", 403),
+            ("forwarded", "for=203.0.113.9", 403),
+            ("forwarded", "proto=https", 403),
+            ("x-real-ip", "203.0.113.9", 403),
+            ("cf-connecting-ip", "2001:db8::1", 403),
+            ("x-forwarded-for", "10.0.0.5", 200),
+            ("x-forwarded-for", "203.0.113.9, 10.0.0.5", 200),
+            ("forwarded", "for=10.0.0.5", 200),
+            ("accept", "*/*", 200),
+        ] {
+            for (method, target) in [("PURGE", "/a"), ("BAN", "/*"), ("PURGEKEYS", "/")] {
+                bed.get("/a");
+                let fields = [(field, value), ("host", "test.example"), ("xkey", "t")];
+                let fields = match method {
+                    "PURGEKEYS" => &fields[..],
+                    _ => &fields[..1],
+                };
+                let answer = bed.connect().request(method, target, fields, b"");
+                assert_eq!(answer.status, status, "{trusted} {method} {field}: {value}");
+                assert_eq!(bed.get("/a").is_hit(), status == 403);
+            }
+        }
+    }
+    // The client is allowed, and the proxy is not.
+    let bed = behind_a_proxy("10.0.0.5", true);
+    let fields = [("x-forwarded-for", "10.0.0.5")];
+    let answer = bed.connect().request("PURGE", "/a", &fields, b"");
+    assert_eq!(answer.status, 403);
+}
+
+#[test]
+fn the_selectors_of_plugins_purge_and_the_answer_counts_the_objects() {
+    let bed = behind_a_proxy("127.0.0.1", false);
+    let tags = [
+        ("/magento", "x-magento-tags", "cat_p_1,store"),
+        ("/drupal", "x-drupal-cache-tags", "node:5 config:x"),
+        ("/fos", "x-cache-tags", "fos1,fos2"),
+        ("/blog/a", "cache-tags", "node:5"),
+        ("/blog/b?x=1", "x-tag", "fos1,other"),
+    ];
+    for (path, name, value) in tags {
+        let answer = Answer::ok("one").header("cache-control", "max-age=600");
+        bed.origin.on(path, answer.header(name, value));
+    }
+    let regex = [("x-purge-method", "regex")];
+    let cases: [(&str, &str, &[(&str, &str)], &str, &[&str]); 10] = [
+        (
+            "PURGE",
+            "/",
+            &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))")],
+            "1",
+            &["/magento"],
+        ),
+        (
+            "PURGE",
+            "/",
+            &[("x-magento-tags-pattern", ".*")],
+            "5",
+            &["/magento", "/drupal", "/fos", "/blog/a", "/blog/b?x=1"],
+        ),
+        (
+            "BAN",
+            "/",
+            &[("cache-tags", "node:5")],
+            "2",
+            &["/drupal", "/blog/a"],
+        ),
+        (
+            "BAN",
+            "/",
+            &[("x-cache-tags", "fos1")],
+            "2",
+            &["/fos", "/blog/b?x=1"],
+        ),
+        (
+            "PURGE",
+            "/blog/.*",
+            &regex,
+            "2",
+            &["/blog/a", "/blog/b?x=1"],
+        ),
+        ("PURGE", "/blog/*", &[], "2", &["/blog/a", "/blog/b?x=1"]),
+        ("PURGE", "/blog/b?x=1", &[], "1", &["/blog/b?x=1"]),
+        ("PURGE", "/fos", &[("soft-purge", "0")], "1", &["/fos"]),
+        ("PURGE", "/none", &[], "0", &[]),
+        ("PURGE", "/", &[("xkey", "none")], "0", &[]),
+    ];
+    for (method, target, fields, count, purged) in cases {
+        for (path, _, _) in tags {
+            bed.get(path);
+        }
+        let answer = bed.connect().request(method, target, fields, b"");
+        let expected = format!("purged: {count}\n");
+        assert_eq!(
+            (answer.status, answer.text()),
+            (200, &*expected),
+            "{method} {target} {fields:?}"
+        );
+        for (path, _, _) in tags {
+            assert_eq!(
+                bed.get(path).is_hit(),
+                !purged.contains(&path),
+                "{method} {target} {fields:?} {path}"
+            );
+        }
+        // The same purge again finds the objects that were stored since.
+        let again = bed.connect().request(method, target, fields, b"");
+        assert_eq!(again.text(), expected);
+    }
+    bed.get("/fos");
+    for (method, fields) in [
+        ("PURGEALL", &[][..]),
+        ("FULLBAN", &[]),
+        ("PURGE", &[("x-purge-method", "wildcard")]),
+        ("PURGE", &[("x-ban-regex", ".*")]),
+    ] {
+        let answer = bed.connect().request(method, "/fos", fields, b"");
+        assert_eq!(answer.status, 400, "{method} {fields:?}");
+    }
+    assert!(bed.get("/fos").is_hit());
+}
+
+/// Method: a rule of the site keeps only some fields of requests, which are no selectors.
+#[test]
+fn a_rule_that_removes_fields_removes_no_selector() {
+    let settings = Settings {
+        request_only: Some(Some([].into())),
+        ..Settings::default()
+    };
+    let bed = TestBed::with_config(move |config| {
+        config.purge.allow = "127.0.0.1".parse().expect("a network");
+        let mut sites = Sites::default();
+        sites
+            .add(Site::new("*", settings), &[], true)
+            .expect("the only site");
+        config.sites = Arc::new(sites);
+    });
+    bed.origin.on("/a", tagged("one", "t"));
+    bed.get("/a");
+    let fields = [("surrogate-key", "t")];
+    let answer = bed.connect().request("PURGE", "/", &fields, b"");
+    assert_eq!((answer.status, answer.text()), (200, "purged: 1\n"));
+    assert!(!bed.get("/a").is_hit());
+}
+
+/// Method: a cache with three objects counts among two at most.
+#[test]
+fn objects_are_counted_up_to_a_limit() {
+    let bed = TestBed::with_config(|config| {
+        config.purge.allow = "127.0.0.1".parse().expect("a network");
+        config.purge.count_objects_max = 2;
+    });
+    let ban = || {
+        let answer = bed.connect().request("BAN", "/*", &[], b"");
+        (answer.status, answer.text().to_owned())
+    };
+    for path in ["/1", "/2"] {
+        bed.origin.on(path, tagged("one", "a"));
+    }
+    bed.get("/1");
+    assert_eq!(ban(), (200, "purged: 1\n".to_owned()));
+    bed.get("/1");
+    bed.get("/2");
+    assert_eq!(ban(), (200, "purged: 2\n".to_owned()));
+    bed.get("/1");
+    bed.get("/2");
+    assert_eq!(bed.metric("edgeward_purges_uncounted_total"), 0.0);
+    bed.origin.on("/3", tagged("one", "a"));
+    bed.get("/3");
+    let (status, text) = ban();
+    assert!(status == 200 && text.contains("not counted"), "{text}");
+    assert_eq!(bed.metric("edgeward_purges_uncounted_total"), 1.0);
+    assert!(!bed.get("/1").is_hit() && !bed.get("/3").is_hit());
 }
 
 fn grouped(groups: &str) -> Answer {

@@ -19,8 +19,10 @@ pub(super) const ALLOW: Key = Key {
     path: "purge.allow",
     flag: None,
     kind: ValueKind::Networks,
-    doc: "Clients that may send the methods `PURGE` and `BAN`; other clients get 403. The address of the connection \
-          counts, not `X-Forwarded-For`. With `none`, the edge forwards both methods to the origin.",
+    doc: "Clients that may send the methods `PURGE`, `BAN` and `PURGEKEYS`; other clients get 403. The address of the \
+          connection must be allowed. If the request has `X-Forwarded-For`, `Forwarded` or a field such as `X-Real-IP`, \
+          the client that the field states must be allowed too. `check-config` warns if a proxy that states no client \
+          would let all its clients purge. With `none`, the edge forwards these methods to the origin.",
     set: |draft, _, value| {
         draft.edge.purge.allow = match value {
             Value::None => Default::default(),
@@ -33,6 +35,20 @@ pub(super) const ALLOW: Key = Key {
             (!networks.0.is_empty()).then(|| networks.to_string()),
         ))
     },
+};
+
+pub(super) const COUNT_OBJECTS_MAX: Key = Key {
+    path: "purge.count_objects_max",
+    flag: None,
+    kind: ValueKind::Count {
+        min: 0,
+        max: 1 << 40,
+    },
+    doc: "The most stored objects among which a `PURGE` or `BAN` of tags or patterns counts those that it covers, for \
+          its answer `purged: N`. The count reads the heads of all objects, which takes about a second per million. \
+          With more objects, the answer says that they were not counted. A `PURGE` of a URL is always counted.",
+    set: |draft, _, value| draft.edge.purge.count_objects_max = value.number(),
+    show: |draft, _| Some(draft.edge.purge.count_objects_max.to_string()),
 };
 
 pub(super) const LOG: Key = Key {

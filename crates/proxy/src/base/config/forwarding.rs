@@ -103,6 +103,12 @@ impl Networks {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
+
+    /// Returns the first network of `self` that has an address in common with one of `other`.
+    pub fn first_overlap(&self, other: &Self) -> Option<&Network> {
+        let mut own = self.0.iter();
+        own.find(|network| other.0.iter().any(|other| network.overlaps(other)))
+    }
 }
 
 impl FromStr for Networks {

@@ -61,6 +61,7 @@ proptest! {
             forwarded_host: None,
             response_fields: None,
             client_codings: None,
+            received_fields: None,
             interims: None,
         };
         let mut origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));

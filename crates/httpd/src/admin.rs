@@ -1,8 +1,10 @@
 //! The admin pages: metrics, status, health, and settings that may change while the server runs.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use edgeward_types::hidden::visible_json;
 use http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE,
 };
@@ -225,6 +227,12 @@ fn deny(denied: &Denied) -> Response<Full<Bytes>> {
 }
 
 fn respond(code: StatusCode, media_type: &'static str, text: String) -> Response<Full<Bytes>> {
+    // Statuses and errors contain texts that clients chose.
+    let visible = match visible_json(&text) {
+        Cow::Owned(visible) if media_type != METRICS => Some(visible),
+        _ => None,
+    };
+    let text = visible.unwrap_or(text);
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
     let headers = response.headers_mut();

@@ -5,6 +5,7 @@
 mod allocation;
 mod byte_size;
 mod connections;
+pub mod hidden;
 mod mix;
 mod pattern;
 mod text;

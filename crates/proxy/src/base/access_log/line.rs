@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use edgeward_semantics::format_http_date;
 use edgeward_types::Timestamp;
+use edgeward_types::hidden::visible_json;
 use http::header::{HeaderName, REFERER, USER_AGENT};
 use http::{HeaderValue, Version};
 
@@ -368,9 +369,11 @@ fn push_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+/// Appends a text as a JSON string. Bytes that are not UTF-8 become U+FFFD. Hidden characters are escaped, so that the
+/// log cannot control a terminal that shows it.
 fn push_json(text: &[u8], out: &mut Vec<u8>) {
     let text = String::from_utf8_lossy(text);
+    let start = out.len();
     out.push(b'"');
     push_escaped(
         text.as_bytes(),
@@ -388,6 +391,14 @@ fn push_json(text: &[u8], out: &mut Vec<u8>) {
         },
     );
     out.push(b'"');
+    if !text.is_ascii() || text.contains('\u{7f}') {
+        let visible = match visible_json(&String::from_utf8_lossy(&out[start..])) {
+            Cow::Owned(visible) => visible,
+            Cow::Borrowed(_) => return,
+        };
+        out.truncate(start);
+        out.extend_from_slice(visible.as_bytes());
+    }
 }
 
 /// Appends a text in which `"`, `\` and all bytes but printable ASCII are escaped as Apache httpd does, so that a

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use edgeward_types::hidden::visible_json;
 use serde::{Serialize, Serializer};
 
 use super::SampledRequest;
@@ -36,7 +37,9 @@ pub(crate) fn export_request(requests: &[Box<SampledRequest>], name: &str) -> Ve
             }],
         }],
     };
-    serde_json::to_vec(&body).expect("the keys are strings, and the values can be serialized")
+    let json = serde_json::to_string(&body);
+    let json = json.expect("the keys are strings, and the values can be serialized");
+    visible_json(&json).into_owned().into()
 }
 
 #[derive(Serialize)]

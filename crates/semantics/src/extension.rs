@@ -4,6 +4,8 @@
 //! account page, and a cache that stores paths such as `*.css` gives the page to the attacker. The media type shows the
 //! attack: the page is HTML or JSON, and not CSS.
 
+use std::borrow::Cow;
+
 use http::header::HeaderMap;
 
 use crate::media_type::media_type;
@@ -17,6 +19,12 @@ enum Fitting {
     Ending(&'static str),
     /// All types but texts, JSON and XML.
     Binary,
+    /// Texts that are neither HTML nor JSON nor XML.
+    Text,
+    /// JSON, or a text that is no HTML: many servers send `text/plain` for JSON.
+    Json,
+    /// XML, or a text that is no HTML. XHTML is HTML.
+    Xml,
 }
 
 const IMAGE: Fitting = Fitting::Beginnings(&["image/"]);
@@ -29,7 +37,7 @@ const FONT: Fitting = Fitting::Beginnings(&[
 ]);
 
 /// The extensions of static files, in lower case, and the types that fit.
-const EXTENSIONS: [(&[&str], Fitting); 6] = [
+const EXTENSIONS: [(&[&str], Fitting); 9] = [
     (&["css"], Fitting::Beginnings(&["text/css"])),
     (&["js", "mjs"], Fitting::Ending("javascript")),
     (
@@ -41,26 +49,59 @@ const EXTENSIONS: [(&[&str], Fitting); 6] = [
     ),
     (
         &[
-            "aac", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "oga", "ogg", "ogv", "opus",
-            "wav", "webm",
+            "aac", "avi", "flac", "flv", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "mpeg", "mpg",
+            "oga", "ogg", "ogv", "opus", "wav", "webm", "wmv",
         ],
         MEDIA,
     ),
     (&["eot", "otf", "ttf", "woff", "woff2"], FONT),
     (
         &[
-            "7z", "apk", "bin", "bz2", "deb", "dmg", "doc", "docx", "exe", "gz", "iso", "jar",
-            "msi", "pdf", "ppt", "pptx", "rar", "rpm", "tar", "tgz", "wasm", "whl", "xls", "xlsx",
-            "xz", "zip", "zst",
+            "7z", "apk", "bin", "bz2", "class", "deb", "dll", "dmg", "doc", "docx", "eps", "exe",
+            "gz", "ipa", "iso", "jar", "msi", "msix", "odp", "ods", "odt", "pdf", "ppt", "pptx",
+            "psd", "rar", "rpm", "swf", "tar", "tgz", "war", "wasm", "whl", "xls", "xlsx", "xz",
+            "zip", "zst",
         ],
         Fitting::Binary,
+    ),
+    (
+        &[
+            "cfg", "conf", "csv", "ics", "ini", "less", "log", "m3u", "m3u8", "rtf", "sass",
+            "scss", "srt", "toml", "tsv", "txt", "vcf", "vtt", "yaml", "yml",
+        ],
+        Fitting::Text,
+    ),
+    (
+        &[
+            "geojson",
+            "json",
+            "json5",
+            "jsonld",
+            "map",
+            "ndjson",
+            "topojson",
+            "webapp",
+            "webmanifest",
+        ],
+        Fitting::Json,
+    ),
+    (
+        &[
+            "atom", "dtd", "gpx", "kml", "mpd", "plist", "rdf", "rss", "wsdl", "xml", "xsd", "xsl",
+            "xslt",
+        ],
+        Fitting::Xml,
     ),
 ];
 
 /// Returns the extension of `path` if the response's `Content-Type` contradicts it: `css` for `/account/x.css` and
 /// `text/html`. `path` has no query. A response without the field, or with `application/octet-stream`, contradicts no
 /// extension, and an extension of no static file is never contradicted.
+///
+/// The extension is that of the decoded path, because the globs of rules compare the decoded path, too: `x%2ecss` has
+/// the extension `css`.
 pub fn contradicted_extension(path: &str, response: &HeaderMap) -> Option<&'static str> {
+    let path = decoded(path);
     let (_, extension) = path.rsplit_once('.')?;
     let (extension, fitting) = EXTENSIONS.iter().find_map(|(extensions, fitting)| {
         let mut known = extensions.iter();
@@ -75,17 +116,42 @@ fn fits(fitting: Fitting, media_type: &[u8]) -> bool {
     if media_type == b"application/octet-stream" {
         return true;
     }
+    let is_text = media_type.starts_with(b"text/");
+    let is_html = media_type == b"text/html" || media_type.starts_with(b"application/xhtml");
+    let is_json = media_type.ends_with(b"json");
+    let is_xml = media_type.ends_with(b"xml");
     match fitting {
         Fitting::Beginnings(beginnings) => beginnings
             .iter()
             .any(|beginning| media_type.starts_with(beginning.as_bytes())),
         Fitting::Ending(ending) => media_type.ends_with(ending.as_bytes()),
-        Fitting::Binary => {
-            !media_type.starts_with(b"text/")
-                && !media_type.ends_with(b"json")
-                && !media_type.ends_with(b"xml")
-        }
+        Fitting::Binary => !is_text && !is_json && !is_xml,
+        Fitting::Text => !is_html && !is_json && !is_xml,
+        Fitting::Json => is_json || is_text && !is_html || media_type.ends_with(b"javascript"),
+        Fitting::Xml => (is_xml || is_text) && !is_html,
     }
+}
+
+/// Returns the path with percent-encoding decoded. Bytes that are not UTF-8 become U+FFFD.
+fn decoded(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path);
+    }
+    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let digits = (digit(after.first()), digit(after.get(1)));
+        decoded.push(match (byte, digits) {
+            (b'%', (Some(high), Some(low))) => {
+                rest = &after[2..];
+                u8::try_from(high * 16 + low).expect("two hexadecimal digits")
+            }
+            _ => byte,
+        });
+    }
+    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
 }
 
 #[cfg(test)]
@@ -111,15 +177,38 @@ mod tests {
             "/account;x.css",
             "/account%2Fx.css",
             "/account/.css",
+            "/account/x%2ecss",
+            "/account/x%2E%63ss",
+            "/account/x.cs%73",
         ] {
             for page in ["text/html; charset=utf-8", "application/json", "Text/HTML"] {
                 assert_eq!(contradicted(path, page), Some("css"), "{path} {page}");
             }
         }
-        for extension in ["js", "png", "mp4", "woff2", "pdf", "zip"] {
+        for extension in [
+            "js",
+            "png",
+            "mp4",
+            "woff2",
+            "pdf",
+            "zip",
+            "txt",
+            "json",
+            "xml",
+            "csv",
+            "map",
+            "webmanifest",
+            "rss",
+        ] {
             let path = format!("/a.{extension}");
             assert_eq!(contradicted(&path, "text/html"), Some(extension));
-            assert_eq!(contradicted(&path, "application/json"), Some(extension));
+            assert_eq!(
+                contradicted(&path, "application/xhtml+xml"),
+                Some(extension)
+            );
+            let fits = ["json", "map", "webmanifest"].contains(&extension);
+            let of_json = contradicted(&path, "application/json");
+            assert_eq!(of_json, (!fits).then_some(extension));
         }
     }
 
@@ -139,6 +228,17 @@ mod tests {
             ("/a.woff", "application/font-woff"),
             ("/a.pdf", "application/pdf"),
             ("/a.tgz", "application/gzip"),
+            ("/a.txt", "text/plain; charset=utf-8"),
+            ("/a.csv", "text/csv"),
+            ("/a.csv", "application/csv"),
+            ("/a.json", "application/problem+json"),
+            ("/a.json", "text/plain"),
+            ("/a.map", "application/json"),
+            ("/a.webmanifest", "application/manifest+json"),
+            ("/a.xml", "application/rss+xml"),
+            ("/a.xml", "text/xml"),
+            ("/sitemap.xml", "text/plain"),
+            ("/a.yaml", "application/x-yaml"),
             ("/a.docx", "application/vnd.openxmlformats-officedocument"),
         ] {
             assert_eq!(contradicted(path, content_type), None, "{path}");
@@ -154,7 +254,8 @@ mod tests {
             "/css",
             "/a.css/",
             "/a.html",
-            "/a.xml",
+            "/a.php",
+            "/a%2ecss/",
             "/v1.2/users",
             ".",
         ] {

@@ -32,8 +32,9 @@ pub struct InvalidTarget {
 impl<'a> Authority<'a> {
     /// Parses `:authority`, the authority of an absolute target, or `Host`.
     ///
-    /// Rejects user information, a bracketed address that is not IPv6, a port above 65535, and bytes that a
-    /// host name cannot contain. If a host could contain a `/`, two different targets could have the same key.
+    /// Rejects user information, a bracketed address that is not IPv6, a port above 65535, an empty label (`a..b`), and
+    /// bytes that a host name cannot contain. If a host could contain a `/`, two different targets could have the same
+    /// key. A comma is rejected too: it separates the members of a list, and a request has one host.
     pub fn parse(scheme: &str, text: &'a str) -> Result<Self, InvalidTarget> {
         let invalid = || InvalidTarget {
             authority: text.chars().take(ERROR_AUTHORITY_CHARS).collect(),
@@ -47,7 +48,8 @@ impl<'a> Authority<'a> {
             None => host.strip_suffix('.').unwrap_or(host),
         };
         let is_name = host.starts_with('[') || host.bytes().all(is_name_byte);
-        if host.is_empty() || host.ends_with('.') || !is_name {
+        let has_empty_label = host.split('.').any(str::is_empty);
+        if has_empty_label || !is_name {
             return Err(invalid());
         }
         let port = match port {
@@ -173,7 +175,6 @@ const fn is_name_byte(byte: u8) -> bool {
                 | b')'
                 | b'*'
                 | b'+'
-                | b','
                 | b';'
                 | b'='
         )
@@ -231,6 +232,10 @@ mod tests {
             ".",
             ".:80",
             "a..",
+            "a..b",
+            ".a",
+            "a..b:80",
+            "a,b",
             "a/b",
             "a?b",
             "a#b",

@@ -203,7 +203,8 @@ fn the_log_has_the_requests_of_the_table(peer: &Peer) {
     let sorted = |lines: Vec<String>| {
         let beginning = |line: &String| {
             let line = line.split(" HTTP/").next().unwrap_or_default();
-            let line = line.split(['\\', '"']).next().unwrap_or_default();
+            let is_escaped = |c: char| matches!(c, '\\' | '"') || !c.is_ascii();
+            let line = line.split(is_escaped).next().unwrap_or_default();
             line.chars().take(30).collect::<String>()
         };
         let mut lines: Vec<_> = lines.iter().map(beginning).collect();

@@ -332,10 +332,16 @@ pub(super) const TARGET: &[Row] = &[
         "400",
     ),
     row(
-        "a byte above 127 in the target",
+        "a byte above 127 in the target that is not UTF-8",
         "RFC 3986 §2",
         b"GET {p}\xff HTTP/1.1\r\nHost: h.example\r\n\r\n",
         "400",
+    ),
+    row(
+        "UTF-8 in the target",
+        "RFC 3986 §2",
+        b"GET {p}\xc3\xa9 HTTP/1.1\r\nHost: h.example\r\n\r\n",
+        "200 200 <- GET {p}\u{e9}, next",
     ),
     row(
         "an incomplete percent-encoding",
@@ -416,6 +422,18 @@ pub(super) const HOST: &[Row] = &[
         "a list in Host",
         "RFC 9110 §7.2",
         b"GET {p} HTTP/1.1\r\nHost: h.example, other.example\r\n\r\n",
+        "400",
+    ),
+    row(
+        "a list without spaces in Host",
+        "RFC 9110 §7.2",
+        b"GET {p} HTTP/1.1\r\nHost: h.example,other.example\r\n\r\n",
+        "400",
+    ),
+    row(
+        "an empty label in Host",
+        "RFC 1034 §3.1",
+        b"GET {p} HTTP/1.1\r\nHost: h..example\r\n\r\n",
         "400",
     ),
     row(

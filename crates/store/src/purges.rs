@@ -3,16 +3,20 @@
 //! A thread owns the log. It appends all waiting purges, syncs the file once, and then applies the purges to the
 //! table and publishes the newest stamp. Then the purge is acknowledged: it applies to all later lookups, also
 //! after a crash. `edgeward_purge` decides which objects a purge covers.
+//!
+//! **The rule for damage**: a damaged log is lost, like a missing one. It is renamed, a new log with a new epoch begins,
+//! and all objects on disk count as purged. The cache serves, and [`Purges::damage`] says what happened.
 
 mod log_file;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
 use edgeward_purge::log::{self, Header, LogError, Record};
@@ -65,22 +69,28 @@ pub enum OpenError {
         /// The cause.
         source: io::Error,
     },
-    /// The log is corrupt.
-    #[error(
-        "{path}: {reason}. Restore the file from a copy, or delete it: then all objects on disk count as purged"
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// The offset and the reason.
-        reason: LogError,
-    },
     /// The thread cannot be started.
     #[error("the thread of the log of purges cannot be started")]
     Thread(#[source] io::Error),
     /// The thread of the log has ended.
     #[error("the thread of the log of purges has ended")]
     Ended,
+}
+
+/// A log that was damaged, and is lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}: {reason}. All objects on disk count as purged; the damaged file is now {}",
+    .path.display(),
+    .renamed.display()
+)]
+pub struct Damage {
+    /// The file of the log.
+    pub path: PathBuf,
+    /// The new name of the damaged file.
+    pub renamed: PathBuf,
+    /// The offset and the reason.
+    pub reason: LogError,
 }
 
 /// The reason why a purge was not accepted.
@@ -121,6 +131,7 @@ struct Shared {
     table: RwLock<PurgeTable>,
     /// The number of requests that [`Purges::failures`] returns.
     failures: AtomicU64,
+    damage: OnceLock<Damage>,
 }
 
 impl Purges {
@@ -130,11 +141,16 @@ impl Purges {
             start: Stamp::start_of(settings.random[0]),
             hash_seed: settings.random[1],
         };
+        let fresh = header;
         let mut records = Vec::new();
+        let damage = OnceLock::new();
         let file = match &settings.log {
             PurgeLog::File(path) => {
-                let opened = open_file(path, &header)?;
+                let opened = open_file(path, &header, &fresh)?;
                 (header, records) = (opened.header, opened.records);
+                if let Some(found) = opened.damage {
+                    _ = damage.set(found);
+                }
                 Some(opened.file)
             }
             PurgeLog::None => None,
@@ -154,6 +170,7 @@ impl Purges {
             latest: AtomicU64::new(table.latest().0),
             table: RwLock::new(table),
             failures: AtomicU64::new(0),
+            damage,
         });
         let mut purges = Self {
             shared: Arc::clone(&shared),
@@ -165,6 +182,7 @@ impl Purges {
             let writer = Writer {
                 shared,
                 header,
+                fresh,
                 file,
                 limits: settings.limits,
                 accepted: matches!(settings.log, PurgeLog::Later(_)).then(Vec::new),
@@ -245,6 +263,11 @@ impl Purges {
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Ordering::Relaxed)
     }
+
+    /// Returns the damage of the log that was opened or attached, if it was damaged.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.shared.damage.get()
+    }
 }
 
 impl Drop for Purges {
@@ -278,6 +301,8 @@ impl Shared {
 struct Writer {
     shared: Arc<Shared>,
     header: Header,
+    /// The header of the log that replaces a damaged one. Its epoch is new.
+    fresh: Header,
     /// `None` if no object survives a restart.
     file: Option<LogFile>,
     limits: Limits,
@@ -327,10 +352,13 @@ impl Writer {
         let Some(accepted) = self.accepted.take() else {
             return Ok(self.shared.table().latest());
         };
-        let opened = open_file(path, &self.header).inspect_err(|error| {
+        let mut opened = open_file(path, &self.header, &self.fresh).inspect_err(|error| {
             let reason = io::Error::other(error.to_string());
             self.detached = Some(Arc::new(reason));
         })?;
+        if let Some(damage) = opened.damage.take() {
+            _ = self.shared.damage.set(damage);
+        }
         let mut table = PurgeTable::new(self.limits, opened.header.start, opened.header.hash_seed);
         opened
             .records
@@ -425,10 +453,12 @@ struct OpenedLog {
     file: LogFile,
     header: Header,
     records: Vec<Record>,
+    damage: Option<Damage>,
 }
 
-/// Opens a log, or creates one with the header `new`. Cuts off the tail of an interrupted write.
-fn open_file(path: &Path, new: &Header) -> Result<OpenedLog, OpenError> {
+/// Opens a log, or creates one with the header `new`. Cuts off the tail of an interrupted write. Renames a damaged log
+/// and creates one with the header `fresh`.
+fn open_file(path: &Path, new: &Header, fresh: &Header) -> Result<OpenedLog, OpenError> {
     let file_error = |source| OpenError::File {
         path: path.to_owned(),
         source,
@@ -439,17 +469,36 @@ fn open_file(path: &Path, new: &Header) -> Result<OpenedLog, OpenError> {
             file,
             header: *new,
             records: Vec::new(),
+            damage: None,
         });
     };
-    let parsed = log::parse(&bytes).map_err(|reason| OpenError::Corrupt {
-        path: path.to_owned(),
-        reason,
-    })?;
+    let parsed = match log::parse(&bytes) {
+        Ok(parsed) => parsed,
+        Err(reason) => {
+            let renamed = PathBuf::from(
+                [path.as_os_str(), OsStr::new(".damaged")]
+                    .into_iter()
+                    .collect::<OsString>(),
+            );
+            std::fs::rename(path, &renamed).map_err(file_error)?;
+            return Ok(OpenedLog {
+                file: LogFile::create(path, &fresh.bytes()).map_err(file_error)?,
+                header: *fresh,
+                records: Vec::new(),
+                damage: Some(Damage {
+                    path: path.to_owned(),
+                    renamed,
+                    reason,
+                }),
+            });
+        }
+    };
     file.cut(parsed.valid_bytes as u64).map_err(file_error)?;
     Ok(OpenedLog {
         file,
         header: parsed.header,
         records: parsed.records,
+        damage: None,
     })
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use super::generations::Generations;
 use super::inherit::{ADMIN, CacheIdentity};
-use super::open::purge_log;
+use super::open::{log_damage, purge_log};
 use super::restart::{Persistent, PersistentMemory};
 use super::start::{DISK_CLOSE_MIN, RunningEdge};
 use super::start_error::StartError;
@@ -229,6 +229,7 @@ impl DiskTakeOver {
             Some(path) if !is_of_other_process => cache.purges.attach(path).map(|_| ()),
             _ => Ok(()),
         };
+        log_damage(&cache.purges);
         let lose = || {
             let cache = Arc::downgrade(cache);
             self.shared.cache.disk.lose(move |purges| {

@@ -49,6 +49,9 @@ metrics! {
         Counter "edgeward_purge_failures_total"
             "Requests to purge that were refused, or that are not durable, because of the log of purges."
             { shared.cache.purges.failures() }
+        Gauge "edgeward_purge_log_damaged"
+            "1 if the log of purges was damaged when it was opened, so that all objects on disk count as purged."
+            { u64::from(shared.cache.purges.damage().is_some()) }
         Gauge "edgeward_purge_entries" "Purged tags, hosts and URLs that are remembered."
             { shared.cache.purges.size().entries }
         Gauge "edgeward_purge_entries_max"

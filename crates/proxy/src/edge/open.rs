@@ -26,11 +26,20 @@ pub(super) fn open_purges(
         _ => PurgeLog::None,
     };
     let limits = config.purge.limits();
-    Ok(Purges::open(&PurgeSettings {
+    let purges = Purges::open(&PurgeSettings {
         log,
         limits,
         random,
-    })?)
+    })?;
+    log_damage(&purges);
+    Ok(purges)
+}
+
+/// Logs that the log of purges was damaged.
+pub(super) fn log_damage(purges: &Purges) {
+    if let Some(damage) = purges.damage() {
+        tracing::error!("the log of purges is damaged: {damage}");
+    }
 }
 
 /// Returns the file of the log of purges. `None` without a disk, and if a disk cache on a block device has no file.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use edgeward_purge::Stamp;
-use edgeward_semantics::{Storable, Verdict, on_post_response};
+use edgeward_semantics::{Rules, Storable, Verdict, on_post_response};
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
 use http::response::Parts;
@@ -53,8 +53,14 @@ impl PostBegin {
         parts: &Parts,
     ) -> Option<PostUpdate> {
         let exchange = worker.exchange(self.request_time);
+        // RFC 9110 §9.3.3: a POST is cacheable only with explicit freshness of the response. Lifetimes of a site are not
+        // the origin's, so that they would let any client replace the pages of the site.
+        let rules = Rules {
+            lifetimes: None,
+            ..request.settings().caching.clone()
+        };
         let verdict = on_post_response(
-            &request.settings().caching,
+            &rules,
             &request.headers,
             &request.target()?,
             parts.status,

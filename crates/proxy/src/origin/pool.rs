@@ -136,7 +136,7 @@ impl OriginPool {
         attempt: &Attempt,
         outbound: &Outbound<'_>,
     ) -> Result<OriginResponse, OriginError> {
-        let mut tries_left = self.config.retries_max;
+        let mut tries_left = self.repeats_max();
         let limits = h1::HeadLimits::of(&self.limits, &self.config);
         loop {
             // The last try is on a new connection, because the origin may have closed all idle ones.
@@ -177,7 +177,7 @@ impl OriginPool {
         outbound: &Outbound<'_>,
         upload: &mut Upload,
     ) -> Result<OriginResponse, OriginError> {
-        let mut tries_left = self.config.retries_max;
+        let mut tries_left = self.repeats_max();
         let mut unsent = None;
         loop {
             let mut sender = match self.config.protocol {
@@ -221,6 +221,13 @@ impl OriginPool {
             tries_left -= 1;
             self.shared.counters.origin_retries.increment();
         }
+    }
+
+    /// Returns how often a request may be sent again because its reused connection was closed before any byte of a
+    /// response: `retries_max`, but once at least. The origin has closed the idle connection and has not failed, so one
+    /// repetition on a new connection is not a retry. Without it, `retries_max = 0` would allow no reuse.
+    fn repeats_max(&self) -> u32 {
+        self.config.retries_max.max(1)
     }
 
     /// Counts the time from sending a request to the head of its response.

@@ -7,6 +7,7 @@ use http::Method;
 use http::header::HeaderName;
 
 use crate::fields::{Fields, any_cookie};
+use crate::names::any_reading;
 use crate::query::name_of;
 use crate::{Match, Network, PathPattern, PathReadings};
 
@@ -51,9 +52,10 @@ pub struct Condition {
     pub methods: Vec<Method>,
     /// Fields of the request. Each of them must match.
     pub fields: Vec<FieldCondition>,
-    /// Patterns of the names of cookies. One cookie with such a name suffices.
+    /// Patterns of the names of cookies. One cookie with such a name suffices, in any form that an origin reads so.
     pub cookies: Vec<Pattern>,
-    /// Patterns of the names of query parameters, as sent. One parameter with such a name suffices.
+    /// Patterns of the names of query parameters. One parameter with such a name suffices, in any form that an origin
+    /// reads so.
     pub parameters: Vec<Pattern>,
     /// Networks of the client's address.
     pub clients: Vec<Network>,
@@ -99,10 +101,13 @@ impl Condition {
     fn holds_for_other_parts(&self, request: &RequestView<'_>) -> bool {
         is_any(&self.clients, |network| network.contains(request.client))
             && (self.cookies.is_empty()
-                || any_cookie(request.fields, &mut |name, _| matches(&self.cookies, name)))
+                || any_cookie(request.fields, &mut |name, _| {
+                    any_reading(name, |name| matches(&self.cookies, name))
+                }))
             && (self.parameters.is_empty()
                 || (!request.query.is_empty()
-                    && parameter_names(request.query).any(|name| matches(&self.parameters, name))))
+                    && parameter_names(request.query)
+                        .any(|name| any_reading(name, |name| matches(&self.parameters, name)))))
     }
 }
 
@@ -133,10 +138,11 @@ fn matches(patterns: &[Pattern], text: &[u8]) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
 }
 
-/// Returns the names of the parameters of a query. A parameter without `=` is its own name.
+/// Returns the names of the parameters of a query. A parameter without `=` is its own name. Some origins separate
+/// parameters by semicolons, too.
 fn parameter_names(query: &str) -> impl Iterator<Item = &[u8]> {
     query
-        .split('&')
+        .split(['&', ';'])
         .filter(|parameter| !parameter.is_empty())
         .map(|parameter| name_of(parameter).as_bytes())
 }
@@ -231,6 +237,9 @@ mod tests {
             ("a=1; session=2", true),
             ("a=1;session =2", true),
             ("a=session", false),
+            ("wordpress.logged_in_x=1", true),
+            ("wordpress[logged in_x=1", true),
+            ("wordpress_logged_in%5Fx=1", true),
             ("session", false),
             ("sessions=1", false),
             ("", false),
@@ -255,6 +264,10 @@ mod tests {
             ("/?preview", true),
             ("/?a=1&preview=", true),
             ("/?utm_source=x", true),
+            ("/?pre%76iew=1", true),
+            ("/?a=1;preview=1", true),
+            ("/?preview[]=1", true),
+            ("/?utm.source=1", true),
             ("/?a=preview", false),
             ("/?", false),
             ("/preview", false),

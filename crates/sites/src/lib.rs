@@ -13,6 +13,7 @@ mod class;
 mod condition;
 mod fields;
 mod host;
+mod names;
 mod network;
 mod path;
 mod path_pattern;

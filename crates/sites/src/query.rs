@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use edgeward_types::Pattern;
 
+use crate::names::{any_reading, decoded};
+
 /// Changes of a query.
 #[derive(Clone, Debug, Default)]
 pub struct QueryShape {
@@ -48,8 +50,12 @@ impl QueryShape {
     }
 
     fn retains(&self, name: &str) -> bool {
-        let matches = |patterns: &[Pattern]| patterns.iter().any(|p| p.matches(name.as_bytes()));
-        self.keeps.as_ref().is_none_or(|keeps| matches(keeps)) && !matches(&self.drops)
+        let matches = |patterns: &[Pattern], name: &[u8]| patterns.iter().any(|p| p.matches(name));
+        // All origins decode names. A name is dropped in any form that some origin reads so.
+        let is_kept = |keeps: &Vec<Pattern>| matches(keeps, &decoded(name.as_bytes()));
+        self.keeps.as_ref().is_none_or(is_kept)
+            && !(!self.drops.is_empty()
+                && any_reading(name.as_bytes(), |name| matches(&self.drops, name)))
     }
 }
 
@@ -95,6 +101,16 @@ mod tests {
                 shape(false, Some(&["v*"]), &["v2"]),
                 "/a?v1=1&v2=2",
                 "/a?v1=1",
+            ),
+            (
+                shape(false, None, &["utm_*"]),
+                "/a?utm%5Fx=2&utm.y=1&a=3",
+                "/a?a=3",
+            ),
+            (
+                shape(false, Some(&["v"]), &[]),
+                "/a?%76=1&x.v=2",
+                "/a?%76=1",
             ),
             (shape(true, None, &[]), "/a?", "/a"),
             (shape(true, None, &[]), "/a", "/a"),

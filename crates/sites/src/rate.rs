@@ -31,10 +31,21 @@ pub struct RateLimit {
 pub enum RateKey {
     /// The address: an IPv4 address, or an IPv6 network with a prefix of 64 bits.
     Client,
-    /// The first line of a request field, such as an API key. Requests without the field count by address.
+    /// The first line of a request field, such as an API key. Requests without the field count by address. A client
+    /// can invent keys, so its requests with keys count by address, too ([`RateLimit::of_address`]).
     Header(HeaderName),
     /// Nothing: all clients share one bucket.
     Site,
+}
+
+impl RateKey {
+    /// Returns true if a request has the field by which it counts.
+    pub fn is_stated(&self, fields: &dyn Fields) -> bool {
+        match self {
+            Self::Header(name) => fields.any_line(name, &mut |_| true),
+            Self::Client | Self::Site => false,
+        }
+    }
 }
 
 impl RateLimit {
@@ -51,14 +62,40 @@ impl RateLimit {
             RateKey::Site => Some(Vec::new()),
             RateKey::Header(name) => first_line(fields, name),
         };
-        let text = text.unwrap_or_else(|| match client.to_canonical() {
-            IpAddr::V4(address) => address.octets().to_vec(),
-            IpAddr::V6(address) => address.octets()[..8].to_vec(),
-        });
+        let text = text.unwrap_or_else(|| address_text(client));
         let seed = mix64(seed ^ u64::from(self.number));
         edgeward_types::xxh3::xxh3_64_with_seed(&text, seed)
     }
+
+    /// Returns the limit of all requests with keys from one address, and the hash of its bucket: `keys` times this limit.
+    /// Returns `None` for a limit that does not count by a field.
+    pub fn of_address(&self, client: IpAddr, keys: u32, seed: u64) -> Option<(Self, u64)> {
+        if !matches!(self.by, RateKey::Header(_)) {
+            return None;
+        }
+        let limit = Self {
+            requests: self.requests.saturating_mul(keys),
+            burst: self.burst.saturating_mul(keys),
+            by: RateKey::Client,
+            ..self.clone()
+        };
+        // A seed of its own, because requests without the field count by address in another bucket.
+        let seed = mix64(seed ^ u64::from(self.number) ^ OF_ADDRESS);
+        let hash = edgeward_types::xxh3::xxh3_64_with_seed(&address_text(client), seed);
+        Some((limit, hash))
+    }
 }
+
+/// Returns the part of an address that counts as one client.
+fn address_text(client: IpAddr) -> Vec<u8> {
+    match client.to_canonical() {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets()[..8].to_vec(),
+    }
+}
+
+/// Distinguishes the buckets of [`RateLimit::of_address`]. The numbers of limits are smaller.
+const OF_ADDRESS: u64 = 1 << 32;
 
 /// The buckets of all clients, in a table of fixed size. A new client replaces the client of its set that has used up
 /// the least, so a flood of addresses makes the limiter forget only clients that are far below their limit.
@@ -207,6 +244,27 @@ mod tests {
         let network = |text: &str| bucket(&limit(1, 1), text.parse().expect("an address"), "");
         assert_eq!(network("2001:db8::1"), network("2001:db8::2"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn invented_keys_of_one_address_share_a_limit() {
+        let by_key = RateLimit {
+            by: RateKey::Header(HeaderName::from_static("x-key")),
+            ..limit(1, 5)
+        };
+        let (a, b) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let mut limiter = RateLimiter::new(1024);
+        let now = Timestamp::from_secs(10);
+        let mut admitted = |client| {
+            let (limit, hash) = by_key.of_address(client, 4, 3).expect("by a field");
+            (0..60)
+                .filter(|_| limiter.admit(&limit, hash, now) == Admission::Admit)
+                .count()
+        };
+        assert_eq!([admitted(a), admitted(a), admitted(b)], [20, 0, 20]);
+        let (_, of_address) = by_key.of_address(a, 4, 3).expect("by a field");
+        assert_ne!(of_address, by_key.bucket(a, &HeaderMap::new(), 3));
+        assert_eq!(limit(1, 5).of_address(a, 4, 3), None);
     }
 
     #[test]

@@ -377,8 +377,9 @@ impl Settings {
         }
     }
 
-    /// Adds the names of the request fields that keys, limits and templates read.
+    /// Adds the names of the request fields that keys, limits and templates read, and of those that change.
     pub(crate) fn add_fields_read(&self, names: &mut Vec<HeaderName>) {
+        names.extend(self.request.iter().map(|(name, _)| name.clone()));
         let key = self.key.iter().flat_map(|parts| parts.iter());
         names.extend(key.map(Class::field));
         if let Some(RateKey::Header(name)) = self.rate_limit.iter().flatten().map(|l| &l.by).next()

@@ -209,6 +209,15 @@ impl Sites {
             .map(|(n, site)| (SiteId(n), site))
     }
 
+    /// Returns true if a site or a rule compresses responses.
+    pub fn compress(&self) -> bool {
+        self.sites.iter().any(|site| {
+            let rules = site.rules.iter().map(|rule| &rule.settings);
+            let mut settings = rules.chain([&site.settings]);
+            settings.any(|settings| settings.compression == Some(true))
+        })
+    }
+
     /// Returns the names of the request fields that conditions, keys, limits and templates read. Names may repeat.
     pub fn fields_read(&self) -> Vec<HeaderName> {
         let mut names = Vec::new();

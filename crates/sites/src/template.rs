@@ -151,12 +151,16 @@ impl Template {
     }
 
     /// Returns the text for a request as a URL or a target. Bytes of groups, of request fields and of classes that a
-    /// URL may not contain are percent-encoded, also `?`, `#` and `%`. Path and query are inserted as sent, but control
-    /// characters are encoded everywhere.
+    /// URL may not contain are percent-encoded, also `?`, `#` and `%`. In a query, `&`, `=`, `+` and `;` are encoded too:
+    /// a value that a client chose is one value there, and adds no parameter. Path and query are inserted as sent, but
+    /// control characters are encoded everywhere.
     pub fn url(&self, request: &RequestView<'_>) -> String {
         let bytes = self.render(request, |bytes, out| {
+            let is_in_query = out.contains(&b'?');
             for &byte in bytes {
-                if byte.is_ascii_alphanumeric() || URL_BYTES.contains(&byte) {
+                let is_plain =
+                    URL_BYTES.contains(&byte) && !(is_in_query && QUERY_DELIMITERS.contains(&byte));
+                if byte.is_ascii_alphanumeric() || is_plain {
                     out.push(byte);
                 } else {
                     out.extend_from_slice(format!("%{byte:02X}").as_bytes());
@@ -273,6 +277,9 @@ static NAMES: [(&str, Variable); 8] = [
 /// The bytes besides letters and digits that a path may have unencoded (RFC 3986 §3.3), and the slash.
 const URL_BYTES: &[u8] = b"-._~!$&'()*+,;=:@/";
 
+/// The bytes that separate the parameters of a query, or mean a space there.
+const QUERY_DELIMITERS: &[u8] = b"&=+;";
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -332,6 +339,23 @@ mod tests {
         );
         assert_eq!(split.0, "/new/xSet-Cookie: a");
         assert_eq!(split.1, "/new/x%0D%0ASet-Cookie:%20a");
+    }
+
+    #[test]
+    fn a_value_of_a_client_adds_no_parameter_to_a_query() {
+        let query = |path| render("/x?id=${1}", Some("^/item/(.*)$"), path).1;
+        for (path, url) in [
+            ("/item/1%26admin=1", "/x?id=1%26admin%3D1"),
+            ("/item/1&admin=1", "/x?id=1%26admin%3D1"),
+            ("/item/1;admin", "/x?id=1%3Badmin"),
+            ("/item/1%2B2", "/x?id=1%2B2"),
+            ("/item/1%23a", "/x?id=1%23a"),
+        ] {
+            assert_eq!(query(path), url);
+        }
+        // In a path these bytes stay, and the query that a client sent does too.
+        let path = render("/new/${1}?${query}", Some("^/old/(.*)$"), "/old/a&b=c").1;
+        assert_eq!(path, "/new/a&b=c?q=1");
     }
 
     #[test]

@@ -358,9 +358,10 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.retries_max",
         flag: None,
         kind: ValueKind::Count { min: 0, max: 10 },
-        doc: "How often a request is sent again: to the same server, after an idle connection turned out to be closed, \
+        doc: "How often a request is sent again: to the same server, after idle connections turned out to be closed, \
               and to other servers, after a failure before the response began. Only requests that RFC 9110 §9.2.2 \
-              allows to repeat are sent again. A server that refuses the connection does not count, and any request \
+              allows to repeat are sent again. With 0, a request is still sent again on a new connection if the origin \
+              had closed the idle one. A server that refuses the connection does not count, and any request \
               is then sent to another server.",
         set: |draft, item, value| draft.origin(item).retries_max = value.number32(),
         show: |draft, item| Some(draft.edge.origins.get(item)?.retries_max.to_string()),
@@ -795,6 +796,7 @@ pub(super) static KEYS: &[Key] = &[
     limits::H2_WINDOW_UPDATES_MAX,
     limits::H2_HEADS_BYTES_MAX,
     limits::HEADS_BYTES_MAX,
+    limits::RATE_LIMIT_KEYS_PER_ADDRESS,
     overload::MEMORY_MAX,
     overload::LAG_MAX,
     overload::DESCRIPTORS_FREE_MIN,

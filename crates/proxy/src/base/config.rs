@@ -317,6 +317,9 @@ pub struct LimitsConfig {
     /// at
     /// the same time. A further client replaces one that is far below its limit.
     pub rate_limit_clients_max: NonZeroUsize,
+    /// The number of keys whose rates one client address may use together, if a rule limits the rate by a request field.
+    /// Default 4: a client can invent keys, and few addresses have more clients with keys that use their whole rate.
+    pub rate_limit_keys_per_address: NonZeroU32,
     /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are
     /// busy. The edge lowers the value at start if the limit of open files requires it. A further connection
     /// replaces the one that has been idle for the longest time, and is refused if no connection is idle.
@@ -411,6 +414,7 @@ impl Default for LimitsConfig {
             connections_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             head_bytes_max: ByteSize::kib(64),
             target_bytes_max: ByteSize::kib(32),
+            rate_limit_keys_per_address: NonZeroU32::new(4).expect("4 is not zero"),
             rate_limit_clients_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             headers_max: NonZeroUsize::new(100).expect("100 is not zero"),
             request_head_timeout: Duration::from_secs(10),

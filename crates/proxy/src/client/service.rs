@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::BytesMut;
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderValue, Request, Response, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::ext::Protocol;
 use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
@@ -99,6 +99,8 @@ impl Service<Request<Incoming>> for EdgeService {
             head.interims = Some(client.conn.begin_interims()); // for 1xx responses
         }
         if head.version == Version::HTTP_2 {
+            head.has_unsized_content =
+                !body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH);
             match admit(worker, client, &head) {
                 Ok(charge) => head.charge = Some(charge),
                 Err(refusal) => return path::refuse(worker, client, head, &refusal),

@@ -39,7 +39,7 @@ pub(crate) struct Canonicaliser {
     target_bytes_max: u64,
     refused_path_forms: PathForms,
     forwards_trace_requests: bool,
-    /// True if the edge adds codings, and their names to entity tags.
+    /// True if the edge adds codings for any site, and their names to entity tags.
     encodes: bool,
     /// True if requests whose responses may be stored ask the origin for responses without a coding.
     asks_for_identity: bool,
@@ -59,7 +59,7 @@ impl Canonicaliser {
             target_bytes_max: limits.target_bytes_max.bytes(),
             refused_path_forms: config.forwarding.refused_path_forms,
             forwards_trace_requests: config.forwarding.trace,
-            encodes: config.compression.enabled,
+            encodes: config.compression.enabled || config.sites.compress(),
             asks_for_identity: config.compression.enabled
                 && config.compression.origin_accepts == OriginAccepts::Identity,
             upgrades: config.forwarding.upgrades.clone(),
@@ -107,6 +107,9 @@ pub(crate) struct RawHead {
     pub(crate) interims: Option<InterimSink>,
     /// The `:protocol` of an extended CONNECT over HTTP/2 (RFC 8441 §4).
     pub(crate) connect_protocol: Option<Box<str>>,
+    /// True if content follows whose length the head does not state, as HTTP/2 allows. In HTTP/1.1, `Transfer-Encoding`
+    /// states it.
+    pub(crate) has_unsized_content: bool,
 }
 
 impl RawHead {
@@ -122,6 +125,7 @@ impl RawHead {
             charge: None,
             interims: None,
             connect_protocol: None,
+            has_unsized_content: false,
         }
     }
 }
@@ -188,6 +192,7 @@ pub(crate) fn canonical(
             client,
             request,
             head.connect_protocol.as_deref(),
+            head.has_unsized_content,
         )
     };
     if canonicaliser.asks_for_identity && request.route == Route::Lookup {
@@ -210,13 +215,14 @@ fn canonicalise(
     client: &ClientFacts<'_>,
     request: &mut Request,
     connect_protocol: Option<&str>,
+    has_unsized_content: bool,
 ) -> Result<(), NotForwarded> {
     // `Transfer-Encoding` is itself a hop-by-hop field, so it is read before these fields are removed.
     let is_coded = has_transfer_coding(&request.headers);
     request.options =
         strip_hop_by_hop(canonicaliser, request.peer_is_trusted, &mut request.headers);
     set_client(canonicaliser, client, request);
-    let is_coded = is_coded?;
+    let has_content = is_coded? || has_unsized_content;
     if request.method == Method::CONNECT {
         request.upgrade = Some(extended_connect(canonicaliser, connect_protocol)?.into());
         // RFC 8441 §5: the handshake over HTTP/1.1 is a GET.
@@ -226,7 +232,7 @@ fn canonicalise(
     request.canonical_target = canonical_target(canonicaliser, request)?;
     check_length(&request.headers)?;
     join_cookies(&mut request.headers);
-    request.route = if is_coded {
+    request.route = if has_content {
         Route::Pass(PassReason::Content)
     } else {
         route(&request.method, &request.headers)

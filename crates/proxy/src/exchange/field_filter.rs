@@ -1,4 +1,11 @@
 //! Removes the fields of requests that the origin must not get.
+//!
+//! Servers that pass fields as variables (CGI, WSGI, FastCGI, PHP) give `X-User` and `X_User` the same name. **The
+//! rule**: the edge compares names as these servers do. If HTTP, the edge, a site or a rule gives a name a meaning, the
+//! edge removes each other spelling of this name from requests, before rules, keys and limits read the request.
+//!
+//! A trailer may be merged into the head by the origin. **The rule**: a trailer of a request passes only if neither
+//! HTTP, the edge, a site nor a rule gives its name a meaning in the head.
 
 use edgeward_semantics::hop_by_hop;
 use edgeward_types::Pattern;
@@ -20,11 +27,18 @@ pub(crate) struct FieldFilter {
     plain_trusted: NameSet,
     /// Read by the rules, keys and limits of sites.
     site_fields: NameSet,
+    /// The names with a meaning: those of HTTP, and `site_fields`.
+    known: NameSet,
+    /// True if one of `known` has an underscore.
+    knows_underscores: bool,
 }
 
 impl FieldFilter {
-    /// `site_fields` are the fields that sites read.
+    /// `site_fields` are the fields that sites and rules read or change.
     pub(crate) fn new(config: &ForwardingConfig, site_fields: Vec<HeaderName>) -> Self {
+        let of_http = PROTOCOL_FIELDS.iter().chain(&OTHER_FIELDS);
+        let of_http = of_http.map(|name| HeaderName::from_static(name));
+        let known: Vec<HeaderName> = of_http.chain(site_fields.iter().cloned()).collect();
         let client_fields = CLIENT_ADDRESS_FIELDS.iter().chain(&CLIENT_FIELDS);
         let client_fields: Vec<_> = client_fields
             .map(|name| HeaderName::from_static(name))
@@ -38,6 +52,8 @@ impl FieldFilter {
             client_fields: NameSet::new(client_fields),
             override_fields: NameSet::new(override_fields),
             site_fields: NameSet::new(site_fields),
+            knows_underscores: known.iter().any(has_underscore),
+            known: NameSet::new(known),
         }
     }
 
@@ -50,7 +66,7 @@ impl FieldFilter {
     /// Removes the fields that this client may not send to the origin.
     pub(crate) fn apply(&self, headers: &mut HeaderMap, client_is_trusted: bool, cacheable: bool) {
         remove_where(headers, |name| {
-            is_framing_lookalike(name)
+            self.is_lookalike(name)
                 || (!client_is_trusted && self.client_fields.contains(name))
                 || (cacheable && self.override_fields.contains(name))
         });
@@ -71,27 +87,43 @@ impl FieldFilter {
         } else {
             &self.plain
         };
-        names.contains(name) || is_framing_lookalike(name)
+        names.contains(name) || self.is_lookalike(name)
+    }
+
+    /// Removes the trailers of a request that have a meaning in a head. A proxy forwards its clients' trailers, so trust in
+    /// the proxy does not count. `only` are the patterns of `request.only`, in lower case.
+    pub(crate) fn apply_to_trailers(&self, only: Option<&[Pattern]>, trailers: &mut HeaderMap) {
+        remove_where(trailers, |name| {
+            self.known.contains(name)
+                || self.plain.contains(name)
+                || only.is_some_and(|patterns| !matches_any(patterns, name))
+        });
+    }
+
+    /// Returns true for another spelling of a known name.
+    fn is_lookalike(&self, name: &HeaderName) -> bool {
+        (self.knows_underscores || has_underscore(name)) && self.known.has_only_other_spelling(name)
     }
 }
 
-/// Returns true for a name that is the name of a framing field with an underscore. Servers that pass fields as
-/// variables (CGI, WSGI, FastCGI) give both the same name.
-fn is_framing_lookalike(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "content_length" | "transfer_encoding")
+fn has_underscore(name: &HeaderName) -> bool {
+    name.as_str().contains('_')
+}
+
+fn matches_any(patterns: &[Pattern], name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    patterns.iter().any(|pattern| pattern.matches(name))
 }
 
 /// Removes the fields whose names match no pattern, except [`PROTOCOL_FIELDS`], [`CLIENT_ADDRESS_FIELDS`] and
 /// [`CLIENT_FIELDS`]; the latter two are already removed unless a trusted proxy has sent them. The patterns are in lower case.
 pub(crate) fn keep_only(patterns: &[Pattern], headers: &mut HeaderMap) {
     remove_where(headers, |name| {
-        let name = name.as_str();
-        !PROTOCOL_FIELDS.contains(&name)
-            && !CLIENT_ADDRESS_FIELDS.contains(&name)
-            && !CLIENT_FIELDS.contains(&name)
-            && !patterns
-                .iter()
-                .any(|pattern| pattern.matches(name.as_bytes()))
+        let text = name.as_str();
+        !PROTOCOL_FIELDS.contains(&text)
+            && !CLIENT_ADDRESS_FIELDS.contains(&text)
+            && !CLIENT_FIELDS.contains(&text)
+            && !matches_any(patterns, name)
     });
 }
 
@@ -125,9 +157,14 @@ impl NameSet {
             && self.first_letters & first_bit(name) != 0
             && self.names.iter().any(|own| is_same_variable(own, name))
     }
+
+    /// Returns true if the set has the name in another spelling, and not as it is.
+    fn has_only_other_spelling(&self, name: &HeaderName) -> bool {
+        self.contains(name) && !self.names.contains(name)
+    }
 }
 
-/// Returns true if the names are equal, or differ only in `-` and `_`: see [`is_framing_lookalike`].
+/// Returns true if the names are equal, or differ only in `-` and `_`.
 fn is_same_variable(own: &HeaderName, name: &HeaderName) -> bool {
     let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
     let (own, name) = (own.as_str().bytes(), name.as_str().bytes());
@@ -231,18 +268,49 @@ const PROTOCOL_FIELDS: [&str; 31] = [
     "tracestate",
 ];
 
+/// Other fields that origins, keys and credentials depend on. With [`PROTOCOL_FIELDS`], they are the fields of HTTP of
+/// which the edge forwards one spelling only, and no trailer.
+const OTHER_FIELDS: [&str; 19] = [
+    "accept",
+    "accept-charset",
+    "accept-language",
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "origin",
+    "referer",
+    "user-agent",
+    "access-control-request-headers",
+    "access-control-request-method",
+    "x-requested-with",
+    "x-csrf-token",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "upgrade-insecure-requests",
+    "date",
+    "set-cookie",
+];
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
 
     use super::*;
 
+    /// The names that the rules of a site read.
+    fn read() -> Vec<HeaderName> {
+        ["x-auth-user", "x_legacy"]
+            .map(HeaderName::from_static)
+            .to_vec()
+    }
+
     fn remains(name: &'static str, trusted: bool, cacheable: bool) -> bool {
         let mut headers = HeaderMap::new();
         headers.append(name, HeaderValue::from_static("1"));
         headers.append(name, HeaderValue::from_static("2"));
         headers.append("accept", HeaderValue::from_static("*/*"));
-        FieldFilter::new(&ForwardingConfig::default(), Vec::new()).apply(
+        FieldFilter::new(&ForwardingConfig::default(), read()).apply(
             &mut headers,
             trusted,
             cacheable,
@@ -266,7 +334,14 @@ mod tests {
             ("cf-ipcountry", false, true, false),
             ("content_length", false, false, false),
             ("transfer_encoding", false, false, false),
-            ("user_agent", true, true, true),
+            ("user_agent", false, false, false),
+            ("accept_language", false, false, false),
+            ("x_auth_user", false, false, false),
+            ("x_auth-user", false, false, false),
+            ("x-auth-user", true, true, true),
+            ("x-legacy", false, false, false),
+            ("x_legacy", true, true, true),
+            ("x_other", true, true, true),
             ("x-original-url", false, false, true),
             ("x-http-method-override", false, false, true),
             ("x-requested-with", true, true, true),
@@ -276,6 +351,37 @@ mod tests {
             assert_eq!(remains(name, true, true), trusted, "{name}");
             assert_eq!(remains(name, false, false), untrusted_uncacheable, "{name}");
         }
+    }
+
+    #[test]
+    fn a_trailer_with_a_meaning_in_the_head_is_removed() {
+        let kept = |only: Option<&[&str]>| {
+            let mut trailers = HeaderMap::new();
+            for name in [
+                "authorization",
+                "cache-control",
+                "connection",
+                "content-length",
+                "cookie",
+                "host",
+                "x-auth-user",
+                "x-checksum",
+                "x-forwarded-for",
+                "x-original-url",
+                "x-real-ip",
+                "x_auth_user",
+            ] {
+                trailers.append(name, HeaderValue::from_static("1"));
+            }
+            let patterns: Option<Vec<Pattern>> =
+                only.map(|texts| texts.iter().map(|text| Pattern::new(text)).collect());
+            let filter = FieldFilter::new(&ForwardingConfig::default(), read());
+            filter.apply_to_trailers(patterns.as_deref(), &mut trailers);
+            trailers.keys().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(None), ["x-checksum"]);
+        assert_eq!(kept(Some(&["x-check*"])), ["x-checksum"]);
+        assert_eq!(kept(Some(&[])), [""; 0]);
     }
 
     #[test]

@@ -38,5 +38,5 @@ pub(crate) use pool::{Attempt, OriginResponse};
 pub(crate) use s3::{Signing, is_of_amazon};
 pub(crate) use servers::{ServerReport, Servers};
 pub(crate) use switch::{SwitchResponse, SwitchedConnection};
-pub(crate) use upload::{Upload, UploadProgress};
+pub(crate) use upload::{FilterTrailers, Upload, UploadProgress};
 pub(crate) use watch::watch_servers;

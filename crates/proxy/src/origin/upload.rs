@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use edgeward_types::Timestamp;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -54,6 +55,8 @@ pub(crate) struct UploadStream {
     prefix: BytesMut,
     /// A frame that was read while the buffer was filled, but did not fit or contains trailers.
     next_frame: Option<Frame<Bytes>>,
+    /// Removes the trailers that the origin must not get.
+    filter_trailers: FilterTrailers,
     /// True if the client has sent the whole body.
     is_complete: bool,
     /// The gate of a body with `Expect: 100-continue`, until it opens.
@@ -195,6 +198,9 @@ impl Uploads {
     }
 }
 
+/// Removes trailers of a request.
+pub(crate) type FilterTrailers = Box<dyn Fn(&mut HeaderMap)>;
+
 type UploadError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Upload {
@@ -204,12 +210,14 @@ impl Upload {
     }
 
     /// Returns the stream of a client's body, and its progress. The body fails when it exceeds `bytes_max`.
+    /// `filter_trailers` removes trailers that the origin must not get.
     pub(crate) fn stream(
         incoming: RequestBody,
         uploads: &Rc<Uploads>,
         conn: Rc<ConnState>,
         peer: SocketAddr,
         bytes_max: Option<u64>,
+        filter_trailers: FilterTrailers,
     ) -> (Box<UploadStream>, Rc<UploadProgress>) {
         let progress = Rc::new(UploadProgress {
             conn,
@@ -234,6 +242,7 @@ impl Upload {
             progress: Rc::clone(&progress),
             prefix: BytesMut::new(),
             next_frame: None,
+            filter_trailers,
             is_complete: false,
             gate: None,
             unfinished: None,
@@ -357,7 +366,13 @@ impl UploadStream {
                 match self.bytes_left.checked_sub(bytes) {
                     Some(left) => {
                         self.bytes_left = left;
-                        Some(Ok(frame))
+                        Some(Ok(match frame.into_trailers() {
+                            Ok(mut trailers) => {
+                                (self.filter_trailers)(&mut trailers);
+                                Frame::trailers(trailers)
+                            }
+                            Err(data) => data,
+                        }))
                     }
                     None => {
                         self.uploads.counters.bodies_streamed_too_large.increment();

@@ -1,6 +1,7 @@
 //! Requests that bypass the cache. Their bodies and their responses are streamed.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use edgeward_semantics::{CacheStatus, hop_by_hop};
 use http::header::{CACHE_STATUS, CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue};
@@ -14,7 +15,8 @@ use crate::base::error_chain::ErrorChain;
 use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestBody, RequestError};
 use crate::origin::{
-    Attempt, Conditions, OriginBody, OriginError, OriginResponse, Outbound, Upload, UploadProgress,
+    Attempt, Conditions, FilterTrailers, OriginBody, OriginError, OriginResponse, Outbound, Upload,
+    UploadProgress,
 };
 use crate::path::body::{EdgeBody, Source};
 
@@ -124,6 +126,7 @@ pub(super) async fn upload(
         conn,
         request.peer,
         request.settings().request_body_bytes_max,
+        filter_trailers(reply, request),
     );
     // hyper's client reports interim responses only over HTTP/1.1.
     let expects = expects_continue(request) && !origin.is_h2();
@@ -146,6 +149,18 @@ pub(super) async fn upload(
         was_sent: None,
     };
     Ok((Upload::Stream(stream), attempt))
+}
+
+/// Returns the function that removes trailers which the origin must not get.
+fn filter_trailers(reply: &Reply, request: &Request) -> FilterTrailers {
+    let shared = Arc::clone(&reply.worker.shared);
+    let settings = request.settings.clone();
+    Box::new(move |trailers| {
+        let stated = settings.as_ref().map(|settings| &settings.stated);
+        let only = stated.and_then(|stated| stated.request_only.as_ref()?.as_deref());
+        let filter = &shared.canonicaliser.field_filter;
+        filter.apply_to_trailers(only, trailers);
+    })
 }
 
 /// Returns true for a gRPC call: its media type begins with `application/grpc`, for example `application/grpc+proto`.

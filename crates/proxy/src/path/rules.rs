@@ -263,6 +263,16 @@ pub(super) fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>
 fn rate(worker: &Worker, request: &Request, limit: &RateLimit) -> Admission {
     let shared = &worker.shared;
     let bucket = limit.bucket(request.client, &request.headers, shared.cache.hash_seed);
+    let keys = worker.config().limits.rate_limit_keys_per_address.get();
+    let of_address = limit.of_address(request.client, keys, shared.cache.hash_seed);
+    let has_key = limit.by.is_stated(&request.headers);
     let mut limiter = lock(&shared.rate_limiter);
-    limiter.admit(limit, bucket, worker.now())
+    let by_limit = limiter.admit(limit, bucket, worker.now());
+    match of_address {
+        // A client can invent keys, so all keys of an address share a limit, too.
+        Some((limit, bucket)) if has_key && by_limit == Admission::Admit => {
+            limiter.admit(&limit, bucket, worker.now())
+        }
+        _ => by_limit,
+    }
 }

@@ -70,6 +70,7 @@ mod sharing;
 mod sites;
 mod slices;
 mod slow_clients;
+mod spellings;
 mod stapling;
 mod streams;
 mod tracing;

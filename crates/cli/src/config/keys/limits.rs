@@ -80,6 +80,21 @@ pub(super) const HEADERS_MAX: Key = Key {
     show: |draft, _| Some(draft.edge.limits.headers_max.to_string()),
 };
 
+pub(super) const RATE_LIMIT_KEYS_PER_ADDRESS: Key = Key {
+    path: "limits.rate_limit_keys_per_address",
+    flag: None,
+    kind: ValueKind::Count {
+        min: 1,
+        max: 1_000_000,
+    },
+    doc: "The number of keys whose rates one client address may use together, if `rate_limit_by` is a request field. A \
+          client can invent keys, so the requests with keys of one address have this many times the rate and the burst \
+          of one key. Increase it if many clients share an address. An IPv6 network with a prefix of 64 bits counts as \
+          one address.",
+    set: |draft, _, value| draft.edge.limits.rate_limit_keys_per_address = value.nonzero32(),
+    show: |draft, _| Some(draft.edge.limits.rate_limit_keys_per_address.to_string()),
+};
+
 pub(super) const REQUEST_HEAD_TIMEOUT: Key = Key {
     path: "limits.request_head_timeout",
     flag: None,

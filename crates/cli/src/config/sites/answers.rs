@@ -64,7 +64,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         default: "`false`",
         example: "rewrite = \"/app/${1}\"",
         doc: "The path and query that the origin gets instead of those of the client. Write `?${query}` at the end to \
-              keep the query. The cache key keeps the URL of the client. `false` undoes an earlier rule.",
+              keep the query. A group or a field behind `?` is one value: its `&`, `=`, `+` and `;` are encoded. The \
+              cache key keeps the URL of the client. `false` undoes an earlier rule.",
         read: Read::Setting(rewrite),
     },
     SiteKey {
@@ -93,7 +94,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         example: "rate_limit_by = \"header:X-API-Key\"",
         doc: "The part of a request that identifies one client, for `rate_limit` in the same rule. `client` is the \
               address: an IPv4 address, or an IPv6 network of 64 bits. With `header:NAME`, requests without the field \
-              count by address. With `site`, the requests of all clients count together.",
+              count by address, and all keys of one address together have \
+              `limits.rate_limit_keys_per_address` times the rate, because clients can invent keys. With `site`, the requests of all clients count together.",
         read: Read::Setting(rate_limit_by),
     },
     SiteKey {

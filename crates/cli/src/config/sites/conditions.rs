@@ -75,7 +75,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         example: r#"header = { X-Country = ["DE", "AT"], Authorization = "*" }"#,
         doc: "Fields of the request. The value of each of these fields must match a pattern as a whole; `*` in a \
               pattern stands for any number of bytes. `\"*\"` holds if the field is present. Values are compared in \
-              their case. If only some lines of a field match, the rule \
+              their case. If a request spells the name with `_` in place of `-`, the edge removes this field. If only \
+              some lines of a field match, the rule \
               [restricts, and permits nothing](../how-to/sites.md#paths-that-origins-read-differently).",
         read: Read::Condition(header),
     },
@@ -84,7 +85,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "pattern, or list of patterns",
         default: DEFAULT,
         example: r#"cookie = ["session", "wordpress_logged_in_*"]"#,
-        doc: "Patterns of the names of cookies. The condition holds if the request has one cookie with such a name.",
+        doc: "Patterns of the names of cookies. The condition holds if the request has one cookie with such a name, as \
+              sent, percent-decoded, or as PHP reads it: with `.`, space and `[` as `_`.",
         read: Read::Condition(|reader, entry, rule| {
             if let Some(cookies) = conditions(reader, entry, "a name", r#""session""#, parse_name) {
                 rule.condition.cookies = cookies;
@@ -96,8 +98,9 @@ pub(super) const KEYS: &[SiteKey] = &[
         kind: "pattern, or list of patterns",
         default: DEFAULT,
         example: r#"parameter = "preview""#,
-        doc: "Patterns of the names of query parameters, compared as sent. The condition holds if the query has one \
-              parameter with such a name.",
+        doc: "Patterns of the names of query parameters. The condition holds if the query has one parameter with such \
+              a name, as sent, percent-decoded, or as PHP reads it: with `.` and space as `_`, without an index in \
+              brackets. `&` and `;` separate parameters.",
         read: Read::Condition(|reader, entry, rule| {
             if let Some(names) = conditions(reader, entry, "a name", r#""preview""#, parse_name) {
                 rule.condition.parameters = names;

@@ -1,5 +1,5 @@
-//! The body of a request to the purge API, the selectors of a request with PURGE, and the tags of a head: any bytes are rejected or parsed without a panic.
-//! Each scope can be parsed again from its text.
+//! The body of a request to the purge API, the selectors of a request with PURGE, and the tags of a head: any bytes are
+//! rejected or parsed without a panic. Each scope can be parsed again from its text.
 //!
 //! Run: `cargo +nightly fuzz run purge_request`.
 #![no_main]

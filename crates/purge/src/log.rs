@@ -1,10 +1,10 @@
 //! The bytes of the log of purges. `docs/reference/purge-log.md` describes them.
 //!
-//! A log is a header and then records, each with a checksum. After a crash the last record may be incomplete. Its
-//! purge was not acknowledged, because the file is synced before an acknowledgement. The caller cuts off such a tail.
-//! Other damage is an error with its offset, because the record may be an acknowledged purge; the caller then treats the
-//! log as lost. One exception: if the
-//! length of the last record is corrupt and exceeds the rest of the file, this record looks like a tail.
+//! A log is a header and then records, each with a checksum. After a crash the last record may be incomplete. Its purge
+//! was not acknowledged, because the file is synced before an acknowledgement. The caller cuts off such a tail. Other
+//! damage is an error with its offset, because the record may be an acknowledged purge; the caller then treats the log
+//! as lost. One exception: if the length of the last record is corrupt and exceeds the rest of the file, this record
+//! looks like a tail.
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 

@@ -67,8 +67,8 @@ impl RateLimit {
         edgeward_types::xxh3::xxh3_64_with_seed(&text, seed)
     }
 
-    /// Returns the limit of all requests with keys from one address, and the hash of its bucket: `keys` times this limit.
-    /// Returns `None` for a limit that does not count by a field.
+    /// Returns the limit of all requests with keys from one address, and the hash of its bucket: `keys` times this
+    /// limit. Returns `None` for a limit that does not count by a field.
     pub fn of_address(&self, client: IpAddr, keys: u32, seed: u64) -> Option<(Self, u64)> {
         if !matches!(self.by, RateKey::Header(_)) {
             return None;

@@ -151,9 +151,9 @@ impl Template {
     }
 
     /// Returns the text for a request as a URL or a target. Bytes of groups, of request fields and of classes that a
-    /// URL may not contain are percent-encoded, also `?`, `#` and `%`. In a query, `&`, `=`, `+` and `;` are encoded too:
-    /// a value that a client chose is one value there, and adds no parameter. Path and query are inserted as sent, but
-    /// control characters are encoded everywhere.
+    /// URL may not contain are percent-encoded, also `?`, `#` and `%`. In a query, `&`, `=`, `+` and `;` are encoded
+    /// too: a value that a client chose is one value there, and adds no parameter. Path and query are inserted as sent,
+    /// but control characters are encoded everywhere.
     pub fn url(&self, request: &RequestView<'_>) -> String {
         let bytes = self.render(request, |bytes, out| {
             let is_in_query = out.contains(&b'?');

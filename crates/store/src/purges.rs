@@ -4,8 +4,8 @@
 //! table and publishes the newest stamp. Then the purge is acknowledged: it applies to all later lookups, also
 //! after a crash. `edgeward_purge` decides which objects a purge covers.
 //!
-//! **The rule for damage**: a damaged log is lost, like a missing one. It is renamed, a new log with a new epoch begins,
-//! and all objects on disk count as purged. The cache serves, and [`Purges::damage`] says what happened.
+//! **The rule for damage**: a damaged log is lost, like a missing one. It is renamed, a new log with a new epoch
+//! begins, and all objects on disk count as purged. The cache serves, and [`Purges::damage`] says what happened.
 
 mod log_file;
 #[cfg(test)]

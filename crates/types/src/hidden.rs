@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Returns true for a character that is not shown as itself: a control character (C0, DEL, C1), a character that changes
-/// the direction or the shaping of the text after it, a separator of lines, or one without width.
+/// Returns true for a character that is not shown as itself: a control character (C0, DEL, C1), a character that
+/// changes the direction or the shaping of the text after it, a separator of lines, or one without width.
 ///
 /// The list has the general categories Cc, Cf, Zl and Zp of Unicode.
 pub fn is_hidden(c: char) -> bool {

@@ -317,8 +317,9 @@ pub struct LimitsConfig {
     /// at
     /// the same time. A further client replaces one that is far below its limit.
     pub rate_limit_clients_max: NonZeroUsize,
-    /// The number of keys whose rates one client address may use together, if a rule limits the rate by a request field.
-    /// Default 4: a client can invent keys, and few addresses have more clients with keys that use their whole rate.
+    /// The number of keys whose rates one client address may use together, if a rule limits the rate by a request
+    /// field. Default 4: a client can invent keys, and few addresses have more clients with keys that use their whole
+    /// rate.
     pub rate_limit_keys_per_address: NonZeroU32,
     /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are
     /// busy. The edge lowers the value at start if the limit of open files requires it. A further connection

@@ -153,12 +153,12 @@ impl Cache {
     /// Removes the responses of a target from both tiers: the one under the target's own key, and the one under the
     /// rule of its path. Returns true if there was one, and receivers that resolve when the removals are durable.
     pub(crate) fn purge_target(&self, target: &[u8]) -> (bool, Vec<Durable>) {
-        let handed_over = self
+        let at_successor = self
             .successor
             .send(|| ForwardedChange::Target(target.into()));
         let (found, durable) = self.purge_key(target);
         let (found, mut durable) = self.purge_under_rule(target, found, durable);
-        durable.extend(handed_over);
+        durable.extend(at_successor);
         (found, durable)
     }
 
@@ -169,13 +169,13 @@ impl Cache {
         version: Version,
         target: &[u8],
     ) -> Option<(bool, Vec<Durable>, Version)> {
-        let handed_over = self
+        let at_successor = self
             .successor
             .send(|| ForwardedChange::Target(target.into()));
         self.collapse.stop_joining(version.key(), target);
         let (found, durable, version) = self.purge_since(version, target)?;
         let (found, mut durable) = self.purge_under_rule(target, found, durable);
-        durable.extend(handed_over);
+        durable.extend(at_successor);
         Some((found, durable, version))
     }
 

@@ -32,7 +32,7 @@ pub(crate) enum RejectedPurge {
     #[error(
         "a new process replaces this one, and the purge may not have reached it or the disk; send the purge again"
     )]
-    NotHandedOver,
+    NotAtSuccessor,
     #[error("the stored objects could not be counted; send the purge again")]
     Uncountable,
 }
@@ -42,7 +42,7 @@ impl RejectedPurge {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Url(_) => StatusCode::BAD_REQUEST,
-            Self::Log(PurgeError::NoLog | PurgeError::Busy) | Self::NotHandedOver => {
+            Self::Log(PurgeError::NoLog | PurgeError::Busy) | Self::NotAtSuccessor => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Log(_) | Self::NotDurable | Self::Uncountable => {
@@ -117,8 +117,8 @@ impl Cache {
             && !self.disk.is_lost()
     }
 
-    /// Accepts purges and returns the number of stored objects that they cover, or `None` if more than `objects_max` are
-    /// stored and the purges are not all of single URLs.
+    /// Accepts purges and returns the number of stored objects that they cover, or `None` if more than `objects_max`
+    /// are stored and the purges are not all of single URLs.
     pub(crate) async fn purge_counted(
         self: Arc<Self>,
         purges: Vec<Purge>,
@@ -154,8 +154,8 @@ impl Cache {
         self.hot.stats().objects + on_disk
     }
 
-    /// Accepts purges. Returns when they apply to all later requests, also after a crash: the number of objects that were
-    /// removed at once. `from` is the client's address for the log message.
+    /// Accepts purges. Returns when they apply to all later requests, also after a crash: the number of objects that
+    /// were removed at once. `from` is the client's address for the log message.
     pub(crate) async fn accept_purges(
         self: Arc<Self>,
         purges: Vec<Purge>,
@@ -213,7 +213,7 @@ impl Cache {
         };
         match tokio::time::timeout(self.invalidation_wait_max(), all).await {
             Ok(true) => Ok(removed),
-            _ if self.successor.is_set() => Err(RejectedPurge::NotHandedOver),
+            _ if self.successor.is_set() => Err(RejectedPurge::NotAtSuccessor),
             _ => Err(RejectedPurge::NotDurable),
         }
     }
@@ -225,18 +225,18 @@ impl Cache {
         disk.map_or(WAIT_MAX, |disk| disk.invalidation_wait_max)
     }
 
-    /// Adds purges to the table. Calls `done` when they apply and are durable, or with the error. Returns receivers that
-    /// resolve when the process that replaces this one has the purges.
+    /// Adds purges to the table. Calls `done` when they apply and are durable, or with the error. Returns receivers
+    /// that resolve when the process that replaces this one has the purges.
     pub(crate) fn purge_scopes(
         &self,
         purges: Vec<Purge>,
         done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
     ) -> Vec<Durable> {
-        let handed_over = self
+        let at_successor = self
             .successor
             .send(|| ForwardedChange::Purges(purges.clone()));
         self.purges.purge(purges, done);
-        handed_over
+        at_successor
     }
 
     /// Applies a change that the process before this one has accepted after this one was started.
@@ -252,8 +252,8 @@ impl Cache {
         }
     }
 
-    /// Returns the numbers of responses that purges would cover. Reads the heads of all objects, which takes seconds per
-    /// million objects.
+    /// Returns the numbers of responses that purges would cover. Reads the heads of all objects, which takes seconds
+    /// per million objects.
     pub(crate) fn count_covered(&self, purges: &[Purge]) -> Result<Covered, RejectedPurge> {
         let limits = Limits {
             entries_max: 4 * purges.len(), // a URL may have a second one, under the rule of its path

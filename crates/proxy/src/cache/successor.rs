@@ -3,8 +3,8 @@
 //! After an upgrade, the earlier process finishes its requests while the new one serves from a cache of its own. An
 //! unsafe request that ends in the earlier process must invalidate the responses of both.
 //!
-//! **The rule**: a purge or invalidation is acknowledged after the socket to the new process has taken it. If the socket
-//! does not take it, the client gets an error. A change that is too long for one message is split.
+//! **The rule**: a purge or invalidation is acknowledged after the socket to the new process has taken it. If the
+//! socket does not take it, the client gets an error. A change that is too long for one message is split.
 
 use std::sync::OnceLock;
 
@@ -79,13 +79,13 @@ impl ForwardedChange {
     }
 }
 
-/// Gets the result of a hand-over: true if the socket to the new process has taken the change. A receipt that is
+/// Gets the result of a transfer: true if the socket to the new process has taken the change. A receipt that is
 /// dropped means that it has not.
 pub type Receipt = Box<dyn FnOnce(bool) + Send>;
 
 impl ForwardedChange {
-    /// Returns the changes that have the same effect, and whose messages have at most [`MESSAGE_BYTES`] unless one scope
-    /// alone is longer.
+    /// Returns the changes that have the same effect, and whose messages have at most [`MESSAGE_BYTES`] unless one
+    /// scope alone is longer.
     fn split(self) -> Vec<Self> {
         let Self::Purges(purges) = self else {
             return vec![self];
@@ -213,7 +213,7 @@ mod tests {
 
     /// Method: the function that sends reports the first message as sent, the second as refused, and drops the third.
     #[test]
-    fn a_change_is_handed_over_only_if_each_of_its_messages_is_taken() {
+    fn a_message_counts_as_sent_only_if_the_socket_takes_it() {
         let successor = Successor::default();
         assert!(
             successor

@@ -153,8 +153,9 @@ impl UpgradeSource {
         }
     }
 
-    /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. `send` calls the
-    /// receipt when the other process has the change. Call this function when the other process accepts connections.
+    /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. `send` calls
+    /// the receipt when the other process has the change. Call this function when the other process accepts
+    /// connections.
     pub fn forward_changes(&self, send: impl Fn(ForwardedChange, Receipt) + Send + Sync + 'static) {
         self.generations.shared().cache.successor.set(send);
     }

@@ -90,8 +90,8 @@ impl FieldFilter {
         names.contains(name) || self.is_lookalike(name)
     }
 
-    /// Removes the trailers of a request that have a meaning in a head. A proxy forwards its clients' trailers, so trust in
-    /// the proxy does not count. `only` are the patterns of `request.only`, in lower case.
+    /// Removes the trailers of a request that have a meaning in a head. A proxy forwards its clients' trailers, so
+    /// trust in the proxy does not count. `only` are the patterns of `request.only`, in lower case.
     pub(crate) fn apply_to_trailers(&self, only: Option<&[Pattern]>, trailers: &mut HeaderMap) {
         remove_where(trailers, |name| {
             self.known.contains(name)
@@ -116,7 +116,8 @@ fn matches_any(patterns: &[Pattern], name: &HeaderName) -> bool {
 }
 
 /// Removes the fields whose names match no pattern, except [`PROTOCOL_FIELDS`], [`CLIENT_ADDRESS_FIELDS`] and
-/// [`CLIENT_FIELDS`]; the latter two are already removed unless a trusted proxy has sent them. The patterns are in lower case.
+/// [`CLIENT_FIELDS`]; the latter two are already removed unless a trusted proxy has sent them. The patterns are in
+/// lower case.
 pub(crate) fn keep_only(patterns: &[Pattern], headers: &mut HeaderMap) {
     remove_where(headers, |name| {
         let text = name.as_str();

@@ -200,9 +200,9 @@ fn invalidate(
         }
     }
     pending.scopes_count = scopes.len() as u64;
-    if let Some((accepted, handed_over)) = purge(worker, scopes) {
+    if let Some((accepted, at_successor)) = purge(worker, scopes) {
         pending.scopes = Some(accepted);
-        pending.removals.extend(handed_over);
+        pending.removals.extend(at_successor);
     }
     pending
 }
@@ -219,11 +219,11 @@ fn purge(
     let hard = |scope| Purge { scope, soft: false };
     let purges = scopes.into_iter().map(hard).collect();
     let (sender, accepted) = oneshot::channel();
-    let handed_over = worker.cache.purge_scopes(purges, move |result| {
+    let at_successor = worker.cache.purge_scopes(purges, move |result| {
         // The client's task may have ended.
         _ = sender.send(result);
     });
-    Some((accepted, handed_over))
+    Some((accepted, at_successor))
 }
 
 /// The field that names the groups (RFC 9875 §3).

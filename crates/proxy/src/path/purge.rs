@@ -1,5 +1,5 @@
-//! Requests with the methods PURGE, BAN and PURGEKEYS. Clients in `purge.allow` may send them. Without this setting, the
-//! edge forwards them like requests with any other method.
+//! Requests with the methods PURGE, BAN and PURGEKEYS. Clients in `purge.allow` may send them. Without this setting,
+//! the edge forwards them like requests with any other method.
 //!
 //! **The rule**: the peer must be in `purge.allow`, and so must each client that a field of the request states. A proxy
 //! on an allowed machine therefore lets only allowed clients purge, whether the edge trusts it or not. A proxy that

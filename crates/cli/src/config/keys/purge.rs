@@ -19,10 +19,11 @@ pub(super) const ALLOW: Key = Key {
     path: "purge.allow",
     flag: None,
     kind: ValueKind::Networks,
-    doc: "Clients that may send the methods `PURGE`, `BAN` and `PURGEKEYS`; other clients get 403. The address of the \
-          connection must be allowed. If the request has `X-Forwarded-For`, `Forwarded` or a field such as `X-Real-IP`, \
-          the client that the field states must be allowed too. `check-config` warns if a proxy that states no client \
-          would let all its clients purge. With `none`, the edge forwards these methods to the origin.",
+    doc: "Clients that may send the methods `PURGE`, `BAN` and `PURGEKEYS`; other clients get 403. The address of \
+          the connection must be allowed. If the request has `X-Forwarded-For`, `Forwarded` or a field such as \
+          `X-Real-IP`, the client that the field states must be allowed too. `check-config` warns if a proxy that \
+          states no client would let all its clients purge. With `none`, the edge forwards these methods to the \
+          origin.",
     set: |draft, _, value| {
         draft.edge.purge.allow = match value {
             Value::None => Default::default(),

@@ -95,7 +95,8 @@ pub(super) const KEYS: &[SiteKey] = &[
         doc: "The part of a request that identifies one client, for `rate_limit` in the same rule. `client` is the \
               address: an IPv4 address, or an IPv6 network of 64 bits. With `header:NAME`, requests without the field \
               count by address, and all keys of one address together have \
-              `limits.rate_limit_keys_per_address` times the rate, because clients can invent keys. With `site`, the requests of all clients count together.",
+              `limits.rate_limit_keys_per_address` times the rate, because clients can invent keys. With `site`, the \
+              requests of all clients count together.",
         read: Read::Setting(rate_limit_by),
     },
     SiteKey {

@@ -103,7 +103,8 @@ pub struct OriginConfig {
     pub idle_timeout: Duration,
     /// How often a request that may be repeated (RFC 9110 §9.2.2) is sent again: to the same server, after a pooled
     /// connection turned out to be closed, and to other servers. Default 2. The last try at a server always uses a new
-    /// connection. With 0, a request is still sent again once if the origin had closed the pooled connection. A server that refuses a connection does not count.
+    /// connection. With 0, a request is still sent again once if the origin had closed the pooled connection. A server
+    /// that refuses a connection does not count.
     pub retries_max: u32,
     /// Accepts a response with an unknown transfer coding: its body ends with the connection, and clients get its bytes
     /// without the coding's name. Default false: the bytes may be unusable, and a 502 shows the fault.

@@ -54,7 +54,7 @@ impl PostBegin {
     ) -> Option<PostUpdate> {
         let exchange = worker.exchange(self.request_time);
         // RFC 9110 §9.3.3: a POST is cacheable only with explicit freshness of the response. Lifetimes of a site are not
-        // the origin's, so that they would let any client replace the pages of the site.
+        // the origin's, so they would let any client replace the pages of the site.
         let rules = Rules {
             lifetimes: None,
             ..request.settings().caching.clone()

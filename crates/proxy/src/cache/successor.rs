@@ -217,7 +217,7 @@ mod tests {
         let successor = Successor::default();
         assert!(
             successor
-                .send(|| unreachable!("nobody gets the change"))
+                .send(|| unreachable!("no process gets the change"))
                 .is_empty()
         );
         let sent = std::sync::atomic::AtomicUsize::new(0);

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::filter::Facts;
-use crate::ids::{form, spelled};
+use crate::ids::{Spelling, form, spelled};
 
 /// Follows a published set of ids on a thread of its own. Queries return at once.
 #[pyclass(frozen, weakref, module = "edgeward_filter")]
@@ -119,7 +119,15 @@ impl FilterClient {
     fn answer(&self, id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.running();
         spelled(id, |spelling| {
-            client.map_or("ask", |client| answer_name(client.answer(spelling)))
+            let answer = client.map(|client| match spelling {
+                Spelling::Text(id) => client.try_answer(id),
+                Spelling::Bytes(id) => client.try_answer_bytes(id),
+            });
+            match answer {
+                Some(Ok(answer)) => answer_name(answer),
+                // The client is closed, or the text is not an id which every origin reads alike.
+                None | Some(Err(_)) => "ask",
+            }
         })
     }
 

@@ -76,15 +76,15 @@ impl State {
         Ok(Self(Mutex::new(Client::new(config))))
     }
 
-    /// Returns `absent` or `maybe` if the filter is fresh. Returns `ask` before the first snapshot and while the filter
-    /// is stale.
+    /// Returns `absent` or `maybe` if the filter is fresh. Returns `ask` before the first snapshot, while the filter is
+    /// stale, and for text that is not an id which every origin reads alike.
     fn answer(&self, now: (u64, u64), id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.client();
         let Some(hasher) = client.hasher() else {
             return Ok("ask");
         };
-        let hash = spelled(id, |spelling| hasher.hash_query(spelling))?;
-        Ok(answer_name(client.answer(self::now(now), hash)))
+        let hash = spelled(id, |spelling| spelling.hash(hasher))?;
+        Ok(hash.map_or("ask", |hash| answer_name(client.answer(self::now(now), hash))))
     }
 
     /// Returns the number of seconds until the filter becomes stale, if no further manifest or proof arrives.

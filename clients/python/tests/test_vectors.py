@@ -30,6 +30,27 @@ class Vectors(unittest.TestCase):
             for n in range(one["ids"]):
                 self.assertIn(spelling(one["form"], n), ids, one["file"])
 
+    def test_text_that_is_no_id_is_never_absent(self):
+        files = {"text": "static-text-seeded.ewf", "uuid": "static-uuid.ewf", "integer": "static-integer.ewf"}
+        for one in vectors("not-ids.json"):
+            ids = Filter(vector(files[one["form"]]))
+            for id in one["asked"]:
+                self.assertTrue(ids.may_contain(id), id)
+            if one["form"] == "text":
+                # Bytes are an exact id: nothing is removed from them.
+                self.assertFalse(all(ids.may_contain(id.encode()) for id in one["asked"]))
+                self.assertFalse(all(ids.may_contain(id) for id in one["ids"]))
+        now = (0, 1_700_000_000_000)
+        state = State("resource", [line("key.txt")], max_staleness=10)
+        state.challenge(now, "ab" * 16)
+        state.manifest(now, line("manifest.txt"))
+        state.proof(now, line("proof.txt"))
+        state.snapshot(now, vector("static-integer.ewf"))
+        state.delta(now, vector("delta.ewd"))
+        self.assertEqual({state.answer(now, id) for id in one["asked"]}, {"ask"})
+        self.assertEqual(state.answer(now, "7"), "maybe")
+        self.assertIn("absent", {state.answer(now, id) for id in (5001, 5002, 5003)})
+
     def test_numbers_and_uuids_are_the_same_ids_as_their_text(self):
         integers = Filter(vector("static-integer.ewf"))
         self.assertTrue(all(id in integers for id in (7, "7", "+007", b"7", 999)))

@@ -145,13 +145,20 @@ impl RuleFilter {
             FilterSource::Publisher(client) => client.try_answer(id),
         }
     }
+
+    fn answer_bytes(&self, id: &[u8]) -> Result<Answer, IdError> {
+        match &self.source {
+            FilterSource::File(file) => file.try_answer_bytes(id),
+            FilterSource::Publisher(client) => client.try_answer_bytes(id),
+        }
+    }
 }
 
 impl IdFilter for RuleFilter {
     fn judge(&self, id: &[u8]) -> Judgement {
         let answer = if self.is_hex {
             match from_hex_any(id) {
-                Some(bytes) => self.answer(&bytes),
+                Some(bytes) => self.answer_bytes(&bytes),
                 None => return Judgement::NotAnId,
             }
         } else {

@@ -303,3 +303,111 @@ fn a_publisher_reports_missing_options() {
         assert!(printed.contains(expected), "{printed}");
     }
 }
+
+/// A file is decoded, or the build fails. No existing id may be answered "absent".
+#[test]
+fn an_id_of_a_file_in_any_encoding_is_never_absent() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let text: String = (1..=100).map(|n| format!("k{n}\n")).collect();
+    let utf16 = |encode: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        format!("\u{feff}{text}")
+            .encode_utf16()
+            .flat_map(encode)
+            .collect()
+    };
+    let gzip = {
+        std::fs::write(folder.path().join("ids"), &text).expect("the file is written");
+        let output = Command::new("gzip")
+            .arg("-kc")
+            .arg(folder.path().join("ids"))
+            .output();
+        output.expect("gzip runs").stdout
+    };
+    let padded: String = (1..=100).map(|n| format!(" k{n:<9}\r\n")).collect();
+    for (name, bytes) in [
+        ("plain", text.clone().into_bytes()),
+        ("gzip", gzip),
+        ("mark", format!("\u{feff}{text}").into_bytes()),
+        ("little", utf16(u16::to_le_bytes)),
+        ("big", utf16(u16::to_be_bytes)),
+        ("padded", padded.into_bytes()),
+    ] {
+        std::fs::write(folder.path().join(name), bytes).expect("the file is written");
+        let build = ["build", "-s", name, "-o", "f", "--json"];
+        let report = json(&run(folder.path(), &build, ""));
+        assert_eq!(report["ids"], 100, "{name}");
+        let answers = run(folder.path(), &["query", "f"], &text).stdout;
+        assert!(
+            !String::from_utf8_lossy(&answers).contains("absent"),
+            "{name}"
+        );
+    }
+    for (name, bytes, expected) in [
+        ("latin1", &b"caf\xe9\n"[..], "not text in UTF-8"),
+        ("columns", b"k1\tname\n", "U+0009"),
+        ("no-mark", b"k\0001\0\n\0", "U+0000"),
+        ("utf32", b"\xff\xfe\0\0k\0\0\0", "UTF-32"),
+        ("zip", b"PK\x03\x04", "zip"),
+        ("quoted", b"\"k1\"\n", "in quotes"),
+        ("table.csv", b"id;name\nk1;a\n", "no comma"),
+    ] {
+        std::fs::write(folder.path().join(name), bytes).expect("the file is written");
+        let printed = error_output(&run(folder.path(), &["build", "-s", name, "-o", "g"], ""));
+        assert!(printed.contains(expected), "{name}: {printed}");
+    }
+    assert!(!folder.path().join("g").exists());
+}
+
+/// Text that an origin may read as an existing id is not answered "absent".
+#[test]
+fn text_that_is_no_id_is_not_absent() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    for (form, id, queries) in [
+        ("integer", "7", &[" 7", "7.0"][..]),
+        (
+            "uuid",
+            "550e8400-e29b-41d4-a716-446655440000",
+            &["(550e8400-e29b-41d4-a716-446655440000)"],
+        ),
+        ("text", "k2", &["k2;jsessionid=1", "k2 ", "k2/"]),
+    ] {
+        for extra in [&[][..], &["--guava", "utf8"]] {
+            let mut build = vec!["build", "-s", "-", "--ids", form, "-o", "f"];
+            build.extend_from_slice(extra);
+            assert!(run(folder.path(), &build, id).status.success());
+            let mut query = vec!["query", "f"];
+            if !extra.is_empty() {
+                query.extend_from_slice(&["--guava", "utf8", "--form", form]);
+            }
+            query.push("--");
+            query.extend_from_slice(queries);
+            let printed = run(folder.path(), &query, "").stdout;
+            let printed = String::from_utf8_lossy(&printed);
+            assert!(!printed.contains("absent"), "{form}: {printed}");
+            std::fs::remove_file(folder.path().join("f")).expect("the filter exists");
+        }
+    }
+}
+
+/// A source that lost at least half of the ids of the replaced filter is refused, and so is an empty one.
+#[test]
+fn an_empty_or_much_smaller_source_is_refused() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    for extra in [&[][..], &["--guava", "utf8"]] {
+        let build = |count: u32, flags: &[&str]| {
+            let mut arguments = vec!["build", "-s", "-", "-o", "f"];
+            arguments.extend_from_slice(extra);
+            arguments.extend_from_slice(flags);
+            run(folder.path(), &arguments, &ids(count))
+        };
+        assert!(error_output(&build(0, &[])).contains("the source has no ids"));
+        assert!(build(1000, &[]).status.success());
+        assert!(error_output(&build(0, &[])).contains("the source has no ids"));
+        assert!(error_output(&build(490, &[])).contains("has only 490 ids"));
+        assert!(build(510, &[]).status.success());
+        assert!(build(10, &["--least-share", "0"]).status.success());
+        assert!(build(0, &["--least-share", "0"]).status.success());
+        assert!(error_output(&build(9, &["--least-share", "2"])).contains("not between 0 and 1"));
+        std::fs::remove_file(folder.path().join("f")).expect("the filter exists");
+    }
+}

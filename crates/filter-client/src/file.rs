@@ -113,16 +113,20 @@ impl FileFilter {
         })
     }
 
-    /// Looks up an id in any spelling that the filter's [`IdForm`] allows. A text that is not an id most likely gets
-    /// [`Answer::Absent`]. Returns [`Answer::Ask`] if the filter is stale.
+    /// Looks up an id in any spelling that the filter's [`IdForm`] allows. Returns [`Answer::Ask`] if the filter is
+    /// stale, and for text that is not an id which every origin reads alike ([`IdHasher::hash_query`]).
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
-        self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
-            .unwrap_or(Answer::Maybe)
+        self.try_answer(id).unwrap_or(Answer::Ask(Reason::NotAnId))
     }
 
-    /// Like [`Self::answer`], but fails if the text is not an id of the filter's form.
+    /// Like [`Self::answer`], but fails if the text is not an id which every origin reads alike.
     pub fn try_answer(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
-        self.lookup(|hasher| hasher.hash_spelling(id.as_ref()))
+        self.lookup(|hasher| hasher.hash_query(id.as_ref()))
+    }
+
+    /// Like [`Self::try_answer`], for an id of arbitrary bytes ([`IdHasher::hash_query_bytes`]).
+    pub fn try_answer_bytes(&self, id: &[u8]) -> Result<Answer, IdError> {
+        self.lookup(|hasher| hasher.hash_query_bytes(id))
     }
 
     fn lookup(

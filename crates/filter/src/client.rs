@@ -110,6 +110,8 @@ pub enum Reason {
     NoFilter,
     /// No statement shows that the filter has all ids committed up to `max_staleness` ago.
     Stale,
+    /// The text is not an id that every origin reads alike ([`IdHasher::hash_query`]).
+    NotAnId,
 }
 
 /// The files to fetch, in this order.

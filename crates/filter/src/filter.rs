@@ -129,9 +129,11 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 
     /// Looks up an id in any text form that its [`IdForm`](crate::IdForm) allows, such as an upper-case UUID.
-    /// Returns false if the id is certainly absent.
+    /// Returns false if the id is certainly absent, and true for text that is not an id which every origin reads
+    /// alike ([`IdHasher::hash_query`]).
     pub fn contains_spelling(&self, spelling: &[u8]) -> bool {
-        self.contains(self.header.hasher.hash_query(spelling))
+        let hash = self.header.hasher.hash_query(spelling);
+        hash.map_or(true, |id| self.contains(id))
     }
 
     /// The hash function of the filter's ids.

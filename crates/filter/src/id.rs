@@ -14,6 +14,16 @@
 //! An id in a path such as `/resource/{id}` usually is in canonical form already. The filter stores its [`IdForm`],
 //! so that a lookup can convert other spellings (upper case, `urn:uuid:…`, `007`) to the canonical form.
 //!
+//! **A lookup answers "absent" only for text that every origin reads as the same id.** Two kinds of text get no
+//! decision ([`IdHasher::hash_query`] fails), and the caller sends the request:
+//!
+//! - Text that is not an id of the form: ` 7` and `7.0` are not integers, `(550e8400-…)` is not a UUID. An origin may
+//!   still find the id in it: PostgreSQL converts ` 7` to 7.
+//! - Text from which an origin may remove a part before it looks the id up. This applies to the form `text`, where all
+//!   bytes are ids. The text is empty, has a control byte (0 to 31 or 127) or one of `;`, `?`, `#` and `%`, begins or
+//!   ends with a space or a slash, or begins with a byte order mark. Examples: `k2;jsessionid=1` is `k2` for a servlet
+//!   container, and `k2 ` is `k2` for a column of the type `char(10)`.
+//!
 //! The hash is XXH3-64 of the canonical form with the filter's seed. The probability that 100 million ids contain
 //! two with the same hash is 1 in 3700. A collision can cause the answer "maybe" for an absent id, but
 //! never the answer "absent" for an existing one.
@@ -62,10 +72,7 @@ impl IdForm {
         spelling: &'a [u8],
         buffer: &'a mut IdText,
     ) -> Result<&'a [u8], IdError> {
-        let error = || IdError {
-            form: self,
-            spelling: String::from_utf8_lossy(&spelling[..spelling.len().min(80)]).into_owned(),
-        };
+        let error = || IdError::new(self, spelling);
         match self {
             Self::Text => Ok(spelling),
             Self::Uuid => parse_uuid(spelling)
@@ -115,9 +122,26 @@ impl IdHasher {
         Ok(self.hash_canonical(self.form.canonical(spelling, &mut buffer)?))
     }
 
-    /// Returns the hash for a lookup. A text that is not an id of this form is hashed as it is; the filter most
-    /// likely answers "absent".
-    pub fn hash_query(&self, spelling: &[u8]) -> IdHash {
+    /// Returns the hash for a lookup. Fails if the text is not an id that every origin reads alike (see the module
+    /// documentation): the lookup must not answer "absent".
+    pub fn hash_query(&self, spelling: &[u8]) -> Result<IdHash, IdError> {
+        if self.form == IdForm::Text && !is_read_alike(spelling) {
+            return Err(IdError::new(self.form, spelling));
+        }
+        self.hash_spelling(spelling)
+    }
+
+    /// Like [`Self::hash_query`], for an id that is given as bytes. With the form `text`, all bytes are the id, and no
+    /// origin removes a part of them.
+    pub fn hash_query_bytes(&self, id: &[u8]) -> Result<IdHash, IdError> {
+        match self.form {
+            IdForm::Text => Ok(self.hash_canonical(id)),
+            _ => self.hash_query(id),
+        }
+    }
+
+    /// Returns the hash of an id, or of the bytes as they are if they are not an id of this form.
+    pub fn hash_verbatim(&self, spelling: &[u8]) -> IdHash {
         self.hash_spelling(spelling)
             .unwrap_or_else(|_| self.hash_canonical(spelling))
     }
@@ -226,6 +250,27 @@ pub struct IdError {
     pub spelling: String,
 }
 
+impl IdError {
+    fn new(form: IdForm, spelling: &[u8]) -> Self {
+        let spelling = &spelling[..spelling.len().min(80)];
+        Self {
+            form,
+            spelling: String::from_utf8_lossy(spelling).into_owned(),
+        }
+    }
+}
+
+/// Returns false if an origin may remove a part of the text before it looks up the id.
+fn is_read_alike(text: &[u8]) -> bool {
+    let is_trimmed = |byte: Option<&u8>| matches!(byte, None | Some(b' ' | b'/'));
+    !is_trimmed(text.first())
+        && !is_trimmed(text.last())
+        && !text.starts_with("\u{feff}".as_bytes())
+        && !text
+            .iter()
+            .any(|byte| byte.is_ascii_control() || b";?#%".contains(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -267,9 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_a_uuid_is_refused_in_builds_and_hashed_verbatim_in_lookups() {
+    fn text_that_is_not_a_uuid_is_refused_in_builds_and_lookups() {
         for spelling in [
             "",
+            "(550e8400-e29b-41d4-a716-446655440000)",
+            " 550e8400-e29b-41d4-a716-446655440000",
+            "550e8400-e29b-41d4-a716-446655440000;v=1",
             "550e8400-e29b-41d4-a716-44665544000",
             "550e8400-e29b-41d4-a716-4466554400000",
             "550e8400_e29b_41d4_a716_446655440000",
@@ -280,10 +328,51 @@ mod tests {
                 UUID.hash_spelling(spelling.as_bytes()).is_err(),
                 "{spelling}"
             );
+            assert!(UUID.hash_query(spelling.as_bytes()).is_err(), "{spelling}");
             assert_eq!(
-                UUID.hash_query(spelling.as_bytes()),
+                UUID.hash_verbatim(spelling.as_bytes()),
                 TEXT.hash_canonical(spelling.as_bytes())
             );
+        }
+    }
+
+    /// A lookup is decided only for text from which no origin removes a part. A build takes every text.
+    #[test]
+    fn a_lookup_of_text_is_decided_only_if_every_origin_reads_it_alike() {
+        for (spelling, decided) in [
+            ("k2", true),
+            ("New York", true),
+            ("a/b", true),
+            ("r\u{e9}sum\u{e9}", true),
+            ("a+b=c&d,e:f@g.h~i", true),
+            ("a\u{feff}", true),
+            ("", false),
+            (" k2", false),
+            ("k2 ", false),
+            ("k2/", false),
+            ("/k2", false),
+            ("k2;jsessionid=1", false),
+            ("k2?x", false),
+            ("k2#x", false),
+            ("k%32", false),
+            ("k2\t", false),
+            ("k\0", false),
+            ("k\u{1f}2", false),
+            ("k\u{7f}2", false),
+            ("\u{feff}k2", false),
+        ] {
+            let hash = TEXT.hash_query(spelling.as_bytes());
+            assert_eq!(hash.is_ok(), decided, "{spelling:?}");
+            assert!(TEXT.hash_spelling(spelling.as_bytes()).is_ok());
+        }
+        assert_eq!(
+            TEXT.hash_query_bytes(b"k2 "),
+            Ok(TEXT.hash_canonical(b"k2 "))
+        );
+        assert!(INTEGER.hash_query_bytes(b"7 ").is_err());
+        for (spelling, decided) in [("7", true), ("+007", true), (" 7", false), ("7 ", false)] {
+            let hash = INTEGER.hash_query(spelling.as_bytes());
+            assert_eq!(hash.is_ok(), decided, "{spelling:?}");
         }
     }
 

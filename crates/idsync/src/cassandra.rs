@@ -157,6 +157,7 @@ impl Cassandra {
             .map_err(|why| self.fail(false, why.into()))?;
         let info = SourceInfo {
             form: encoding.form(),
+            equates_texts: false,
             column: column.name().to_owned(),
             // `ScanHandle::progress` computes a better estimate from the number of completed spans than the
             // server can.
@@ -166,7 +167,7 @@ impl Cassandra {
             let tokens = state.replica_locator().ring().iter();
             let ranges = ring::ranges(tokens.map(|(token, _)| token.value()), self.cluster.ranges);
             ranges.into_iter().map(ring::Range::to_bytes).collect()
-        });
+        })?;
         let range_statement = self.prepare(&session, &range_query).await?;
         let open_spans = attempt.ledger.open_spans().map(|(number, _)| Ok(number));
         let parallel = self.options.parallel.get() as usize;

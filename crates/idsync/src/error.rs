@@ -59,6 +59,22 @@ pub enum SourceError {
         /// The database's name of the type.
         type_name: String,
     },
+    /// The ids of the column have several spellings, and the form of the ids is `text`.
+    #[error("the ids of column `{column}` have the form {form}, not text")]
+    TextForm {
+        /// The name of the column.
+        column: String,
+        /// The form of the ids in the column.
+        form: edgeward_filter::IdForm,
+    },
+    /// The database equates different texts of the column, and the form of the ids is `text`.
+    #[error(
+        "the database equates different texts in column `{column}`, such as `a` and `A`, and a filter does not"
+    )]
+    EquatesTexts {
+        /// The name of the column.
+        column: String,
+    },
     /// A value is not an id.
     #[error("{row}, column `{column}`: {what}")]
     NotAnId {
@@ -119,6 +135,12 @@ impl SourceError {
             Self::ColumnType { .. } => {
                 Some("cast the column to an integer, text, UUID or bytes in the query")
             }
+            Self::TextForm { .. } => {
+                Some("give the form of the column with --ids uuid or --ids integer")
+            }
+            Self::EquatesTexts { .. } => Some(
+                "select one spelling and look up only this one, for example lower(id::text) in PostgreSQL and lower(id) in SQLite; or give --ids uuid if the ids are UUIDs",
+            ),
             Self::NotAnId { .. } => Some(
                 "set the form of the ids with --ids, exclude rows with WHERE, or skip malformed ids with --skip-malformed",
             ),

@@ -83,11 +83,13 @@ impl Postgres {
         let fail = |error| query_error(&self.label, error);
         let session = self.connect().await?;
         let client = &session.client;
+        let query = without_semicolon(&self.options.query);
+        // Before the transaction, because an error in a transaction ends it.
+        let deterministic = has_deterministic_collation(client, query).await;
         client
             .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             .await
             .map_err(fail)?;
-        let query = without_semicolon(&self.options.query);
         let prepared = self.prepare(client, query).await?;
         if !prepared.params().is_empty() {
             return Err(SourceError::Query {
@@ -105,12 +107,13 @@ impl Postgres {
         let attempt = sink.begin(
             SourceInfo {
                 form: id.form(),
+                equates_texts: id.ignores_case() || !deterministic,
                 column: id.name.clone(),
                 rows_estimated: estimate(client, query).await,
             },
             // One span. It covers the whole query, so its bounds are empty.
             || vec![Vec::new()],
-        );
+        )?;
         // The query has one span. If the span is not open, an earlier attempt has read all rows.
         let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
@@ -262,6 +265,23 @@ async fn estimate(client: &Client, query: &str) -> Option<u64> {
     let digits = rows.trim_start();
     let end = digits.find(|c: char| !c.is_ascii_digit())?;
     digits[..end].parse().ok()
+}
+
+/// Returns false if the column of the query has a nondeterministic collation, which equates different texts
+/// (`CREATE COLLATION … deterministic = false`, PostgreSQL 12). The statement reads no row of the query.
+async fn has_deterministic_collation(client: &Client, query: &str) -> bool {
+    let probe = format!(
+        "SELECT NOT c.collisdeterministic FROM pg_collation c WHERE c.oid = (SELECT \
+         pg_collation_for(id)::regcollation::oid FROM (SELECT id FROM (\n{query}\n) AS ids(id) WHERE false \
+         UNION ALL SELECT NULL) AS probe(id))"
+    );
+    // The statement fails for numbers and UUIDs, which have no collation, and before PostgreSQL 13.
+    let rows = client.simple_query(&probe).await.unwrap_or_default();
+    let is_true = |message: &tokio_postgres::SimpleQueryMessage| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
+        _ => false,
+    };
+    !rows.iter().any(is_true)
 }
 
 /// Returns the query without semicolons at its end. A caller that appends text must begin a new line first, because

@@ -55,6 +55,9 @@ pub trait Source: Send + Sync + 'static {
 pub struct SourceInfo {
     /// The form of the ids (text, UUID or integer), by the type of their column.
     pub form: IdForm,
+    /// True if the database equates ids that differ in their bytes, for example `a` and `A`. A filter of the form
+    /// `text` would answer "absent" for the other spelling, so a scan with this form is refused.
+    pub equates_texts: bool,
     /// The name of the column.
     pub column: String,
     /// The estimated number of rows, or `None` if the source cannot estimate it.
@@ -245,6 +248,7 @@ impl Scan {
             batches,
             source_info: SourceInfo {
                 form: IdForm::Text,
+                equates_texts: false,
                 column: String::new(),
                 rows_estimated: None,
             },
@@ -321,8 +325,27 @@ pub struct Sink {
 impl Sink {
     /// Begins an attempt. A source calls this function after it has connected, with its report and a function
     /// that plans the spans of a new scan. The returned attempt has the ledger with the spans to read.
-    pub fn begin(&self, info: SourceInfo, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Attempt {
+    ///
+    /// Fails if the form is `text` and an id of the column has several spellings: the filter would answer "absent" for
+    /// all of them but one.
+    pub fn begin(
+        &self,
+        info: SourceInfo,
+        plan: impl FnOnce() -> Vec<Vec<u8>>,
+    ) -> Result<Attempt, SourceError> {
         let form = self.config.form.unwrap_or(info.form);
+        if form == IdForm::Text {
+            let column = info.column.clone();
+            if info.form != IdForm::Text {
+                return Err(SourceError::TextForm {
+                    column,
+                    form: info.form,
+                });
+            }
+            if info.equates_texts {
+                return Err(SourceError::EquatesTexts { column });
+            }
+        }
         let info = SourceInfo { form, ..info };
         let ledger = {
             let mut state = self.shared.state();
@@ -344,7 +367,7 @@ impl Sink {
         };
         // `Scan::begin` waits only for the first attempt. Later reports are dropped.
         _ = self.ready.try_send(info);
-        attempt
+        Ok(attempt)
     }
 
     /// Sends a batch. Waits while the queue is full.

@@ -96,6 +96,19 @@ impl Sqlite {
         counted.ok().and_then(|count| u64::try_from(count).ok())
     }
 
+    /// Returns true if the collation of the column is NOCASE, RTRIM or another one that equates different texts. The
+    /// statement compares a constant that has the collation of the column, and reads no row.
+    fn equates_texts(&self, connection: &Connection) -> bool {
+        let query = without_semicolon(&self.options.query);
+        let probe = format!(
+            "WITH ids(id) AS (\n{query}\n), probe(id) AS (SELECT id FROM ids WHERE 0 UNION ALL SELECT 'a') \
+             SELECT id = 'A' OR id = 'a ' FROM probe"
+        );
+        // A query that cannot be a part of another one, such as a PRAGMA, has no column with a collation.
+        let equal = connection.query_row(&probe, [], |row| row.get(0));
+        equal.unwrap_or(false)
+    }
+
     async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
         let mut connection = self.connect()?;
         let callbacks_left = Arc::new(AtomicU64::new(u64::MAX));
@@ -120,12 +133,13 @@ impl Sqlite {
         };
         let info = SourceInfo {
             form: form_of(column.decl_type()),
+            equates_texts: self.equates_texts(&connection),
             column: column.name().to_owned(),
             rows_estimated: self.estimate(&connection, &callbacks_left),
         };
         // The ledger records which parts (spans) of the scan are read. A SQLite query is a single span, which needs
         // no bounds. If an earlier attempt has read all rows, no span is open.
-        let attempt = sink.begin(info, || vec![Vec::new()]);
+        let attempt = sink.begin(info, || vec![Vec::new()])?;
         let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
         };

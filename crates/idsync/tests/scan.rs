@@ -80,6 +80,7 @@ impl Source for FailingSource {
             }
             let info = SourceInfo {
                 form: IdForm::Integer,
+                equates_texts: false,
                 column: "id".to_owned(),
                 rows_estimated: Some(self.rows as u64),
             };
@@ -88,7 +89,7 @@ impl Source for FailingSource {
                     .map(|n| n.to_string().into_bytes())
                     .collect()
             };
-            let attempt = sink.begin(info, plan);
+            let attempt = sink.begin(info, plan)?;
             for (number, span) in attempt.ledger.open_spans() {
                 let text = String::from_utf8_lossy(&span.bounds).into_owned();
                 let first = text.parse::<i64>().expect("the source made these bounds") * self.rows;

@@ -298,3 +298,42 @@ fn a_malformed_row_does_not_stop_the_changes_after_it() {
     // All rows are within the look-back, so this poll reads them again. They are not delivered or counted again.
     assert_eq!(poll(), (5, 0, vec![]));
 }
+
+/// SQLite's collations NOCASE and RTRIM equate different texts. A filter of the form `text` would answer "absent" for
+/// the other spelling, so the scan is refused, also if the table has no rows.
+#[test]
+fn a_column_that_equates_different_texts_is_refused_as_text() {
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let address = database(
+        folder.path(),
+        "CREATE TABLE t (plain TEXT, folded TEXT COLLATE NOCASE, trimmed TEXT COLLATE RTRIM, number INTEGER);
+         CREATE VIEW v AS SELECT folded AS id FROM t;",
+    );
+    for (query, accepted) in [
+        ("SELECT plain FROM t", true),
+        ("SELECT lower(folded) FROM t", true),
+        ("SELECT number FROM t", true),
+        ("SELECT folded FROM t", false),
+        (
+            "SELECT folded FROM t WHERE folded > 'a' -- a comment",
+            false,
+        ),
+        ("SELECT trimmed FROM t;", false),
+        ("SELECT id FROM v", false),
+        ("SELECT plain COLLATE NOCASE FROM t", false),
+    ] {
+        match begin(source(&address, query, false), Ledger::default()) {
+            Ok(_) => assert!(accepted, "{query}"),
+            Err(SourceError::EquatesTexts { .. }) => assert!(!accepted, "{query}"),
+            Err(error) => panic!("{query}: {error:?}"),
+        }
+    }
+    let texts = ScanConfig {
+        form: Some(IdForm::Text),
+        ..ScanConfig::default()
+    };
+    let query = "SELECT number FROM t";
+    let error = Scan::begin(source(&address, query, false), Ledger::default(), texts)
+        .expect_err("an integer has several spellings");
+    assert!(matches!(error, SourceError::TextForm { .. }), "{error:?}");
+}

@@ -59,6 +59,9 @@ pub enum ScanError {
         /// The number of ids that the last scan found; after a restart, of the last snapshot.
         before: u64,
     },
+    /// The scan found no ids, and [`PublishConfig::least_share`] is not 0.
+    #[error("the scan found no ids; check the source")]
+    Empty,
     /// The snapshot could not be written.
     #[error("cannot write the snapshot")]
     Write(#[from] std::io::Error),
@@ -206,6 +209,9 @@ impl Builder {
         })?;
         let read_time = started.elapsed();
         let found = builder.ids_added();
+        if found == 0 && self.config.least_share > 0.0 {
+            return Err(ScanError::Empty);
+        }
         if (found as f64) < self.ids_before as f64 * self.config.least_share {
             return Err(ScanError::TooFew {
                 found,

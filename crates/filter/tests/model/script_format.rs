@@ -32,5 +32,7 @@ pub(crate) fn letter(answer: Answer) -> char {
         Answer::Maybe => 'm',
         Answer::Ask(Reason::NoFilter) => 'n',
         Answer::Ask(Reason::Stale) => 's',
+        // A client that gets the hash of an id does not see its text.
+        Answer::Ask(Reason::NotAnId) => panic!("the scripts have no text that is no id"),
     }
 }

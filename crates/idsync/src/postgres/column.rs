@@ -26,6 +26,10 @@ enum Encoding {
     Int8,
     Uuid,
     Text,
+    /// `char(n)`: the server pads a value with spaces, and ignores them when it compares values.
+    PaddedText,
+    /// `citext`: the server ignores case when it compares values.
+    TextWithoutCase,
     Bytes,
     /// Microseconds since 2000.
     Time,
@@ -97,8 +101,15 @@ impl Column {
             | Encoding::Time
             | Encoding::LocalTime => IdForm::Integer,
             Encoding::Uuid => IdForm::Uuid,
-            Encoding::Text | Encoding::Bytes => IdForm::Text,
+            Encoding::Text | Encoding::PaddedText | Encoding::TextWithoutCase | Encoding::Bytes => {
+                IdForm::Text
+            }
         }
+    }
+
+    /// Returns true if the server equates ids that differ in case.
+    pub(super) fn ignores_case(&self) -> bool {
+        self.encoding == Encoding::TextWithoutCase
     }
 
     /// Decodes an id.
@@ -107,7 +118,11 @@ impl Column {
             return Ok(Value::Null);
         };
         Ok(match self.encoding {
-            Encoding::Text => Value::Text(raw),
+            Encoding::Text | Encoding::TextWithoutCase => Value::Text(raw),
+            Encoding::PaddedText => {
+                let padding = raw.iter().rev().take_while(|byte| **byte == b' ').count();
+                Value::Text(&raw[..raw.len() - padding])
+            }
             Encoding::Bytes => Value::Bytes(raw),
             Encoding::Uuid => Value::Uuid(raw.try_into().map_err(|_| self.invalid(raw))?),
             Encoding::Int2
@@ -173,15 +188,16 @@ fn encoding(column_type: &Type) -> Option<Encoding> {
         Type::INT4 => Encoding::Int4,
         Type::INT8 => Encoding::Int8,
         Type::UUID => Encoding::Uuid,
-        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME => Encoding::Text,
+        Type::TEXT | Type::VARCHAR | Type::NAME => Encoding::Text,
+        Type::BPCHAR => Encoding::PaddedText,
         Type::BYTEA => Encoding::Bytes,
         Type::TIMESTAMPTZ => Encoding::Time,
         Type::TIMESTAMP => Encoding::LocalTime,
         _ => match column_type.kind() {
             Kind::Domain(base) => return encoding(base),
             Kind::Enum(_) => Encoding::Text,
-            // `citext`, text that ignores case. Its type number varies, because an extension defines the type.
-            Kind::Simple if column_type.name() == "citext" => Encoding::Text,
+            // The type number of `citext` varies, because an extension defines the type.
+            Kind::Simple if column_type.name() == "citext" => Encoding::TextWithoutCase,
             _ => return None,
         },
     })
@@ -259,6 +275,8 @@ mod tests {
         assert_eq!(value(Type::INT8, &minimum), Value::Integer(i64::MIN));
         assert_eq!(value(Type::UUID, &[7; 16]), Value::Uuid([7; 16]));
         assert_eq!(value(Type::VARCHAR, b"a"), Value::Text(b"a"));
+        assert_eq!(value(Type::VARCHAR, b"a "), Value::Text(b"a "));
+        assert_eq!(value(Type::BPCHAR, b" a b  "), Value::Text(b" a b"));
         assert_eq!(value(Type::BYTEA, b"a"), Value::Bytes(b"a"));
         assert_eq!(
             column(Type::TEXT).value(None).expect("the value is NULL"),

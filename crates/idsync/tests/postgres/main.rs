@@ -97,6 +97,71 @@ fn ids_of_every_type_are_read_in_canonical_form() {
     }
 }
 
+/// PostgreSQL ignores the padding of `char(n)`, so a scan removes it.
+#[test]
+fn padding_is_no_part_of_an_id() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    server.sql("CREATE TABLE c (id char(10)); INSERT INTO c SELECT 'k' || n FROM generate_series(1, 250) n");
+    let expected: BTreeSet<_> = (1..=250).map(|n| format!("k{n}")).collect();
+    for ordered in [false, true] {
+        let query = "SELECT id FROM c";
+        let (form, ids) = scan(&server.address(), query, ordered).expect("the column has ids");
+        assert_eq!(form, IdForm::Text);
+        assert_eq!(ids.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+}
+
+/// A collation that equates different texts is refused with the form `text`, also without rows, and accepted with the
+/// form `uuid`, which has no case. Other collations are accepted.
+#[test]
+fn a_column_that_equates_different_texts_is_refused_as_text() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    server.sql(
+        "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+    );
+    server.sql(
+        "CREATE DOMAIN dci AS text COLLATE ci; \
+         CREATE TABLE t (plain text, folded text COLLATE ci, domain dci, number int)",
+    );
+    let address = server.address();
+    for (column, accepted) in [
+        ("plain", true),
+        ("plain COLLATE \"C\"", true),
+        ("lower(folded) COLLATE \"C\"", true),
+        ("number", true),
+        ("folded", false),
+        ("lower(folded)", false),
+        ("domain", false),
+    ] {
+        let query = format!("SELECT {column} FROM t -- a comment");
+        match scan(&address, &query, false) {
+            Ok(_) => assert!(accepted, "{column}"),
+            Err(SourceError::EquatesTexts { .. }) => assert!(!accepted, "{column}"),
+            Err(error) => panic!("{column}: {error:?}"),
+        }
+        let uuids = ScanConfig {
+            form: Some(IdForm::Uuid),
+            ..config()
+        };
+        Scan::begin(source(&address, &query, false), Ledger::default(), uuids)
+            .expect("a UUID has no case");
+        let texts = ScanConfig {
+            form: Some(IdForm::Text),
+            ..config()
+        };
+        let begun = Scan::begin(source(&address, &query, false), Ledger::default(), texts);
+        assert_eq!(
+            begun.is_ok(),
+            accepted && column != "number",
+            "{column} as text"
+        );
+    }
+}
+
 #[test]
 fn errors_name_the_cause() {
     let Some(server) = Server::start() else {

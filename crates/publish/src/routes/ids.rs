@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use edgeward_filter::IdHash;
+use edgeward_filter::{IdHash, id_in_line};
 use edgeward_httpd::RequestBody;
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
@@ -126,14 +126,16 @@ impl Routes {
     fn ids(&self, body: &[u8]) -> Result<Vec<IdHash>, ErrorResponse> {
         let mut ids = Vec::new();
         for (line, id) in (1..).zip(body.split(|byte| *byte == b'\n')) {
-            let id = id.strip_suffix(b"\r").unwrap_or(id);
+            let rejected = |error: &dyn std::fmt::Display| {
+                let text = format!("line {line}: {error}; the whole list is rejected");
+                error_response(StatusCode::BAD_REQUEST, &text)
+            };
+            let id = id_in_line(id).map_err(|error| rejected(&error))?;
             if id.is_empty() {
                 continue;
             }
-            let hash = self.config.hasher.hash_spelling(id).map_err(|error| {
-                let text = format!("line {line}: {error}; the whole list is rejected");
-                error_response(StatusCode::BAD_REQUEST, &text)
-            })?;
+            let hash = self.config.hasher.hash_spelling(id);
+            let hash = hash.map_err(|error| rejected(&error))?;
             ids.push(hash);
         }
         Ok(ids)

@@ -246,6 +246,45 @@ fn a_restart_continues_with_the_stored_state() {
     assert!(filter.contains_spelling(b"5004"));
 }
 
+/// A first scan without ids has no earlier count to compare with, and is refused nevertheless.
+#[test]
+fn a_first_scan_without_ids_is_published_only_on_demand() {
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let publisher = Publisher::start(config(folder.path()), Box::new(Table::default()));
+    let publisher = publisher.expect("the publisher starts");
+    wait_until("the scan fails", || {
+        (publisher.scans_failed() > 0).then_some(())
+    });
+    assert_eq!(publisher.published(), None);
+    publisher.shutdown();
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let mut accepting = config(folder.path());
+    accepting.least_share = 0.0;
+    let publisher = Publisher::start(accepting, Box::new(Table::default()));
+    let publisher = publisher.expect("the publisher starts");
+    assert!(publisher.wait_published(0, support::WAIT_MAX));
+}
+
+/// White space and a byte order mark are no part of an id. A list that is no text with one id per line is refused.
+#[test]
+fn a_posted_list_is_text_with_one_id_per_line() {
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let publisher = start(config(folder.path()), &Table::with(0..1000));
+    let ids = format!("{SET}/ids");
+    for (list, status) in [
+        ("\u{feff}5000\n 5001 \r\n\n", 200),
+        ("5002\tname\n", 400),
+        ("\"5002\"\n", 400),
+        ("5\0002\0", 400),
+    ] {
+        assert_eq!(
+            post(publisher.addr(), &ids, list).status,
+            status,
+            "{list:?}"
+        );
+    }
+}
+
 /// Method: four threads post ids at the same time. Every post is acknowledged, and every id is in a delta of the
 /// manifest.
 #[test]

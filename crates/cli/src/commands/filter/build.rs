@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaHash};
+use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaFilter, GuavaHash};
 use edgeward_filter::{
     BuildError, Filter, FilterParams, Full, IdForm, IdHash, IdHasher, Rate, StaticBuilder,
     UpdatableFilter, bytes_limit,
@@ -82,6 +82,16 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     pub(super) ids_max: u64,
 
+    /// Reject a source whose number of ids is below this share of the number in the filter that --output replaces; 0
+    /// also accepts a source without ids
+    #[arg(
+        long,
+        default_value_t = 0.5,
+        value_name = "SHARE",
+        hide_short_help = true
+    )]
+    least_share: f64,
+
     /// Skip and count ids that do not have the form of --ids, instead of stopping
     #[arg(long, hide_short_help = true)]
     pub(super) skip_malformed: bool,
@@ -97,6 +107,7 @@ pub(crate) struct BuildArgs {
 
 /// Builds the filter and prints a report.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
+    check_share(args.least_share)?;
     let (reading, report) = if let Some(funnel) = args.guava {
         build_guava(args, funnel)?
     } else {
@@ -165,8 +176,11 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
         }
     };
     let build = start.elapsed() - read;
-    write_atomically(&args.output, filter.bytes())?;
     let info = filter.info();
+    let replaced = std::fs::read(&args.output).unwrap_or_default();
+    let before = Filter::open(&replaced[..]).map_or(0, |replaced| replaced.info().ids);
+    check_count(args, info.ids, before)?;
+    write_atomically(&args.output, filter.bytes())?;
     let report = Report {
         file: args.output.clone(),
         construction: info.construction.name(),
@@ -208,6 +222,15 @@ fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader
     let (filter, ids) = builder.finish(args.fpr)?;
     let bytes = filter.to_bytes();
     let build = start.elapsed() - read;
+    let replaced = std::fs::read(&args.output).unwrap_or_default();
+    // A Guava filter does not state its number of ids. With the same functions, its size is proportional to the number.
+    let before = GuavaFilter::from_bytes(&replaced)
+        .ok()
+        .filter(|replaced| replaced.functions() == filter.functions())
+        .map_or(0.0, |_| {
+            ids as f64 * replaced.len() as f64 / bytes.len() as f64
+        });
+    check_count(args, ids, before as u64)?;
     write_atomically(&args.output, &bytes)?;
     let bytes = bytes.len() as u64;
     let report = Report {
@@ -230,6 +253,33 @@ fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader
         build_seconds: build.as_secs_f64(),
     };
     Ok((reading, report))
+}
+
+pub(super) fn check_share(least_share: f64) -> anyhow::Result<()> {
+    if (0.0..=1.0).contains(&least_share) {
+        return Ok(());
+    }
+    let message = format!("--least-share {least_share} is not between 0 and 1");
+    Err(Diagnostic::new(message).into())
+}
+
+/// Refuses a source without ids, and one with much fewer ids than the filter that it replaces: the source is probably
+/// incomplete, and the filter would answer "absent" for ids that exist.
+fn check_count(args: &BuildArgs, ids: u64, before: u64) -> anyhow::Result<()> {
+    if args.least_share == 0.0 {
+        return Ok(());
+    }
+    let message = if ids == 0 {
+        "the source has no ids".to_owned()
+    } else if (ids as f64) < before as f64 * args.least_share {
+        let (ids, before) = (output::count(ids), output::count(before));
+        let output = args.output.display();
+        format!("the source has only {ids} ids, and {output} has {before}")
+    } else {
+        return Ok(());
+    };
+    let hint = "check the source; --least-share 0 accepts any number of ids";
+    Err(Diagnostic::new(message).hint(hint).into())
 }
 
 /// Builds the filter with several threads: the shards of a static filter are independent of each other.

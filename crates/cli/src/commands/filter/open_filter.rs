@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use edgeward_filter::guava::{Funnel, GuavaFilter};
-use edgeward_filter::{Filter, IdForm, IdText, OpenError};
+use edgeward_filter::{Filter, IdForm, IdHasher, IdText, OpenError};
 
 use crate::diagnostic::Diagnostic;
 
@@ -25,14 +25,25 @@ pub(super) struct GuavaFormat {
 }
 
 impl OpenFilter {
-    /// Returns true if the filter may contain the id.
+    /// Returns true if the filter may contain the id, and for text that is not an id which every origin reads alike.
     pub(super) fn contains(&self, id: &[u8]) -> anyhow::Result<bool> {
         match self {
             Self::Edgeward(filter) => Ok(filter.contains_spelling(id)),
             Self::Guava(filter, format) => {
+                let hasher = IdHasher {
+                    form: format.form,
+                    seed: 0,
+                };
                 let mut buffer = IdText::default();
-                let canonical = format.form.canonical(id, &mut buffer).unwrap_or(id);
-                Ok(filter.might_contain(format.funnel.hash(canonical)?))
+                match (
+                    hasher.hash_query(id),
+                    format.form.canonical(id, &mut buffer),
+                ) {
+                    (Ok(_), Ok(canonical)) => {
+                        Ok(filter.might_contain(format.funnel.hash(canonical)?))
+                    }
+                    _ => Ok(true),
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ use edgeward_publish::{
     RunningPublisher, ScanError, StateError, Token,
 };
 
+use super::build::check_share;
 use super::changes::{ChangesArgs, PreparedPolls};
 use super::database::DatabaseArgs;
 use super::keygen;
@@ -97,7 +98,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_parser = duration, default_value = "5min", value_name = "TIME", hide_short_help = true)]
     commit_within: Duration,
 
-    /// Reject a scan whose number of ids is below this share of the last scan's number
+    /// Reject a scan whose number of ids is below this share of the last scan's number; 0 also accepts a scan without
+    /// ids
     #[arg(
         long,
         default_value_t = 0.5,
@@ -204,10 +206,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
 }
 
 fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
-    if !(0.0..=1.0).contains(&args.least_share) {
-        let message = format!("--least-share {} is not between 0 and 1", args.least_share);
-        return Err(Diagnostic::new(message).into());
-    }
+    check_share(args.least_share)?;
     let mut config = PublishConfig::new(&args.set, args.listen, &args.state, system_clock());
     config.admin = args.admin;
     config.signer = args.key.as_deref().map(keygen::read).transpose()?;

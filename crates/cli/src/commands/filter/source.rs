@@ -1,12 +1,14 @@
-//! Reads ids from a file or stdin: text with one id per line, or CSV with a heading.
+//! Reads ids from a file or stdin: text with one id per line, or CSV with a heading. Compressed files and UTF-16 are
+//! decoded.
 //!
 //! A source passes its ids on one by one and does not store them. The crate `edgeward-idsync` reads databases.
 
 mod csv;
+mod encoding;
 mod lines;
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,12 +116,20 @@ impl FileSource {
             .at_line(usize::try_from(line).unwrap_or(usize::MAX))
     }
 
+    /// Returns the id in a line or field; it may be empty.
+    fn id_in<'l>(&self, line: LineNumber, text: &'l [u8]) -> anyhow::Result<&'l [u8]> {
+        edgeward_filter::id_in_line(text).map_err(|error| {
+            let diagnostic = self.error_at(line, error.to_string());
+            diagnostic.hint(error.hint()).into()
+        })
+    }
+
     /// Passes every id to `each`, with its line number.
     pub(super) fn for_each(
         &self,
         mut each: impl FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let (input, bytes): (Box<dyn Read>, Option<u64>) = if self.path.as_os_str() == "-" {
+        let (input, bytes): (Box<dyn Read + Send>, Option<u64>) = if self.path.as_os_str() == "-" {
             (Box::new(io::stdin()), None)
         } else {
             let file = File::open(&self.path)
@@ -141,7 +151,7 @@ impl FileSource {
             }
             each(line, id)
         };
-        let input = BufReader::with_capacity(1 << 18, reader);
+        let input = encoding::decoded(self, Box::new(reader))?;
         match &self.format {
             SourceFormat::Lines => lines::read(self, input, &mut count_and_pass),
             SourceFormat::Csv { column } => {
@@ -162,7 +172,7 @@ pub(super) fn label(path: &Path) -> String {
 
 /// A reader that counts the bytes that were read from it.
 struct CountingReader {
-    input: Box<dyn Read>,
+    input: Box<dyn Read + Send>,
     bytes_read: Arc<AtomicU64>,
 }
 

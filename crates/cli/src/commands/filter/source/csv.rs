@@ -26,6 +26,16 @@ pub(super) fn read(
         .map_err(|e| csv_error(source, &e))?
         .clone();
     let names: Vec<_> = heading.iter().map(String::from_utf8_lossy).collect();
+    if let [name] = &names[..]
+        && let Some(separator) = name.chars().find(|character| ";|\t".contains(*character))
+    {
+        let message = format!(
+            "the heading has no comma, but `{}`",
+            separator.escape_default()
+        );
+        let hint = "the format is CSV as in RFC 4180: commas, double quotes";
+        return Err(source.error_at(1, message).hint(hint).into());
+    }
     let column_index = match column {
         None if names.len() == 1 => 0,
         Some(column) if names.iter().any(|name| name == column) => {
@@ -64,6 +74,7 @@ pub(super) fn read(
                 .hint("--line-bytes-max raises the limit")
                 .into());
         }
+        let id = source.id_in(line, id)?;
         if !id.is_empty() {
             each(line, id)?;
         }

@@ -1,4 +1,4 @@
-//! Text with one id per line. An id is all bytes of a line without its line end (LF or CRLF). Empty lines are skipped.
+//! Text with one id per line ([`edgeward_filter::id_in_line`]). Empty lines are skipped.
 
 use std::io::{BufRead, Read as _};
 
@@ -27,16 +27,14 @@ pub(super) fn read(
         if line.last() == Some(&b'\n') {
             line.pop();
         }
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
         if line.len() as u64 > limit {
             let message = format!("a line is longer than {limit} bytes");
             let hint = "write one id per line; --line-bytes-max raises the limit";
             return Err(source.error_at(number, message).hint(hint).into());
         }
-        if !line.is_empty() {
-            each(number, &line)?;
+        let id = source.id_in(number, &line)?;
+        if !id.is_empty() {
+            each(number, id)?;
         }
     }
     Ok(())

@@ -1,16 +1,14 @@
 //! Expiry: an object whose lifetime has ended answers no request.
 //!
-//! The lifetime of an object starts when a request fetches the object from the origin. The trace states its length for
+//! The lifetime of an object starts when its fetch from the origin ends. The trace states its length for
 //! each request. A request at the end of the lifetime or later finds the object stale, as in the server (RFC 9111,
 //! section 4.2): it is a miss and starts the next lifetime. The object stays in the cache, as in the server after a 304
 //! of the origin. The policy counts the request as a hit of the object, as the server's lookup does, because eviction
-//! depends on popularity and not on freshness. With a fetch latency, each request that waits for a fetch starts the
-//! lifetime again.
+//! depends on popularity and not on freshness.
 
 use edgeward_trace::NO_TTL;
 
 use crate::objects::Request;
-use crate::run::ServedFrom;
 
 /// The ends of the lifetimes of all objects. The table takes 8 bytes per object.
 #[derive(Debug, Default)]
@@ -20,23 +18,23 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
-    /// Returns the origin if the object is stale, and otherwise `found_in`: the tier in which the object was found, or
-    /// the origin.
-    pub(crate) fn serve(&mut self, request: &Request, found_in: ServedFrom) -> ServedFrom {
+    /// Returns true if the lifetime of the object has not ended. An object that was not fetched yet counts as fresh.
+    pub(crate) fn is_fresh(&self, request: &Request) -> bool {
+        let stale_from_ms = self.stale_from_ms.get(request.object.index());
+        request.time.as_millis() < stale_from_ms.copied().unwrap_or(NEVER_MS)
+    }
+
+    /// Starts the lifetime of the object at the end of its fetch. `None`: fetches take no time.
+    pub(crate) fn start(&mut self, request: &Request, fetch_end_ms: Option<u64>) {
         let index = request.object.index();
         if index >= self.stale_from_ms.len() {
             self.stale_from_ms.resize(index + 1, NEVER_MS);
         }
-        let now_ms = request.time.as_millis();
-        let stale_from_ms = &mut self.stale_from_ms[index];
-        if found_in != ServedFrom::Origin && now_ms < *stale_from_ms {
-            return found_in;
-        }
-        *stale_from_ms = match request.ttl_seconds {
+        let start_ms = fetch_end_ms.unwrap_or(request.time.as_millis());
+        self.stale_from_ms[index] = match request.ttl_seconds {
             NO_TTL => NEVER_MS,
-            seconds => now_ms.saturating_add(u64::from(seconds) * 1000),
+            seconds => start_ms.saturating_add(u64::from(seconds) * 1000),
         };
-        ServedFrom::Origin
     }
 }
 

@@ -4,6 +4,8 @@
 //! request, but the client waits for the rest of the latency. Source: Atre, Sherry, Wang, Berger, "Caching with
 //! Delayed Hits", SIGCOMM 2020.
 //!
+//! A request for a stale object waits too, because the edge must ask the origin whether the object has changed.
+//!
 //! When a fetch ends, its object is offered to the tier, before any request of the same time or later. All times are
 //! those of the trace. If the times of a trace are whole seconds, all requests of a second have the same time.
 
@@ -13,7 +15,7 @@ use hashbrown::HashMap;
 use serde::Serialize;
 
 use crate::facts::ratio;
-use crate::objects::Request;
+use crate::objects::{ObjectNumber, Request};
 
 /// The fetches of a run.
 #[derive(Debug)]
@@ -45,8 +47,8 @@ pub struct FetchReport {
     pub delayed_hits: u64,
     /// Delayed hits per request.
     pub delayed_hit_ratio: f64,
-    /// The mean waiting time of all requests: 0 for a hit, the latency for a miss, and the rest of the latency for a
-    /// delayed hit.
+    /// The mean waiting time of all requests: 0 for a hit, the latency for a miss or a stale object, and the rest of
+    /// the latency for a delayed hit.
     pub mean_wait_ms: f64,
 }
 
@@ -79,10 +81,15 @@ impl Fetches {
         Some(request)
     }
 
-    /// Processes a request whose object is not in the cache: joins the fetch of the object, or starts one.
+    /// Returns the end of the fetch of an object, if the object is being fetched.
+    pub(crate) fn end_ms(&self, object: ObjectNumber) -> Option<u64> {
+        self.ends_ms.get(&object.0).copied()
+    }
+
+    /// Processes a request whose object is not in the cache, or stale: joins the fetch of the object, or starts one.
     /// `counted` is false during the warm-up.
     pub(crate) fn request(&mut self, request: &Request, counted: bool) {
-        let end_ms = self.ends_ms.get(&request.object.0).copied();
+        let end_ms = self.end_ms(request.object);
         let wait_ms = match end_ms {
             Some(end_ms) => end_ms - self.now_ms,
             None => {

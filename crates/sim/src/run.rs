@@ -227,24 +227,51 @@ impl Run {
         if let Some(fetches) = &mut self.fetches {
             fetches.advance_to(request.time.as_millis());
             while let Some(fetched) = fetches.next_ended() {
-                self.ram.offer(&fetched);
+                // A fetch that validated a stale object finds the object in the tier.
+                if !self.ram.holds(fetched.object) {
+                    self.ram.offer(&fetched);
+                }
             }
         }
-        let served_from = if self.ram.hit(request.object) {
-            ServedFrom::Ram
+        let expiry = self.expiry.as_ref();
+        let is_fresh = expiry.is_none_or(|expiry| expiry.is_fresh(request));
+        let found_in = if self.ram.hit(request.object) {
+            self.request_in_ram(request, is_fresh)
         } else {
             self.request_below_ram(request)
         };
-        let served_from = if request.ttl_seconds == NO_TTL && self.expiry.is_none() {
-            served_from
+        let served_from = if is_fresh {
+            found_in
         } else {
-            let expiry = self.expiry.get_or_insert_default();
-            expiry.serve(request, served_from)
+            ServedFrom::Origin
         };
+        let expires = request.ttl_seconds != NO_TTL || self.expiry.is_some();
+        if served_from == ServedFrom::Origin && expires {
+            let fetches = self.fetches.as_ref();
+            let fetch_end_ms = fetches.and_then(|fetches| fetches.end_ms(request.object));
+            let expiry = self.expiry.get_or_insert_default();
+            expiry.start(request, fetch_end_ms);
+        }
         if self.ram.is_tuned() {
             self.tune(request, served_from == ServedFrom::Ram);
         }
         served_from
+    }
+
+    /// Processes a request whose object is in memory. If fetches take time, a request for a stale object waits for the
+    /// fetch that validates it, as a miss does.
+    fn request_in_ram(&mut self, request: &Request, is_fresh: bool) -> ServedFrom {
+        match &mut self.fetches {
+            Some(fetches)
+                if self.disk.is_none()
+                    && (!is_fresh || fetches.end_ms(request.object).is_some()) =>
+            {
+                let counted = self.seen_requests > self.config.warmup_requests;
+                fetches.request(request, counted);
+                ServedFrom::Origin
+            }
+            _ => ServedFrom::Ram,
+        }
     }
 
     /// Processes a request that memory could not answer: reads the object from disk or origin and stores it by
@@ -512,6 +539,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Traffic;
     use crate::facts::spread;
 
     fn run(policy: PolicySpec, capacity_bytes: u64, warmup_requests: u64) -> Run {
@@ -574,6 +602,33 @@ mod tests {
         };
         assert_eq!(hits(201 + 2 * 7, 7), (2, 201 + 2 * 7));
         assert_eq!(hits(201 + 2 * 7 - 1, 7).0, 0);
+    }
+
+    /// A fetch takes 10 ms and an object is fresh for 2 s from the end of its fetch. A request for the stale object
+    /// waits for the whole fetch, and a request during this fetch for the rest of it.
+    #[test]
+    fn a_request_for_a_stale_object_waits_for_its_fetch() {
+        let record = |time_ms| Record {
+            time: Timestamp::from_millis(time_ms),
+            key: 1,
+            size: 1,
+        };
+        let report = |times_ms: &[u64]| {
+            let records: Vec<Record> = times_ms.iter().copied().map(record).collect();
+            let mut requests = Vec::new();
+            let ttls = vec![2; records.len()];
+            Traffic::default().count_all_with_ttls(&records, &ttls, &mut requests);
+            let mut lru = run(PolicySpec::LRU, 10, 0).with_fetch_latency_ms(10);
+            lru.feed_requests(&requests);
+            let report = lru.report();
+            let fetches = report.fetches.expect("fetches take time");
+            let wait_ms = fetches.mean_wait_ms * times_ms.len() as f64;
+            (report.hits, fetches.delayed_hits, wait_ms.round())
+        };
+        // The last moment at which the object is fresh, and the first one at which it is stale.
+        assert_eq!(report(&[0, 2009]), (1, 0, 10.0));
+        assert_eq!(report(&[0, 2010]), (0, 0, 20.0));
+        assert_eq!(report(&[0, 2010, 2016, 2020]), (1, 1, 24.0));
     }
 
     /// A fetch takes 10 ms. The second request waits for the rest of it, the third finds the object. After the eviction

@@ -123,10 +123,12 @@ fn a_page_with_the_results_is_written() {
 fn an_impossible_replay_is_an_error_with_exit_code_2() {
     let origin = Origin::start(&[]);
     let url = origin.url.as_str();
-    let https = "https://127.0.0.1:1";
+    let ftp = "ftp://127.0.0.1:1";
     for (trace, url, options, expected) in [
         (TRACE, "http://127.0.0.1:1", &[][..], "cannot connect"),
-        (TRACE, https, &[], "http://HOST:PORT"),
+        (TRACE, ftp, &[], "http://HOST:PORT"),
+        (TRACE, url, &["--ca", "ca.pem"], "the target has no TLS"),
+        (TRACE, "https://127.0.0.1:1", &["--ca", "none"], "--ca"),
         (TRACE, url, &["--warmup", "20%"], "--warmup as a number"),
         (TRACE, url, &["--rate", "0"], "not a positive number"),
         (
@@ -143,4 +145,54 @@ fn an_impossible_replay_is_an_error_with_exit_code_2() {
         assert!(error.contains(expected), "{options:?}: {error}");
         assert!(output.stdout.is_empty());
     }
+}
+
+/// An edge with TLS is between the replay and the origin. The certificate is accepted only with its own CA.
+#[test]
+fn a_target_with_https_is_replayed_with_the_given_ca() {
+    let origin = Origin::start(&[]);
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+    let made = made.expect("the certificate is created");
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    std::fs::write(&certificate, made.cert.pem()).expect("the file is written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("the file is written");
+    let mut edge = edgeward()
+        .args([
+            "serve",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--origin",
+            &origin.url,
+        ])
+        .arg("--tls-cert")
+        .arg(&certificate)
+        .arg("--tls-key")
+        .arg(&key)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(edge.stdout.take().expect("the stream is piped"))
+        .read_line(&mut line)
+        .expect("the process prints a line");
+    let start_line: Value = serde_json::from_str(&line).expect("the text is JSON");
+    let url = start_line["listening"][0]
+        .as_str()
+        .expect("the URL is a string");
+    assert!(url.starts_with("https://"), "{url}");
+    let ca = certificate.display().to_string();
+    let trusted = replay(TRACE, url, &["--ca", &ca, "--json"]);
+    let untrusted = replay(TRACE, url, &["--ca", &key.display().to_string()]);
+    edge.kill().expect("the process runs");
+    edge.wait().expect("the process ends");
+    assert_eq!(trusted.status.code(), Some(0), "{trusted:?}");
+    let report: Value = serde_json::from_slice(&trusted.stdout).expect("the text is JSON");
+    assert_eq!(
+        (&report["requests"], &report["errors_total"]),
+        (&4.into(), &0.into())
+    );
+    assert_eq!(untrusted.status.code(), Some(2), "{untrusted:?}");
 }

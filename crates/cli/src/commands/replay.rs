@@ -30,9 +30,13 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     trace: TraceInputArgs,
 
-    /// The server under test, as http://127.0.0.1:8080
+    /// The server under test, as http://127.0.0.1:8080 or https://cache.example
     #[arg(long, short, value_name = "URL")]
     target: String,
+
+    /// PEM file of the CA of an https target [default: the system's]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    ca: Option<PathBuf>,
 
     /// Connections, each with one request at a time
     #[arg(long, short, default_value = "32", value_name = "N")]
@@ -127,6 +131,14 @@ impl ReplayArgs {
             url.parse().with_context(|| format!("{flag} {url}"))
         };
         let mut plan = ReplayPlan::new(inputs.label(), target("--target", &self.target)?);
+        if plan.target.has_tls() {
+            let tls = edgeward_filter_client::client_config(self.ca.as_deref());
+            plan.tls = Some(Arc::new(tls.context("--ca")?));
+        } else if self.ca.is_some() {
+            let message = "--ca is given, and the target has no TLS";
+            let hint = "write --target https://HOST:PORT";
+            return Err(Diagnostic::new(message).hint(hint).into());
+        }
         plan.connections = self.connections;
         plan.workers = self.workers;
         plan.pacing = match (self.rate, self.speedup) {
@@ -141,7 +153,12 @@ impl ReplayArgs {
         plan.failures_in_a_row_max = self.max_failures;
         plan.pid = self.pid;
         if let Some(url) = &self.status {
-            plan.status = Some(target("--status", url)?);
+            let status = target("--status", url)?;
+            if status.has_tls() {
+                let message = "--status reads a page over http only";
+                return Err(Diagnostic::new(message).into());
+            }
+            plan.status = Some(status);
         }
         plan.sample_interval = self.interval;
         Ok(plan)

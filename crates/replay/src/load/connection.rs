@@ -17,11 +17,14 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Interval, MissedTickBehavior};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::cache_status::Class;
-use super::plan::Target;
+use super::plan::{ReplayPlan, Target};
 use super::queue::Job;
 use super::tally::{ErrorKind, Failure};
 use crate::pattern::Pattern;
@@ -29,6 +32,8 @@ use crate::pattern::Pattern;
 /// A connection to the target, opened and reopened as needed.
 pub(super) struct Connection {
     target: Target,
+    /// Opens TLS. `None` for a target without TLS.
+    tls: Option<TlsConnector>,
     /// The current connection; `None` before the first request and after a failure.
     open_connection: Option<OpenConnection>,
     watchdog: Watchdog,
@@ -48,9 +53,11 @@ pub(super) struct CheckedResponse {
 }
 
 impl Connection {
-    pub(super) fn new(target: Target, timeout: Duration) -> Self {
+    pub(super) fn new(plan: &ReplayPlan) -> Self {
+        let timeout = plan.timeout;
         Self {
-            target,
+            target: plan.target.clone(),
+            tls: plan.tls.clone().map(TlsConnector::from),
             open_connection: None,
             watchdog: Watchdog::new(timeout),
             opened: 0,
@@ -107,6 +114,15 @@ impl Connection {
         let opening = async {
             let stream = TcpStream::connect(addr).await?;
             stream.set_nodelay(true)?;
+            let stream = match (&self.tls, self.target.server_name()) {
+                (Some(tls), Some(name)) => {
+                    Stream::Tls(Box::new(tls.connect(name.clone(), stream).await?))
+                }
+                (None, Some(_)) => {
+                    return Err(io::Error::other("the plan has no TLS configuration"));
+                }
+                (_, None) => Stream::Plain(stream),
+            };
             let (sender, connection) = http1::handshake(TokioIo::new(stream))
                 .await
                 .map_err(io::Error::other)?;
@@ -239,7 +255,53 @@ impl Connection {
     }
 }
 
-type Driver = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
+type Driver = http1::Connection<TokioIo<Stream>, Empty<Bytes>>;
+
+/// The bytes of a connection, with or without TLS.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
 
 /// An open connection: the two parts of hyper's client.
 struct OpenConnection {

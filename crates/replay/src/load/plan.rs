@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::header::HeaderValue;
+use rustls_pki_types::ServerName;
 
 use super::live::LiveCounts;
 use super::stop::Stop;
@@ -21,6 +22,9 @@ pub struct ReplayPlan {
 
     /// The URL of the target.
     pub target: Target,
+
+    /// The TLS configuration for a target with https. Its roots decide which certificates are accepted.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
 
     /// Open connections, each with one request at a time. Default: 32.
     pub connections: NonZeroUsize,
@@ -78,6 +82,7 @@ impl ReplayPlan {
         Self {
             trace: trace.into(),
             target,
+            tls: None,
             connections: NonZeroUsize::new(32).expect("the number is not zero"),
             workers: NonZeroUsize::MIN,
             pacing: Pacing::Closed,
@@ -115,10 +120,12 @@ pub enum Pacing {
     },
 }
 
-/// The target: `http://HOST[:PORT][/PREFIX]`, with its resolved address.
+/// The target: `http://HOST[:PORT][/PREFIX]` or the same with `https`, with its resolved address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     text: String,
+    /// The name that the server's certificate must have. `None` without TLS.
+    server_name: Option<ServerName<'static>>,
     addr: SocketAddr,
     host: HeaderValue,
     prefix: String,
@@ -128,8 +135,8 @@ pub struct Target {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The text is not an http URL.
-    #[error("`{text}` is not a target: write http://HOST:PORT")]
+    /// The text is not an http or https URL.
+    #[error("`{text}` is not a target: write http://HOST:PORT or https://HOST:PORT")]
     NotHttp {
         /// The text.
         text: String,
@@ -148,6 +155,16 @@ impl Target {
     /// Returns the first address that the resolver returned for the host.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns true if the connections use TLS.
+    pub fn has_tls(&self) -> bool {
+        self.server_name.is_some()
+    }
+
+    /// Returns the name that the server's certificate must have, if the connections use TLS.
+    pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
+        self.server_name.as_ref()
     }
 
     /// Returns the value of the `Host` header.
@@ -171,14 +188,21 @@ impl FromStr for Target {
         let uri: Uri = text.parse().map_err(|_| not_http())?;
         let authority = uri
             .authority()
-            .filter(|_| uri.scheme_str() == Some("http"))
+            .filter(|_| matches!(uri.scheme_str(), Some("http" | "https")))
             .filter(|authority| !authority.as_str().contains('@'))
             .ok_or_else(not_http)?;
         if uri.query().is_some() {
             return Err(not_http());
         }
         let host = authority.host().trim_matches(['[', ']']);
-        let resolved = (host, authority.port_u16().unwrap_or(80)).to_socket_addrs();
+        let (port, server_name) = match uri.scheme_str() {
+            Some("https") => {
+                let name = ServerName::try_from(host.to_owned());
+                (443, Some(name.map_err(|_| not_http())?))
+            }
+            _ => (80, None),
+        };
+        let resolved = (host, authority.port_u16().unwrap_or(port)).to_socket_addrs();
         let unresolved = |source| TargetError::Unresolved {
             host: authority.to_string(),
             source,
@@ -189,6 +213,7 @@ impl FromStr for Target {
             .ok_or_else(|| unresolved(std::io::ErrorKind::NotFound.into()))?;
         Ok(Self {
             text: text.to_owned(),
+            server_name,
             addr,
             host: HeaderValue::from_str(authority.as_str()).map_err(|_| not_http())?,
             prefix: uri.path().trim_end_matches('/').to_owned(),
@@ -218,6 +243,10 @@ mod tests {
         assert_eq!(target.addr().to_string(), "[::1]:80");
         assert_eq!(target.host(), "[::1]");
         assert_eq!(target.prefix(), "/a/b");
+        assert!(!target.has_tls());
+        let target: Target = "https://127.0.0.1".parse().expect("the target is valid");
+        assert_eq!(target.addr().port(), 443);
+        assert!(target.has_tls());
     }
 
     #[test]
@@ -225,7 +254,7 @@ mod tests {
         for text in [
             "",
             "127.0.0.1:8080",
-            "https://127.0.0.1",
+            "ftp://127.0.0.1",
             "/o/1",
             "http://u@127.0.0.1",
             "http://127.0.0.1/?x=1",

@@ -150,7 +150,7 @@ async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Re
         Pacing::Closed if plan.round_trip.is_zero() => None,
         Pacing::Closed | Pacing::Rate(_) | Pacing::TraceTime { .. } => Some(Alarm::new()?),
     };
-    let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+    let mut connection = Connection::new(plan);
     // The number of consecutive requests whose connection failed before the head of the response.
     let mut failed_connections = 0_u32;
     while !shared.stopped_early()

@@ -17,6 +17,7 @@ use super::queue::NotQueued;
 use super::reader::DiskObject;
 use super::recovery::{self, Content, RecoveryReport};
 use super::settings::{DeviceSettings, DirectWrites, DiskSettings};
+use super::space::check_space;
 use super::volume::Volume;
 use super::write::{DiskWrite, WriteState};
 use super::writer::{Message, PurgeCallback, Writer};
@@ -60,6 +61,10 @@ impl DiskCache {
             let path = device.path.clone();
             |source| OpenError::Device { path, source }
         };
+        check_space(&settings.devices).map_err(|error| OpenError::Device {
+            path: error.path.clone(),
+            source: std::io::Error::new(std::io::ErrorKind::StorageFull, error),
+        })?;
         let mut files = Vec::new();
         for device in &settings.devices {
             let bytes = device.capacity.map(|capacity| capacity.bytes());

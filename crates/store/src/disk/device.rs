@@ -19,6 +19,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::mapping::Mapping;
 use super::page_replacement::PageReplacement;
+use super::space::{self, TooLittleSpace};
 
 /// A linear space of bytes with many reading threads and one writing thread.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -169,7 +170,8 @@ impl FileDevice {
     ///
     /// # Errors
     ///
-    /// Fails if there is no space, or a block device has fewer bytes.
+    /// Fails if there is no space, or a block device has fewer bytes. The file then keeps its size, and is removed if
+    /// it was created.
     pub fn grown_to(mut self, bytes: Option<u64>) -> io::Result<Self> {
         let Some(wanted) = bytes.filter(|&wanted| wanted > self.bytes) else {
             return Ok(self);
@@ -180,7 +182,16 @@ impl FileDevice {
                 "the device has {present} bytes, fewer than the configured {wanted}"
             )));
         }
-        allocate(&self.file, wanted)?;
+        let grown = check_growth(&self.file, &self.path, wanted)
+            .and_then(|()| allocate(&self.file, wanted));
+        if let Err(error) = grown {
+            // The first error is reported. An allocation that failed may have taken all free space.
+            _ = self.file.set_len(self.bytes);
+            if self.created {
+                _ = std::fs::remove_file(&self.path);
+            }
+            return Err(error);
+        }
         self.bytes = wanted;
         self.mapping = Mapping::new(&self.file, wanted).ok();
         Ok(self)
@@ -334,7 +345,7 @@ impl Device for FileDevice {
 /// The name of the log's file in a directory.
 pub const FILE_NAME: &str = "edgeward.store";
 
-fn file_in(path: &Path) -> PathBuf {
+pub(super) fn file_in(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join(FILE_NAME)
     } else {
@@ -389,6 +400,19 @@ fn supports_read_now(file: &File) -> bool {
         read,
         Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL)
     )
+}
+
+/// Checks that the file system has the free space by which the file grows.
+fn check_growth(file: &File, path: &Path, wanted: u64) -> io::Result<()> {
+    let needed = space::growth(Some(&file.metadata()?), wanted);
+    let file_system = rustix::fs::fstatvfs(file)?;
+    let free = file_system.f_bavail.saturating_mul(file_system.f_frsize);
+    if needed <= free {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    let error = TooLittleSpace { path, needed, free };
+    Err(io::Error::new(io::ErrorKind::StorageFull, error))
 }
 
 /// Allocates the space now, so that a full disk is found at start and not under load.

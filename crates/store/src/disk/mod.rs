@@ -68,6 +68,7 @@ mod recovery;
 mod scan;
 mod segment;
 mod settings;
+mod space;
 mod unwritten;
 mod verified;
 mod volume;
@@ -92,6 +93,7 @@ pub use mapping::Mapping;
 pub use reader::{DiskObject, Piece, SendError, Span};
 pub use recovery::{DeviceRecovery, RecoveryReport};
 pub use settings::{DeviceSettings, DirectWrites, DiskEvent, DiskSettings, EventSink};
+pub use space::{TooLittleSpace, check_space};
 pub use write::DiskWrite;
 
 #[cfg(test)]

@@ -159,6 +159,14 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
     error_block(&message, located.unwrap_or(&without_location))
 }
 
+/// Formats `error` on one line, for logs and JSON: each message with its file, its line and its hint.
+pub(crate) fn on_one_line(error: &anyhow::Error) -> String {
+    let text = render(error);
+    let lines = text.lines().map(|line| line.trim_start());
+    let lines = lines.map(|line| line.strip_prefix("error: ").unwrap_or(line));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
 fn error_block(message: &str, located: &Diagnostic) -> String {
     block("error", message, located)
 }

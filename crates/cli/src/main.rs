@@ -92,6 +92,11 @@ const EXIT_FAILED: u8 = 2;
 const LONG_HELP: &str = "\
 `edgeward COMMAND -h` shows common options, `--help` all options and examples.
 
+Further commands:
+  upgrade       Replace the program of a running edge without a gap
+  bench-filter  Compare id filters with other Bloom filters
+  demo-filter   Show how many lookups of absent ids a filter saves
+
 Examples:
   edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
   edgeward simulate access.log.gz --policy lru,adaptsize,gdsf --capacity 64MiB,1%

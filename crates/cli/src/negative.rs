@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use edgeward_filter::{IdError, PublicKey, Trust, from_hex_any};
 use edgeward_filter_client::{
-    Answer, FileFilter, FilterClient, FilterConfig, FilterInfo, IdForm, PublisherUrl,
+    Answer, FileError, FileFilter, FilterClient, FilterConfig, FilterInfo, IdForm, PublisherUrl,
 };
 use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule, PathPattern};
 use edgeward_types::ByteSize;
@@ -93,6 +93,18 @@ pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule
         });
     }
     Ok(rules)
+}
+
+/// Returns the errors of filters in local files. Publishers are not asked.
+pub(crate) fn check_files(all: &[NegativeSettings]) -> Vec<FileError> {
+    let errors = all.iter().filter_map(|settings| match &settings.filter {
+        Some(FilterLocation::File(path)) => {
+            let form = settings.id_kind.map(IdKind::form);
+            FileFilter::start(path, settings.max_staleness, form).err()
+        }
+        _ => None,
+    });
+    errors.collect()
 }
 
 fn start_filter(

@@ -19,13 +19,7 @@ use crate::diagnostic::Diagnostic;
 /// The calls of the C library change all threads of the process. Capabilities belong to threads, so this function must
 /// run before threads are started: they inherit those of this thread.
 pub(crate) fn become_user(name: &str) -> Result<bool, Diagnostic> {
-    let user = User::from_name(name)
-        .map_err(|error| failed(name, "cannot be looked up", error.into()))?
-        .ok_or_else(|| {
-            Diagnostic::new(format!("server.user: there is no user {name}")).hint(format!(
-                "create it by: useradd --system --no-create-home {name}"
-            ))
-        })?;
+    let user = find_user(name)?;
     if geteuid() == user.uid {
         return Ok(false);
     }
@@ -37,6 +31,17 @@ pub(crate) fn become_user(name: &str) -> Result<bool, Diagnostic> {
     }
     change(name, &user).map_err(|error| failed(name, "cannot be set", error))?;
     Ok(true)
+}
+
+/// Looks up the user.
+pub(crate) fn find_user(name: &str) -> Result<User, Diagnostic> {
+    User::from_name(name)
+        .map_err(|error| failed(name, "cannot be looked up", error.into()))?
+        .ok_or_else(|| {
+            Diagnostic::new(format!("server.user: there is no user {name}")).hint(format!(
+                "create it by: useradd --system --no-create-home {name}"
+            ))
+        })
 }
 
 fn change(name: &str, user: &User) -> io::Result<()> {

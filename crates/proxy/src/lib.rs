@@ -39,8 +39,8 @@ pub use cache::successor::{ForwardedChange, Receipt};
 pub use edge::hostile;
 pub use edge::{
     CacheIdentity, DiskTakeOver, Edge, EdgeHealth, Inheritance, InheritedSockets, LogReopener,
-    ReloadError, Reloader, RunningEdge, StartError, UpgradeSource, after_reload,
-    metric_definitions,
+    ReloadError, Reloader, RunningEdge, SettingKey, StartError, UpgradeSource, after_reload,
+    metric_definitions, rehearse,
 };
 pub use exchange::h2_frames;
 pub use origin::ConnectorError;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,17 @@ use crate::diagnostic::Diagnostic;
 /// The admin server of a running edge, and the token that it requires.
 #[derive(Args, Debug)]
 pub(crate) struct AdminApi {
+    #[command(flatten)]
+    server: AdminServer,
+
+    /// File with a token of the edge: of admin.token or purge.token_file
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+}
+
+/// The admin server of a running edge.
+#[derive(Args, Debug)]
+pub(crate) struct AdminServer {
     /// The edge's admin server: HOST:PORT, https://HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDR")]
     admin: String,
@@ -24,30 +35,52 @@ pub(crate) struct AdminApi {
     /// PEM file of the CA of the admin server [default: the system's]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     admin_ca: Option<PathBuf>,
-
-    /// File with a token of the edge: of admin.token or purge.token_file
-    #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
 }
 
 impl AdminApi {
     /// Sends a POST with a body in JSON and returns the response. `action` completes the message "ADDR did not …".
     pub(crate) fn post(&self, path: &str, body: &Value, action: &str) -> anyhow::Result<Value> {
-        let token = std::fs::read_to_string(&self.token_file)
-            .map_err(|error| Diagnostic::unreadable(&self.token_file, "cannot read", &error))?;
-        self.send(path, token.trim(), &body.to_string())
-            .map_err(|error| {
-                let admin = &self.admin;
-                Diagnostic::new(format!("{admin} did not {action}: {error:#}")).into()
-            })
+        let token = read_token(&self.token_file)?;
+        let body = body.to_string();
+        let answer = self
+            .server
+            .send(&format!("POST {path}"), Some(&token), &body)
+            .and_then(|response| response.json());
+        answer.map_err(|error| self.server.failed(action, &error))
+    }
+}
+
+/// Reads the file of a token.
+pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
+    let token = std::fs::read_to_string(file)
+        .map_err(|error| Diagnostic::unreadable(file, "cannot read", &error))?;
+    Ok(token.trim().to_owned())
+}
+
+impl AdminServer {
+    /// Returns the text of a page. The token is needed only if the edge has `admin.require_token`.
+    pub(crate) fn get(&self, path: &str, token: Option<&str>) -> anyhow::Result<String> {
+        let page = self
+            .send(&format!("GET {path}"), token, "")
+            .and_then(|response| response.ok_text());
+        page.map_err(|error| self.failed(&format!("answer {path}"), &error))
     }
 
-    fn send(&self, path: &str, token: &str, body: &str) -> anyhow::Result<Value> {
+    fn failed(&self, action: &str, error: &anyhow::Error) -> anyhow::Error {
+        let admin = &self.admin;
+        Diagnostic::new(format!("{admin} did not {action}: {error:#}")).into()
+    }
+
+    /// Sends a request with this method and path.
+    fn send(&self, target: &str, token: Option<&str>, body: &str) -> anyhow::Result<Response> {
+        let token = token.map_or_else(String::new, |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
         if let Some(socket) = self.admin.strip_prefix("unix:") {
             let unix = UnixStream::connect(socket)?;
             unix.set_read_timeout(Some(TIMEOUT))?;
             unix.set_write_timeout(Some(TIMEOUT))?;
-            return exchange(unix, "localhost", path, token, body);
+            return exchange(unix, "localhost", target, &token, body);
         }
         let addr = self.admin.trim_end_matches('/');
         let (host_port, has_tls) = match addr.strip_prefix("https://") {
@@ -58,7 +91,7 @@ impl AdminApi {
         tcp.set_read_timeout(Some(TIMEOUT))?;
         tcp.set_write_timeout(Some(TIMEOUT))?;
         if !has_tls {
-            return exchange(tcp, host_port, path, token, body);
+            return exchange(tcp, host_port, target, &token, body);
         }
         let config = edgeward_filter_client::client_config(self.admin_ca.as_deref())?;
         let host = host_port
@@ -68,7 +101,7 @@ impl AdminApi {
         let name = ServerName::try_from(host.to_owned())?;
         let connection = rustls::ClientConnection::new(Arc::new(config), name)?;
         let tls = rustls::StreamOwned::new(connection, tcp);
-        exchange(tls, host_port, path, token, body)
+        exchange(tls, host_port, target, &token, body)
     }
 }
 
@@ -76,14 +109,14 @@ impl AdminApi {
 fn exchange(
     mut stream: impl Read + Write,
     host: &str,
-    path: &str,
+    target: &str,
     token: &str,
     body: &str,
-) -> anyhow::Result<Value> {
+) -> anyhow::Result<Response> {
     // A response over HTTP/1.0 is not chunked, and its body ends when the server closes the connection.
     write!(
         stream,
-        "POST {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n{body}",
+        "{target} HTTP/1.0\r\nHost: {host}\r\n{token}Content-Length: {}\r\n\r\n{body}",
         body.len()
     )?;
     let mut bytes = Vec::new();
@@ -96,14 +129,44 @@ fn exchange(
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.context("the response is not HTTP")?;
     let head = String::from_utf8_lossy(&bytes[..end]);
-    let status_line = head.lines().next().unwrap_or_default();
-    let answer: Value = serde_json::from_slice(&bytes[end + 4..])
-        .with_context(|| format!("the server has no such API: {status_line}"))?;
-    if let Some(error) = answer["error"].as_str() {
-        anyhow::bail!("{error}");
+    Ok(Response {
+        status_line: head.lines().next().unwrap_or_default().to_owned(),
+        body: bytes.split_off(end + 4),
+    })
+}
+
+/// A response of the admin server.
+struct Response {
+    status_line: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    /// Returns the body as JSON, or its error.
+    fn json(&self) -> anyhow::Result<Value> {
+        let status_line = &self.status_line;
+        let answer: Value = serde_json::from_slice(&self.body)
+            .with_context(|| format!("the server has no such API: {status_line}"))?;
+        if let Some(error) = answer["error"].as_str() {
+            anyhow::bail!("{error}");
+        }
+        self.check_status()?;
+        Ok(answer)
     }
-    anyhow::ensure!(head.split(' ').nth(1) == Some("200"), "{status_line}");
-    Ok(answer)
+
+    fn ok_text(&self) -> anyhow::Result<String> {
+        self.check_status()?;
+        Ok(String::from_utf8_lossy(&self.body).into_owned())
+    }
+
+    fn check_status(&self) -> anyhow::Result<()> {
+        let status_line = &self.status_line;
+        anyhow::ensure!(
+            status_line.split(' ').nth(1) == Some("200"),
+            "{status_line}"
+        );
+        Ok(())
+    }
 }
 
 /// The longest wait for the edge. Some requests read the heads of all responses on disk.

@@ -24,6 +24,7 @@ mod reload;
 mod replay;
 mod serve;
 mod simulate;
+mod status;
 mod store;
 mod trace;
 mod upgrade;
@@ -48,11 +49,10 @@ pub(crate) enum Command {
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),
     Link(link::LinkArgs),
+    Status(status::StatusArgs),
     Purge(purge::PurgeArgs),
-    // Hidden, so that the list of commands fits a screen; docs/how-to/sites.md describes this command.
-    #[command(hide = true)]
     Reload(reload::ReloadArgs),
-    // Hidden, so that the list of commands fits a screen; docs/how-to/without-restart.md describes this command.
+    // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
     #[command(hide = true)]
     Upgrade(upgrade::UpgradeArgs),
     Cache(cache::CacheArgs),
@@ -80,6 +80,7 @@ impl Command {
             Self::BenchFilter(args) => bench_filter::run(&args),
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
+            Self::Status(args) => status::run(&args),
             Self::Purge(args) => purge::run(&args),
             Self::Reload(args) => reload::run(&args),
             Self::Upgrade(args) => upgrade::run(&args),
@@ -105,6 +106,7 @@ impl Command {
             | Self::Trace(_)
             | Self::BenchFilter(_)
             | Self::Store(_)
+            | Self::Status(_)
             | Self::Purge(_)
             | Self::Reload(_)
             | Self::Upgrade(_)

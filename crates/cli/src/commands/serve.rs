@@ -21,7 +21,7 @@ use crate::memory;
 use crate::negative;
 use crate::output;
 use crate::privileges;
-use crate::reload::ReloadableConfig;
+use crate::reload::{Applied, ReloadableConfig};
 use crate::service;
 use crate::signals::Signals;
 use crate::upgrade::{NewProcess, Predecessor, Upgrader, program};
@@ -285,14 +285,12 @@ fn start(
     });
     if let Some(file) = &args.config {
         let reloader = edge.reloader();
-        let settings = checked.settings;
-        let config = ReloadableConfig::new(
-            file.clone(),
-            flags,
-            settings,
-            checked.negative,
-            reloader.clone(),
-        );
+        let applied = Applied {
+            settings: checked.settings,
+            sites: checked.sites,
+            negative: checked.negative,
+        };
+        let config = ReloadableConfig::new(file.clone(), flags, applied, reloader.clone());
         let config = Arc::new(config);
         let by_request = Arc::clone(&config);
         reloader.on_request(move || by_request.reload());

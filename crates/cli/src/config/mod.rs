@@ -159,7 +159,7 @@ const REPEATED: [&str; 3] = [
 ];
 
 /// A site for the list of `check-config`.
-pub(crate) use sites::SiteSummary;
+pub(crate) use sites::{SiteSummary, TableText};
 
 /// Returns the reference of all settings as Markdown: `docs/reference/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;

@@ -32,6 +32,11 @@ impl<'a> SourceText<'a> {
         1 + self.line_feeds.partition_point(|at| *at < span.start)
     }
 
+    /// The text of a span of the file.
+    pub(super) fn text_of(&self, span: &Range<usize>) -> &'a str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
     /// The text of a span of the file, shortened for a message.
     pub(super) fn excerpt(&self, span: &Range<usize>) -> String {
         let source = self.text.get(span.clone()).unwrap_or_default();

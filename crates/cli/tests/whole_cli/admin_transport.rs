@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use rustix::process::Signal;
 
 use super::load::LoadOrigin;
-use super::run::{Server, edgeward, text, until};
+use super::run::{Server, edgeward, output, text, until};
 
 /// Writes a configuration with these lines, and a token. Returns the path of the file.
 fn write(folder: &Path, origin: &str, listener: &str, admin: &str) -> String {
@@ -118,6 +118,30 @@ fn the_admin_server_speaks_tls_with_the_certificate_of_its_files() {
     let certificate = folder.path().join("cert.pem").display().to_string();
     let status = || curl(&["--cacert", &certificate, &format!("{admin}/status")]);
     assert!(status().contains("\"version\""));
+    let screen = {
+        let arguments = ["status", "--admin", admin, "--interval", "10ms"];
+        output(&[&arguments[..], &["--admin-ca", &certificate]].concat())
+    };
+    assert_ok(&screen);
+    let screen = text(&screen.stdout);
+    for row in [
+        "requests",
+        "hits",
+        "passes",
+        "hit ratio",
+        "memory",
+        "origin",
+        "purges",
+        "errors",
+    ] {
+        assert!(
+            screen
+                .lines()
+                .any(|line| line.trim_start().starts_with(row)),
+            "{row}: {screen}"
+        );
+    }
+    assert!(screen.lines().count() <= 24, "{screen}");
     let reload = |ca: &[&str]| {
         let args = [&["reload", "--admin", admin], ca].concat();
         command(folder.path(), &args)

@@ -192,3 +192,109 @@ fn a_proxy_that_may_purge_is_a_warning() {
         assert_eq!(printed.contains("edgeward.toml, line "), expected);
     }
 }
+/// Returns what `check-config` prints about a file with `GOOD` and this text, with its exit code.
+fn checked(folder: &std::path::Path, text_after: &str) -> (Option<i32>, String) {
+    let file = folder.join("edgeward.toml");
+    fs::write(&file, format!("{GOOD}{text_after}")).expect("the file is written");
+    let out = output(&["check-config", file.to_str().expect("the path is UTF-8")]);
+    (out.status.code(), text(&out.stdout) + &text(&out.stderr))
+}
+
+/// An edge would not start with any of these files. Each error names the file.
+#[test]
+fn check_config_finds_what_prevents_a_start() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    for name in ["one", "other"] {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]);
+        let made = made.expect("the certificate is created");
+        fs::write(folder.path().join(format!("{name}.pem")), made.cert.pem()).expect("written");
+        let key = made.signing_key.serialize_pem();
+        fs::write(folder.path().join(format!("{name}.key")), key).expect("written");
+    }
+    let listener = |keys: &str| format!("[[listener]]\naddress = \"127.0.0.1:8443\"\n{keys}");
+    let pair = |certificates: &str, key: &str| {
+        listener(&format!(
+            "tls_certificates = \"{certificates}\"\ntls_key = \"{key}\"\n"
+        ))
+    };
+    assert_eq!(
+        checked(folder.path(), &pair("one.pem", "one.key")).0,
+        Some(0)
+    );
+    let site = "[[site]]\nhosts = [\"a.example\"]\n";
+    for (added, expected) in [
+        (pair("none.pem", "one.key"), "none.pem"),
+        (pair("one.pem", "other.key"), "line 10"),
+        (
+            "[[listener]]\naddress = \"203.0.113.7:8081\"\n".to_owned(),
+            "cannot listen on 203.0.113.7:8081",
+        ),
+        (
+            "[[disk_device]]\npath = \"store\"\ncapacity = \"15TiB\"\n".to_owned(),
+            "more bytes",
+        ),
+        ("[access_log]\npath = \"none/log\"\n".to_owned(), "none/log"),
+        (
+            "[[negative]]\npath = \"/r/{id}\"\nfilter = \"none.ids\"\n".to_owned(),
+            "none.ids",
+        ),
+        (
+            "[server]\nuser = \"no-such-user\"\n".to_owned(),
+            "there is no user no-such-user",
+        ),
+        (
+            "[compression]\nlength_min = \"2KiB\"\nlength_max = \"1KiB\"\n".to_owned(),
+            "nothing is compressed",
+        ),
+        (
+            "[overload]\nmemory_max = \"128MiB\"\n".to_owned(),
+            "would shed all requests",
+        ),
+        (
+            format!("{site}redirect = \"http://a.example${{uri}}\"\n"),
+            "leads to itself",
+        ),
+        (
+            format!("{site}[[site.rule]]\npath = \"/docs/*\"\nredirect = \"/docs/start\"\n"),
+            "leads to itself",
+        ),
+        (
+            format!("{site}pass = true\nstale_if_error = \"1d\"\n"),
+            "has no effect",
+        ),
+    ] {
+        let (code, printed) = checked(folder.path(), &added);
+        assert_eq!(code, Some(1), "{added}: {printed}");
+        assert!(printed.contains(expected), "{added}: {printed}");
+        assert!(printed.contains("edgeward.toml"), "{added}: {printed}");
+    }
+    assert!(!folder.path().join("store").exists());
+    for added in [
+        format!("{site}redirect = \"https://a.example${{uri}}\"\n"),
+        format!("{site}[[site.rule]]\npath = \"/old/*\"\nredirect = \"/docs/start\"\n"),
+        "[overload]\nmemory_max = \"512MiB\"\n".to_owned(),
+        "[compression]\nlength_min = \"1KiB\"\nlength_max = \"1KiB\"\n".to_owned(),
+    ] {
+        let (code, printed) = checked(folder.path(), &added);
+        assert_eq!(code, Some(0), "{added}: {printed}");
+    }
+}
+
+#[test]
+fn check_config_lists_the_settings_of_the_file_and_all_of_them_on_demand() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let (code, printed) = checked(folder.path(), "[limits]\nheaders_max = 50\n");
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("limits.headers_max"), "{printed}");
+    assert!(!printed.contains("hot.capacity"), "{printed}");
+    let file = folder.path().join("edgeward.toml");
+    let all = output(&[
+        "check-config",
+        "--all",
+        file.to_str().expect("the path is UTF-8"),
+    ]);
+    let all = text(&all.stdout);
+    assert!(all.contains("hot.capacity"), "{all}");
+    let width = all.lines().skip(1).map(|line| line.chars().count()).max();
+    assert!(width <= Some(120), "{width:?}");
+}

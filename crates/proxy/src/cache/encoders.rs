@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,14 +86,11 @@ pub(crate) struct Job {
 }
 
 impl Encoders {
-    /// Starts the threads.
+    /// Starts the threads. A site or a reload may enable the compression later, so they also start while it is
+    /// disabled; a thread without work costs a few KiB.
     pub(crate) fn start(config: &CompressionConfig) -> io::Result<Arc<Self>> {
-        let threads = match config.enabled {
-            true => config.threads,
-            false => NonZeroUsize::MIN, // a thread that never works
-        };
         Ok(Arc::new(Self {
-            threads: Readers::start("encoder", threads, usize::MAX)?,
+            threads: Readers::start("encoder", config.threads, usize::MAX)?,
             budget: MemoryBudget::new(config.pending_bytes_max.bytes(), None),
             under_way: Mutex::default(),
             busy_micros: Arc::default(),
@@ -312,6 +308,8 @@ mod tests {
     use std::io::Read as _;
 
     use edgeward_types::ByteSize;
+
+    use std::num::NonZeroUsize;
 
     use super::*;
 

@@ -18,6 +18,7 @@ mod measured; // the memory of the process, and its bounds
 mod metrics;
 mod monitor; // measures the process: overload, stuck workers
 mod open; // parts of an edge that may be missing
+mod rehearse; // tries what a start does
 mod reload; // changes the configuration while the edge serves
 mod restart;
 mod site_metrics;
@@ -32,6 +33,7 @@ pub use generations::LogReopener;
 pub use handover::{DiskTakeOver, UpgradeSource};
 pub use inherit::{CacheIdentity, Inheritance, InheritedSockets};
 pub use metrics::metric_definitions;
+pub use rehearse::{SettingKey, rehearse};
 pub use reload::{ReloadError, Reloader, after_reload};
 pub use start::{Edge, RunningEdge};
 pub use start_error::StartError;

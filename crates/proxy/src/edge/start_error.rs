@@ -1,9 +1,10 @@
 //! The reasons why an edge does not start.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::base::access_log::AccessLogError;
-use crate::base::config::{ListenAddress, ORIGINS_MAX};
+use crate::base::config::{ListenAddress, ORIGINS_MAX, ReadCredentialsError};
 use crate::base::tls::TlsError;
 use crate::cache::disk::DiskError;
 use crate::origin::ConnectorError;
@@ -73,6 +74,17 @@ pub enum StartError {
         collector: String,
         /// The cause.
         source: ConnectorError,
+    },
+    /// The credentials of a bucket cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] ReadCredentialsError),
+    /// The folder of a file that the edge writes cannot be used.
+    #[error("the folder of {} cannot be used", path.display())]
+    Folder {
+        /// The path of the file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
     },
     /// The access log cannot be opened.
     #[error("the access log cannot be set up")]

@@ -24,7 +24,7 @@ use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
 use super::upgrade::UpgradeRequest;
-use crate::base::config::{EdgeConfig, OriginAccepts, OriginId};
+use crate::base::config::{EdgeConfig, OriginId};
 use crate::base::field_line::members;
 
 /// The rules by which requests are checked, and the fields that are removed from them.
@@ -41,8 +41,6 @@ pub(crate) struct Canonicaliser {
     forwards_trace_requests: bool,
     /// True if the edge adds codings for any site, and their names to entity tags.
     encodes: bool,
-    /// True if requests whose responses may be stored ask the origin for responses without a coding.
-    asks_for_identity: bool,
     upgrades: Upgrades,
     /// True if clients may purge, so that the edge answers methods of purging itself.
     purges: bool,
@@ -60,8 +58,6 @@ impl Canonicaliser {
             refused_path_forms: config.forwarding.refused_path_forms,
             forwards_trace_requests: config.forwarding.trace,
             encodes: config.compression.enabled || config.sites.compress(),
-            asks_for_identity: config.compression.enabled
-                && config.compression.origin_accepts == OriginAccepts::Identity,
             upgrades: config.forwarding.upgrades.clone(),
             purges: !config.purge.allow.0.is_empty(),
         }
@@ -195,9 +191,6 @@ pub(crate) fn canonical(
             head.has_unsized_content,
         )
     };
-    if canonicaliser.asks_for_identity && request.route == Route::Lookup {
-        ask_for_identity(request);
-    }
     (shared, result)
 }
 

@@ -15,10 +15,11 @@ use http::response::Parts;
 use super::bucket;
 use super::replace;
 use super::worker::Worker;
+use crate::base::config::OriginAccepts;
 use crate::base::lock::lock;
 use crate::base::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::canonical::{
-    Canonicaliser, NotForwarded, RawHead, canonical, declared_length,
+    Canonicaliser, NotForwarded, RawHead, ask_for_identity, canonical, declared_length,
 };
 use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError, keep_only};
 use crate::origin::OriginBody;
@@ -125,10 +126,12 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
     {
         request.origin = settings.origin;
         request.settings = Some(Rc::clone(settings));
+        choose_coding(request, settings);
         return Ok(());
     }
     let settings = with_view(request, |view| cache.of_request(site, view));
     request.settings = Some(Rc::clone(&settings));
+    choose_coding(request, &settings);
     let stated = &settings.stated;
     request.origin = settings.origin;
     if !stated.response.is_empty() {
@@ -176,6 +179,18 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
     change_fields(request, &settings);
     replace::prepare(request, &settings);
     Ok(())
+}
+
+/// Asks the origin for a response without a coding, if the edge compresses the response and `origin_accepts` says so.
+/// The settings of the request count, because a site may enable the compression.
+fn choose_coding(request: &mut Request, settings: &RequestSettings) {
+    let compression = &settings.compression;
+    if compression.enabled
+        && compression.origin_accepts == OriginAccepts::Identity
+        && request.route == Route::Lookup
+    {
+        ask_for_identity(request);
+    }
 }
 
 /// Removes and sorts query parameters, for the key and the origin alike.

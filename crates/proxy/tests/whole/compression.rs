@@ -10,6 +10,7 @@ use crate::support::{Client, TestBed};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{DiskConfig, OriginAccepts, Token};
 use edgeward_semantics::content_coding::Coding;
+use edgeward_sites::{Settings, Site, Sites};
 use edgeward_store::disk::DiskSettings;
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
@@ -635,6 +636,37 @@ fn with_identity_the_cache_stores_one_response_for_all_clients() {
     assert_eq!(bed.origin.requests("/a"), 1);
     let sent = bed.origin.last("/a").expect("a request");
     assert_eq!(sent.header("accept-encoding"), Some("identity"));
+}
+
+/// Compression is off, and one site enables it: its requests ask the origin for identity, and others do not.
+#[test]
+fn a_site_that_enables_compression_asks_for_identity() {
+    let bed = TestBed::with_config(|config| {
+        config.compression.enabled = false;
+        config.compression.origin_accepts = OriginAccepts::Identity;
+        let mut sites = Sites::default();
+        let compressing = Settings {
+            compression: Some(true),
+            ..Settings::default()
+        };
+        let host = "compressed.example".parse().expect("the host is valid");
+        let site = Site::new("compressed.example", compressing);
+        sites.add(site, &[host], false).expect("the host is free");
+        let others = Site::new("*", Settings::default());
+        sites.add(others, &[], true).expect("the hosts are free");
+        config.sites = sites.into();
+    });
+    bed.origin.on("/a", html(&text(1, 5000)));
+    for (host, expected, asked) in [
+        ("compressed.example", "gzip", "identity"),
+        ("other.example", "none", "gzip"),
+    ] {
+        let fields = [("host", host), ("accept-encoding", "gzip")];
+        let answer = bed.get_with("/a", &fields);
+        assert_eq!(coding(&answer), expected, "{host}");
+        let sent = bed.origin.last("/a").expect("a request");
+        assert_eq!(sent.header("accept-encoding"), Some(asked), "{host}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use edgeward_policy::Objective;
 use edgeward_proxy::config::{ListenAddress, ORIGINS_MAX, OriginConfig, OriginProtocol};
+use edgeward_types::ByteSize;
 
 use super::super::kind::Raw;
 use super::super::{RawSetting, SettingSource, SettingsFile};
@@ -68,6 +69,7 @@ pub(super) fn check_combinations(
                 .hint("set access_log.path (--access-log) to a file, or to - for stdout"),
         ));
     }
+    check_bounds(raw_settings, draft, diagnostics);
     check_origins(raw_settings, draft, diagnostics);
     check_objective(raw_settings, draft, diagnostics);
     check_listeners(raw_settings, draft, diagnostics);
@@ -76,6 +78,52 @@ pub(super) fn check_combinations(
     check_negative(raw_settings, draft, diagnostics);
     check_link(raw_settings, draft, diagnostics);
 }
+
+/// Checks bounds that limit each other.
+fn check_bounds(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let given = |path: &str| {
+        let mut settings = raw_settings.iter().rev();
+        settings.find(|setting| setting.key.path == path)
+    };
+    let rules = &draft.edge.compression.rules;
+    let lengths = given("compression.length_min").or_else(|| given("compression.length_max"));
+    if let Some(setting) = lengths
+        && rules.length_min > rules.length_max
+    {
+        let text = format!(
+            "compression.length_min = {} exceeds compression.length_max = {}, so nothing is compressed",
+            ByteSize(rules.length_min),
+            ByteSize(rules.length_max)
+        );
+        let hint = "swap the two, or set compression.enabled = false";
+        diagnostics.push((setting.source.clone(), Diagnostic::new(text).hint(hint)));
+    }
+    if let (Some(setting), Some(memory_max)) =
+        (given("overload.memory_max"), draft.edge.overload.memory_max)
+    {
+        let workers = draft.edge.workers.get() as u64;
+        let needed = MEMORY_BASE + workers * MEMORY_PER_WORKER + draft.edge.hot.capacity.bytes();
+        if memory_max.bytes() < needed {
+            let text = format!(
+                "overload.memory_max = {memory_max} is less than the process takes with a full cache, {}, so the edge \
+                 would shed all requests",
+                ByteSize(needed)
+            );
+            let hint = "raise overload.memory_max, or lower hot.capacity";
+            diagnostics.push((setting.source.clone(), Diagnostic::new(text).hint(hint)));
+        }
+    }
+}
+
+/// The memory of a process without requests, in bytes: docs/explanation/memory.md.
+const MEMORY_BASE: u64 = 33 << 19;
+
+/// The memory of each worker, in bytes.
+const MEMORY_PER_WORKER: u64 = 1 << 19;
 
 /// Checks that each of several origins has a URL and a name of its own, and that none of them has a link.
 fn check_origins(

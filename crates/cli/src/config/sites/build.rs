@@ -8,6 +8,7 @@ use edgeward_sites::{HostPattern, IdFilters, RULES_MAX, Rule, SITES_MAX, Site, S
 use super::super::SettingSource;
 use super::super::check::ConfigDraft;
 use super::keys::{Read, SiteKey};
+use super::loops::self_redirect;
 use super::reader::{Entry, Reader};
 use super::{OTHER_HOSTS, RuleDraft, SiteDraft};
 use crate::diagnostic::Diagnostic;
@@ -96,6 +97,20 @@ fn origin_names(draft: &ConfigDraft) -> Vec<String> {
     origins.map(|origin| origin.name.clone()).collect()
 }
 
+/// Returns the schemes by which clients can send requests. A trusted proxy may state either.
+fn schemes(draft: &ConfigDraft) -> Vec<&'static str> {
+    let any = |has_tls: bool| {
+        let mut listeners = draft.listeners.iter();
+        listeners.any(|listener| listener.certificates.is_some() == has_tls)
+    };
+    let is_behind_proxy = !draft.edge.forwarding.trusted_proxies.0.is_empty();
+    let schemes = [("http", any(false)), ("https", any(true))];
+    let used = schemes
+        .into_iter()
+        .filter(|(_, listens)| *listens || is_behind_proxy);
+    used.map(|(scheme, _)| scheme).collect()
+}
+
 /// Checks all sites together and writes them into the draft. Without `[[site]]` the draft keeps its default site.
 pub(in crate::config) fn build(
     sites: Vec<SiteDraft>,
@@ -117,6 +132,7 @@ pub(in crate::config) fn build(
             .listeners
             .iter()
             .any(|listener| listener.certificates.is_some()),
+        schemes: schemes(draft),
         owners: HashMap::new(),
         lines_with_errors,
         diagnostics,
@@ -151,6 +167,11 @@ pub(in crate::config) fn build(
         let ready = Site::new(&name, own)
             .with_rules(rules)
             .expect("the number of rules was checked");
+        if let Some((line, location)) = self_redirect(&ready, &hosts, &builder.schemes) {
+            let message = format!("a redirect to {location} leads to itself");
+            let hint = "add a condition, such as scheme = \"http\" or a path, that the location does not match";
+            builder.report(line.unwrap_or(site.line), &message, hint);
+        }
         // A host that is given twice was reported by `check_hosts`.
         _ = built.add(ready, &hosts, site.serves_others.is_some());
     }
@@ -164,6 +185,8 @@ struct Builder<'a> {
     id_filters: Vec<String>,
     /// True if a listener accepts TLS.
     listens_by_tls: bool,
+    /// The schemes by which clients can send requests.
+    schemes: Vec<&'static str>,
     /// The name and the line of the site of each host.
     owners: HashMap<String, (String, usize)>,
     lines_with_errors: &'a HashSet<usize>,
@@ -284,6 +307,17 @@ impl Builder<'_> {
                 false => format!("the names are {}", self.id_filters.join(", ")),
             };
             self.report(line, &message, hint);
+        }
+        let stale = ["stale_while_revalidate", "stale_if_error"];
+        if let Some(key) = stale.into_iter().find(|key| rule.given.contains(key))
+            && settings.pass == Some(true)
+        {
+            let message = format!("{key} has no effect together with pass = true");
+            self.report(
+                rule.line,
+                &message,
+                "remove one of the two: a passed response is not stored",
+            );
         }
         Rule {
             condition: rule.condition,

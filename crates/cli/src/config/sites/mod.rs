@@ -13,6 +13,7 @@ mod caching;
 mod conditions;
 mod fields;
 mod keys;
+mod loops;
 mod placement;
 mod query;
 mod reader;
@@ -67,6 +68,8 @@ pub(super) struct RuleDraft {
     id_filter_line: Option<usize>,
     /// The paths of the keys that are given, also of those with invalid values.
     given: Vec<&'static str>,
+    /// The keys and values as in the file, for the list of a reload's changes.
+    texts: Vec<(String, String)>,
 }
 
 /// A site for the list of `check-config`.
@@ -78,6 +81,18 @@ pub(crate) struct SiteSummary {
     pub(crate) rules: usize,
     /// The line in which the site begins.
     pub(crate) line: usize,
+    /// The keys of the site and then of each rule, for the list of a reload's changes.
+    #[serde(skip)]
+    pub(crate) tables: Vec<TableText>,
+}
+
+/// The keys of a `[[site]]` or `[[site.rule]]` as in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableText {
+    /// The line in which the table begins.
+    pub(crate) line: usize,
+    /// The keys with their values.
+    pub(crate) keys: Vec<(String, String)>,
 }
 
 impl SiteDraft {
@@ -96,6 +111,13 @@ impl SiteDraft {
             hosts: hosts.chain(others).collect(),
             rules: self.rules.len(),
             line: self.line,
+            tables: std::iter::once((self.line, &self.own))
+                .chain(self.rules.iter().map(|rule| (rule.line, rule)))
+                .map(|(line, rule)| TableText {
+                    line,
+                    keys: rule.texts.clone(),
+                })
+                .collect(),
         }
     }
 }
@@ -156,6 +178,7 @@ fn read_site(table: &DeTable<'_>, line: usize, reader: &mut Reader<'_>) -> SiteD
     };
     for (key, entry) in keys::entries(table, Level::Site, reader) {
         site.own.given.push(key.path);
+        site.own.texts.push(reader.text_of(&entry));
         match key.read {
             Read::Site(read) => read(reader, &entry, &mut site),
             Read::Condition(read) | Read::Setting(read) => read(reader, &entry, &mut site.own),
@@ -180,6 +203,7 @@ fn read_rule(table: &DeTable<'_>, line: usize, reader: &mut Reader<'_>) -> RuleD
     };
     for (key, entry) in keys::entries(table, Level::Rule, reader) {
         rule.given.push(key.path);
+        rule.texts.push(reader.text_of(&entry));
         if let Read::Condition(read) | Read::Setting(read) = key.read {
             read(reader, &entry, &mut rule);
         }

@@ -95,6 +95,14 @@ impl<'a> Reader<'a> {
         self.source.line(span)
     }
 
+    /// Returns the name and the value of an entry as in the file, with the white space of a list on several lines
+    /// removed.
+    pub(super) fn text_of(&self, entry: &Entry<'_>) -> (String, String) {
+        let text = self.source.text_of(&entry.value.span());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        (entry.name.clone(), words.join(" "))
+    }
+
     /// Reports an error in a line.
     pub(super) fn report(&mut self, line: usize, diagnostic: Diagnostic) {
         if !self.lines_with_errors.contains(&line) {

@@ -16,7 +16,7 @@ pub struct Holder<O> {
     pub bytes: u64,
     /// True if the owner loses this connection only after its others.
     pub is_last: bool,
-    /// The time of the connection's last progress. Of two equal connections the one that waits longer goes first.
+    /// The time of the connection's last progress. Among equal connections the one that waits longest goes first.
     pub since: u64,
 }
 

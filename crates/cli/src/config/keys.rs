@@ -797,6 +797,7 @@ pub(super) static KEYS: &[Key] = &[
     limits::H2_HEADS_BYTES_MAX,
     limits::HEADS_BYTES_MAX,
     limits::RATE_LIMIT_KEYS_PER_ADDRESS,
+    limits::CONNECTIONS_BYTES_MAX,
     overload::MEMORY_MAX,
     overload::LAG_MAX,
     overload::DESCRIPTORS_FREE_MIN,

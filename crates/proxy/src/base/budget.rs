@@ -30,7 +30,8 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
 }
 
 /// The memory that one kind of data may use: fills (`limits.fill_bytes_max`), upload buffers
-/// (`limits.upload_buffers_bytes_max`) or HTTP/2 request heads (`limits.heads_bytes_max`).
+/// (`limits.upload_buffers_bytes_max`), HTTP/2 request heads (`limits.heads_bytes_max`) or the state of client
+/// connections (`limits.connections_bytes_max`).
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     used: AtomicU64,
@@ -51,6 +52,25 @@ impl MemoryBudget {
     /// Changes the limit. Shares that exceed it remain until they are released.
     pub(crate) fn set_max(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
+    }
+
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the limit is reached.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.used_bytes() >= self.max_bytes()
+    }
+
+    /// Counts bytes that are used already, also beyond the limit.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Ends the count of bytes of [`add`](Self::add).
+    pub(crate) fn subtract(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {

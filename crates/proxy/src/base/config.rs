@@ -407,6 +407,10 @@ pub struct LimitsConfig {
     /// Bytes of the decoded heads of all HTTP/2 requests under way. Default 64 MiB: 16 000 requests with 4 KiB
     /// each. A request that would exceed the limit gets 503.
     pub heads_bytes_max: ByteSize,
+    /// Memory of the state of all client connections: their buffers and tasks, incomplete heads, streams, and requests
+    /// under way. Default 64 MiB: 14 000 idle connections of HTTP/1.1, or 1600 of HTTP/2 with TLS. At 7/8 of the limit
+    /// the edge closes the connections that hold most, of the addresses that hold most.
+    pub connections_bytes_max: ByteSize,
 }
 
 impl Default for LimitsConfig {
@@ -442,6 +446,7 @@ impl Default for LimitsConfig {
             h2_window_updates_max: NonZeroU32::new(20_000).expect("20 000 is not zero"),
             h2_heads_bytes_max: ByteSize::mib(4),
             heads_bytes_max: ByteSize::mib(64),
+            connections_bytes_max: ByteSize::mib(64),
         }
     }
 }

@@ -193,6 +193,7 @@ counters! {
         closed_tls = "cause" "tls-handshake",
         closed_protocol = "cause" "protocol-error",
         closed_pinned = "cause" "pinned-memory",
+        closed_memory = "cause" "connection-memory", // one of the heaviest holders of limits.connections_bytes_max
         closed_flood = "cause" "h2-flood",
         closed_proxy_header = "cause" "proxy-header",
     }
@@ -215,6 +216,7 @@ counters! {
         "HTTP/2 requests refused before they were served, by the bound that was reached." {
         h2_refused_fields = "bound" "headers-max", // too many header fields
         h2_refused_heads = "bound" "head-memory",
+        h2_refused_memory = "bound" "connection-memory",
         h2_refused_orphans = "bound" "orphaned-fetches",
     }
     Counter "edgeward_slow_clients_total"

@@ -13,8 +13,9 @@ use edgeward_overload::{Level, Resource, Sample, Work};
 #[derive(Debug)]
 pub(crate) struct Health {
     level: AtomicU8,
-    /// True while descriptors are the resource that uses the largest share of its bound.
-    lacks_descriptors: AtomicU8,
+    /// The resource that used the largest share of its bound when the level last changed, by its place in
+    /// [`Resource::ALL`], plus 1. 0 at the level `Normal`.
+    lacks: AtomicU8,
     hearts: Box<[Heart]>,
     /// The instant from which all times of this value count.
     started: Instant,
@@ -39,6 +40,8 @@ pub(crate) struct Heart {
     lag_micros: AtomicU64,
     thread: AtomicI32,
     activity: AtomicU8,
+    /// The most bytes that the connections of one client hold, at the last relief.
+    heaviest_client: AtomicU64,
 }
 
 /// The last activity of a worker that it has recorded.
@@ -68,7 +71,7 @@ impl Health {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             level: AtomicU8::new(0),
-            lacks_descriptors: AtomicU8::new(0),
+            lacks: AtomicU8::new(0),
             hearts: (0..workers).map(|_| Heart::default()).collect(),
             started: Instant::now(),
             memory_bytes: AtomicU64::new(0),
@@ -93,13 +96,21 @@ impl Health {
     }
 
     pub(crate) fn lacks_descriptors(&self) -> bool {
-        self.lacks_descriptors.load(Relaxed) != 0
+        self.lacks(Resource::Descriptors)
+    }
+
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.lacks(Resource::Memory)
+    }
+
+    fn lacks(&self, resource: Resource) -> bool {
+        self.lacks.load(Relaxed) == resource as u8 + 1
     }
 
     pub(crate) fn set_level(&self, level: Level, resource: Resource) {
-        let lacks_descriptors = level > Level::Normal && resource == Resource::Descriptors;
-        self.lacks_descriptors
-            .store(u8::from(lacks_descriptors), Relaxed);
+        let is_normal = level == Level::Normal;
+        let lacks = if is_normal { 0 } else { resource as u8 + 1 };
+        self.lacks.store(lacks, Relaxed);
         self.level.store(level as u8, Relaxed);
     }
 
@@ -160,6 +171,15 @@ impl Heart {
             3 => Activity::Sweep,
             _ => Activity::None,
         }
+    }
+
+    pub(crate) fn set_heaviest_client(&self, bytes: u64) {
+        self.heaviest_client.store(bytes, Relaxed);
+    }
+
+    /// Returns the most bytes that the connections of one client held when the worker last freed memory.
+    pub(crate) fn heaviest_client(&self) -> u64 {
+        self.heaviest_client.load(Relaxed)
     }
 
     /// Returns the time of the last report.

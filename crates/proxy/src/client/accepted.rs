@@ -7,11 +7,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::base::counters::Counters;
 use crate::base::tasks::Member;
@@ -20,7 +22,7 @@ use crate::client::connection::{count_closed, detect, serve};
 use crate::client::io::ClientIo;
 use crate::client::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
 use crate::client::transport::Transport;
-use crate::exchange::{Client, CloseReason, ConnState};
+use crate::exchange::{Client, ConnState, Holding};
 use crate::path::connections::Connections;
 use crate::path::worker::CurrentWorker;
 
@@ -41,29 +43,44 @@ pub(crate) async fn run_tcp(
     let peer = header.address;
     let mut client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
     client.set_proxied_tls(header.tls);
-    let Some(config) = tls else {
-        return detect(workers, client, stream).await;
-    };
+    // Both futures are boxed, so a connection takes only the memory of its own transport.
+    match tls {
+        None => Box::pin(detect(workers, client, stream)).await,
+        Some(config) => Box::pin(run_tls(workers, client, stream, config, timeout)).await,
+    }
+}
+
+/// Makes the TLS handshake, and serves the connection to its end.
+async fn run_tls(
+    workers: Rc<CurrentWorker>,
+    client: Client,
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    timeout: Duration,
+) {
+    let (conn, peer) = (Rc::clone(&client.conn), client.peer);
     _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
+    let _held = conn.holding(TLS_BYTES);
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
-    let conn_of_handshake = Rc::clone(&conn);
     let unless_closed = poll_fn(|cx| {
-        conn_of_handshake.register_task(cx);
-        if conn_of_handshake.close_reason() == Some(CloseReason::Crowded) {
+        conn.register_task(cx);
+        if conn.must_leave().is_some() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         handshake.as_mut().poll(cx)
     });
-    match tokio::time::timeout(timeout, unless_closed).await {
+    let accepted = tokio::time::timeout(timeout, unless_closed).await;
+    drop(handshake);
+    match accepted {
         Ok(Ok(stream)) => {
             let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
             let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
             serve(workers, client, io, is_h2).await;
         }
-        Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
-            count_closed(&workers.get(), CloseReason::Crowded);
-        }
         Ok(Err(error)) => {
+            if let Some(reason) = conn.must_leave() {
+                return count_closed(&workers.get().counters, reason);
+            }
             workers.get().counters.closed_tls.increment();
             tracing::debug!(%peer, %error, "TLS handshake failed");
         }
@@ -88,7 +105,7 @@ pub(crate) async fn run_unix(
     };
     let mut client = Client::new(&conn, header.address, false, workers.get().config());
     client.set_proxied_tls(header.tls);
-    detect(workers, client, stream).await;
+    Box::pin(detect(workers, client, stream)).await;
 }
 
 /// Returns the client of a connection: `peer`, or the one that the PROXY header names if the listener demands a header.
@@ -126,18 +143,23 @@ struct Registration {
     counters: Arc<Counters>,
     connections: Rc<RefCell<Connections>>,
     slot: usize,
+    _held: Holding,
 }
 
 impl Registration {
     fn begin(workers: &CurrentWorker) -> (Rc<ConnState>, Self) {
         let worker = workers.get(); // a connection does not keep a generation
-        let conn = ConnState::new(Arc::clone(&worker.shared.clock));
+        let shared = &worker.shared;
+        let memory = Arc::clone(&shared.connection_budget);
+        let conn = ConnState::new(Arc::clone(&shared.clock), memory);
+        let held = conn.holding(CONNECTION_BYTES);
         worker.counters.connections.increment();
         let slot = worker.connections.borrow_mut().insert(Rc::clone(&conn));
         let registration = Self {
             counters: Arc::clone(&worker.counters),
             connections: Rc::clone(&worker.connections),
             slot,
+            _held: held,
         };
         (conn, registration)
     }
@@ -149,6 +171,12 @@ impl Drop for Registration {
         self.connections.borrow_mut().remove(self.slot);
     }
 }
+
+/// The memory of a connection: its task, its socket in the runtime, its state and the HTTP/1.1 codec.
+const CONNECTION_BYTES: u64 = 4 << 10;
+
+/// The memory of a TLS session: its keys and its buffers.
+const TLS_BYTES: u64 = 16 << 10;
 
 /// The bytes that the kernel buffers for a client with TLS in addition to the bytes in flight. With 256 KiB, the value
 /// of connections without TLS, a body of 1 MiB costs a tenth more CPU time.

@@ -2,19 +2,22 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use http::StatusCode;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt, ReadBuf};
+use tokio::time::Instant;
 
 use crate::base::config::HEADERS_ON_STACK;
+use crate::base::counters::Counters;
 use crate::base::tasks::LocalExecutor;
 use crate::client::h1::FastPath;
 use crate::client::io::ClientIo;
@@ -22,6 +25,7 @@ use crate::client::service::{EdgeService, run_tunnel};
 use crate::client::stream::ClientStream;
 use crate::exchange::h2_frames::Excess;
 use crate::exchange::h2_io::H2Io;
+use crate::exchange::h2_streams::CONNECTION_WINDOW_BYTES;
 use crate::exchange::{Client, CloseReason};
 use crate::path::worker::{CurrentWorker, Worker};
 
@@ -31,10 +35,9 @@ enum Detected {
     Http2,
     /// The client has disconnected, or the connection drains.
     Gone,
-    /// The client has not sent the bytes that show its protocol within the timeout.
-    Silent,
-    /// The connection is closed so that the worker can accept another one.
-    Crowded,
+    /// The client has not sent the bytes that show its protocol in time, or others need the connection's descriptor or
+    /// memory.
+    Closed(CloseReason),
 }
 
 /// Reads enough bytes to distinguish HTTP/2's preface from an HTTP/1.1 request.
@@ -42,13 +45,15 @@ pub(super) async fn detect<S>(workers: Rc<CurrentWorker>, client: Client, mut st
 where
     S: ClientStream + 'static,
 {
-    let mut start = BytesMut::with_capacity(READ_AHEAD_BYTES);
+    let mut start = BytesMut::new();
     let (idle_timeout, head_timeout) = {
         let worker = workers.get();
         let limits = &worker.config().limits;
         (limits.idle_timeout, limits.request_head_timeout)
     };
     let detecting = async {
+        // The idle timeout applies until the first byte arrives, then the timeout of heads to the whole preface.
+        let mut deadline = Instant::now() + idle_timeout;
         loop {
             let compared = start.len().min(H2_PREFACE.len());
             if start[..compared] != H2_PREFACE[..compared] {
@@ -57,16 +62,13 @@ where
             if compared == H2_PREFACE.len() {
                 return Detected::Http2;
             }
-            // The idle timeout applies until the first byte arrives, then the timeout of request heads.
-            let timeout = if compared == 0 {
-                idle_timeout
-            } else {
-                head_timeout
-            };
-            match tokio::time::timeout(timeout, stream.read_buf(&mut start)).await {
+            let reading = poll_fn(|cx| poll_start(&mut stream, &mut start, cx));
+            match tokio::time::timeout_at(deadline, reading).await {
                 Ok(Ok(0) | Err(_)) => return Detected::Gone,
+                Ok(Ok(_)) if compared == 0 => deadline = Instant::now() + head_timeout,
                 Ok(Ok(_)) => {}
-                Err(_) => return Detected::Silent,
+                Err(_) if compared > 0 => return Detected::Closed(CloseReason::Head),
+                Err(_) => return Detected::Closed(CloseReason::Idle),
             }
         }
     };
@@ -78,8 +80,8 @@ where
             if client.conn.is_draining() {
                 return Poll::Ready(Detected::Gone);
             }
-            if client.conn.close_reason() == Some(CloseReason::Crowded) {
-                return Poll::Ready(Detected::Crowded);
+            if let Some(reason) = client.conn.must_leave() {
+                return Poll::Ready(Detected::Closed(reason));
             }
             detecting.as_mut().poll(cx)
         });
@@ -87,15 +89,24 @@ where
             Detected::Http1 => false,
             Detected::Http2 => true,
             Detected::Gone => return,
-            Detected::Silent => {
-                workers.get().counters.closed_idle.increment();
-                return;
-            }
-            Detected::Crowded => return count_closed(&workers.get(), CloseReason::Crowded),
+            Detected::Closed(reason) => return count_closed(&workers.get().counters, reason),
         }
     };
     let io = ClientIo::new(stream, Rc::clone(&client.conn), start.freeze());
     serve(workers, client, io, is_h2).await;
+}
+
+/// Reads the first bytes of a connection by way of the stack, so that a connection without bytes has no buffer.
+fn poll_start<S: ClientStream>(
+    stream: &mut S,
+    start: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut space = [MaybeUninit::uninit(); READ_AHEAD_BYTES];
+    let mut space = ReadBuf::uninit(&mut space);
+    ready!(Pin::new(stream).poll_read(cx, &mut space))?;
+    start.extend_from_slice(space.filled());
+    Poll::Ready(Ok(space.filled().len()))
 }
 
 /// Serves HTTP/1.1 or HTTP/2. Both futures are boxed, so a connection takes only the memory of its own protocol.
@@ -130,7 +141,9 @@ where
         if client.conn.is_draining() && !client.conn.fast_path_writes() {
             return Poll::Ready(FastPathResult::NeedsHyper);
         }
-        io.poll_fast_path(cx).map(|result| match result {
+        let polled = io.poll_fast_path(cx);
+        relieve_if_grown(&workers, &client);
+        polled.map(|result| match result {
             Ok(()) if io.fast_path().is_some_and(FastPath::is_over) => FastPathResult::Finished,
             Ok(()) => FastPathResult::NeedsHyper,
             Err(error) => FastPathResult::Failed(error),
@@ -158,6 +171,13 @@ where
     }
 }
 
+/// Frees memory if this connection has made all connections together exceed their budget.
+fn relieve_if_grown(workers: &CurrentWorker, client: &Client) {
+    if client.conn.take_growth() {
+        workers.get().relieve_connections();
+    }
+}
+
 /// The reason why the fast path no longer serves a connection.
 enum FastPathResult {
     /// A request for hyper has arrived, or the connection drains.
@@ -172,6 +192,7 @@ async fn serve_by_hyper<S>(workers: Rc<CurrentWorker>, client: Client, io: Clien
 where
     S: ClientStream + 'static,
 {
+    let _held = client.conn.holding(HYPER_H1_BYTES);
     let worker = workers.get();
     let limits = &worker.config().limits;
     let mut builder = http1::Builder::new();
@@ -197,7 +218,9 @@ where
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
-        Pin::new(&mut connection).poll(cx).map(Ok)
+        let polled = Pin::new(&mut connection).poll(cx);
+        relieve_if_grown(&workers, &client);
+        polled.map(Ok)
     })
     .await;
     if let Some(tunnel) = tunnel.take() {
@@ -260,6 +283,7 @@ where
     let worker = workers.get();
     worker.counters.accepted_h2.increment();
     client.conn.set_h2();
+    let _held = client.conn.holding(HYPER_H2_BYTES);
     let limits = &worker.config().limits;
     let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
     builder
@@ -268,7 +292,7 @@ where
         .max_header_list_size(u32::try_from(limits.head_bytes_max.bytes()).unwrap_or(u32::MAX))
         .max_send_buf_size(H2_SEND_BUFFER_BYTES)
         .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         // hyper's limit counts in the lifetime of a connection, so the errors of one client of a proxy would end the
         // requests of others. `H2Io` bounds the RST_STREAM frames that wait for a slow peer.
         .max_local_error_reset_streams(None);
@@ -276,7 +300,7 @@ where
         builder.enable_connect_protocol();
     }
     let service = EdgeService::new(&workers, &client);
-    let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock));
+    let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock), &client.conn);
     drop(worker);
     let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
     let mut draining = false;
@@ -289,7 +313,9 @@ where
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
-        poll_h2(&mut connection, &io, cx).map(Ok)
+        let polled = poll_h2(&mut connection, &io, cx);
+        relieve_if_grown(&workers, &client);
+        polled.map(Ok)
     })
     .await;
     if let Some(excess) = io.excess() {
@@ -303,14 +329,14 @@ where
     match end {
         Ok(result) => record_end(&workers.get(), &client, result),
         Err(reason) => {
-            count_closed(&workers.get(), reason);
+            count_closed(&workers.get().counters, reason);
             if reason == CloseReason::Idle {
                 // RFC 9113 §9.1: GOAWAY tells the client which requests were not served.
                 Pin::new(&mut connection).graceful_shutdown();
                 let ending = poll_fn(|cx| poll_h2(&mut connection, &io, cx));
                 _ = tokio::time::timeout(LINGER_MAX, ending).await;
-            } else if reason == CloseReason::Crowded {
-                // GOAWAY is sent only if the socket accepts it at once: another connection needs the descriptor.
+            } else if reason.is_urgent() {
+                // GOAWAY is sent only if the socket accepts it at once: others need the descriptor or the memory.
                 Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|cx| Poll::Ready(poll_h2(&mut connection, &io, cx).is_ready())).await;
             }
@@ -364,7 +390,7 @@ fn record_end(worker: &Worker, client: &Client, result: hyper::Result<()>) {
 
 /// Counts a connection that is closed. If its request head was late, logs the status 408 and returns that response.
 fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Option<&'static [u8]> {
-    count_closed(worker, reason);
+    count_closed(&worker.counters, reason);
     let is_head = reason == CloseReason::Head;
     is_head.then(|| {
         worker.record_unread(client, StatusCode::REQUEST_TIMEOUT);
@@ -372,8 +398,7 @@ fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Optio
     })
 }
 
-pub(super) fn count_closed(worker: &Worker, reason: CloseReason) {
-    let counters = &worker.counters;
+pub(super) fn count_closed(counters: &Counters, reason: CloseReason) {
     match reason {
         CloseReason::Idle => counters.closed_idle.increment(),
         CloseReason::Crowded => counters.closed_crowded.increment(),
@@ -381,9 +406,16 @@ pub(super) fn count_closed(worker: &Worker, reason: CloseReason) {
         CloseReason::Slow => counters.closed_slow.increment(),
         CloseReason::Response | CloseReason::Upload => counters.closed_body_timeout.increment(),
         CloseReason::Left => counters.closed_left.increment(),
+        CloseReason::Memory => counters.closed_memory.increment(),
         CloseReason::Pinned => counters.closed_pinned.increment(),
     }
 }
+
+/// The memory of hyper's codec of HTTP/1.1: its state and its first read buffer.
+const HYPER_H1_BYTES: u64 = 14 << 10;
+
+/// The memory of hyper's codec of HTTP/2: its state, its read and write buffers, and the tables of HPACK.
+const HYPER_H2_BYTES: u64 = 16 << 10;
 
 /// The preface of HTTP/2 (RFC 9113 §3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -394,9 +426,8 @@ const READ_AHEAD_BYTES: usize = 4096;
 /// The most bytes that an HTTP/2 stream queues for a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 256 << 10;
 
-/// The receive windows of one stream and of the connection: bytes that a client may send ahead of the origin.
+/// The receive window of one stream: bytes that a client may send ahead of the origin.
 const H2_STREAM_WINDOW_BYTES: u32 = 256 << 10;
-const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

@@ -17,6 +17,7 @@ mod head;
 mod head_parts;
 mod hit;
 mod hostile;
+mod inbox; // received bytes and their charge
 mod outbox;
 mod plain_settings; // the settings of a request by site and rules
 mod request_end;
@@ -24,20 +25,18 @@ mod response;
 
 use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::Method;
-use tokio::io::ReadBuf;
 
 use crate::base::observation::Observation;
 use crate::base::partial_head::PartialHead;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
 use crate::client::stream::ClientStream;
-use crate::exchange::{Client, InFlight, RequestError};
+use crate::exchange::{Client, Holding, InFlight, RequestError};
 use crate::path::lookup::Outcome;
 use crate::path::worker::{CurrentWorker, Worker};
 use head::{ParsedHead, no_fields, parse};
@@ -72,8 +71,12 @@ pub(crate) struct FastPath {
     /// The record of a hit whose whole response is in the outbox.
     sent_hit: Option<Observation>,
     /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
-    /// memory that the client pins.
-    pending_write: Option<(InFlight, Option<PinnedPiece>)>,
+    /// memory that the client pins and the records of TLS that the socket has not accepted.
+    pending_write: Option<(InFlight, Option<PinnedPiece>, Holding)>,
+    /// The bytes of the current request that hyper got: at most those of the largest head.
+    hyper_bytes: usize,
+    /// The charge for a large inbox or head.
+    held: Holding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,7 @@ impl FastPath {
         if !read_ahead.is_empty() {
             client.conn.record_received();
         }
+        let held = client.conn.holding(0);
         Self {
             worker: workers.get(),
             workers,
@@ -115,6 +119,8 @@ impl FastPath {
             outbox: Outbox::default(),
             sent_hit: None,
             pending_write: None,
+            hyper_bytes: 0,
+            held,
         }
     }
 
@@ -274,6 +280,7 @@ impl FastPath {
     /// its lookup, if it was looked up.
     fn begin_plain(&mut self, head_bytes: usize, parts: &HeadParts, outcome: Option<Outcome>) {
         let head = self.inbox.split_to(head_bytes).freeze();
+        self.charge(head_bytes + self.inbox.capacity());
         match ResponseWriter::begin(&self.worker, &self.client, &head, parts, outcome) {
             Some(response) => self.begin_response(Box::new(response)),
             None => {
@@ -392,7 +399,9 @@ impl FastPath {
     }
 
     /// Starts the timeout of the next head if its first bytes are in the inbox.
-    fn begin_next_head(&self) {
+    fn begin_next_head(&mut self) {
+        self.hyper_bytes = 0;
+        self.charge(self.inbox.capacity());
         if !self.inbox.is_empty() {
             self.client.conn.record_received();
         }
@@ -425,7 +434,8 @@ impl FastPath {
                 let (body, memory) = self.outbox.unsent_body();
                 let conn = &self.client.conn;
                 let pinned_piece = PinnedPiece::new(&self.worker.cache.hot, conn, memory, body);
-                self.pending_write = Some((conn.begin_request(), pinned_piece));
+                let unsent = conn.holding(S::UNSENT_BYTES_MAX);
+                self.pending_write = Some((conn.begin_request(), pinned_piece, unsent));
                 self.client.conn.set_fast_path_writes(true);
             }
         } else if self.pending_write.take().is_some() && self.response.is_none() {
@@ -438,29 +448,6 @@ impl FastPath {
     fn hand_over(&mut self, scan: RequestEndScan) {
         self.client.conn.record_hyper_request();
         self.mode = Mode::HandedOver(scan);
-    }
-
-    /// Reads from the client into the inbox.
-    fn poll_inbox<S: ClientStream>(
-        &mut self,
-        stream: &mut S,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.read_ended {
-            return Poll::Ready(Ok(()));
-        }
-        // Bytes are read to the stack and copied, so that an idle connection has no buffer.
-        let mut space = [std::mem::MaybeUninit::uninit(); READ_BYTES];
-        let mut space = ReadBuf::uninit(&mut space);
-        ready!(Pin::new(stream).poll_read(cx, &mut space))?;
-        if space.filled().is_empty() {
-            self.read_ended = true;
-            self.client.conn.record_half_closed();
-        } else {
-            self.inbox.extend_from_slice(space.filled());
-            self.client.conn.record_received();
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -495,6 +482,3 @@ const REQUEST_LINE_BYTES: u64 = 1024;
 
 /// An incomplete head of this many bytes is passed to hyper, unless even its first line is incomplete.
 const INBOX_BYTES_MAX: usize = 16 * 1024;
-
-/// The most bytes of one read. The head of a browser's request has about 2 KiB.
-const READ_BYTES: usize = 8 * 1024;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::h1::FastPath;
 use crate::client::stream::ClientStream;
-use crate::exchange::{Client, ConnState};
+use crate::exchange::{Client, ConnState, Holding};
 use crate::path::worker::CurrentWorker;
 
 /// A stream that records its reads and writes in a [`ConnState`]. It first returns the bytes of `read_ahead`.
@@ -23,6 +23,8 @@ pub(crate) struct ClientIo<S> {
     fast_path: Option<Box<FastPath>>,
     /// True if the socket has accepted only a part of hyper's last write.
     partly_written: bool,
+    /// The charge for the records of TLS that the socket has not accepted.
+    unsent_tls: Option<Holding>,
 }
 
 impl<S> ClientIo<S> {
@@ -33,6 +35,7 @@ impl<S> ClientIo<S> {
             read_ahead,
             fast_path: None,
             partly_written: false,
+            unsent_tls: None,
         }
     }
 
@@ -142,6 +145,13 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             self.partly_written = *written < pieces.iter().map(|piece| piece.len()).sum();
         }
         self.state.record_write(&result);
+        match result {
+            Poll::Pending if self.unsent_tls.is_none() => {
+                self.unsent_tls = Some(self.state.holding(S::UNSENT_BYTES_MAX));
+            }
+            Poll::Pending => {}
+            Poll::Ready(_) => self.unsent_tls = None,
+        }
         if let Some(fast_path) = &self.fast_path {
             let pieces = pieces.iter().map(|piece| &**piece);
             let body_bytes = self.state.record_hyper_write(&result, pieces);

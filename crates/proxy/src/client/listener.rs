@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use edgeward_httpd::{Accepted, Listener, UNIX_CLIENT, bind_unix, disable_loopback_pacing};
-use edgeward_overload::Work;
+use edgeward_overload::{Level, Work};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::Notify;
 
@@ -178,6 +178,7 @@ pub(crate) async fn accept(
         if sheds_connection(&worker) {
             continue;
         }
+        worker.relieve_connections();
         if worker.connections.borrow().len() >= connections_max(&worker) {
             if !worker.close_idle_client() {
                 worker.counters.closed_limit.increment();
@@ -198,11 +199,16 @@ pub(crate) async fn accept(
     }
 }
 
-/// Returns true if a new connection is closed because of overload. If only descriptors are scarce, it may take the one
-/// of an idle connection.
+/// Returns true if a new connection is closed because of overload. If only descriptors or memory are scarce, it may
+/// take those of an idle connection.
 fn sheds_connection(worker: &Worker) -> bool {
     let health = &worker.shared.health;
     if health.lacks_descriptors() && worker.close_idle_client() {
+        return false;
+    }
+    // The sweep closes the connections that hold most memory, so a new one is shed only when misses are, too. It then
+    // may take the place of an idle connection.
+    if health.lacks_memory() && (health.level() < Level::Misses || worker.close_idle_client()) {
         return false;
     }
     worker.sheds(Work::Connection)

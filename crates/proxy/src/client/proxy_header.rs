@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::config::Networks;
 use crate::base::counters::Counters;
+use crate::client::connection::count_closed;
 use crate::exchange::{CloseReason, ConnState};
 
 /// The limits of a header.
@@ -56,8 +57,8 @@ pub(super) enum NoHeader {
     /// The proxy has disconnected, or the connection drains.
     #[error("the connection ended before its PROXY header")]
     Ended,
-    #[error("the connection was closed for a new one")]
-    Crowded,
+    #[error("the connection was closed for others ({0:?})")]
+    Closed(CloseReason),
 }
 
 /// A stream whose next bytes can be read without being taken.
@@ -98,8 +99,8 @@ pub(super) async fn client_of(
         if conn.is_draining() {
             return Poll::Ready(Err(NoHeader::Ended));
         }
-        if conn.close_reason() == Some(CloseReason::Crowded) {
-            return Poll::Ready(Err(NoHeader::Crowded));
+        if let Some(reason) = conn.must_leave() {
+            return Poll::Ready(Err(NoHeader::Closed(reason)));
         }
         reading.as_mut().poll(cx)
     });
@@ -158,7 +159,7 @@ pub(super) fn refuse(peer: SocketAddr, reason: &NoHeader, counters: &Counters) {
         NoHeader::Invalid(HeaderError::Missing) => &counters.proxy_header_missing,
         NoHeader::Invalid(HeaderError::TooLong) => &counters.proxy_header_too_long,
         NoHeader::Invalid(_) => &counters.proxy_header_malformed,
-        NoHeader::Crowded => return counters.closed_crowded.increment(),
+        NoHeader::Closed(reason) => return count_closed(counters, *reason),
         NoHeader::Ended => return,
     };
     counter.increment();

@@ -46,17 +46,17 @@ impl EdgeService {
     /// Takes the tunnel out of a response of HTTP/1.1. The connection runs it after hyper has sent the head.
     fn keep_tunnel(&self, serving: Serving) -> Serving {
         let slot = Rc::clone(&self.tunnel);
-        Serving::Later(Box::pin(async move {
+        Serving::after(async move {
             let mut response = serving.response().await;
             *slot.borrow_mut() = response.body_mut().take_tunnel();
             response
-        }))
+        })
     }
 
     /// Runs the tunnel of a response of HTTP/2 on its stream, when hyper has sent the head.
     fn spawn_tunnel(&self, serving: Serving, stream: OnUpgrade) -> Serving {
         let (worker, conn) = (self.workers.get(), Rc::clone(&self.client.conn));
-        Serving::Later(Box::pin(async move {
+        Serving::after(async move {
             let mut response = serving.response().await;
             if let Some(tunnel) = response.body_mut().take_tunnel() {
                 let in_flight = conn.begin_request();
@@ -70,7 +70,7 @@ impl EdgeService {
                 });
             }
             response
-        }))
+        })
     }
 }
 
@@ -119,12 +119,12 @@ impl Service<Request<Incoming>> for EdgeService {
 
 /// Adds `Connection: close` to the response.
 fn closing(serving: Serving) -> Serving {
-    Serving::Later(Box::pin(async move {
+    Serving::after(async move {
         let mut response = serving.response().await;
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
         response
-    }))
+    })
 }
 
 /// Runs a tunnel on a connection that has switched to another protocol. `read_by_hyper` has the bytes after the request
@@ -156,6 +156,13 @@ fn admit(worker: &Worker, client: &Client, head: &RawHead) -> Result<HeadCharge,
     if head.headers.len() > limits.headers_max.get() {
         counters.h2_refused_fields.increment();
         return Err(RequestError::too_many_fields());
+    }
+    worker.relieve_connections();
+    if worker.shared.connection_budget.is_exhausted() {
+        counters.h2_refused_memory.increment();
+        return Err(RequestError::overloaded(
+            "the connections of all clients take too much memory",
+        ));
     }
     if client.conn.is_full_of_orphans(limits.h2_streams_max.get()) {
         counters.h2_refused_orphans.increment();

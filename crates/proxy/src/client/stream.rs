@@ -29,6 +29,9 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
     /// True if the stream implements `poll_send_file` and `poll_send_span`.
     const SENDS_FILES: bool = false;
 
+    /// The most bytes that the stream itself keeps while the socket accepts none.
+    const UNSENT_BYTES_MAX: u64 = 0;
+
     /// Writes `head`, then the part of the file. The kernel sends the file's pages without a copy. Returns how many
     /// bytes of head and file the socket accepted.
     fn poll_send_file(
@@ -54,7 +57,10 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {}
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {
+    /// The bound of rustls for encrypted records, `DEFAULT_BUFFER_LIMIT`.
+    const UNSENT_BYTES_MAX: u64 = 64 << 10;
+}
 
 impl ClientStream for UnixStream {}
 

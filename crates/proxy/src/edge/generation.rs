@@ -92,6 +92,10 @@ impl Basis {
                 limits.upload_buffers_bytes_max.bytes(),
             ),
             head_budget: budget(|shared| &shared.head_budget, limits.heads_bytes_max.bytes()),
+            connection_budget: budget(
+                |shared| &shared.connection_budget,
+                limits.connections_bytes_max.bytes(),
+            ),
             clock: self.clock,
             cdn_loop: HeaderValue::try_from(via_name.as_str())
                 .expect("the name was checked to be a token"),

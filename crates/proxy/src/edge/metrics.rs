@@ -38,6 +38,12 @@ metrics! {
         Gauge "edgeward_heads_bytes_max"
             "Bound of the decoded heads of all HTTP/2 requests in progress."
             { shared.config.limits.heads_bytes_max.bytes() }
+        Gauge "edgeward_connections_bytes"
+            "Memory of the state of all client connections: buffers, tasks, incomplete heads, streams and requests."
+            { shared.connection_budget.used_bytes() }
+        Gauge "edgeward_connections_bytes_max"
+            "Bound of this memory; at 7/8 of it the heaviest connections are closed."
+            { shared.config.limits.connections_bytes_max.bytes() }
         Counter "edgeward_purges_total" "Accepted purges, by scope." ["scope":
             "url" = shared.cache.accepted_purges.count("url"),
             "host" = shared.cache.accepted_purges.count("host"),

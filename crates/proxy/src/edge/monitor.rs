@@ -150,7 +150,8 @@ fn log_transition(transition: &Transition, sample: &Sample, bounds: &Bounds) {
         Resource::Descriptors => ("descriptors", resource.word()),
         Resource::Lag => ("microseconds", resource.word()),
     };
-    let (from, to, sheds) = (from.word(), to.word(), sheds(to));
+    let sheds = sheds(to, transition.resource);
+    let (from, to) = (from.word(), to.word());
     if to == Level::Normal.word() {
         tracing::info!(
             from,
@@ -165,13 +166,19 @@ fn log_transition(transition: &Transition, sample: &Sample, bounds: &Bounds) {
     }
 }
 
-fn sheds(level: Level) -> &'static str {
-    match level {
-        Level::Normal => "nothing is shed",
-        Level::Connections => "new connections are shed",
-        Level::Passes => "new connections and requests that bypass the cache are shed",
-        Level::Misses => "new connections, requests that bypass the cache and misses are shed",
-        Level::Hits => "all requests are shed",
+fn sheds(level: Level, resource: Resource) -> &'static str {
+    match (level, resource) {
+        (Level::Normal, _) => "nothing is shed",
+        (Level::Connections, Resource::Memory) => {
+            "the connections that hold most memory are closed"
+        }
+        (Level::Passes, Resource::Memory) => {
+            "the connections that hold most memory are closed, and requests that bypass the cache are shed"
+        }
+        (Level::Connections, _) => "new connections are shed",
+        (Level::Passes, _) => "new connections and requests that bypass the cache are shed",
+        (Level::Misses, _) => "new connections, requests that bypass the cache and misses are shed",
+        (Level::Hits, _) => "all requests are shed",
     }
 }
 

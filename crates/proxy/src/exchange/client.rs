@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use edgeward_semantics::ForwardedClient;
 use edgeward_sites::Fields;
+use edgeward_types::ClientNet;
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -150,6 +151,7 @@ impl Client {
         tls: bool,
         config: &EdgeConfig,
     ) -> Self {
+        conn.set_net(ClientNet::from(peer.ip()));
         Self {
             conn: Rc::clone(conn),
             peer,

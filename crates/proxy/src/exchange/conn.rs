@@ -5,6 +5,7 @@
 //! the limits: see [`ConnState::exceeded_limit`].
 
 mod close_reason;
+mod holding;
 mod hyper_writes;
 mod in_flight;
 mod interims;
@@ -16,23 +17,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use edgeward_types::Timestamp;
+use edgeward_types::{ClientNet, Timestamp};
 use http::StatusCode;
 
 use super::pieces::UnsentPieces;
+use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
 use crate::base::observation::Observation;
 use crate::base::pace::{MinRate, Pace};
 pub(crate) use close_reason::{CloseRank, CloseReason};
+use holding::HeldMemory;
+pub(crate) use holding::Holding;
 use hyper_writes::HyperWrites;
-pub(crate) use in_flight::{InFlight, Orphan};
+pub(crate) use in_flight::InFlight;
 pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
 
 /// The state of a client's connection, without its socket and buffers.
 #[derive(Debug)]
 pub(crate) struct ConnState {
     clock: Arc<Clock>,
+    memory: HeldMemory,
+    /// The client, once its address is known.
+    net: Cell<Option<ClientNet>>,
     /// The number of requests whose response was not completely passed to the codec.
     in_flight: Cell<u32>,
     /// The number of fetches under way whose request the client has cancelled.
@@ -92,10 +99,12 @@ pub(crate) struct ConnState {
 }
 
 impl ConnState {
-    pub(crate) fn new(clock: Arc<Clock>) -> Rc<Self> {
+    pub(crate) fn new(clock: Arc<Clock>, memory: Arc<MemoryBudget>) -> Rc<Self> {
         let now = clock.now();
         Rc::new(Self {
             clock,
+            memory: HeldMemory::new(memory),
+            net: Cell::new(None),
             in_flight: Cell::new(0),
             orphans: Cell::new(0),
             head_bytes: Cell::new(0),
@@ -130,25 +139,25 @@ impl ConnState {
         })
     }
 
+    pub(crate) fn set_net(&self, net: ClientNet) {
+        self.net.set(Some(net));
+    }
+
+    /// Returns the client, or `None` before a PROXY header has named it.
+    pub(crate) fn net(&self) -> Option<ClientNet> {
+        self.net.get()
+    }
+
+    /// Returns the time of the last progress: bytes that the client has read, the end of a request, or the start.
+    pub(crate) fn last_progress(&self) -> Timestamp {
+        self.idle_since.get()
+    }
+
     /// Counts a request whose head is complete as under way until the returned value is dropped.
     pub(crate) fn begin_request(self: &Rc<Self>) -> InFlight {
         self.in_flight.set(self.in_flight.get() + 1);
         self.head_since.set(None);
         InFlight(Rc::clone(self))
-    }
-
-    /// Counts the fetch of a cancelled request until the returned value is dropped.
-    pub(crate) fn begin_orphan(self: &Rc<Self>) -> Orphan {
-        self.orphans.set(self.orphans.get() + 1);
-        Orphan(Rc::clone(self))
-    }
-
-    /// Returns true if orphaned fetches and requests under way together reach `streams_max`. Without orphaned fetches,
-    /// the limit is twice `streams_max`, because requests whose streams were just reset still count as under way.
-    pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
-        let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
-        (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
-            || in_flight >= streams_max.saturating_mul(2)
     }
 
     pub(crate) fn begin_upload_wait(&self) {
@@ -225,22 +234,6 @@ impl ConnState {
 
     pub(crate) fn is_h2(&self) -> bool {
         self.is_h2.get()
-    }
-
-    /// Returns the rank in which connections are closed for new ones, lowest first. `None` if the connection is busy or
-    /// closing. Idle connections come before connections with an incomplete head, and long waits before short ones.
-    pub(crate) fn close_rank(&self) -> Option<CloseRank> {
-        let is_busy = self.in_flight.get() > 0
-            || self.fast_path_writes.get()
-            || self.write_blocked_since.get().is_some()
-            || self.close_reason.get().is_some();
-        if is_busy {
-            return None;
-        }
-        Some(match self.head_since.get() {
-            None => (false, self.idle_since.get()),
-            Some(since) => (true, since),
-        })
     }
 
     /// Tells the connection's task to end.

@@ -16,7 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
+use crate::exchange::conn::ConnState;
 use crate::exchange::h2_frames::{Excess, FrameGate, FrameLimits, Passed};
+use crate::exchange::h2_streams::StreamCharge;
 
 /// A handle of a client's stream and of its gate (`h2_frames`), which limits the frames that reach hyper. hyper has one
 /// handle. The connection's task has another one, and needs it after hyper's connection has ended.
@@ -47,20 +49,28 @@ struct Inner<S> {
     ends_with_frame: bool,
     /// True if hyper's flush writes the gathered frames. Otherwise [`H2Io::poll_out`] does.
     flushes: bool,
+    /// The charge for the streams and the buffers of a client.
+    charge: Option<StreamCharge>,
 }
 
 impl<S> H2Io<S> {
     /// Returns the stream of a client.
-    pub(crate) fn new(io: S, limits: &LimitsConfig, clock: Arc<Clock>) -> Self {
-        Self::with_gate(io, FrameGate::new(frame_limits(limits)), clock, false)
+    pub(crate) fn new(
+        io: S,
+        limits: &LimitsConfig,
+        clock: Arc<Clock>,
+        conn: &Rc<ConnState>,
+    ) -> Self {
+        let charge = Some(StreamCharge::new(conn));
+        Self::with_gate(io, FrameGate::new(frame_limits(limits)), clock, charge)
     }
 
     /// Returns the stream of an origin's server. hyper polls the connection in a task of its own, and flushes frames.
     pub(crate) fn of_server(io: S, clock: Arc<Clock>) -> Self {
-        Self::with_gate(io, FrameGate::of_server(), clock, true)
+        Self::with_gate(io, FrameGate::of_server(), clock, None)
     }
 
-    fn with_gate(io: S, gate: FrameGate, clock: Arc<Clock>, flushes: bool) -> Self {
+    fn with_gate(io: S, gate: FrameGate, clock: Arc<Clock>, charge: Option<StreamCharge>) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             io,
             gate,
@@ -74,7 +84,8 @@ impl<S> H2Io<S> {
             reading_waits: false,
             gathered: BytesMut::new(),
             ends_with_frame: true,
-            flushes,
+            flushes: charge.is_none(),
+            charge,
         })))
     }
 
@@ -151,6 +162,21 @@ fn record_excess(slot: &mut Option<Excess>, excess: Excess) -> io::Error {
     io::Error::other("the client exceeded a limit of HTTP/2 frames")
 }
 
+impl<S> Inner<S> {
+    /// Updates the charge for the streams and the buffers of a client.
+    fn update_charge(&mut self) {
+        if let Some(charge) = &mut self.charge {
+            charge.update(self.inbound.capacity() + self.gathered.capacity());
+        }
+    }
+
+    fn record_sent(&mut self, bytes: &[u8]) {
+        if let Some(charge) = &mut self.charge {
+            charge.streams.record_sent(bytes);
+        }
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
     fn poll_read(
         &mut self,
@@ -168,12 +194,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
             if self.ready_bytes > 0 {
                 let n = self.ready_bytes.min(buffer.remaining());
                 buffer.put_slice(&self.inbound[..n]);
+                if let Some(charge) = &mut self.charge {
+                    charge.streams.record_received(&self.inbound[..n]);
+                }
                 self.inbound.advance(n);
                 self.ready_bytes -= n;
                 if self.inbound.is_empty() {
                     // The buffer is freed, so that an idle connection has none.
                     self.inbound = BytesMut::new();
                 }
+                self.update_charge();
                 return Poll::Ready(Ok(()));
             }
             if self.is_paused {
@@ -197,6 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
                     return Poll::Ready(Ok(()));
                 }
                 self.inbound.extend_from_slice(space.filled());
+                self.update_charge();
                 self.pass_inbound()?;
             }
         }
@@ -224,8 +255,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
                 return Poll::Ready(Err(record_excess(&mut self.excess, excess)));
             }
         };
+        if let Some(charge) = &mut self.charge {
+            charge
+                .streams
+                .record_received(&received[..passed.ready_bytes]);
+        }
         self.set_passed(&passed, &received[passed.ready_bytes..passed.buffer_bytes]);
         buffer.set_filled(start + passed.ready_bytes);
+        self.update_charge();
         Poll::Ready(Ok(passed.ready_bytes > 0))
     }
 
@@ -240,6 +277,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
             if self.gathered.len() + offered <= GATHERED_BYTES_MAX {
                 for piece in pieces {
                     self.gathered.extend_from_slice(piece);
+                    self.record_sent(piece);
                 }
                 self.ends_with_frame = true;
                 return Poll::Ready(Ok(offered));
@@ -260,6 +298,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
             if rest > 0 || written == 0 {
                 self.gathered = BytesMut::new();
                 self.ends_with_frame = rest == offered;
+                let mut left = rest;
+                for piece in pieces {
+                    let part = &piece[..piece.len().min(left)];
+                    self.record_sent(part);
+                    left -= part.len();
+                }
                 return Poll::Ready(Ok(rest));
             }
         }
@@ -289,7 +333,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Io<S> {
         if inner.ends_with_frame {
             inner.gate.take_window_updates(&mut inner.gathered);
         }
-        ready!(inner.poll_gathered(cx))?;
+        let written = inner.poll_gathered(cx);
+        inner.update_charge();
+        ready!(written)?;
         inner.unanswered_frames = 0;
         if std::mem::take(&mut inner.reading_waits) {
             cx.waker().wake_by_ref();

@@ -1,8 +1,8 @@
 //! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
 //! (its unsent bytes), `request_body`, `client` (the facts that all its requests share), `canonical` (makes a
 //! [`Request`] from a request as received), `field_filter` (the fields that no origin gets), `field_edit` (changes of
-//! fields by rules),
-//! `heads` (limits the memory of heads), `h2_frames` and `h2_io` (the frames of an HTTP/2 connection), `upgrade`
+//! fields by rules), `heads` (limits the memory of heads), `h2_frames`, `h2_io` and `h2_streams` (the frames of an
+//! HTTP/2 connection), `upgrade`
 //! (switches of the protocol).
 
 pub(crate) mod canonical;
@@ -12,6 +12,7 @@ mod field_edit;
 mod field_filter;
 pub mod h2_frames;
 pub(crate) mod h2_io;
+pub(crate) mod h2_streams;
 pub(crate) mod heads;
 pub(crate) mod pieces;
 mod request;
@@ -20,7 +21,7 @@ mod request_error;
 mod upgrade;
 
 pub(crate) use client::{Client, ClientFacts, StatedClient};
-pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
+pub(crate) use conn::{CloseReason, ConnState, Holding, InFlight, InterimSink};
 pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;

@@ -79,7 +79,8 @@ impl Drop for RequestBody {
         {
             let in_flight = conn.begin_request();
             tasks.spawn(|member| async move {
-                _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(incoming)).await;
+                _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(incoming, in_flight.conn()))
+                    .await;
                 drop((member, in_flight));
             });
         }
@@ -87,11 +88,15 @@ impl Drop for RequestBody {
 }
 
 /// Reads a body to its end, to an error, or up to the limit of bytes.
-async fn discard(mut incoming: Incoming) {
+async fn discard(mut incoming: Incoming, conn: &ConnState) {
     let mut left = DISCARDED_BYTES_MAX;
     while left > 0 {
         match poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
-            Some(Ok(frame)) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len)),
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                conn.record_content_read(bytes as u64);
+                left = left.saturating_sub(bytes);
+            }
             Some(Err(_)) | None => return,
         }
     }

@@ -362,6 +362,7 @@ impl UploadStream {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 progress.pace.earn(bytes);
+                progress.conn.record_content_read(bytes);
                 self.uploads.counters.request_bytes.add(bytes);
                 match self.bytes_left.checked_sub(bytes) {
                     Some(left) => {

@@ -12,6 +12,8 @@ use crate::exchange::conn::CloseRank;
 pub(crate) struct Connections {
     slots: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
+    /// The number of connections that have ended.
+    ended: u64,
     /// The candidates of the last search, with their slots. The last is closed first, unless its rank has changed.
     spares: Vec<(CloseRank, usize)>,
     /// The time of the last search that kept all candidates that it found.
@@ -44,6 +46,12 @@ impl Connections {
     pub(crate) fn remove(&mut self, slot: usize) {
         self.slots[slot] = None;
         self.free.push(slot);
+        self.ended += 1;
+    }
+
+    /// Returns the number of connections that have ended.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -111,12 +119,17 @@ mod tests {
     use super::*;
     use crate::exchange::CloseReason;
 
+    use crate::base::budget::MemoryBudget;
     use crate::base::clock::Ticker;
+
+    fn new_conn(ticker: &Ticker) -> Rc<ConnState> {
+        ConnState::new(ticker.clock(), MemoryBudget::new(u64::MAX, None))
+    }
 
     #[test]
     fn the_connection_that_is_idle_longest_is_closed_first() {
         let ticker = Ticker::start().expect("the thread starts");
-        let conns: Vec<_> = (0..200).map(|_| ConnState::new(ticker.clock())).collect();
+        let conns: Vec<_> = (0..200).map(|_| new_conn(&ticker)).collect();
         let mut open = Connections::default();
         for (n, conn) in conns.iter().enumerate() {
             conn.set_idle_since(Timestamp::from_secs(1000 - n as u64));
@@ -138,7 +151,7 @@ mod tests {
         let ticker = Ticker::start().expect("the thread starts");
         let mut open = Connections::default();
         let add = |open: &mut Connections| {
-            let conn = ConnState::new(ticker.clock());
+            let conn = new_conn(&ticker);
             open.insert(Rc::clone(&conn));
             conn
         };
@@ -156,7 +169,7 @@ mod tests {
     #[test]
     fn connections_with_requests_under_way_are_never_chosen() {
         let ticker = Ticker::start().expect("the thread starts");
-        let conns: Vec<_> = (0..3).map(|_| ConnState::new(ticker.clock())).collect();
+        let conns: Vec<_> = (0..3).map(|_| new_conn(&ticker)).collect();
         let mut open = Connections::default();
         let busy: Vec<_> = conns
             .iter()

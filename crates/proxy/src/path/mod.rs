@@ -21,6 +21,7 @@ mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
 mod purge; // the methods PURGE and BAN
 mod range_reply; // 206 and 416
+mod relief; // closes the connections that hold most memory
 mod replace;
 mod revalidate; // updates stored responses after a 304
 pub(crate) mod rules; // applies the rules of a site

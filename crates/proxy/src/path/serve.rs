@@ -29,7 +29,7 @@ use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
 use crate::cache::stored::Stored;
 use crate::exchange::canonical::RawHead;
-use crate::exchange::{Client, Request, RequestBody, RequestError};
+use crate::exchange::{Client, ConnState, Holding, Request, RequestBody, RequestError};
 
 /// A response that is ready, or a future that resolves to one.
 #[expect(
@@ -38,10 +38,22 @@ use crate::exchange::{Client, Request, RequestBody, RequestError};
 )]
 pub(crate) enum Serving {
     Ready(Option<Response<EdgeBody>>),
-    Later(Pin<Box<dyn Future<Output = Response<EdgeBody>>>>),
+    Later {
+        future: Pin<Box<dyn Future<Output = Response<EdgeBody>>>>,
+        /// The charge for the memory of the future.
+        _held: Option<Holding>,
+    },
 }
 
 impl Serving {
+    /// Returns a future that continues another one, and owns its charge.
+    pub(crate) fn after(future: impl Future<Output = Response<EdgeBody>> + 'static) -> Self {
+        Self::Later {
+            future: Box::pin(future),
+            _held: None,
+        }
+    }
+
     pub(crate) async fn response(self) -> Response<EdgeBody> {
         match self.await {
             Ok(response) => response,
@@ -58,7 +70,7 @@ impl Future for Serving {
             Self::Ready(response) => {
                 Poll::Ready(Ok(response.take().expect("polled once to the end")))
             }
-            Self::Later(future) => future.as_mut().poll(cx).map(Ok),
+            Self::Later { future, .. } => future.as_mut().poll(cx).map(Ok),
         }
     }
 }
@@ -87,7 +99,7 @@ pub(crate) fn serve(
     }
     if let Some(received) = request.received_fields.clone() {
         reply.count(RequestOutcome::Method);
-        return later(purge::answer(reply, request, received));
+        return later(&client.conn, purge::answer(reply, request, received));
     }
     if request.upgrade.is_some() && worker.sheds(Work::Pass) {
         return ready(shed(reply, false));
@@ -95,7 +107,7 @@ pub(crate) fn serve(
     if let Some(asked) = &request.upgrade {
         reply.count(RequestOutcome::Bypass);
         let asked = (**asked).clone();
-        return later(upgrade::forward(reply, request, asked));
+        return later(&client.conn, upgrade::forward(reply, request, asked));
     }
     let outcome = match request.route {
         Route::Pass(reason) => Outcome::Pass(reason),
@@ -136,6 +148,7 @@ fn carry_out(
     outcome: Outcome,
 ) -> Serving {
     let worker = Rc::clone(&reply.worker);
+    let conn = &Rc::clone(reply.in_flight.conn());
     reply.observation.trace(SampledRequest::end_lookup);
     if worker.shared.health.level() > Level::Normal
         && let Some(work) = work_of(&worker, &outcome)
@@ -145,7 +158,7 @@ fn carry_out(
             Outcome::Revalidate { key, stale, .. }
                 if fetch::may_serve_error(&worker, &request, &stale.response().policy) =>
             {
-                later(stale_for_overload(reply, request, key, stale))
+                later(conn, stale_for_overload(reply, request, key, stale))
             }
             _ => ready(shed(reply, work == Work::Hit)),
         };
@@ -154,7 +167,7 @@ fn carry_out(
         Outcome::Hit(hit) => {
             if let Some(stored) = hit.sliced() {
                 let stored = Arc::clone(stored);
-                return later(fetch::answer_sliced(reply, request, hit, stored));
+                return later(conn, fetch::answer_sliced(reply, request, hit, stored));
             }
             hit.count(&worker, &mut reply.observation);
             let stored = hit.found.into_stored(&hit.key);
@@ -166,21 +179,22 @@ fn carry_out(
             match encoded::choose(&worker, &request, &stored, true) {
                 Choice::Plain => ready(reply.stored(&request, &stored, None)),
                 Choice::Encoded(encoded) => ready(reply.stored(&request, &encoded, None)),
-                Choice::Later(encoded) => later(async move {
+                Choice::Later(encoded) => later(conn, async move {
                     let encoded = encoded.await;
                     reply.stored(&request, encoded.as_ref().unwrap_or(&stored), None)
                 }),
             }
         }
-        Outcome::Revalidate { key, reason, stale } => {
-            later(fetch::fetch(reply, request, body, key, reason, Some(stale)))
-        }
+        Outcome::Revalidate { key, reason, stale } => later(
+            conn,
+            fetch::fetch(reply, request, body, key, reason, Some(stale)),
+        ),
         Outcome::Miss { key, reason, rule } => {
             let fetch = fetch::fetch(reply, request, body, key, reason, None);
             let Some(rule) = rule else {
-                return later(fetch);
+                return later(conn, fetch);
             };
-            later(async move {
+            later(conn, async move {
                 let response = fetch.await;
                 // The filter of the negative rule answered "maybe": a 404 or 410 is a false positive.
                 worker.shared.negative.watch(rule, response.status());
@@ -195,13 +209,16 @@ fn carry_out(
             match invalidate::is_unsafe(&request.method) {
                 true => {
                     let status = reason.cache_status();
-                    later(unsafe_request::pass(reply, request, body, status))
+                    later(conn, unsafe_request::pass(reply, request, body, status))
                 }
-                false => later(pass::pass(reply, request, body, reason.cache_status())),
+                false => later(
+                    conn,
+                    pass::pass(reply, request, body, reason.cache_status()),
+                ),
             }
         }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
-        Outcome::Wait(waiting) => later(async move {
+        Outcome::Wait(waiting) => later(conn, async move {
             let outcome = waiting.outcome(&worker, &*request).await;
             carry_out(reply, request, body, outcome).response().await
         }),
@@ -252,6 +269,16 @@ fn ready(response: Response<EdgeBody>) -> Serving {
     Serving::Ready(Some(response))
 }
 
-fn later(future: impl Future<Output = Response<EdgeBody>> + 'static) -> Serving {
-    Serving::Later(Box::pin(future))
+fn later(
+    conn: &Rc<ConnState>,
+    future: impl Future<Output = Response<EdgeBody>> + 'static,
+) -> Serving {
+    let held = conn.holding(size_of_val(&future) as u64 + REQUEST_BYTES);
+    Serving::Later {
+        future: Box::pin(future),
+        _held: Some(held),
+    }
 }
+
+/// The memory of a request under way besides its future: its canonical form, the tables of its fields, and its upload.
+const REQUEST_BYTES: u64 = 1024;

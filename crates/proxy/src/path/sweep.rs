@@ -30,6 +30,8 @@ pub(crate) fn sweep(worker: &Worker) {
     }
     worker.tunnels.sweep(now, limits);
     sweep_pinned(worker, now);
+    worker.relieve_connections();
+    worker.relieve_process(now);
     if worker.shared.health.lacks_descriptors() {
         for _ in 0..CLOSED_FOR_DESCRIPTORS {
             worker.close_idle_client();

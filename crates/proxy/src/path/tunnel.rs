@@ -64,12 +64,12 @@ impl Tunnel {
     }
 
     /// Copies bytes between the origin and the client's `stream` until both have closed. `early` has the bytes that the
-    /// client sent before the 101. `_in_flight` keeps the client's connection from counting as idle.
+    /// client sent before the 101. `in_flight` keeps the client's connection from counting as idle.
     pub(crate) async fn run<C>(
         mut self: Box<Self>,
         mut stream: C,
         early: BytesMut,
-        _in_flight: InFlight,
+        in_flight: InFlight,
     ) where
         C: AsyncRead + AsyncWrite + Unpin,
     {
@@ -78,6 +78,8 @@ impl Tunnel {
         let mut to_client = Direction::new(received);
         let this = &mut *self;
         let counters = Arc::clone(&this.worker.counters);
+        let conn = in_flight.conn();
+        let mut held = conn.holding(0);
         let copying = std::future::poll_fn(|cx| {
             let progress = &this.progress;
             if progress.is_idle() {
@@ -85,14 +87,15 @@ impl Tunnel {
             }
             let origin = &mut this.connection.stream;
             let up = to_origin.poll(&mut stream, origin, progress, cx);
-            counters
-                .tunnel_bytes_to_origin
-                .add(to_origin.take_written());
+            let forwarded = to_origin.take_written();
+            counters.tunnel_bytes_to_origin.add(forwarded);
+            conn.record_content_read(forwarded);
             let down = to_client.poll(origin, &mut stream, progress, cx);
             let written = to_client.take_written();
             counters.tunnel_bytes_to_client.add(written);
             counters.response_bytes.add(written);
             this.bytes_to_client += written;
+            held.set((to_origin.unsent.capacity() + to_client.unsent.capacity()) as u64);
             match (up, down) {
                 (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => {
                     Poll::Ready(TunnelEnd::Failed)

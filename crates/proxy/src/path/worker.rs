@@ -1,6 +1,6 @@
 //! [`Worker`], the state that the requests of one worker share, and [`Shared`], the state that all workers share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) upload_budget: Arc<MemoryBudget>,
     /// The memory budget of the decoded heads of HTTP/2 requests.
     pub(crate) head_budget: Arc<MemoryBudget>,
+    /// The memory budget of the state of all client connections.
+    pub(crate) connection_budget: Arc<MemoryBudget>,
     pub(crate) clock: Arc<Clock>,
     /// Checks requests, and removes fields from them.
     pub(crate) canonicaliser: Canonicaliser,
@@ -162,11 +164,20 @@ pub(crate) struct Worker {
     pub(crate) connections: Rc<RefCell<Connections>>,
     pub(crate) deliveries: Deliveries,
     pub(super) tunnels: Tunnels,
-    /// Rate-limited warnings: slow responses, connections closed for pinned bytes, and floods of HTTP/2 frames.
+    /// Rate-limited warnings: slow responses, connections closed for pinned bytes or for their memory, and floods
+    /// of HTTP/2 frames.
     pub(super) slow_log: SparseLog,
     pub(super) pinned_log: SparseLog,
+    pub(super) memory_log: SparseLog,
+    /// The last reliefs of the budgets of connections and of heads.
+    pub(super) relieved: LastRelief,
+    pub(super) relieved_heads: LastRelief,
     pub(crate) flood_log: SparseLog,
 }
+
+/// The number of ended connections when all that the last relief of a budget closed have ended, and the used bytes
+/// before it.
+pub(super) type LastRelief = Cell<(u64, u64)>;
 
 /// The newest generation of a worker. Connections ask for it at each request.
 pub(crate) struct CurrentWorker(RefCell<Rc<Worker>>);
@@ -262,6 +273,9 @@ impl Worker {
             tunnels: Tunnels::default(),
             slow_log: SparseLog::default(),
             pinned_log: SparseLog::default(),
+            memory_log: SparseLog::default(),
+            relieved: LastRelief::default(),
+            relieved_heads: LastRelief::default(),
             flood_log: SparseLog::default(),
         })
     }

@@ -104,7 +104,14 @@ pub(crate) struct H2Client {
 impl H2Client {
     /// Connects, and sends the preface, empty SETTINGS, and a WINDOW_UPDATE of 1 GiB for the connection.
     pub(crate) fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).expect("the edge listens");
+        Self::over(
+            TcpStream::connect(addr).expect("the edge listens"),
+            &frame(SETTINGS, 0, 0, &[]),
+        )
+    }
+
+    /// Like [`connect`](Self::connect), on this connection and with this frame of SETTINGS.
+    pub(crate) fn over(stream: TcpStream, settings: &[u8]) -> Self {
         stream
             .set_read_timeout(Some(TIMEOUT))
             .expect("the timeout can be set");
@@ -117,7 +124,7 @@ impl H2Client {
             goaway: None,
         };
         client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        client.send(&frame(SETTINGS, 0, 0, &[]));
+        client.send(settings);
         client.send(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes()));
         client
     }

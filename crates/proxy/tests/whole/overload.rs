@@ -64,17 +64,21 @@ fn assert_shed(answer: &crate::support::Answer) {
     assert_eq!(answer.header("retry-after"), Some("10"));
 }
 
-/// Method: the memory of the process is always above the bound, so the levels follow each other.
+/// Method: the memory of the process is always above the bound, so the levels follow each other. At the last level a
+/// new connection takes the place of an idle one, and is closed if none is idle.
 #[test]
-fn memory_above_its_bound_sheds_connections_then_passes_then_misses_and_never_hits() {
+fn memory_above_its_bound_sheds_passes_then_misses_then_newcomers_and_never_hits() {
     let bed = TestBed::with_config(always_overloaded);
-    page(&bed);
+    bed.origin.otherwise(|request| match request.target() {
+        "/never" => Answer::never(),
+        _ => Answer::ok("page").header("cache-control", "max-age=600"),
+    });
     let (mut admin, mut client) = (Admin::of(&bed), bed.connect());
     assert_eq!(client.get("/hit", &[]).status, 200);
+    let mut busy = bed.connect();
+    busy.send_head("GET", "/never", &[]);
     wait_for_level(&mut admin, "connections");
-    assert!(bed.connect().try_send(b"GET / HTTP/1.1\r\n"));
-    let mut refused = Client::connect(bed.addr());
-    assert!(refused.try_head().is_none(), "a new connection is closed");
+    assert!(bed.get("/hit").is_hit(), "a new connection is served");
     assert_eq!(
         client
             .request("POST", "/", &[("content-length", "0")], b"")
@@ -96,7 +100,22 @@ fn memory_above_its_bound_sheds_connections_then_passes_then_misses_and_never_hi
             "{work}"
         );
     }
-    assert!(bed.metric("edgeward_shed_total{work=\"connection\"}") >= 1.0);
+    assert_eq!(bed.metric("edgeward_shed_total{work=\"connection\"}"), 0.0);
+    let mut newcomer = bed.connect();
+    assert!(newcomer.get("/hit", &[]).is_hit());
+    assert!(client.is_closed(), "the idle connection has made room");
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"crowded\"}"),
+        1.0
+    );
+    drop(newcomer);
+    bed.wait_until("one busy connection is left", |status| {
+        status["connections"]["clients"] == 1
+    });
+    let mut refused = Client::connect(bed.addr());
+    assert!(refused.try_head().is_none(), "a new connection is closed");
+    assert_eq!(bed.metric("edgeward_shed_total{work=\"connection\"}"), 1.0);
+    drop(busy);
     assert_eq!(bed.metric("edgeward_overload_level"), 3.0);
     assert_eq!(bed.metric("edgeward_overload_raised_total"), 3.0);
     assert!(bed.metric("edgeward_overload_used_ratio{resource=\"memory\"}") > 1.0);

@@ -264,3 +264,19 @@ pub(super) const HEADS_BYTES_MAX: Key = Key {
     set: |draft, _, value| draft.edge.limits.heads_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.heads_bytes_max)),
 };
+
+pub(super) const CONNECTIONS_BYTES_MAX: Key = Key {
+    path: "limits.connections_bytes_max",
+    flag: None,
+    kind: ValueKind::Size {
+        min: ByteSize::mib(1),
+        max: ByteSize::gib(1 << 10),
+    },
+    doc: "The maximum memory of the state of all client connections: buffers and tasks, incomplete heads, HTTP/2 \
+          streams, and requests in progress without their bodies. An idle connection takes 4 KiB, 20 KiB with TLS, and \
+          16 KiB more with HTTP/2. At 7/8 of this size, the edge closes the connections that hold most memory, first \
+          of the client address (IPv6: /64 network) that holds most, and connections that get hits last. At the whole \
+          size, requests over HTTP/2 get 503.",
+    set: |draft, _, value| draft.edge.limits.connections_bytes_max = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.connections_bytes_max)),
+};

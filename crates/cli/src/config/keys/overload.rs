@@ -52,8 +52,9 @@ pub(super) const STEP: Key = Key {
     flag: None,
     kind: DURATION,
     doc: "The shortest time between two changes of the level. While a bound is exceeded, the edge sheds one more class \
-          of work after each step: new connections, requests that bypass the cache, misses, and hits last. Hits are \
-          shed for `lag_max` alone. Below 95 % of the bounds of memory and descriptors and 50 % of `lag_max`, one \
+          of work after each step: new connections, requests that bypass the cache, misses, and hits last. For \
+          `memory_max`, connections that hold much memory are closed instead of new ones. Hits are shed for `lag_max` \
+          alone. Below 95 % of the bounds of memory and descriptors and 50 % of `lag_max`, one \
           class less is shed after each step.",
     set: |draft, _, value| draft.edge.overload.step = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.overload.step)),

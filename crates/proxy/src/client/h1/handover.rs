@@ -88,6 +88,7 @@ impl FastPath {
             }
             if buffer.filled().len() > before {
                 self.client.conn.record_received();
+                self.charge_given(buffer.filled().len() - before);
             } else if self.mode == Mode::Passthrough && self.client.conn.waits_for_origin() {
                 // As above: the client may still read.
                 if !self.read_ended {
@@ -100,6 +101,7 @@ impl FastPath {
         }
         let n = self.inbox.len().min(buffer.remaining());
         buffer.put_slice(&self.inbox[..n]);
+        self.charge_given(n);
         self.inbox.advance(n);
         if self.inbox.is_empty() {
             self.inbox = BytesMut::new();

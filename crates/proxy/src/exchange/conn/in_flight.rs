@@ -37,3 +37,19 @@ impl Drop for Orphan {
         self.0.orphans.set(self.0.orphans.get() - 1);
     }
 }
+
+impl ConnState {
+    /// Counts the fetch of a cancelled request until the returned value is dropped.
+    pub(crate) fn begin_orphan(self: &Rc<Self>) -> Orphan {
+        self.orphans.set(self.orphans.get() + 1);
+        Orphan(Rc::clone(self))
+    }
+
+    /// Returns true if orphaned fetches and requests under way together reach `streams_max`. Without orphaned fetches,
+    /// the limit is twice `streams_max`, because requests whose streams were just reset still count as under way.
+    pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
+        let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
+        (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
+            || in_flight >= streams_max.saturating_mul(2)
+    }
+}

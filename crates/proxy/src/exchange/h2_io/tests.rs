@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use super::*;
 
+use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 
 /// A client's stream. Each write takes the last of `write_sizes` and writes at most this many bytes, or none at 0.
@@ -73,7 +74,8 @@ fn writes_of(frames: &[Vec<u8>], write_sizes: Vec<usize>) -> Vec<Vec<u8>> {
         write_sizes,
         ..SocketMock::default()
     };
-    let io = H2Io::new(client, &LimitsConfig::default(), clock);
+    let conn = ConnState::new(Arc::clone(&clock), MemoryBudget::new(u64::MAX, None));
+    let io = H2Io::new(client, &LimitsConfig::default(), clock, &conn);
     let mut hyper_io = io.share();
     let mut cx = Context::from_waker(Waker::noop());
     for (n, frame) in frames.iter().enumerate() {
@@ -119,7 +121,8 @@ fn frames_wait_until_the_answers_to_earlier_ones_are_written() {
         inbound,
         ..SocketMock::default()
     };
-    let io = H2Io::new(client, &LimitsConfig::default(), clock);
+    let conn = ConnState::new(Arc::clone(&clock), MemoryBudget::new(u64::MAX, None));
+    let io = H2Io::new(client, &LimitsConfig::default(), clock, &conn);
     let mut hyper_io = io.share();
     let mut cx = Context::from_waker(Waker::noop());
     let mut read_all = || {

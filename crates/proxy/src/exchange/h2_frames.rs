@@ -347,7 +347,7 @@ impl FrameGate {
             return Ok(Vec::new());
         }
         let is_refused = head.depends_on_itself(block);
-        let replaced = self.screen.replacement(fields, is_trailers, is_refused);
+        let replaced = self.screen.replacement(fields, is_refused);
         Ok(replaced.map_or_else(Vec::new, |(block, ends)| head.frames_of(&block, &ends)))
     }
 

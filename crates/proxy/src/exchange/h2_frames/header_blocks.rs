@@ -84,17 +84,17 @@ impl BlockScreen {
     }
 
     /// Decodes a complete block. Returns the block that replaces it if it is malformed, or if `is_refused`, and the
-    /// ends of its representations. Trailers may not have pseudo-header fields (RFC 9113 §8.1).
+    /// ends of its representations. h2 ignores pseudo-header fields in trailers, and refuses other blocks of a stream
+    /// that is closed.
     pub(super) fn replacement(
         &mut self,
         block: &[u8],
-        is_trailers: bool,
         is_refused: bool,
     ) -> Option<(Vec<u8>, Vec<usize>)> {
         if self.is_lost {
             return None;
         }
-        let mut checked = Checked::new(is_trailers, is_refused);
+        let mut checked = Checked::new(is_refused);
         match self.decode(block, &mut checked) {
             Ok(()) if checked.is_malformed => Some(self.rewrite(block, &checked)),
             Ok(()) => None,
@@ -282,12 +282,7 @@ enum Replacement {
 }
 
 /// The result of decoding one block.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts about a block"
-)]
 struct Checked {
-    is_trailers: bool,
     is_malformed: bool,
     has_fields: bool,
     /// True if the block has a field that is no pseudo-header field.
@@ -301,9 +296,8 @@ struct Checked {
 }
 
 impl Checked {
-    fn new(is_trailers: bool, is_refused: bool) -> Self {
+    fn new(is_refused: bool) -> Self {
         Self {
-            is_trailers,
             is_malformed: is_refused,
             has_fields: false,
             has_regular_fields: false,
@@ -320,8 +314,7 @@ impl Checked {
         match name {
             Name::Pseudo(pseudo) => {
                 let bit = 1 << pseudo as u8;
-                self.is_malformed |=
-                    self.has_regular_fields || self.is_trailers || self.pseudo & bit != 0;
+                self.is_malformed |= self.has_regular_fields || self.pseudo & bit != 0;
                 self.pseudo |= bit;
             }
             Name::Connection | Name::Invalid => self.is_malformed = true,

@@ -259,7 +259,7 @@ proptest! {
         for (sizes, pieces) in blocks {
             let block = encode(&sizes, &pieces, &mut writer);
             let fields = peer.decode(&block, false);
-            let replaced = screen.replacement(&block, false, false);
+            let replaced = screen.replacement(&block, false);
             // A field with an empty name and an empty value in the table cannot be replaced.
             let gives_up = |(name, value): &(Vec<u8>, Vec<u8>)| name.is_empty() && value.is_empty();
             if fields.iter().any(gives_up) {
@@ -290,7 +290,7 @@ proptest! {
     fn no_block_causes_a_panic(blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..5)) {
         let mut screen = BlockScreen::new();
         for block in blocks {
-            _ = screen.replacement(&block, false, false);
+            _ = screen.replacement(&block, false);
         }
     }
 }
@@ -323,15 +323,9 @@ fn a_valid_block_passes_and_a_malformed_one_is_replaced() {
         ([&literal(b"a", b"b"), method].concat(), true),
         ([method, method].concat(), true),
     ] {
-        let replaced = BlockScreen::new().replacement(&block, false, false);
+        let replaced = BlockScreen::new().replacement(&block, false);
         assert_eq!(replaced.is_some(), is_replaced, "{block:?}");
     }
-    // RFC 9113 §8.1: trailers have no pseudo-header fields.
-    assert!(
-        BlockScreen::new()
-            .replacement(method, true, false)
-            .is_some()
-    );
 }
 
 /// Method: add a field with an invalid value in the Huffman code, then refer to it.
@@ -342,17 +336,11 @@ fn a_reference_to_an_invalid_field_is_malformed() {
     let block = [0x40, 1, b'a', 0x83, 0xff, 0xff, 0xb1];
     let replaced = [0x40, 1, b'a', 1, b'x', 0x0f, 42, 0];
     assert_eq!(
-        screen
-            .replacement(&block, false, false)
-            .map(|(block, _)| block),
+        screen.replacement(&block, false).map(|(block, _)| block),
         Some(replaced.to_vec())
     );
-    assert!(screen.replacement(&[0x80 | 62], false, false).is_some());
+    assert!(screen.replacement(&[0x80 | 62], false).is_some());
     // The name of that field is valid, so another field may have it. Its index 62 is 15 and 47.
-    assert!(
-        screen
-            .replacement(&[0x0f, 47, 1, b'b'], false, false)
-            .is_none()
-    );
+    assert!(screen.replacement(&[0x0f, 47, 1, b'b'], false).is_none());
     assert!(!screen.is_lost);
 }

@@ -1,6 +1,6 @@
 //! The form in which rules of sites compare paths has no dot segments and no repeated slashes, and is one of the
-//! readings of a path. Any text is a pattern or refused without a panic, and a glob without wildcard matches exactly its
-//! own text.
+//! readings of a path. Any text is a pattern or refused without a panic, and a glob without wildcard matches exactly
+//! its own text.
 //!
 //! The input is a pattern and a path, separated by a line feed.
 //! Run: `cargo +nightly fuzz run site_path`.

@@ -345,7 +345,7 @@ fn an_id_of_a_file_in_any_encoding_is_never_absent() {
     for (name, bytes, expected) in [
         ("latin1", &b"caf\xe9\n"[..], "not text in UTF-8"),
         ("columns", b"k1\tname\n", "U+0009"),
-        ("no-mark", b"k\0001\0\n\0", "U+0000"),
+        ("no-mark", b"k\x00001\x00\n\x00", "U+0000"),
         ("utf32", b"\xff\xfe\0\0k\0\0\0", "UTF-32"),
         ("zip", b"PK\x03\x04", "zip"),
         ("quoted", b"\"k1\"\n", "in quotes"),

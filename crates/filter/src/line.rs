@@ -69,7 +69,7 @@ mod tests {
             ("12\"", Ok("12\"")),
             ("né", Ok("né")),
             ("k1\tname", Err(LineError::Control('\t'))),
-            ("k\0001", Err(LineError::Control('\0'))),
+            ("k\x00001", Err(LineError::Control('\0'))),
             ("k1\rk2", Err(LineError::Control('\r'))),
             ("k1\u{85}k2", Err(LineError::Control('\u{85}'))),
             ("\"k1\"", Err(LineError::Quoted)),

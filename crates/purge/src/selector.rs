@@ -472,7 +472,8 @@ mod tests {
     fn each_plugin_purges_what_its_selector_states() {
         let any = [("x-host", ".*"), ("x-url", ".*"), ("x-content-type", ".*")];
         let fos = |name, value| [&any[..], &[(name, value)]].concat();
-        let table: [(&str, &str, Vec<(&str, &str)>, &str); 24] = [
+        type Fields = Vec<(&'static str, &'static str)>;
+        let table: [(&str, &str, Fields, &str); 24] = [
             ("PURGE", "/a?b", vec![], "target"),
             ("PURGE", "/a", vec![("x-purge-method", "default")], "target"),
             (
@@ -572,7 +573,8 @@ mod tests {
     #[test]
     fn a_request_whose_selector_is_unknown_is_refused() {
         let regex = ("x-purge-method", "regex");
-        let table: [(&str, &str, &[(&str, &str)]); 27] = [
+        type Fields<'a> = &'a [(&'a str, &'a str)];
+        let table: [(&str, &str, Fields<'_>); 27] = [
             ("PURGEALL", "/", &[]),
             ("FULLBAN", "/", &[]),
             ("PURGEKEYS", "/", &[]),

@@ -54,8 +54,8 @@ impl QueryShape {
         // All origins decode names. A name is dropped in any form that some origin reads so.
         let is_kept = |keeps: &Vec<Pattern>| matches(keeps, &decoded(name.as_bytes()));
         self.keeps.as_ref().is_none_or(is_kept)
-            && !(!self.drops.is_empty()
-                && any_reading(name.as_bytes(), |name| matches(&self.drops, name)))
+            && (self.drops.is_empty()
+                || !any_reading(name.as_bytes(), |name| matches(&self.drops, name)))
     }
 }
 

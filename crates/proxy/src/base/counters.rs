@@ -1,7 +1,5 @@
-//! The counters of a worker. Each counter is declared once, with its help text, in the table below. Metrics that are
-//! read from the state of the cache at each scrape are in `edge/metrics.rs`.
-//!
-//! A scrape reads the counters of all workers, and those of all other threads, and adds them.
+//! The counters of a worker. Each counter is declared once, with its help text, in the table below. A scrape adds the
+//! counters of all workers and other threads. Metrics read from the state of the cache are in `edge/metrics.rs`.
 
 use std::sync::Arc;
 

@@ -207,12 +207,12 @@ fn invalidate(
     pending
 }
 
+/// Resolves when purges apply and are durable.
+type Accepted = oneshot::Receiver<Result<Stamp, PurgeError>>;
+
 /// Adds hard purges to the table of purges. Returns a receiver that resolves when they apply and are durable, and those
 /// of the process that replaces this one.
-fn purge(
-    worker: &Worker,
-    scopes: Vec<Scope>,
-) -> Option<(oneshot::Receiver<Result<Stamp, PurgeError>>, Vec<Durable>)> {
+fn purge(worker: &Worker, scopes: Vec<Scope>) -> Option<(Accepted, Vec<Durable>)> {
     if scopes.is_empty() {
         return None;
     }

@@ -420,7 +420,8 @@ fn the_selectors_of_plugins_purge_and_the_answer_counts_the_objects() {
         bed.origin.on(path, answer.header(name, value));
     }
     let regex = [("x-purge-method", "regex")];
-    let cases: [(&str, &str, &[(&str, &str)], &str, &[&str]); 10] = [
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&str, &str, Fields<'_>, &str, &[&str]); 10] = [
         (
             "PURGE",
             "/",

@@ -275,7 +275,7 @@ fn a_posted_list_is_text_with_one_id_per_line() {
         ("\u{feff}5000\n 5001 \r\n\n", 200),
         ("5002\tname\n", 400),
         ("\"5002\"\n", 400),
-        ("5\0002\0", 400),
+        ("5\x00002\x00", 400),
     ] {
         assert_eq!(
             post(publisher.addr(), &ids, list).status,

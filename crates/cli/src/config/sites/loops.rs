@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use edgeward_sites::{HostPattern, RequestView, Site, matching_path};
+use edgeward_sites::{HostPattern, PathReadings, RequestView, Site};
 use http::Method;
 use http::header::HeaderMap;
 
@@ -90,7 +90,7 @@ fn with_view<T>(
         method: &Method::GET,
         scheme,
         host,
-        path: &matching_path(path),
+        path: &PathReadings::of(path),
         sent_path: path,
         query,
         fields: &HeaderMap::new(),

@@ -175,7 +175,7 @@ fn the_examples_of_the_page_about_sites_are_valid() {
         .skip(1)
         .map(|rest| rest.split("```").next().expect("split returns a part"))
         .collect();
-    assert_eq!(examples.len(), 7);
+    assert_eq!(examples.len(), 9);
     for example in examples {
         let mut text = String::new();
         if !example.contains("[[listener]]") {

@@ -53,8 +53,8 @@ impl PostBegin {
         parts: &Parts,
     ) -> Option<PostUpdate> {
         let exchange = worker.exchange(self.request_time);
-        // RFC 9110 §9.3.3: a POST is cacheable only with explicit freshness of the response. Lifetimes of a site are not
-        // the origin's, so they would let any client replace the pages of the site.
+        // RFC 9110 §9.3.3: a POST is cacheable only with explicit freshness of the response. Lifetimes of a site are
+        // not the origin's, so they would let any client replace the pages of the site.
         let rules = Rules {
             lifetimes: None,
             ..request.settings().caching.clone()

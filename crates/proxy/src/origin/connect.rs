@@ -55,11 +55,31 @@ pub(crate) struct Connector {
     health: Arc<OriginHealth>,
 }
 
-/// The error that a server of an origin with HTTP/2 did not choose it in the TLS handshake, which RFC 9113 §3.2
-/// requires.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the server does not offer HTTP/2 in the TLS handshake; set origin.protocol = \"http1\"")]
-pub(super) struct NoHttp2;
+/// An error of the TLS handshake that is not one of rustls.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    /// The server closed the connection. A server without TLS does so, because it cannot read the first message.
+    #[error("the server closed the connection during the TLS handshake")]
+    Ended(#[source] io::Error),
+    /// The server of an origin with HTTP/2 did not choose it, which RFC 9113 §3.2 requires.
+    #[error(
+        "the server does not offer HTTP/2 in the TLS handshake; set origin.protocol = \"http1\""
+    )]
+    NoHttp2,
+}
+
+impl HandshakeError {
+    /// Marks the error of a handshake if the connection ended.
+    fn mark(error: io::Error) -> io::Error {
+        use io::ErrorKind as K;
+        match error.kind() {
+            K::UnexpectedEof | K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe => {
+                io::Error::new(error.kind(), Self::Ended(error))
+            }
+            _ => error,
+        }
+    }
+}
 
 /// The settings of TLS for connections to an origin.
 #[derive(Clone)]
@@ -241,9 +261,10 @@ impl Connector {
             None => Ok(Box::new(tcp)),
             Some((connectors, name)) => {
                 let (connector, needs_h2) = choose(connectors);
-                let tls = connector.connect(name.clone(), tcp).await?;
+                let tls = connector.connect(name.clone(), tcp).await;
+                let tls = tls.map_err(HandshakeError::mark)?;
                 if needs_h2 && tls.get_ref().1.alpn_protocol() != Some(tls::ALPN_HTTP2) {
-                    return Err(io::Error::other(NoHttp2));
+                    return Err(io::Error::other(HandshakeError::NoHttp2));
                 }
                 Ok(Box::new(tls))
             }

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use tokio_rustls::rustls;
 
-use super::connect::NoHttp2;
+use super::connect::HandshakeError;
 use super::h1::H1Error;
 use crate::base::counters::Counters;
 
@@ -266,8 +266,8 @@ fn connect_status_and_detail(error: &io::Error) -> (StatusCode, &'static str) {
     if let Some(error) = tls_error_in(error) {
         return (S::BAD_GATEWAY, tls_detail(error));
     }
-    let has_no_http2 = |inner: &(dyn Error + Send + Sync + 'static)| inner.is::<NoHttp2>();
-    if error.get_ref().is_some_and(has_no_http2) {
+    let of_handshake = |inner: &(dyn Error + Send + Sync + 'static)| inner.is::<HandshakeError>();
+    if error.get_ref().is_some_and(of_handshake) {
         return (S::BAD_GATEWAY, "tls_protocol_error");
     }
     match error.kind() {
@@ -275,7 +275,6 @@ fn connect_status_and_detail(error: &io::Error) -> (StatusCode, &'static str) {
         K::NetworkUnreachable | K::HostUnreachable | K::AddrNotAvailable => {
             (S::BAD_GATEWAY, "destination_ip_unroutable")
         }
-        // The server closed the connection during the handshake.
         K::UnexpectedEof | K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe => {
             (S::BAD_GATEWAY, "connection_terminated")
         }
@@ -360,7 +359,7 @@ mod tests {
                 "destination_ip_unroutable",
             ),
             (
-                connect(kind(io::ErrorKind::UnexpectedEof)),
+                connect(kind(io::ErrorKind::ConnectionReset)),
                 502,
                 "connection_terminated",
             ),
@@ -369,7 +368,14 @@ mod tests {
             (connect(wrapped(expired)), 502, "tls_certificate_error"),
             (connect(wrapped(old)), 502, "tls_protocol_error"),
             (connect(wrapped(plain)), 502, "tls_protocol_error"),
-            (connect(wrapped(NoHttp2)), 502, "tls_protocol_error"),
+            (connect(wrapped(HandshakeError::NoHttp2)), 502, "tls_protocol_error"),
+            (
+                connect(wrapped(HandshakeError::Ended(kind(
+                    io::ErrorKind::UnexpectedEof,
+                )))),
+                502,
+                "tls_protocol_error",
+            ),
             (connect(wrapped(alert())), 502, "tls_alert_received"),
             (ended(wrapped(alert())), 502, "tls_alert_received"),
             (

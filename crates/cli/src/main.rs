@@ -93,6 +93,8 @@ const LONG_HELP: &str = "\
 `edgeward COMMAND -h` shows common options, `--help` all options and examples.
 
 Further commands:
+  reload        Let a running edge read its configuration again
+  store         Inspect a disk cache while its server is stopped
   upgrade       Replace the program of a running edge without a gap
   bench-filter  Compare id filters with other Bloom filters
   demo-filter   Show how many lookups of absent ids a filter saves

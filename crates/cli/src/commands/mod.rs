@@ -47,12 +47,16 @@ pub(crate) enum Command {
     // Hidden, so that the list of commands fits a screen; docs/explanation/id-filter.md describes this command.
     #[command(hide = true)]
     BenchFilter(bench_filter::BenchFilterArgs),
+    // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
+    #[command(hide = true)]
     Store(store::StoreArgs),
     Link(link::LinkArgs),
     Status(status::StatusArgs),
     Purge(purge::PurgeArgs),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
     Reload(reload::ReloadArgs),
-    // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
+    // Hidden, as `store` is.
     #[command(hide = true)]
     Upgrade(upgrade::UpgradeArgs),
     Cache(cache::CacheArgs),

@@ -48,6 +48,8 @@ pub(super) struct ConfigDraft {
     pub(super) admin_certificates: Option<PathBuf>,
     pub(super) admin_key: Option<PathBuf>,
     pub(super) admin_tokens: Vec<DraftToken>,
+    /// Settings of sites that are valid and probably not meant.
+    pub(super) warnings: Vec<(SettingSource, Diagnostic)>,
     /// True if the user has set the bound of memory.
     pub(super) overload_memory_given: bool,
     pub(super) access_log: AccessLogConfig,
@@ -107,6 +109,7 @@ impl ConfigDraft {
             admin_certificates: None,
             admin_key: None,
             admin_tokens: Vec::new(),
+            warnings: Vec::new(),
             overload_memory_given: false,
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
@@ -227,7 +230,7 @@ pub(super) fn check(
     sites::build(sites, &mut draft, &lines_with_errors, &mut diagnostics);
     if diagnostics.is_empty() {
         return Ok(CheckedConfig {
-            warnings: warnings::warnings(&raw_settings, &draft, settings_file),
+            warnings: warnings::warnings(&raw_settings, &mut draft, settings_file),
             settings: final_settings(&raw_settings, &draft),
             sites: summaries,
             negative: draft.negative.clone(),
@@ -261,6 +264,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         admin_certificates,
         admin_key,
         admin_tokens: _,
+        warnings: _,
         overload_memory_given,
         access_log,
         access_log_given,

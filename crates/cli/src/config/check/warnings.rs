@@ -1,5 +1,6 @@
 //! Warnings about settings that are valid and probably not meant.
 
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
 
 use edgeward_proxy::config::ListenAddress;
@@ -11,9 +12,11 @@ use crate::diagnostic::Diagnostic;
 /// Returns the warnings about a valid configuration.
 pub(super) fn warnings(
     raw_settings: &[RawSetting],
-    draft: &ConfigDraft,
+    draft: &mut ConfigDraft,
     settings_file: &SettingsFile<'_>,
 ) -> Vec<Diagnostic> {
+    let of_sites = mem::take(&mut draft.warnings).into_iter();
+    let of_sites = of_sites.map(|(source, diagnostic)| settings_file.locate(diagnostic, &source));
     let found = of_purge(draft).into_iter();
     let located = found.map(|(path, diagnostic)| {
         let given = raw_settings.iter().rev();
@@ -21,7 +24,7 @@ pub(super) fn warnings(
         let source = setting.map_or(SettingSource::Default, |setting| setting.source.clone());
         settings_file.locate(diagnostic, &source)
     });
-    located.collect()
+    located.chain(of_sites).collect()
 }
 
 /// Warns if a proxy may purge. The edge checks the clients that the proxy states; a proxy that states none lets all its

@@ -136,6 +136,7 @@ pub(in crate::config) fn build(
         owners: HashMap::new(),
         lines_with_errors,
         diagnostics,
+        warnings: Vec::new(),
     };
     if let Some(first_excess) = sites.get(SITES_MAX) {
         let message = format!(
@@ -170,11 +171,12 @@ pub(in crate::config) fn build(
         if let Some((line, location)) = self_redirect(&ready, &hosts, &builder.schemes) {
             let message = format!("a redirect to {location} leads to itself");
             let hint = "add a condition, such as scheme = \"http\" or a path, that the location does not match";
-            builder.report(line.unwrap_or(site.line), &message, hint);
+            builder.warn(line.unwrap_or(site.line), &message, hint);
         }
         // A host that is given twice was reported by `check_hosts`.
         _ = built.add(ready, &hosts, site.serves_others.is_some());
     }
+    draft.warnings = builder.warnings;
     draft.edge.sites = built.into();
     draft.edge.site_certificates = certificates;
 }
@@ -191,6 +193,8 @@ struct Builder<'a> {
     owners: HashMap<String, (String, usize)>,
     lines_with_errors: &'a HashSet<usize>,
     diagnostics: &'a mut Vec<(SettingSource, Diagnostic)>,
+    /// Settings that are valid and probably not meant.
+    warnings: Vec<(SettingSource, Diagnostic)>,
 }
 
 impl Builder<'_> {
@@ -200,6 +204,12 @@ impl Builder<'_> {
             self.diagnostics
                 .push((SettingSource::File { line }, diagnostic));
         }
+    }
+
+    fn warn(&mut self, line: usize, message: &str, hint: &str) {
+        let diagnostic = Diagnostic::new(message).hint(hint);
+        self.warnings
+            .push((SettingSource::File { line }, diagnostic));
     }
 
     /// Checks that the site has hosts, and that no other site has the same one.
@@ -313,7 +323,7 @@ impl Builder<'_> {
             && settings.pass == Some(true)
         {
             let message = format!("{key} has no effect together with pass = true");
-            self.report(
+            self.warn(
                 rule.line,
                 &message,
                 "remove one of the two: a passed response is not stored",

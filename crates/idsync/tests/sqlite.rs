@@ -89,10 +89,6 @@ fn an_ordered_scan_can_be_resumed() {
     for (n, (column, value)) in [
         ("INTEGER", "i - 500"),
         ("TEXT", "'key ' || i"),
-        (
-            "TEXT COLLATE NOCASE",
-            "CASE i % 2 WHEN 0 THEN 'a' ELSE 'A' END || (i / 2)",
-        ),
         ("BLOB", "CAST('b' || i AS BLOB)"),
         (
             "",
@@ -109,12 +105,13 @@ fn an_ordered_scan_can_be_resumed() {
         );
         let address = database(folder.path(), &sql);
         let query = format!("SELECT id FROM t{n}");
+        let form = (column != "INTEGER").then_some(IdForm::Text);
         let config = ScanConfig {
-            form: Some(IdForm::Text),
+            form,
             batch_ids: 90,
             ..ScanConfig::default()
         };
-        let all_ids = scan_from(&address, &query, None);
+        let all_ids = scan_from(&address, &query, form, None);
         assert_eq!(all_ids.len(), 1000, "{column}");
         let mut whole_scan = Scan::begin(source(&address, &query, true), Ledger::default(), config)
             .expect("the scan begins");
@@ -124,7 +121,7 @@ fn an_ordered_scan_can_be_resumed() {
             let Some(position) = batch.progress.position else {
                 continue;
             };
-            let rest = scan_from(&address, &query, Some(position));
+            let rest = scan_from(&address, &query, form, Some(position));
             let union: BTreeSet<_> = ids_before.union(&rest).cloned().collect();
             assert_eq!(union, all_ids, "{column}");
             assert!(rest.len() < all_ids.len());
@@ -133,9 +130,14 @@ fn an_ordered_scan_can_be_resumed() {
 }
 
 /// Returns the ids that a scan from a position reads.
-fn scan_from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+fn scan_from(
+    address: &str,
+    query: &str,
+    form: Option<IdForm>,
+    position: Option<Vec<u8>>,
+) -> BTreeSet<Vec<u8>> {
     let config = ScanConfig {
-        form: Some(IdForm::Text),
+        form,
         ..ScanConfig::default()
     };
     // A span is a part of a scan. A query to SQLite has only one, which contains all ids.

@@ -227,7 +227,7 @@ fn check_config_finds_what_prevents_a_start() {
     let site = "[[site]]\nhosts = [\"a.example\"]\n";
     for (added, expected) in [
         (pair("none.pem", "one.key"), "none.pem"),
-        (pair("one.pem", "other.key"), "line 10"),
+        (pair("one.pem", "other.key"), "line 9"),
         (
             "[[listener]]\naddress = \"203.0.113.7:8081\"\n".to_owned(),
             "cannot listen on 203.0.113.7:8081",

@@ -368,7 +368,11 @@ mod tests {
             (connect(wrapped(expired)), 502, "tls_certificate_error"),
             (connect(wrapped(old)), 502, "tls_protocol_error"),
             (connect(wrapped(plain)), 502, "tls_protocol_error"),
-            (connect(wrapped(HandshakeError::NoHttp2)), 502, "tls_protocol_error"),
+            (
+                connect(wrapped(HandshakeError::NoHttp2)),
+                502,
+                "tls_protocol_error",
+            ),
             (
                 connect(wrapped(HandshakeError::Ended(kind(
                     io::ErrorKind::UnexpectedEof,

@@ -13,8 +13,8 @@ use crate::slots::Slot;
 /// The body of a request.
 ///
 /// Until it has arrived completely, the connection waits for its client and gives up its place if a full server accepts
-/// a new connection. Otherwise a client with slow bodies could use all places that its address may have. [The wait
-/// begins again](Slot::wait_for_body) after each 16 KiB, so that an upload that makes progress goes after those that
+/// a new connection. Otherwise a client with slow bodies could use all places that its address may have. The wait
+/// begins again after each 16 KiB, so that an upload that makes progress goes after those that
 /// make none.
 #[derive(Debug)]
 pub struct RequestBody {

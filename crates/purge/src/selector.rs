@@ -44,7 +44,7 @@ pub enum SelectorError {
     /// The method purges in other caches, but not in this one.
     #[error("the method `{0}` purges nothing here; send PURGE, BAN or PURGEKEYS")]
     Method(Box<str>),
-    /// A field looks like a selector and is not one of [`FIELDS`].
+    /// A field looks like a selector and is not one of `FIELDS`.
     #[error(
         "the field `{0}` is not a selector of this cache; docs/how-to/purge.md lists the selectors"
     )]

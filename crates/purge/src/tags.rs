@@ -25,7 +25,7 @@ pub(crate) const TAG_FIELDS: [(&str, Separators); 10] = [
     ("x-tag", Separators::Any),               // FOSHttpCache, older installations
 ];
 
-/// Calls `visit` with each tag of a header field. Fields other than [`TAG_FIELDS`] and `Cache-Groups` have no tags.
+/// Calls `visit` with each tag of a header field. Fields other than `TAG_FIELDS` and `Cache-Groups` have no tags.
 ///
 /// `Cache-Groups` is a list of strings (RFC 9875 §2). A malformed list is ignored as a whole (RFC 9651 §4.2).
 pub fn visit_tags(name: &[u8], value: &[u8], visit: impl FnMut(&[u8])) {

@@ -8,7 +8,7 @@
 //! - A header block passes when it is complete, unless it has too many fields. A field may take a single byte in the
 //!   block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the length of the block.
 //! - After `fields_max` fields the gate pauses, so that hyper accepts requests before it decodes further ones.
-//! - A malformed header block is replaced by one that hyper refuses as an error of the stream ([`header_blocks`]).
+//! - A malformed header block is replaced by one that hyper refuses as an error of the stream (`header_blocks`).
 //! - Consecutive small DATA frames of one stream are merged. Their padding is removed, and the peer gets its credit
 //!   back by WINDOW_UPDATE. Empty frames are dropped. The payload and its order do not change. hyper would close a
 //!   connection that has sent 100 empty frames in its lifetime, with or without padding.

@@ -30,7 +30,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     trace: TraceInputArgs,
 
-    /// The server under test, as https://cache.example
+    /// The server under test, as `https://cache.example`
     #[arg(long, short, value_name = "URL")]
     target: String,
 

@@ -87,7 +87,7 @@ pub use forwarded::ForwardedClient;
 pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use no_vary_search::{IgnoredParameters, InvalidParameterName, NO_VARY_SEARCH, NoVarySearch};
 pub use post::on_post_response;
-pub use request_target::{InvalidRequestTarget, RequestTarget};
+pub use request_target::{InvalidRequestTarget, RequestTarget, encode_delimiters, has_delimiters};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Lifetimes, Rules, SetCookie, StatusLifetimes};
 pub use storability::{NotStoredReason, Storable, Verdict, answers_the_request, on_response};

@@ -40,7 +40,8 @@ pub enum InvalidRequestTarget {
 impl<'a> RequestTarget<'a> {
     /// Returns path and query as they are used in the key and forwarded. The text starts with `/` or is `*`.
     ///
-    /// Path and query keep their bytes, since origins may distinguish `%41` from `A` although they should not.
+    /// Path and query keep their bytes, since origins may distinguish `%41` from `A` although they should not. Only
+    /// [delimiters](encode_delimiters) are encoded.
     pub fn canonical(&self) -> Result<Cow<'a, str>, InvalidRequestTarget> {
         let path_and_query = self.path_and_query;
         if let Some(scheme) = self.scheme
@@ -54,7 +55,7 @@ impl<'a> RequestTarget<'a> {
         }
         let may_lack_slash = self.scheme.is_some() || self.is_pseudo_header;
         match path_and_query.as_bytes().first() {
-            Some(b'/') => Ok(Cow::Borrowed(path_and_query)),
+            Some(b'/') => Ok(encode_delimiters(path_and_query)),
             Some(b'*') if path_and_query.len() == 1 => {
                 if *self.method == Method::OPTIONS {
                     Ok(Cow::Borrowed(path_and_query))
@@ -63,12 +64,50 @@ impl<'a> RequestTarget<'a> {
                 }
             }
             // RFC 9110 §4.2.3: an empty path is `/`.
-            Some(b'?') if may_lack_slash => Ok(Cow::Owned(format!("/{path_and_query}"))),
+            Some(b'?') if may_lack_slash => Ok(Cow::Owned(format!(
+                "/{}",
+                encode_delimiters(path_and_query)
+            ))),
             None if may_lack_slash => Ok(Cow::Borrowed("/")),
             None if self.has_authority => Err(InvalidRequestTarget::AuthorityForm),
             _ => Err(InvalidRequestTarget::NotAPath),
         }
     }
+}
+
+/// Encodes `"`, `<` and `>`, and in the path also the backtick.
+///
+/// A URI contains none of them (RFC 3986 appendix C), but programs such as curl send them unencoded, and most servers
+/// accept that. As sent and encoded, they are one target for keys and rules.
+pub fn encode_delimiters(target: &str) -> Cow<'_, str> {
+    if !has_delimiters(target.as_bytes()) {
+        return Cow::Borrowed(target);
+    }
+    let mut encoded = String::with_capacity(target.len() + 16);
+    let mut in_path = true;
+    for character in target.chars() {
+        in_path &= character != '?';
+        match character {
+            '"' => encoded.push_str("%22"),
+            '<' => encoded.push_str("%3C"),
+            '>' => encoded.push_str("%3E"),
+            '`' if in_path => encoded.push_str("%60"),
+            other => encoded.push(other),
+        }
+    }
+    Cow::Owned(encoded)
+}
+
+/// Returns true if [`encode_delimiters`] changes the target.
+pub fn has_delimiters(target: &[u8]) -> bool {
+    // Without an early end, the compiler compares many bytes at once.
+    let (mut anywhere, mut backtick) = (false, false);
+    for byte in target {
+        anywhere |= matches!(byte, b'"' | b'<' | b'>');
+        backtick |= *byte == b'`';
+    }
+    let is_end = |byte: &u8| matches!(byte, b'?' | b'`');
+    anywhere || (backtick && target.iter().find(|byte| is_end(byte)) == Some(&b'`'))
 }
 
 impl fmt::Display for InvalidRequestTarget {
@@ -117,6 +156,8 @@ mod tests {
             (get, Some("https"), true, "?x=1", "/?x=1"),
             (get, None, true, "?x=1", "/?x=1"),
             (get, None, false, "//a//./b/../%2e", "//a//./b/../%2e"),
+            (get, None, false, "/`\"<?\"`>", "/%60%22%3C?%22`%3E"),
+            (get, Some("http"), false, "?<", "/?%3C"),
             (options, None, false, "*", "*"),
             (options, None, true, "*", "*"),
             (options, None, false, "/*", "/*"),
@@ -168,6 +209,24 @@ mod tests {
                 let again = target(&Method::OPTIONS, None, false, &canonical).canonical();
                 prop_assert_eq!(again.as_deref(), Ok(canonical.as_ref()));
             }
+        }
+    }
+
+    proptest! {
+        /// Oracle: the bytes one by one.
+        #[test]
+        fn delimiters_are_encoded_and_found(target in "[/a?\"<>`%#é]{0,40}") {
+            let path_end = target.find('?').unwrap_or(target.len());
+            let is_delimiter = |(at, byte): (usize, &u8)| {
+                matches!(byte, b'"' | b'<' | b'>') || (*byte == b'`' && at < path_end)
+            };
+            let count = target.as_bytes().iter().enumerate().filter(|item| is_delimiter(*item)).count();
+            let encoded = encode_delimiters(&target);
+            prop_assert_eq!(encoded.len(), target.len() + 2 * count);
+            prop_assert_eq!(has_delimiters(target.as_bytes()), count > 0);
+            prop_assert!(!has_delimiters(encoded.as_bytes()));
+            let decoded = encoded.replace("%22", "\"").replace("%3C", "<").replace("%3E", ">").replace("%60", "`");
+            prop_assert_eq!(decoded, target);
         }
     }
 }

@@ -20,7 +20,8 @@ mod huffman;
 mod representations;
 
 use frame_head::*;
-use header_blocks::BlockScreen;
+pub(crate) use header_blocks::take_path;
+use header_blocks::{BlockKind, BlockScreen};
 use representations::count_block_fields;
 
 /// The limits of one connection. Bytes sent to the client raise the limits of a window, see `SENT_PER_RESET`.
@@ -160,6 +161,11 @@ impl FrameGate {
     /// Records bytes that were sent to the client.
     pub fn record_sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
+    }
+
+    /// Returns the bytes of text that the gate keeps.
+    pub(crate) const fn text_bytes(&self) -> usize {
+        self.screen.path_bytes()
     }
 
     /// Returns the highest stream of the header blocks that have passed.
@@ -346,8 +352,14 @@ impl FrameGate {
             self.screen.lose();
             return Ok(Vec::new());
         }
-        let is_refused = head.depends_on_itself(block);
-        let replaced = self.screen.replacement(fields, is_refused);
+        let kind = if head.depends_on_itself(block) {
+            BlockKind::RefusedRequest
+        } else if is_trailers || self.is_server {
+            BlockKind::Pathless
+        } else {
+            BlockKind::Request
+        };
+        let replaced = self.screen.replacement(fields, kind);
         Ok(replaced.map_or_else(Vec::new, |(block, ends)| head.frames_of(&block, &ends)))
     }
 

@@ -166,7 +166,8 @@ impl<S> Inner<S> {
     /// Updates the charge for the streams and the buffers of a client.
     fn update_charge(&mut self) {
         if let Some(charge) = &mut self.charge {
-            charge.update(self.inbound.capacity() + self.gathered.capacity());
+            let buffers = self.inbound.capacity() + self.gathered.capacity();
+            charge.update(buffers + self.gate.text_bytes());
         }
     }
 

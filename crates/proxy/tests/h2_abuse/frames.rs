@@ -77,16 +77,19 @@ pub(crate) fn request(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<
     ];
     let mut block = Vec::new();
     for (name, value) in pseudo.iter().chain(fields) {
-        block.push(0);
-        string(&mut block, name);
-        string(&mut block, value);
+        literal(&mut block, 0, name, value);
     }
     block
 }
 
 /// Appends a field that is added to the dynamic table (RFC 7541 §6.2.1).
 pub(crate) fn indexed_field(block: &mut Vec<u8>, name: &str, value: &str) {
-    block.push(0x40);
+    literal(block, 0x40, name, value);
+}
+
+/// Appends a literal field. `pattern` is 0x40 if the dynamic table gets it, otherwise 0 (RFC 7541 §6.2).
+pub(crate) fn literal(block: &mut Vec<u8>, pattern: u8, name: &str, value: &str) {
+    block.push(pattern);
     string(block, name);
     string(block, value);
 }

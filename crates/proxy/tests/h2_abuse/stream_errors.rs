@@ -211,6 +211,48 @@ fn a_malformed_response_fails_its_own_request_only() {
     }
 }
 
+/// Method: send paths with quotes and angle brackets as curl does, as a literal, and as Go does, in the dynamic table.
+/// The table has its fields for later blocks, too.
+#[test]
+fn a_path_with_delimiters_is_encoded_and_stays_in_the_table() {
+    let bed = TestBed::start();
+    bed.origin
+        .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
+    let mut client = H2Client::connect(bed.addr());
+    let send = |client: &mut H2Client, stream, block: &[u8]| {
+        client.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, block));
+        assert_eq!(client.status(stream), 200);
+    };
+    let mut others = Vec::new();
+    literal(&mut others, 0, ":method", "GET");
+    literal(&mut others, 0, ":scheme", "http");
+    let with_path = |pattern: u8, path: &str| {
+        let mut block = others.clone();
+        literal(&mut block, pattern, ":path", path);
+        literal(&mut block, 0x40, ":authority", "test.example");
+        block
+    };
+    send(&mut client, 1, &with_path(0x00, "/a?q={b=\"c\"}"));
+    send(&mut client, 3, &with_path(0x40, "/<d>?e>1"));
+    // The authority is the newest field of the table, the path is the next.
+    send(
+        &mut client,
+        5,
+        &[&others[..], &[LAST_INDEXED + 1, LAST_INDEXED]].concat(),
+    );
+    let targets = ["/a?q={b=%22c%22}", "/%3Cd%3E?e%3E1"];
+    for target in targets {
+        assert!(bed.get(target).is_hit(), "{target}");
+    }
+    let recorded = bed.origin.recorded();
+    let forwarded: Vec<_> = recorded.iter().map(|request| request.target()).collect();
+    assert_eq!(forwarded, targets);
+    assert!(
+        !format!("{recorded:?}").contains("edgeward-path"),
+        "{recorded:?}"
+    );
+}
+
 fn origin_with_a_malformed_response(block: Vec<u8>, reached: mpsc::Sender<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("the address is valid");

@@ -1,15 +1,17 @@
 //! The fast path's parser of request heads. The fast path serves plain requests ([`PlainHead`]) without hyper.
 //!
-//! hyper gets the unchanged bytes of other requests, unless the target has a fragment. The fast path and hyper both
+//! hyper gets the unchanged bytes of other requests, unless the target has a fragment or [delimiters]
+//! (edgeward_semantics::encode_delimiters). The fast path and hyper both
 //! parse with `httparse`, so they find the same end of a head.
 
 use std::mem::MaybeUninit;
 
+use edgeward_semantics::has_delimiters;
 use http::Method;
 use http::header::HeaderName;
 
 use super::request_end::RequestEndScan;
-use crate::base::field_spans::decimal;
+use crate::base::field_spans::{Span, decimal, span};
 
 /// The result of parsing the start of the inbox, the buffer of bytes that the client has sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(super) enum ParsedHead<'a, 'f> {
         /// The scan for the end of the request.
         scan: RequestEndScan,
     },
+    /// A head whose target has delimiters that have to be encoded: the place of the target.
+    Delimiters(Span),
     /// A head whose target has a fragment. The edge refuses the request, because hyper would ignore the fragment.
     Fragment(Method),
     /// An incomplete head.
@@ -80,6 +84,9 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     };
     if target.contains('#') {
         return ParsedHead::Fragment(Method::from_bytes(method.as_bytes()).unwrap_or_default());
+    }
+    if has_delimiters(target.as_bytes()) {
+        return ParsedHead::Delimiters(span(bytes, target.as_bytes()));
     }
     let (is_get_or_head, head_only) = match method {
         "GET" => (true, false),
@@ -337,6 +344,23 @@ mod tests {
     }
 
     #[test]
+    fn delimiters_are_found_before_hyper_refuses_them() {
+        for (method, target) in [
+            ("GET", "/a?b=\"c\""),
+            ("POST", "/<a>"),
+            ("HEAD", "http://x/`"),
+        ] {
+            let bytes = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+            let parsed = parse_leaked(bytes.as_bytes());
+            let place = span(
+                bytes.as_bytes(),
+                &bytes.as_bytes()[method.len() + 1..][..target.len()],
+            );
+            assert_eq!(parsed, ParsedHead::Delimiters(place), "{target}");
+        }
+    }
+
+    #[test]
     fn hyper_gets_other_versions_and_targets() {
         for request in [
             "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
@@ -365,6 +389,7 @@ mod tests {
                 ParsedHead::Bounded { head_bytes, .. } => {
                     prop_assert!(bytes[..head_bytes].ends_with(b"\n"));
                 }
+                ParsedHead::Delimiters((start, length)) => prop_assert!(start + length < bytes.len()),
                 ParsedHead::Partial | ParsedHead::Fragment(_) | ParsedHead::Other => {}
             }
         }

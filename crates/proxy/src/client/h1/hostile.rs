@@ -1,5 +1,7 @@
 //! Checks the parser of request heads with arbitrary bytes, for the fuzz target `http_request_head`.
 
+use edgeward_semantics::encode_delimiters;
+
 use super::head::{ParsedHead, no_fields, parse};
 use super::request_end::EndUncertain;
 
@@ -27,6 +29,10 @@ pub fn check_request(bytes: &[u8]) {
             let mut whole = scan;
             let all = whole.advance(bytes).map(|taken| (taken, whole));
             assert_eq!(scan_bytewise(), all);
+        }
+        ParsedHead::Delimiters((start, length)) => {
+            let target = str::from_utf8(&bytes[start..][..length]).expect("httparse checks it");
+            assert_ne!(target, encode_delimiters(target));
         }
         ParsedHead::Fragment(_) | ParsedHead::Partial | ParsedHead::Other => {}
     }

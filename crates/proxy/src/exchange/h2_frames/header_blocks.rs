@@ -8,11 +8,16 @@
 //! block that h2 refuses as an error of the stream. Blocks also add fields to the dynamic table of the connection (RFC
 //! 7541 §2.3.2), to which later blocks refer, so the replacement adds the same fields. Invalid text is replaced by text
 //! of the same length, because lengths decide which fields the table keeps. The screen remembers which fields of the
-//! table are invalid. It keeps no text, so it takes at most 128 times 8 bytes of a connection.
+//! table are invalid. It keeps the text of paths with delimiters only, so it takes at most 128 times 8 bytes of a
+//! connection, and the bytes of such paths.
+//!
+//! A path with delimiters such as quotes is valid for the edge, but not for h2. It is replaced too: see [`paths`].
 //!
 //! An error of the coding (RFC 7541) is an error of the connection. The screen passes such a block, and h2 ends the
 //! connection. It does the same with a field that is added to the table with neither a name nor a value, because h2
 //! has no field of that size.
+
+mod paths;
 
 use std::collections::VecDeque;
 
@@ -20,6 +25,8 @@ use http::{HeaderName, Method, StatusCode};
 
 use super::huffman;
 use super::representations::{parse_integer, skip_string};
+pub(crate) use paths::take_path;
+use paths::{DelimitedPath, Paths, delimited};
 
 /// The dynamic table of one direction of a connection, without its text.
 #[derive(Debug)]
@@ -29,8 +36,19 @@ pub(super) struct BlockScreen {
     /// The size of the fields and its limit (RFC 7541 §4.1).
     size: usize,
     size_max: usize,
+    paths: Paths,
     /// True after an error of the coding. Further blocks are not checked.
     is_lost: bool,
+}
+
+/// The message that a block belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockKind {
+    Request,
+    /// A request that h2 must refuse as an error of the stream.
+    RefusedRequest,
+    /// A response or trailers, which have no path.
+    Pathless,
 }
 
 /// A field in the dynamic table.
@@ -73,6 +91,7 @@ impl BlockScreen {
             fields: VecDeque::new(),
             size: 0,
             size_max: TABLE_BYTES_MAX,
+            paths: Paths::new(),
             is_lost: false,
         }
     }
@@ -81,23 +100,31 @@ impl BlockScreen {
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
         self.fields = VecDeque::new();
+        self.paths = Paths::new();
     }
 
-    /// Decodes a complete block. Returns the block that replaces it if it is malformed, or if `is_refused`, and the
-    /// ends of its representations. h2 ignores pseudo-header fields in trailers, and refuses other blocks of a stream
-    /// that is closed.
+    /// Returns the bytes of the paths with delimiters in the table.
+    pub(super) const fn path_bytes(&self) -> usize {
+        self.paths.bytes()
+    }
+
+    /// Decodes a complete block. Returns the block that replaces it if it is malformed or refused, and the ends of its
+    /// representations. h2 ignores pseudo-header fields in trailers, and refuses other blocks of a stream that is
+    /// closed. A block whose path has delimiters is replaced by one that h2 accepts.
     pub(super) fn replacement(
         &mut self,
         block: &[u8],
-        is_refused: bool,
+        kind: BlockKind,
     ) -> Option<(Vec<u8>, Vec<usize>)> {
         if self.is_lost {
             return None;
         }
-        let mut checked = Checked::new(is_refused);
-        match self.decode(block, &mut checked) {
+        let mut checked = Checked::new(kind == BlockKind::RefusedRequest);
+        let decoded = self.decode(block, &mut checked);
+        checked.is_malformed |= kind == BlockKind::Pathless && checked.path.is_some();
+        match decoded {
             Ok(()) if checked.is_malformed => Some(self.rewrite(block, &checked)),
-            Ok(()) => None,
+            Ok(()) => Some((checked.path?.replace_in(block), Vec::new())),
             Err(Undecodable) => {
                 self.lose();
                 None
@@ -115,6 +142,12 @@ impl BlockScreen {
                     let (index, after) = parse_integer(rest, 7).ok_or(Undecodable)?;
                     let field = self.field(index)?;
                     checked.add(field.name, field.has_valid_value);
+                    if let Some(nth) = index.checked_sub(1 + STATIC_NAME_BYTES.len())
+                        && let Some(text) = self.paths.get(nth)
+                    {
+                        let (text, place) = (text.into(), None);
+                        checked.path = Some(DelimitedPath { text, place });
+                    }
                     rest = after;
                 }
                 0x20..0x40 => {
@@ -129,10 +162,22 @@ impl BlockScreen {
                 }
                 _ => {
                     let is_added = first >= 0x40;
-                    let (field, after) = self.literal(rest, is_added, &mut decoded)?;
+                    let (field, from_value, after) = self.literal(rest, is_added, &mut decoded)?;
                     checked.add(field.name, field.has_valid_value);
+                    let path = match field.name {
+                        Name::Pseudo(Pseudo::Path) => {
+                            delimited(string(from_value, &mut decoded)?.0)
+                        }
+                        _ => None,
+                    };
                     if is_added {
-                        checked.added.push((offset, self.add(field)?));
+                        checked.added.push((offset, self.add(field, path)?));
+                    }
+                    if let Some(path) = path {
+                        checked.path = Some(DelimitedPath {
+                            text: path.into(),
+                            place: Some(block.len() - from_value.len()..block.len() - after.len()),
+                        });
                     }
                     rest = after;
                 }
@@ -141,23 +186,23 @@ impl BlockScreen {
         Ok(())
     }
 
-    /// Decodes a literal field (RFC 7541 §6.2).
+    /// Decodes a literal field (RFC 7541 §6.2). Returns also the bytes from its value on, and those after the field.
     fn literal<'a>(
         &self,
         bytes: &'a [u8],
         is_added: bool,
         decoded: &mut Vec<u8>,
-    ) -> Result<(Field, &'a [u8]), Undecodable> {
+    ) -> Result<(Field, &'a [u8], &'a [u8]), Undecodable> {
         let prefix = if is_added { 6 } else { 4 };
         let (index, rest) = parse_integer(bytes, prefix).ok_or(Undecodable)?;
-        let (name, name_bytes, rest) = if index == 0 {
+        let (name, name_bytes, from_value) = if index == 0 {
             let (name, rest) = string(rest, decoded)?;
             (Name::of(name), name.len(), rest)
         } else {
             let field = self.field(index)?;
             (field.name, usize::from(field.name_bytes), rest)
         };
-        let (value, rest) = string(rest, decoded)?;
+        let (value, rest) = string(from_value, decoded)?;
         let field = Field {
             name,
             // A longer field does not fit into the table.
@@ -165,7 +210,7 @@ impl BlockScreen {
             value_bytes: u16::try_from(value.len()).unwrap_or(u16::MAX),
             has_valid_value: name.allows(value),
         };
-        Ok((field, rest))
+        Ok((field, from_value, rest))
     }
 
     /// Returns the field with this index in the static or the dynamic table (RFC 7541 §2.3.3).
@@ -193,14 +238,17 @@ impl BlockScreen {
     }
 
     /// Adds a field to the table (RFC 7541 §4.4). Returns the text that replaces its text in a malformed block.
-    fn add(&mut self, mut field: Field) -> Result<Replacement, Undecodable> {
+    fn add(&mut self, mut field: Field, path: Option<&str>) -> Result<Replacement, Undecodable> {
         let size = field.size();
         self.evict(size);
         if size > self.size_max {
             // The field has evicted all others. Any field that is too large does so.
             return Ok(Replacement::Both(1, TABLE_BYTES_MAX));
         }
-        let replacement = field.replacement();
+        let replacement = match path {
+            Some(path) => Replacement::Value(b'/', path.len()),
+            None => field.replacement(),
+        };
         match replacement {
             Replacement::Both(0, 0) => return Err(Undecodable),
             Replacement::Both(..) => field.name = Name::Invalid,
@@ -208,6 +256,7 @@ impl BlockScreen {
         }
         self.size += size;
         self.fields.push_front(field);
+        self.paths.push(path);
         Ok(replacement)
     }
 
@@ -218,6 +267,7 @@ impl BlockScreen {
         {
             self.size -= oldest.size();
         }
+        self.paths.keep(self.fields.len());
     }
 
     /// Returns a malformed block that leaves the table of h2 in the state of this one.
@@ -289,6 +339,7 @@ struct Checked {
     has_regular_fields: bool,
     /// The pseudo-header fields of the block, one bit each.
     pseudo: u8,
+    path: Option<DelimitedPath>,
     /// The fields that this block has added to the table: the offset of the representation, and the replaced text.
     added: Vec<(usize, Replacement)>,
     /// The smallest size of the table in size updates of the block.
@@ -302,6 +353,7 @@ impl Checked {
             has_fields: false,
             has_regular_fields: false,
             pseudo: 0,
+            path: None,
             added: Vec::new(),
             size_min: None,
         }

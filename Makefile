@@ -241,11 +241,11 @@ bench-analyze: rust compiler ## count a log's requests; compares DuckDB, DataFus
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
 
 # `make test` skips this target, because it fetches grpc-go from the network. The same calls by hand-written clients are in
-# crates/proxy/tests/whole/streams.
+# crates/edge/proxy/tests/whole/streams.
 .PHONY: test-grpc
 test-grpc: program ## gRPC calls of grpc-go through an edge
 	@scripts/ensure-debian client-go
-	@cd crates/proxy/tests/grpc-go && EDGEWARD="$(PROGRAM)" go test -count=1 ./...
+	@cd crates/edge/proxy/tests/grpc-go && EDGEWARD="$(PROGRAM)" go test -count=1 ./...
 
 .PHONY: h2spec
 h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cleartext (H2SPEC=PROGRAM)

@@ -44,7 +44,7 @@ func formOf(name string) Form {
 	return map[string]Form{"text": Text, "uuid": UUID, "integer": Integer}[name]
 }
 
-// Returns the n-th id of a form, spelled as in crates/filter/tests/vectors, which writes the golden files.
+// Returns the n-th id of a form, spelled as in crates/filter/filter/tests/vectors, which writes the golden files.
 func spelling(form Form, n uint64) string {
 	switch form {
 	case Text:

@@ -24,7 +24,7 @@ export function bytes(hex) {
 
 /**
  * Returns the n-th id of a form (`text`, `integer` or `uuid`), spelled as in the golden files, which
- * crates/filter/tests/vectors writes.
+ * crates/filter/filter/tests/vectors writes.
  */
 export function spelling(form, n) {
   if (form === "text") return `résumé/${n}`;

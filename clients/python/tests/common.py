@@ -28,7 +28,7 @@ def line(name):
 def spelling(form, n):
     """Returns the n-th id of a form (text, integer or uuid) in an unusual spelling.
 
-    crates/filter/tests/vectors has the same spellings.
+    crates/filter/filter/tests/vectors has the same spellings.
     """
     if form == "text":
         return f"résumé/{n}"

@@ -335,6 +335,6 @@ fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
 }
 
 fn fixture(name: &str) -> String {
-    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/fixtures");
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../insight/trace/fixtures");
     root.join(name).display().to_string()
 }

@@ -1,7 +1,7 @@
 //! Checks the order of `proxy`'s modules. Imports point down the layers, a layer has no cycles, and no file is too
 //! long.
 //!
-//! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/proxy/src`; a module is
+//! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/edge/proxy/src`; a module is
 //! a file or a folder in the layer. A module may import from every lower layer. Within its own layer, a module
 //! must import the other modules by name and not through the layer's `mod.rs`, because the check needs to know
 //! the imported module.
@@ -16,7 +16,7 @@ use super::source::{with_uses_expanded, without_tests};
 use super::tokens::{Kind, Token};
 
 /// The folder whose modules have an order.
-pub(crate) const ROOT: &str = "crates/proxy/src";
+pub(crate) const ROOT: &str = "crates/edge/proxy/src";
 
 /// The layers, the highest first. Layers in one row do not import each other.
 #[derive(Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ pub(crate) const METRICS: &str = "docs/reference/metrics.md";
 pub(crate) const LIMITS: &str = "docs/reference/limits.md";
 /// The sources with the members of the JSON document `/status`, which pages write like settings: `hot.used_bytes`.
 pub(crate) const STATUS: [&str; 2] = [
-    "crates/proxy/src/edge/status.rs",
-    "crates/proxy/src/cache/disk/report.rs",
+    "crates/edge/proxy/src/edge/status.rs",
+    "crates/edge/proxy/src/cache/disk/report.rs",
 ];
 
 /// Words by which a page says that a feature is missing.

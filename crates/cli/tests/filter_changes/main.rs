@@ -3,7 +3,7 @@
 
 mod fixture;
 #[expect(dead_code, reason = "the tests of the scans use the other functions")]
-#[path = "../../../idsync/tests/postgres/server.rs"]
+#[path = "../../../filter/idsync/tests/postgres/server.rs"]
 mod postgres;
 #[expect(dead_code, reason = "other tests use the other functions")]
 #[path = "../whole_cli/run.rs"]

@@ -43,7 +43,7 @@ final class Vectors {
 
     /**
      * Returns the n-th id of a form. Integers and UUIDs are not in their canonical spelling. The Rust program that
-     * writes the golden files (crates/filter/tests/vectors) spells the ids in the same way.
+     * writes the golden files (crates/filter/filter/tests/vectors) spells the ids in the same way.
      */
     static String spelling(IdForm form, long n) {
         return switch (form) {

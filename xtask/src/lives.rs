@@ -1,8 +1,9 @@
 //! Random test scripts for the filter clients in other languages.
 //!
-//! A life is a random sequence of the events that a filter client meets. The model in `crates/filter/filter/tests/model`
-//! generates lives, checks the Rust client against its specification, and writes each life as a script. The tests of
-//! the other clients execute the scripts in the file that the variable `LIVES` names.
+//! A life is a random sequence of the events that a filter client meets. The model in
+//! `crates/filter/filter/tests/model` generates lives, checks the Rust client against its specification, and writes
+//! each life as a script. The tests of the other clients execute the scripts in the file that the variable `LIVES`
+//! names.
 
 use std::path::Path;
 use std::process::Command;

@@ -11,6 +11,7 @@ mod modules; // files that no target includes
 mod pure; // pure crates do no I/O
 mod source; // a helper: parts of a source file
 mod statements; // settings, metrics and limits that pages name
+mod systems; // imports between systems
 mod text; // module docs, lengths of files, `allow` attributes, paths of one machine
 mod tokens; // a helper: words outside comments and strings
 mod words; // replaced words, sentences, lengths of lines
@@ -164,6 +165,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
         }
     }
     findings.extend(edges::check(&table, &packages));
+    findings.extend(systems::check(&systems::parse_table(&document)?, &packages));
 
     let mut reached = BTreeMap::new();
     for package in &packages {

@@ -65,6 +65,23 @@ pub(crate) struct Package {
 }
 
 impl Package {
+    /// Returns the folder of `crates/` in which the crate stands with others.
+    pub(crate) fn system(&self) -> Option<&str> {
+        let mut folders = self.folder.iter().map(|name| name.to_str());
+        match (folders.next()?, folders.next()?, folders.next()) {
+            (Some("crates"), system, Some(_)) => system,
+            _ => None,
+        }
+    }
+
+    /// Returns the crates of the project that this one imports, except for tests.
+    pub(crate) fn imports(&self) -> impl Iterator<Item = &str> {
+        self.dependencies
+            .iter()
+            .filter(|dependency| !dependency.for_tests_only)
+            .filter_map(|dependency| dependency.name.strip_prefix(PREFIX))
+    }
+
     /// Returns true if the package has a dependency `name` of any kind, for example for tests or for one platform.
     pub(crate) fn depends_on(&self, name: &str) -> bool {
         self.dependencies
@@ -131,7 +148,7 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Table> {
 }
 
 /// Returns the words in backticks.
-fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+pub(super) fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
@@ -273,7 +290,27 @@ pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
             ));
         }
     }
+    findings.extend(
+        packages
+            .iter()
+            .flat_map(|package| unused_names(table, package)),
+    );
     findings
+}
+
+/// Warns about names of a row that the crate does not import.
+fn unused_names(table: &Table, package: &Package) -> Vec<Finding> {
+    let names = match table.get(&package.name).map(|row| &row.may_import) {
+        Some(Imports::Only(names)) => names.iter(),
+        Some(Imports::Everything) | None => return Vec::new(),
+    };
+    names
+        .filter(|name| !package.imports().any(|other| other == *name))
+        .map(|other| {
+            let what = format!("`{}` does not import `{other}`", package.name);
+            Finding::new("edges", DOCUMENT, what, "remove the name from the row").warning()
+        })
+        .collect()
 }
 
 fn may_import(table: &Table, row: &Row, other: &str) -> bool {
@@ -327,8 +364,9 @@ Some words.
             .map(|name| package(name, &[]))
             .collect();
         packages.push(package_under_test);
-        check(&table, &packages)
-            .into_iter()
+        let findings = check(&table, &packages).into_iter();
+        findings
+            .filter(|finding| finding.is_error)
             .map(|finding| finding.problem)
             .collect()
     }
@@ -354,6 +392,15 @@ Some words.
     fn an_import_against_the_table_is_found() {
         let wrong = found(package("policy", &[("edgeward-proxy", false)]));
         assert_eq!(wrong, ["`policy` may not import `proxy`"]);
+    }
+
+    #[test]
+    fn a_name_of_a_row_that_is_not_imported_is_a_warning() {
+        let table = parse_table(TABLE).expect("the table above is well-formed");
+        let unused = unused_names(&table, &package("proxy", &[("edgeward-types", false)]));
+        assert_eq!(unused.len(), 1);
+        assert_eq!(unused[0].problem, "`proxy` does not import `policy`");
+        assert!(!unused[0].is_error);
     }
 
     #[test]

@@ -251,7 +251,10 @@ fn the_cuts_are_those_of_the_golden_file() {
         }
     }
     if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../vectors/link/chunks.txt");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../vectors/link/chunks.txt"
+        );
         std::fs::write(path, &written).expect("the golden file can be written");
     } else {
         assert_eq!(written, golden);

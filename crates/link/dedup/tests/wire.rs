@@ -583,7 +583,10 @@ fn frames_are_those_of_the_golden_file() {
         }
     }
     if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../vectors/link/frames.txt");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../vectors/link/frames.txt"
+        );
         std::fs::write(path, &written).expect("the golden file can be written");
     } else {
         assert_eq!(written, golden);

@@ -160,7 +160,10 @@ fn the_format_equals_the_golden_file() {
         let bytes = bytes.iter().map(|byte| format!("{byte:02x}"));
         bytes.collect::<String>()
     };
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../vectors/link/store.txt");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../vectors/link/store.txt"
+    );
     let golden = fs::read_to_string(path).expect("the golden file can be read");
     let mut written = golden
         .lines()

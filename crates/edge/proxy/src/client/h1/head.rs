@@ -1,8 +1,8 @@
 //! The fast path's parser of request heads. The fast path serves plain requests ([`PlainHead`]) without hyper.
 //!
-//! hyper gets the unchanged bytes of other requests, unless the target has a fragment or [delimiters]
-//! (edgeward_semantics::encode_delimiters). The fast path and hyper both
-//! parse with `httparse`, so they find the same end of a head.
+//! hyper gets the unchanged bytes of other requests, unless the target has a fragment or
+//! [delimiters](edgeward_semantics::encode_delimiters). The fast path and hyper both parse with `httparse`, so they find
+//! the same end of a head.
 
 use std::mem::MaybeUninit;
 

@@ -237,8 +237,8 @@ fn all_responses_with_an_error_page_share_its_memory() {
     drop(readers);
 }
 
-/// Method: each byte of the bodies becomes 500 bytes, 125 MiB for each of eight HTTP/2 streams, of which the edge
-/// cannot send a byte. Half of the responses are stored.
+/// Method: each byte of the bodies becomes 500 bytes, 125 MiB for each of eight HTTP/2 streams, and the edge cannot
+/// send any of them. Half of the responses are stored.
 #[test]
 fn the_replacements_in_a_body_take_no_more_memory_than_another_body() {
     let _lock = MEMORY_TEST_LOCK

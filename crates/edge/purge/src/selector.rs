@@ -33,7 +33,7 @@ pub struct SelectedPurge {
 pub enum Selection {
     /// The object of the request's target, for all schemes.
     Target,
-    /// The objects of these scopes, of which there is at least one.
+    /// The objects of these scopes. There is at least one.
     Scopes(Vec<Scope>),
 }
 

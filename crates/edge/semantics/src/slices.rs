@@ -88,7 +88,7 @@ impl FirstPart {
         }
     }
 
-    /// Like [`of_request`](Self::of_request), for a URL of which nothing is known. The part has no byte that the client
+    /// Like [`of_request`](Self::of_request), for a URL that was never fetched. The part has no byte that the client
     /// does not request, so that a few bytes of each of many URLs cost the origin no more than a few bytes. Slices of
     /// up to [`SMALL_SLICE_BYTES`] are requested as a whole, unless the range has bytes of two slices.
     pub fn of_first_request(request: &HeaderMap, slice_bytes: u64) -> Option<Self> {
@@ -396,8 +396,7 @@ mod tests {
         );
     }
 
-    /// Nothing that the client does not request is requested from a URL of which nothing is known, unless slices are
-    /// small.
+    /// From a URL that was never fetched, only the bytes of the request are fetched, unless slices are small.
     #[test]
     fn the_first_part_of_an_unknown_url_has_no_byte_beyond_the_range() {
         const BIG: u64 = 1 << 20;

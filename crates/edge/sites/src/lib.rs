@@ -1,8 +1,8 @@
 //! Sites and rules: which site a host belongs to, and which of the site's rules apply to a request.
 //!
 //! [`Sites`] finds the [`Site`] of a host. A site has settings and an ordered list of rules. The [`Condition`] of a
-//! rule states to which requests the rule applies. It compares all [readings of the path](PathReadings), of which
-//! `/%61dmin//x` has `/admin/x` and others. The [`Settings`] of all rules that apply are merged, and the later rule
+//! rule states to which requests the rule applies. It compares all [readings of the path](PathReadings): one of
+//! `/%61dmin//x` is `/admin/x`. The [`Settings`] of all rules that apply are merged, and the later rule
 //! counts.
 //!
 //! This crate has no clock, sockets or threads. `cli` reads the texts from the configuration file, and `proxy` calls

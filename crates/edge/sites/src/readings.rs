@@ -186,7 +186,7 @@ impl<'a> PathReadings<'a> {
         }
     }
 
-    /// Returns the forms because of which origins may read the path differently.
+    /// Returns the forms that origins may read differently.
     pub fn forms(&self) -> PathForms {
         self.forms
     }

@@ -64,7 +64,7 @@ impl Canonicaliser {
         }
     }
 
-    /// Returns the forms of a path because of which it gets 400.
+    /// Returns the forms of a path that `forwarding.refused_path_forms` does not allow.
     pub(crate) fn refused_forms(&self, path: &str) -> PathForms {
         if self.refused_path_forms.is_empty() {
             return PathForms::default();

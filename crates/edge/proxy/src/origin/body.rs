@@ -40,7 +40,7 @@ pub(crate) struct OriginBody {
 }
 
 /// A body in which strings are replaced. Its pieces are as long as those of other bodies, so that the reader of the
-/// body charges them as such. The piece of the origin of which they are made is charged here.
+/// body charges them as such. They are made from a piece of the origin, which is charged here.
 struct Replacing {
     replacer: Replacer,
     charge: Box<dyn Fn(u64) -> ChargeGuard>,

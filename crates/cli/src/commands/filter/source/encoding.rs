@@ -47,7 +47,7 @@ pub(super) fn decoded(
 struct Utf16<R> {
     input: R,
     big_endian: bool,
-    /// Text in UTF-8, of which `taken` bytes were read.
+    /// Text in UTF-8. Its first `taken` bytes were read.
     decoded: Vec<u8>,
     taken: usize,
 }

@@ -324,7 +324,7 @@ impl Field {
 #[derive(Clone, Copy, Debug)]
 enum Replacement {
     None,
-    /// The byte of which the value consists, and its length.
+    /// The byte that the value repeats, and its length.
     Value(u8, usize),
     /// The lengths of the name and the value.
     Both(usize, usize),

@@ -131,8 +131,8 @@ fn ignores_mark(key: &CacheKey) -> KeyHash {
     KeyHash(key.primary_hash().0.rotate_left(16))
 }
 
-/// Returns true if each byte that the client requests has arrived, or is among the next [`AHEAD_BYTES_MAX`] of which
-/// the origin sends the first ones now.
+/// Returns true if each byte that the client requests has arrived, or is among the next [`AHEAD_BYTES_MAX`], which the
+/// origin has begun to send.
 fn is_near(request: &Request, head: &FillHead, arrived: u64) -> bool {
     let Some(length) = head.length else {
         return false;

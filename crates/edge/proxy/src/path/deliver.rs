@@ -34,6 +34,7 @@ use crate::base::config::OriginId;
 use crate::base::field_line::push_field;
 use crate::base::outcome::RequestOutcome;
 use crate::base::request_settings::RequestSettings;
+use crate::base::site_counters::OutcomeClass;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
@@ -74,6 +75,12 @@ impl Reply {
     /// Counts the outcome of the request, unless an outcome was counted.
     pub(super) fn count(&mut self, outcome: RequestOutcome) {
         self.observation.count(outcome, &self.worker.counters);
+    }
+
+    /// Counts that a stale response answers, because the origin has failed.
+    pub(super) fn count_stale(&mut self) {
+        self.worker.counters.stale_on_error.increment();
+        self.observation.set_class(OutcomeClass::HitStale);
     }
 
     /// Responds with a stored response, or with the 304, 206 or 416 that the request's conditions and range select.

@@ -20,7 +20,6 @@ use super::lead::Fetch;
 use super::ranges::is_for;
 use super::{FOLLOWS_MAX, wait_for_head};
 use crate::base::outcome::RequestOutcome;
-use crate::base::site_counters::OutcomeClass;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{BodyBuffer, Failure, FillReader, FollowResult};
@@ -62,8 +61,7 @@ pub(super) async fn validate(
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
             worker.record_failed_refresh(key.hash, error.is_disconnect());
-            worker.counters.stale_on_error.increment();
-            reply.observation.set_class(OutcomeClass::HitStale);
+            reply.count_stale();
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
             return encoded::respond(reply, &request, &stale, Some(status)).await;
@@ -95,8 +93,7 @@ pub(super) async fn validate(
     } else if parts.status.is_server_error()
         && super::lead::may_serve_error(&worker, &request, policy)
     {
-        worker.counters.stale_on_error.increment();
-        reply.observation.set_class(OutcomeClass::HitStale);
+        reply.count_stale();
         status.fwd_status = Some(parts.status.as_u16());
         status.ttl = Some(policy.ttl_secs(worker.now()));
         return encoded::respond(reply, &request, &stale, Some(status)).await;

@@ -36,7 +36,7 @@ use crate::path::sliced_body::{
 use crate::path::worker::Worker;
 
 /// A response that is not boxed would make the types of `fetch` and of this module infinite.
-type BoxedResponse = Pin<Box<dyn Future<Output = Response<EdgeBody>>>>;
+pub(super) type BoxedResponse = Pin<Box<dyn Future<Output = Response<EdgeBody>>>>;
 
 /// Answers a hit whose body is in slices. `stored` is its response.
 pub(in crate::path) async fn answer_sliced(

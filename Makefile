@@ -328,10 +328,6 @@ bench-recipes: build ## seven package clients install twice through an edge (UPS
 bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")
 	@bench/tunnels/run.py $(EDGEWARD) $(BENCH_ARGS)
 
-.PHONY: bench-prediction
-bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
-
 # Without TRACE, a web trace of six million requests is generated. pip installs libCacheSim into bench/scratch.
 TRACE ?=
 
@@ -339,11 +335,6 @@ TRACE ?=
 bench-sim: build ## speed and memory of the simulator, compared with libCacheSim (TRACE=FILE)
 	@scripts/ensure-debian referee
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-sim $(TRACE) $(BENCH_ARGS)
-
-.PHONY: bench-robustness
-bench-robustness: rust compiler ## hits after changes of traffic, compared with SIZE-OPT (BENCH_ARGS="--randomised 5 …")
-	$(CARGO) build $(LOCKED) --release --package edgeward-sim --example robustness
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-robustness $(BENCH_ARGS)
 
 # TRACES is a folder with *.tr.zst. A run with traces of six million requests takes hours; the next run continues it.
 TRACES ?=

@@ -27,9 +27,13 @@ SEED ?= 20261121
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
+# Prints one screen: benchmarks and rare checks have only their names. bench/README.md describes the benchmarks.
 .PHONY: help
-help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## list the targets; make help ALL=1 describes all of them
+	@awk -v all="$(ALL)" -F ':.*## ' '/^[a-z0-9-]+:.*## / { \
+		if (!all && $$1 ~ /^(bench-|soak|h2spec|fuzz|check-|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
+		else printf "  make %-12s %s\n", $$1, $$2 } \
+		END { if (more) print "benchmarks and rare checks:" more | "fold -s -w 100" }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: rust compiler ## LRU, AdaptSize, GDSF and density over real HTTP on loopback, with a report page (DEMO_ARGS=…)

@@ -297,10 +297,6 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 bench-restart: build ## hit ratios before and after SIGTERM and kill -9, with a disk (BENCH_ARGS="REQUESTS OBJECTS HOT DISK")
 	@bench/restart/run.py $(EDGEWARD) $(BENCH_ARGS)
 
-.PHONY: bench-no-vary-search
-bench-no-vary-search: build ## hit ratios of URLs with tracking parameters and No-Vary-Search (BENCH_ARGS="REQUESTS HOT")
-	@bench/no-vary-search/run.py $(EDGEWARD) $(BENCH_ARGS)
-
 .PHONY: bench-compression
 bench-compression: build docs-site ## bytes of the documentation through edgeward and nginx, by coding (BENCH_ARGS=--levels)
 	@scripts/ensure-debian bench

@@ -27,9 +27,13 @@ SEED ?= 20261121
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
+# Prints one screen: benchmarks and rare checks have only their names. bench/README.md describes the benchmarks.
 .PHONY: help
-help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## list the targets; make help ALL=1 describes all of them
+	@awk -v all="$(ALL)" -F ':.*## ' '/^[a-z0-9-]+:.*## / { \
+		if (!all && $$1 ~ /^(bench-|soak|h2spec|fuzz|check-|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
+		else printf "  make %-12s %s\n", $$1, $$2 } \
+		END { if (more) print "benchmarks and rare checks:" more | "fold -s -w 100" }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: rust compiler ## LRU, AdaptSize, GDSF and density over real HTTP on loopback, with a report page (DEMO_ARGS=…)
@@ -293,10 +297,6 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 bench-restart: build ## hit ratios before and after SIGTERM and kill -9, with a disk (BENCH_ARGS="REQUESTS OBJECTS HOT DISK")
 	@bench/restart/run.py $(EDGEWARD) $(BENCH_ARGS)
 
-.PHONY: bench-no-vary-search
-bench-no-vary-search: build ## hit ratios of URLs with tracking parameters and No-Vary-Search (BENCH_ARGS="REQUESTS HOT")
-	@bench/no-vary-search/run.py $(EDGEWARD) $(BENCH_ARGS)
-
 .PHONY: bench-compression
 bench-compression: build docs-site ## bytes of the documentation through edgeward and nginx, by coding (BENCH_ARGS=--levels)
 	@scripts/ensure-debian bench
@@ -328,10 +328,6 @@ bench-recipes: build ## seven package clients install twice through an edge (UPS
 bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")
 	@bench/tunnels/run.py $(EDGEWARD) $(BENCH_ARGS)
 
-.PHONY: bench-prediction
-bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
-
 # Without TRACE, a web trace of six million requests is generated. pip installs libCacheSim into bench/scratch.
 TRACE ?=
 
@@ -339,11 +335,6 @@ TRACE ?=
 bench-sim: build ## speed and memory of the simulator, compared with libCacheSim (TRACE=FILE)
 	@scripts/ensure-debian referee
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-sim $(TRACE) $(BENCH_ARGS)
-
-.PHONY: bench-robustness
-bench-robustness: rust compiler ## hits after changes of traffic, compared with SIZE-OPT (BENCH_ARGS="--randomised 5 …")
-	$(CARGO) build $(LOCKED) --release --package edgeward-sim --example robustness
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-robustness $(BENCH_ARGS)
 
 # TRACES is a folder with *.tr.zst. A run with traces of six million requests takes hours; the next run continues it.
 TRACES ?=

@@ -14,7 +14,7 @@ pub(crate) mod load;
 mod plan;
 pub(crate) mod process;
 pub(crate) mod subjects;
-mod summary;
+pub(crate) mod summary;
 
 use std::fs::{self, File};
 use std::io::Write as _;

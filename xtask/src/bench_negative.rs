@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 
 use crate::bench_hits::facts;
 use crate::bench_hits::process::find;
+use crate::bench_hits::summary::median;
 use crate::options::Options;
 use crate::say;
-use crate::statistics::median;
 
 use test_servers::{Server, TestServers};
 

@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use crate::bench_disk::goal::{Bound, Goal};
 use crate::bench_hits::facts;
+use crate::bench_hits::summary::median;
 use crate::options::Options;
 use crate::oracle_trace::OracleTrace;
 use crate::referee::{
     Limits, Measured, PACKAGE, Referee, known_policies, measure, shortened_command,
 };
 use crate::say;
-use crate::statistics::median;
 
 pub(crate) const HELP: &str = "\
 Compares speed and memory of the simulator and libCacheSim.

@@ -10,8 +10,6 @@ mod bench_link;
 mod bench_memory;
 mod bench_negative;
 mod bench_ohr;
-mod bench_prediction;
-mod bench_robustness;
 mod bench_sim;
 mod docs_site;
 /// Writes random test scripts for the filter clients. A script describes the life of a client: a sequence of events.
@@ -19,7 +17,6 @@ mod lives;
 mod options;
 mod oracle_trace;
 mod referee;
-mod statistics;
 mod tidy;
 /// Rewrites the golden files under `vectors/`.
 mod vectors;
@@ -39,7 +36,7 @@ struct Subcommand {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 16] = [
+const SUBCOMMANDS: [Subcommand; 14] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
@@ -89,16 +86,6 @@ const SUBCOMMANDS: [Subcommand; 16] = [
         name: "bench-ohr",
         help: bench_ohr::HELP,
         run: bench_ohr::run,
-    },
-    Subcommand {
-        name: "bench-prediction",
-        help: bench_prediction::HELP,
-        run: bench_prediction::run,
-    },
-    Subcommand {
-        name: "bench-robustness",
-        help: bench_robustness::HELP,
-        run: bench_robustness::run,
     },
     Subcommand {
         name: "bench-sim",

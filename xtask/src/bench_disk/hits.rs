@@ -27,9 +27,9 @@ use super::sample::share;
 use crate::bench_hits::facts;
 use crate::bench_hits::load;
 use crate::bench_hits::process::find;
+use crate::bench_hits::summary::median;
 use crate::options::{Options, format_size};
 use crate::say;
-use crate::statistics::median;
 use limits::{files_allowed, objects_at_most};
 use test_servers::{Subject, TestServers};
 

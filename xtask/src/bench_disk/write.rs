@@ -23,9 +23,9 @@ use super::goal::{Bound, Goal};
 use super::servers::{Edge, Origin, total};
 use crate::bench_hits::facts;
 use crate::bench_hits::process::{Scratch, find};
+use crate::bench_hits::summary::median;
 use crate::options::Options;
 use crate::say;
-use crate::statistics::median;
 
 pub(crate) const HELP: &str = "\
 Compares streaming writes with fio; measures hits from memory during writes.

@@ -9,10 +9,9 @@ use socket2::Socket;
 /// of their listener.
 ///
 /// BBR spaces segments by timers to keep the queue before a slow link short. Loopback has no such queue, and
-/// the timers take more than half of the CPU time of sending (`bench/runs/2026-11-22-disk-loopback`,
-/// `bench/runs/2026-11-22-link-speed-sixth`). The socket uses Reno instead, which is available to every
-/// process. Congestion-control algorithms without pacing differ only in their reaction to losses, and loopback
-/// has no losses.
+/// the timers take more than half of the CPU time of sending (`bench/runs/2026-11-22-disk-loopback`). The
+/// socket uses Reno instead, which is available to every process. Congestion-control algorithms without pacing
+/// differ only in their reaction to losses, and loopback has no losses.
 pub fn disable_loopback_pacing(socket: &Socket, addr: IpAddr) {
     let is_paced = |name: Vec<u8>| name.starts_with(b"bbr");
     if addr.is_loopback() && socket.tcp_congestion().is_ok_and(is_paced) {

@@ -46,6 +46,7 @@ pub(crate) struct DemoArgs {
         short,
         value_delimiter = ',',
         default_value = "lru,adaptsize,gdsf,density",
+        value_parser = PolicySpec::parse_served,
         value_name = "LIST"
     )]
     policy: Vec<PolicySpec>,

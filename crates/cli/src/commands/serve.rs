@@ -52,8 +52,9 @@ pub(crate) struct ServeArgs {
 
     /// Policy of the memory tier: lru, adaptsize, …
     ///
-    /// An eviction rule, an admission rule, or both, such as `adaptsize+gdsf`. `edgeward simulate --help` lists the
-    /// rules; `edgeward simulate` predicts the hit ratio of each.
+    /// An eviction rule (lru, lfu-da, gdsf, gdsf-ghosts, gdsf-plain, density), an admission rule (threshold:SIZE,
+    /// inverse-size:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, second-hit, nth-hit:N), or both, such as
+    /// `adaptsize+gdsf`. `edgeward simulate` predicts the hit ratio of each.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 

@@ -555,9 +555,8 @@ impl ValueKind {
             }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
-                text.parse()
-                    .map(Value::Policy)
-                    .map_err(|error: ParsePolicyError| {
+                PolicySpec::parse_served(text).map(Value::Policy).map_err(
+                    |error: ParsePolicyError| {
                         let mut value_error = to_value_error(text, &error);
                         if let ParsePolicyError::Unknown(_) = error {
                             value_error.reason = "is not a policy".to_owned();
@@ -566,7 +565,8 @@ impl ValueKind {
                             value_error.reason = format!("{}: {cause}", value_error.reason);
                         }
                         value_error
-                    })
+                    },
+                )
             }
         }
     }

@@ -30,9 +30,9 @@ pub mod tier;
 
 use edgeward_types::KeyHash;
 
-pub use admission::{ADMISSION_NAMES, Admission, AdmissionSpec};
+pub use admission::{ADMISSION_NAMES, Admission, AdmissionSpec, SERVED_ADMISSION_NAMES};
 pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
-pub use eviction::{EVICTION_NAMES, EvictionSpec};
+pub use eviction::{EVICTION_NAMES, EvictionSpec, SERVED_EVICTION_NAMES};
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
 pub use objective::{Benefit, OBJECTIVE_NAMES, Objective, ParseObjectiveError};
 pub use ranked::RankedTier;

@@ -5,9 +5,13 @@ use std::str::FromStr;
 
 use edgeward_types::{ParseByteSizeError, Seed};
 
-use crate::admission::{ADMISSION_NAMES, AdmissionSpec, AdmissionTuner, parse_admission};
+use crate::admission::{
+    ADMISSION_NAMES, AdmissionSpec, AdmissionTuner, SERVED_ADMISSION_NAMES, parse_admission,
+};
 use crate::disk_admission::REQUESTS_MAX;
-use crate::eviction::{EVICTION_NAMES, EVICTIONS, EvictionSpec, parse_eviction};
+use crate::eviction::{
+    EVICTION_NAMES, EVICTIONS, EvictionSpec, SERVED_EVICTION_NAMES, parse_eviction,
+};
 use crate::tier::AnyTier;
 
 /// A policy as written in a flag or a configuration file: an admission rule and an eviction rule.
@@ -58,6 +62,22 @@ impl PolicySpec {
             admission,
             eviction: EvictionSpec::Lru,
         }
+    }
+
+    /// Parses a policy for an edge. A policy that only the simulator runs is an error that names the others.
+    pub fn parse_served(text: &str) -> Result<Self, ParsePolicyError> {
+        let policy: Self = text.parse()?;
+        if policy.is_served() {
+            Ok(policy)
+        } else {
+            Err(ParsePolicyError::OnlySimulated(text.to_owned()))
+        }
+    }
+
+    /// Returns true if an edge serves with this policy. The simulator also runs the rules that exist to be compared
+    /// with the literature.
+    pub fn is_served(&self) -> bool {
+        self.admission.is_served() && self.eviction.is_served()
     }
 
     /// Makes a tier with this policy.
@@ -173,6 +193,8 @@ pub enum ParsePolicyError {
     Unknown(String),
     /// The policy knows all future requests, so it cannot serve.
     Offline(String),
+    /// The policy, or one of its rules, runs only in the simulator.
+    OnlySimulated(String),
     /// The part before `+` is not an admission rule.
     UnknownAdmission(String),
     /// The part after `+` is not an eviction rule.
@@ -213,6 +235,11 @@ impl fmt::Display for ParsePolicyError {
             Self::Offline(text) => write!(
                 f,
                 "`{text}` knows all future requests, so it runs only in `edgeward simulate`"
+            ),
+            Self::OnlySimulated(text) => write!(
+                f,
+                "`{text}` runs only in `edgeward simulate`; use an eviction rule ({SERVED_EVICTION_NAMES}), an \
+                 admission rule ({SERVED_ADMISSION_NAMES}), or both, such as adaptsize+gdsf"
             ),
             Self::UnknownAdmission(text) => write!(
                 f,
@@ -279,6 +306,30 @@ mod tests {
         assert_eq!(spec.admission, AdmissionSpec::Threshold(ByteSize::kib(1)));
         assert_eq!(spec.eviction, EvictionSpec::Gds);
         assert_eq!("adaptsize+lru".parse(), Ok(PolicySpec::ADAPTSIZE));
+    }
+
+    #[test]
+    fn a_rule_for_comparisons_runs_only_in_the_simulator() {
+        for text in [
+            "sieve",
+            "infinite",
+            "adaptsize+s3-fifo",
+            "hill-climbing+gdsf",
+        ] {
+            text.parse::<PolicySpec>().expect(text);
+            let message = PolicySpec::parse_served(text).expect_err(text).to_string();
+            for part in [text, "edgeward simulate", "lru, lfu-da", "nth-hit:N"] {
+                assert!(message.contains(part), "{text}: {message}");
+            }
+        }
+        for text in [
+            "density",
+            "gdsf-plain",
+            "exp:1MiB",
+            "adaptsize-horizon+gdsf-plain",
+        ] {
+            assert_eq!(PolicySpec::parse_served(text), text.parse());
+        }
     }
 
     #[test]

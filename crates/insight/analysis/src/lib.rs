@@ -5,8 +5,8 @@
 //! for any log. The crate `logs` counts the requests per URL by fingerprint and adds these counts to
 //! [`Objects`], which computes the histogram of requests per URL, the one-hit wonders and the popularity.
 //!
-//! A [`Sample`] stores all requests for a share of the objects. A [`ReuseCurve`], a [`WorkingSet`] or the input
-//! of a simulation is computed from a `CompleteSample`: a finished sample, whose requests are sorted by time.
+//! A [`Sample`] stores all requests for a share of the objects. A [`WorkingSet`] or the input of a
+//! simulation is computed from a `CompleteSample`: a finished sample, whose requests are sorted by time.
 //!
 //! `Texts` has the texts of the most requested URLs; the fingerprints of all other URLs have no text. `type_of` returns
 //! the media type of a response or, if its line has none, the extension of the path. The module `wire` is the binary
@@ -25,12 +25,12 @@ mod objects;
 mod parse;
 mod popularity;
 mod ranking;
-mod reuse;
 mod sample;
 mod sizes;
 mod tally;
 mod texts;
 pub mod wire;
+mod working_set;
 
 pub use entry::{Entry, MalformedLine, Outcome, UnknownOutcome};
 pub use fingerprint::{Fingerprints, QueryRule};
@@ -42,8 +42,8 @@ pub use parse::{
 };
 pub use popularity::{Popularity, ZipfFit};
 pub use ranking::{RankedName, Ranking};
-pub use reuse::{ReuseCurve, ReusePoint, WorkingSet};
 pub use sample::{CompleteSample, Sample};
 pub use sizes::{SizeBucket, Sizes};
 pub use tally::{Statuses, Tally, TimeSpan, type_of};
 pub use texts::Texts;
+pub use working_set::WorkingSet;

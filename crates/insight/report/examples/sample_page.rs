@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p edgeward-report --example sample_page > page.html`
 
-use edgeward_report::{Axis, Bars, Boxes, Column, Page, Plot, Series, Table, Unit};
+use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 
 fn main() {
     let mut page = Page::new("LRU or AdaptSize for this site?");
@@ -106,14 +106,6 @@ fn main() {
     );
     bars.group("lru", [3.2e9]).group("adaptsize", [3.4e9]);
     page.bars(bars);
-    let mut boxes = Boxes::new(
-        "Hit ratio per day",
-        Axis::new("object hit ratio", Unit::Share),
-    );
-    boxes
-        .add("lru", [0.41, 0.52, 0.56, 0.6, 0.66])
-        .add("adaptsize", [0.58, 0.62, 0.65, 0.67, 0.7]);
-    page.boxes(boxes);
 
     page.fact("trace", "generated: preset small, seed 0x000000000000002a")
         .fact("memory for hot objects", "64 MiB each")

@@ -24,7 +24,6 @@
 #![forbid(unsafe_code)]
 
 mod bars;
-mod boxes;
 mod colour;
 mod figure;
 mod page;
@@ -35,7 +34,6 @@ mod text;
 mod unit;
 
 pub use bars::Bars;
-pub use boxes::Boxes;
 pub use page::Page;
 pub use plot::{Plot, Series};
 pub use scale::Axis;

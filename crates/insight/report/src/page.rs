@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 
 use crate::bars::Bars;
-use crate::boxes::Boxes;
 use crate::colour;
 use crate::plot::Plot;
 use crate::table::Table;
@@ -26,7 +25,6 @@ enum Block {
     Table(Table),
     Plot(Plot),
     Bars(Bars),
-    Boxes(Boxes),
 }
 
 impl Page {
@@ -90,12 +88,6 @@ impl Page {
         self
     }
 
-    /// Adds a box plot.
-    pub fn boxes(&mut self, boxes: Boxes) -> &mut Self {
-        self.blocks.push(Block::Boxes(boxes));
-        self
-    }
-
     /// Returns the complete page as one self-contained HTML file.
     pub fn render(&self) -> String {
         let mut out = String::new();
@@ -133,7 +125,6 @@ impl Page {
                 Block::Table(table) => table.render(out)?,
                 Block::Plot(plot) => plot.render(out)?,
                 Block::Bars(bars) => bars.render(out)?,
-                Block::Boxes(boxes) => boxes.render(out)?,
             }
         }
         if !self.facts.is_empty() {

@@ -1,6 +1,6 @@
 //! Tests that every page is complete and self-contained, and that texts cannot change its structure.
 
-use edgeward_report::{Axis, Bars, Boxes, Column, Page, Plot, Series, Table, Unit};
+use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use proptest::prelude::*;
 
 /// Makes a page with an element of each kind. Every text on it is `word`.
@@ -30,9 +30,6 @@ fn page_of(word: &str) -> Page {
     let mut bars = Bars::new(word, Axis::new(word, Unit::Bytes), [word, word]).note(word);
     bars.group(word, [1.0, 2.0]);
     page.bars(bars);
-    let mut boxes = Boxes::new(word, Axis::new(word, Unit::Share)).note(word);
-    boxes.add(word, [0.1, 0.2, 0.3, 0.4, 0.5]);
-    page.boxes(boxes);
     page
 }
 

@@ -8,11 +8,11 @@
 use edgeward_policy::disk_admission::memory_for_disk;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, HierarchyRules, PolicySpec};
-use edgeward_sim::{DiskConfig, Run, RunConfig};
+use edgeward_sim::{DiskConfig, LruCurve, Run, RunConfig, Sampler, Traffic};
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
-use edgeward_analysis::{CompleteSample, ReuseCurve, WorkingSet, suffices};
+use edgeward_analysis::{CompleteSample, WorkingSet, suffices};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::Timestamp;
 
@@ -106,8 +106,8 @@ impl Prediction {
         if !suffices(sample.sized_requests, sample.records.len() as u64) {
             return Err(NoPrediction::UnknownSizes);
         }
-        let curve = ReuseCurve::from_sample(sample);
-        if curve.points.is_empty() {
+        let curve = lru_rows(sample);
+        if curve.is_empty() {
             return Err(NoPrediction::TooFewRequests);
         }
         let by_hour = WorkingSet::per_interval(3600, sample);
@@ -122,15 +122,9 @@ impl Prediction {
             sample_rate: sample.rate,
             sample_requests: sample.records.len() as u64,
             lru: curve
-                .points
-                .iter()
+                .into_iter()
                 // The smallest caches have space only for empty objects, so they are skipped.
-                .skip_while(|point| point.object_hit_ratio < LRU_HIT_RATIO_MIN)
-                .map(|point| LruRow {
-                    cache_bytes: point.cache_bytes,
-                    object_hit_ratio: point.object_hit_ratio,
-                    byte_hit_ratio: point.byte_hit_ratio,
-                })
+                .skip_while(|row| row.object_hit_ratio < LRU_HIT_RATIO_MIN)
                 .collect(),
             working_set: by_hour.iter().map(WorkingSetRow::of).collect(),
             config: config(sizes, &caches, keys_per_day),
@@ -179,9 +173,9 @@ impl CacheSizes {
     /// Returns the requested sizes. A size that was not requested is chosen among powers of two. RAM: the smallest
     /// size with two thirds of the hits of an unlimited cache. Disk: the largest size that has at least
     /// [`DISK_GAIN`] more byte hit ratio than half of this size.
-    fn suitable(curve: &ReuseCurve, requested: RequestedSizes) -> Self {
-        let object_hit_ratio = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
-        let byte_hit_ratio = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
+    fn suitable(curve: &[LruRow], requested: RequestedSizes) -> Self {
+        let object_hit_ratio = |bytes| row_at(curve, bytes).map_or(0.0, |row| row.object_hit_ratio);
+        let byte_hit_ratio = |bytes| row_at(curve, bytes).map_or(0.0, |row| row.byte_hit_ratio);
         let ram = requested.ram.map_or_else(
             || {
                 smallest_reaching(
@@ -202,6 +196,40 @@ impl CacheSizes {
             disk: disk.or_else(|| largest_with_gain(disk_min, DISK_MAX, DISK_GAIN, byte_hit_ratio)),
         }
     }
+}
+
+/// Returns the hit ratios of LRU caches, the smallest cache with hits first. There are four rows per doubling of the
+/// size, up to the size above which the hit ratios do not increase. Without a repeated request there are no rows.
+fn lru_rows(sample: &CompleteSample) -> Vec<LruRow> {
+    let mut traffic = Traffic::default();
+    let mut requests = Vec::with_capacity(sample.records.len());
+    traffic.count_all(&sample.records, &mut requests);
+    let all_objects = traffic.facts().footprint_bytes as f64 / sample.rate;
+    let steps = (all_objects.max(1.0).log2() * ROWS_PER_DOUBLING).ceil() as u32 + 1;
+    // The first cache has no space. Its hits only correct the number of sampled requests.
+    let mut sizes = vec![0];
+    sizes.extend((0..=steps).map(|step| (f64::from(step) / ROWS_PER_DOUBLING).exp2() as u64));
+    sizes.dedup();
+    let mut curve = LruCurve::new(sizes, Sampler::new(sample.rate), 0, 0);
+    curve.feed_requests(&requests);
+    let points = curve.points(sample.requests);
+    let ends = [points.first(), points.last()];
+    let [most, fewest] = ends.map(|point| point.map_or(1.0, |point| point.object_miss_ratio));
+    let first = points.partition_point(|point| point.object_miss_ratio >= most);
+    let last = points.partition_point(|point| point.object_miss_ratio > fewest);
+    let rows = points.get(first..=last).unwrap_or_default().iter();
+    rows.map(|point| LruRow {
+        cache_bytes: point.capacity_bytes,
+        object_hit_ratio: 1.0 - point.object_miss_ratio,
+        byte_hit_ratio: 1.0 - point.byte_miss_ratio,
+    })
+    .collect()
+}
+
+/// Returns the row of the largest size up to `cache_bytes`, or `None` below the first row.
+fn row_at(rows: &[LruRow], cache_bytes: u64) -> Option<&LruRow> {
+    let after = rows.partition_point(|row| row.cache_bytes <= cache_bytes);
+    rows[..after].last()
 }
 
 /// Doubles the size, beginning with `min`, until its ratio is at least `ratio_min`. Returns this size, but at most
@@ -323,6 +351,9 @@ fn config(sizes: CacheSizes, caches: &[CacheRow], keys_per_day: u64) -> String {
 /// The minimum number of requests for a meaningful prediction.
 const REQUESTS_MIN: usize = 1000;
 
+/// The number of sizes in the curve of LRU caches, per doubling of the size.
+const ROWS_PER_DOUBLING: f64 = 4.0;
+
 /// The lowest hit ratio that the curve of LRU caches shows.
 const LRU_HIT_RATIO_MIN: f64 = 0.001;
 
@@ -355,7 +386,10 @@ const KEYS_MIN: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use edgeward_analysis::{Entry, Sample};
     use edgeward_trace::Record;
+    use edgeward_trace::generate::{Generator, Preset};
+    use edgeward_types::xxh3::xxh3_64;
 
     use super::*;
 
@@ -446,5 +480,71 @@ mod tests {
         };
         let none = Prediction::of(&small_sample, requested).expect_err("the sample is too small");
         assert_eq!(none, NoPrediction::TooFewRequests);
+    }
+
+    /// Method: generate 150,000 requests of synthetic web traffic. Compare, at every cache size, a sample that
+    /// has space for all requests with a sample that has space for a third. With different seeds the largest
+    /// difference is 2 to 5 percentage points; for a sample with space for 1/16 it is up to 13. In the product,
+    /// the crate `logs` keeps a million requests.
+    #[test]
+    fn the_curve_of_a_sample_is_close_to_that_of_all_requests() {
+        let workload = Preset::Web.workload().scaled_to(150_000);
+        let mut samples = [Sample::new(150_000), Sample::new(150_000 / 3)];
+        for record in Generator::new(workload, Seed(5)).expect("a preset is consistent") {
+            let fingerprint = xxh3_64(&record.key.to_le_bytes());
+            let entry = Entry {
+                time: Some(record.time),
+                method: b"GET",
+                status: 200,
+                bytes: Some(record.size),
+                ..Entry::default()
+            };
+            samples
+                .iter_mut()
+                .for_each(|sample| sample.add(&entry, fingerprint));
+        }
+        let [all, few] = samples.map(Sample::finish);
+        assert_eq!(all.rate, 1.0);
+        assert!((0.1..0.6).contains(&few.rate), "{}", few.rate);
+        let (exact, sampled) = (lru_rows(&all), lru_rows(&few));
+        let ratio =
+            |rows: &[LruRow], bytes| row_at(rows, bytes).map_or(0.0, |row| row.object_hit_ratio);
+        let mut worst: f64 = 0.0;
+        for row in exact.iter().filter(|row| row.object_hit_ratio > 0.1) {
+            let difference = ratio(&sampled, row.cache_bytes) - row.object_hit_ratio;
+            worst = worst.max(difference.abs());
+        }
+        assert!(worst < 0.07, "{worst} is the largest difference");
+    }
+
+    #[test]
+    fn the_lru_rows_begin_with_the_first_hit_and_end_with_the_last() {
+        let rows = |keys: &[u64]| {
+            let record = |&key| Record {
+                time: Timestamp::ZERO,
+                key,
+                size: 2,
+            };
+            lru_rows(&CompleteSample {
+                rate: 1.0,
+                requests: keys.len() as u64,
+                sized_requests: keys.len() as u64,
+                records: keys.iter().map(record).collect(),
+            })
+        };
+        assert!(rows(&[1, 2]).is_empty() && rows(&[]).is_empty());
+        let one = rows(&[1, 1]);
+        assert_eq!(
+            (one[0].cache_bytes, one[0].object_hit_ratio, one.len()),
+            (2, 0.5, 1)
+        );
+        let two = rows(&[1, 2, 1, 1]);
+        let sizes: Vec<_> = two
+            .iter()
+            .map(|row| (row.cache_bytes, row.byte_hit_ratio))
+            .collect();
+        assert_eq!(sizes, [(2, 0.25), (3, 0.25), (4, 0.5)]);
+        assert!(row_at(&two, 1).is_none());
+        assert!(row_at(&two, u64::MAX).is_some_and(|row| row.cache_bytes == 4));
     }
 }

@@ -17,7 +17,7 @@ pub use hill_climbing::HillClimbing;
 pub use nth_hit::NthHit;
 pub use percentile::PercentileTuner;
 pub(crate) use spec::parse_admission;
-pub use spec::{ADMISSION_NAMES, AdmissionSpec};
+pub use spec::{ADMISSION_NAMES, AdmissionSpec, SERVED_ADMISSION_NAMES};
 pub use tuner::{AdmissionTuner, TunerStep};
 
 /// An admission rule with its state.

@@ -42,6 +42,14 @@ pub enum AdmissionSpec {
 }
 
 impl AdmissionSpec {
+    /// See [`PolicySpec::is_served`](crate::PolicySpec::is_served).
+    pub(crate) const fn is_served(self) -> bool {
+        !matches!(
+            self,
+            Self::ThresholdPercentile(_) | Self::HillClimbing | Self::AdaptSizeCode
+        )
+    }
+
     /// Returns the rule for a tier of this capacity, with its initial parameter if a tuner changes it.
     pub(crate) fn rule(self, capacity_bytes: u64) -> Admission {
         let adaptsize = |mode| Admission::Exponential {
@@ -199,6 +207,10 @@ impl fmt::Display for AdmissionSpec {
         }
     }
 }
+
+/// The names of the admission rules that an edge serves with.
+pub const SERVED_ADMISSION_NAMES: &str = "threshold:SIZE, inverse-size:SIZE, exp:SIZE, adaptsize, \
+     adaptsize-horizon, second-hit, nth-hit:N";
 
 /// The names of the rules, for error messages.
 pub const ADMISSION_NAMES: &str = "threshold:SIZE, threshold-percentile:P, hill-climbing, inverse-size:SIZE, \

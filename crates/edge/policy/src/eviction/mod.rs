@@ -22,7 +22,7 @@ use crate::{Benefit, Object};
 
 pub use greedy_dual::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa};
 pub use size::Size;
-pub use spec::{EVICTION_NAMES, EvictionSpec};
+pub use spec::{EVICTION_NAMES, EvictionSpec, SERVED_EVICTION_NAMES};
 pub(crate) use spec::{EVICTIONS, parse_eviction};
 
 /// A rule that ranks resident objects.

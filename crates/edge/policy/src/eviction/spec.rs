@@ -82,6 +82,19 @@ impl EvictionSpec {
         )
     }
 
+    /// See [`PolicySpec::is_served`](crate::PolicySpec::is_served).
+    pub(crate) const fn is_served(self) -> bool {
+        matches!(
+            self,
+            Self::Lru
+                | Self::LfuDa
+                | Self::Gdsf
+                | Self::GdsfGhosts
+                | Self::GdsfPlain
+                | Self::Density
+        )
+    }
+
     /// Makes an empty tier with this eviction rule.
     pub(crate) fn tier(self, capacity_bytes: u64, admission: Admission, seed: Seed) -> AnyTier {
         /// Calls the constructor of a tier type and boxes the tier.
@@ -156,6 +169,9 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
 pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, w-tinylfu, tinylfu-av, \
      size, lfu-da, gds, camp, hyperbolic, lhd, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
 
+/// The names of the eviction rules that an edge serves with.
+pub const SERVED_EVICTION_NAMES: &str = "lru, lfu-da, gdsf, gdsf-ghosts, gdsf-plain, density";
+
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {
     let (name, argument) = split_argument(text);
@@ -180,7 +196,12 @@ mod tests {
     /// The names in the messages are those of the rules.
     #[test]
     fn the_messages_name_every_eviction_rule() {
-        let names: Vec<&str> = EVICTIONS.iter().map(|entry| entry.0).collect();
-        assert_eq!(EVICTION_NAMES, names.join(", "));
+        let names = |rules: &mut dyn Iterator<Item = &(&'static str, EvictionSpec)>| {
+            let names: Vec<&str> = rules.map(|entry| entry.0).collect();
+            names.join(", ")
+        };
+        assert_eq!(EVICTION_NAMES, names(&mut EVICTIONS.iter()));
+        let mut served = EVICTIONS.iter().filter(|entry| entry.1.is_served());
+        assert_eq!(SERVED_EVICTION_NAMES, names(&mut served));
     }
 }

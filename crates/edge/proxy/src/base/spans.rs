@@ -8,10 +8,11 @@
 
 pub(crate) mod otlp;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use edgeward_semantics::{TRACEPARENT, TRACESTATE, TraceParent};
+use edgeward_types::SplitMix64;
 use http::header::{HeaderMap, HeaderValue};
 
 use super::access_log::RequestText;
@@ -90,7 +91,7 @@ pub(crate) struct Sampler {
     /// A request is sampled if a random number of 64 bits is below this.
     threshold: u128,
     sampled_flag: SampledFlag,
-    random: Cell<u64>,
+    random: RefCell<SplitMix64>,
 }
 
 impl Sampler {
@@ -104,7 +105,7 @@ impl Sampler {
             ring: RefCell::new(ring),
             threshold: (config.sample.clamp(0.0, 1.0) * 2_f64.powi(64)) as u128,
             sampled_flag: config.sampled_flag,
-            random: Cell::new(seed),
+            random: RefCell::new(SplitMix64(seed)),
         };
         (sampler, consumer)
     }
@@ -162,14 +163,9 @@ impl Sampler {
         self.ring.borrow_mut().push(request).is_ok()
     }
 
-    /// Returns the next number of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
-    /// OOPSLA 2014). Ids have to be unique, not secret.
+    /// Returns a random number. Ids have to be unique, not secret.
     fn next_random(&self) -> u64 {
-        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.random.set(state);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.borrow_mut().draw()
     }
 }
 

@@ -25,7 +25,6 @@ pub(crate) mod slices;
 pub(crate) mod stored;
 pub(crate) mod successor;
 mod tiers;
-pub(crate) mod warm_progress;
 pub(crate) mod warm_start;
 
 pub(crate) use disk::DiskHit;

@@ -27,7 +27,6 @@ use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use super::successor::Successor;
-use super::warm_progress::WarmProgress;
 use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
 use crate::base::live::Live;
@@ -406,4 +405,17 @@ impl Deref for WorkerCache {
     fn deref(&self) -> &Cache {
         &self.cache
     }
+}
+
+/// The progress of the fill of memory after a start, for metrics.
+#[derive(Debug, Default)]
+pub(crate) struct WarmProgress {
+    /// Objects that are still to be read.
+    pub(crate) pending: AtomicU64,
+    /// Objects that were read into memory.
+    pub(crate) loaded: AtomicU64,
+    /// Bytes of the bodies of these objects.
+    pub(crate) loaded_bytes: AtomicU64,
+    /// Objects of the list that the disk has no longer, that a request has stored meanwhile, or that do not fit.
+    pub(crate) skipped: AtomicU64,
 }

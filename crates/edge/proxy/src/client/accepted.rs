@@ -15,16 +15,24 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::base::config::Networks;
 use crate::base::counters::Counters;
 use crate::base::tasks::Member;
 use crate::base::tls;
 use crate::client::connection::{count_closed, detect, serve};
 use crate::client::io::ClientIo;
 use crate::client::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
-use crate::client::transport::Transport;
 use crate::exchange::{Client, ConnState, Holding};
 use crate::path::connections::Connections;
 use crate::path::worker::CurrentWorker;
+
+/// The protocols below HTTP on a listener's connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Transport {
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// The proxies that begin their connections with a PROXY header. `None` if no header is read.
+    pub(crate) proxies: Option<Arc<Networks>>,
+}
 
 /// Serves a connection of TCP to its end. `_member` counts the task in the worker's set of connection tasks.
 pub(crate) async fn run_tcp(

@@ -16,8 +16,7 @@ use tokio::sync::Notify;
 
 use crate::base::health::Activity;
 use crate::base::sparse_log::SparseLog;
-use crate::client::accepted;
-use crate::client::transport::Transport;
+use crate::client::accepted::{self, Transport};
 use crate::path::worker::{CurrentWorker, Worker};
 
 /// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the

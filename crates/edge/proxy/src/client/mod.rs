@@ -1,7 +1,7 @@
 //! Listeners and client connections: `stream` is TCP, TLS or a Unix socket, `io` connects it to hyper, `h1`
 //! needs no hyper.
 
-mod accepted; // an accepted connection until its protocol is known
+pub(crate) mod accepted; // an accepted connection until its protocol is known
 mod connection;
 pub(crate) mod h1;
 mod io;
@@ -9,4 +9,3 @@ pub(crate) mod listener;
 mod proxy_header;
 mod service;
 mod stream;
-pub(crate) mod transport;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, ParsePolicyError, PolicySpec};
+use edgeward_policy::{
+    ParsePolicyError, PolicySpec, SERVED_ADMISSION_NAMES, SERVED_EVICTION_NAMES,
+};
 use edgeward_purge::PurgeRequest;
 use edgeward_store::hot::PolicyChange;
 use http::{HeaderValue, Method, StatusCode};
@@ -87,10 +89,10 @@ struct Pages(Arc<Generations>);
 
 /// Parses a policy. The error lists the rules.
 fn parse_policy(text: &str) -> Result<PolicySpec, String> {
-    text.parse().map_err(|error: ParsePolicyError| {
+    PolicySpec::parse_served(text).map_err(|error: ParsePolicyError| {
         let source = error.source().map(|source| format!(": {source}"));
         let source = source.unwrap_or_default();
-        format!("{error}{source}\neviction rules: {EVICTION_NAMES}\nadmission rules: {ADMISSION_NAMES}\n")
+        format!("{error}{source}\neviction rules: {SERVED_EVICTION_NAMES}\nadmission rules: {SERVED_ADMISSION_NAMES}\n")
     })
 }
 

@@ -9,8 +9,8 @@ use super::inherit::InheritedSockets;
 use super::start_error::StartError;
 use crate::base::config::{EdgeConfig, ListenAddress, ListenerConfig};
 use crate::base::tls::{self, ListenerKeys, SiteKeys};
+use crate::client::accepted::Transport;
 use crate::client::listener;
-use crate::client::transport::Transport;
 
 /// A listener with its sockets.
 #[derive(Debug)]

@@ -7,14 +7,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use edgeward_balance::ServerId;
-use edgeward_types::Timestamp;
+use edgeward_types::{ClientNet, Timestamp};
 use http::StatusCode;
 use hyper::client::conn::http1;
 
 use super::h1;
 use super::orphans::Orphans;
 use super::outbound::Outbound;
-use super::queue::{ClientNet, Queue, Shares};
+use super::queue::{Queue, Shares};
 use super::upload::{Upload, UploadProgress};
 use crate::base::clock::Clock;
 use crate::base::config::OriginConfig;

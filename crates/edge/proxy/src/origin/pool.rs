@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use edgeward_types::ClientNet;
 use http::response::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -26,7 +27,6 @@ use super::error::OriginError;
 use super::h1;
 use super::lease::{AcceptedKind, Accepts, Lease, PoolState, PooledConnection};
 use super::outbound::{Conditions, Outbound};
-use super::queue::ClientNet;
 use super::servers::Server;
 use super::upload::{Upload, UploadProgress};
 use super::wait;
@@ -292,7 +292,7 @@ impl OriginPool {
     }
 
     async fn checkout(&self, of: &ClientRequest, reuse: bool) -> Result<Sender, OriginError> {
-        let client = ClientNet::of(of.peer.ip());
+        let client = ClientNet::from(of.peer.ip());
         let hyper = self.accepts(AcceptedKind::Hyper);
         let accepts = match self.shared.has_idle(hyper) {
             true => hyper,
@@ -334,7 +334,7 @@ impl OriginPool {
         of: &ClientRequest,
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
-        let client = ClientNet::of(of.peer.ip());
+        let client = ClientNet::from(of.peer.ip());
         let accepts = self.accepts(AcceptedKind::Direct);
         let (idle, lease) = match wait::checkout_now(&self.shared, client, reuse, accepts) {
             Some(checkout) => checkout,

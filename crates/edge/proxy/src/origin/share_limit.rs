@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::queue::{ClientNet, Shares};
+use edgeward_types::ClientNet;
+
+use super::queue::Shares;
 
 /// A limit of operations of one kind: each of them takes a slot.
 pub(super) struct ShareLimit {
@@ -31,7 +33,7 @@ impl ShareLimit {
 
     /// Takes a slot. Returns `None` if this client, or all clients together, use as many slots as they may.
     pub(super) fn take(self: &Rc<Self>, client: IpAddr) -> Option<ShareSlot> {
-        let client = ClientNet::of(client);
+        let client = ClientNet::from(client);
         let in_use = self.in_use.get();
         let free = self.max.saturating_sub(in_use);
         self.shares.allows(client, free).then(|| {

@@ -4,9 +4,11 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
+use edgeward_types::ClientNet;
+
 use super::error::OriginError;
 use super::lease::{Accepts, Checkout, PoolState, Ticket};
-use super::queue::{ClientNet, Queued};
+use super::queue::Queued;
 
 /// Waits at most `timeout` for a slot. With `reuse`, prefers a slot with an idle connection that `accepts` accepts.
 pub(super) async fn checkout(

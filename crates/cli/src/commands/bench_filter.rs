@@ -1,4 +1,4 @@
-//! `edgeward bench-filter`: compares id filters with a hash set and, if Java is available, with Guava.
+//! `edgeward bench-filter`: compares id filters with a hash set.
 //!
 //! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each time is the CPU time of
 //! one thread in the fastest of several rounds, and includes hashing the bytes of the id. A proxy hashes an id once
@@ -6,17 +6,15 @@
 //! Each round of queries uses the same ids, at most 100,000, so the ids stay in the CPU cache. A small filter stays
 //! in the CPU cache too.
 
-mod guava;
 mod subjects;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use edgeward_filter::Rate;
 use edgeward_types::ByteSize;
@@ -44,19 +42,6 @@ pub(crate) struct BenchFilterArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Jars of Guava and failureaccess, joined by a colon: measure Guava too
-    #[arg(long, value_name = "JARS")]
-    guava: Option<String>,
-
-    /// The java program for Guava
-    #[arg(
-        long,
-        value_name = "PROGRAM",
-        default_value = "java",
-        hide_short_help = true
-    )]
-    java: PathBuf,
-
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -64,10 +49,7 @@ pub(crate) struct BenchFilterArgs {
 
 /// Measures and prints the results.
 pub(crate) fn run(args: &BenchFilterArgs) -> anyhow::Result<ExitCode> {
-    let mut rows = subjects::measure(args)?;
-    if let Some(jars) = &args.guava {
-        rows.push(guava::measure(args, jars)?);
-    }
+    let rows = subjects::measure(args)?;
     let report = BenchReport {
         ids: args.ids,
         fpr: args.fpr.share(),
@@ -92,7 +74,7 @@ struct BenchReport {
 }
 
 /// The results of one data structure. Times are nanoseconds per id.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Row {
     name: String,
     insert_ns: f64,
@@ -171,7 +153,7 @@ fn cpu_time() -> Duration {
 const EXAMPLES: &str = "\
 Examples:
   edgeward bench-filter --ids 620000 --fpr 3%
-  edgeward bench-filter --guava guava.jar:failureaccess.jar --json
+  edgeward bench-filter --json
 
 The memory of the hash set is computed: its buckets, and its ids as the allocator
 rounds them. The insert time of the static filter includes its construction.

@@ -244,7 +244,7 @@ fn hashes(ids: &[Id]) -> Vec<IdHash> {
 /// The number of ids that are queried in a round. These ids fit into the CPU cache. In a proxy, the queried id is in
 /// the CPU cache too, because it was just read from a request. With more ids, the benchmark would also measure the time
 /// to load the ids from memory.
-pub(super) const QUERIES_PER_ROUND: usize = 100_000;
+const QUERIES_PER_ROUND: usize = 100_000;
 
 /// Returns the n-th UUID, which is pseudo-random and unique.
 fn id(n: u64) -> Id {

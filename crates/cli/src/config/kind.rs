@@ -25,7 +25,8 @@ use edgeward_types::ByteSize;
 
 use crate::diagnostic::absolute;
 use crate::negative::FilterLocation;
-use words::{DURATION_UNITS, alternatives};
+pub(super) use words::DURATION_UNITS;
+use words::alternatives;
 pub(super) use words::{duration_text, size_text};
 
 /// The type of a setting. The comments show how a user writes the value.

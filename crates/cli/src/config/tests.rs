@@ -1,6 +1,7 @@
 //! Tests of valid and invalid configurations and of the messages about them.
 
 mod origins;
+mod wrong_values;
 
 use std::fs;
 

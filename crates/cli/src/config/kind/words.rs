@@ -206,7 +206,7 @@ pub(super) fn alternatives(words: &[&str]) -> String {
 }
 
 /// The units of durations and their lengths in milliseconds. Each length is a multiple of the previous one.
-pub(super) const DURATION_UNITS: [(&str, u64); 5] = [
+pub(in crate::config) const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1000),
     ("min", 60 * 1000),

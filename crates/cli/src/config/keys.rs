@@ -33,10 +33,9 @@ use edgeward_proxy::config::{HostPolicy, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_types::ByteSize;
 
-use super::check::{ConfigDraft, path_text};
 use super::choice::{Choice as _, HostWord};
+use super::draft::{ConfigDraft, path_text};
 use super::kind::{NONE, Value, ValueKind, duration_text, size_text};
-pub(super) use limits::REQUEST_BODY_SIZES;
 
 /// One setting.
 pub(super) struct Key {
@@ -155,6 +154,9 @@ pub(super) const TABLES: [(&str, &str); 21] = [
         "The watchdog of the worker threads. See docs/how-to/overload.md.",
     ),
 ];
+
+/// The array of tables whose keys are in `sites`.
+pub(super) const SITES: &str = "site";
 
 /// All settings, in the order of the reference.
 pub(super) static KEYS: &[Key] = &[

@@ -758,3 +758,9 @@ pub(super) const NONE: &str = "none";
 
 const ADDRESSES: &str =
     "write 127.0.0.1:8080 (this machine), 0.0.0.0:8080 (all of IPv4) or [::]:8080 (all addresses)";
+
+/// The values of the limits of request bodies, also of those of rules.
+pub(super) const REQUEST_BODY_SIZES: ValueKind = ValueKind::SizeOrNone {
+    min: ByteSize(0),
+    max: ByteSize::gib(16 << 10),
+};

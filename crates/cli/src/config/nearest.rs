@@ -2,8 +2,7 @@
 
 use strsim::osa_distance;
 
-use super::keys::KEYS;
-use super::sites;
+use super::keys::{KEYS, SITES};
 
 /// A hint for a key that does not exist.
 pub(super) fn hint(unknown: &str) -> String {
@@ -18,7 +17,7 @@ pub(super) fn table_hint(unknown: &str) -> String {
     if matches!(unknown, "rule" | "rules") {
         return "did you mean [[site.rule]]?".to_owned();
     }
-    let all = || tables().chain([sites::TABLE]);
+    let all = || tables().chain([SITES]);
     let closest = all()
         .map(|table| (osa_distance(unknown, table), table))
         .min()

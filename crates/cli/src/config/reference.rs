@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::check::ConfigDraft;
+use super::draft::ConfigDraft;
 use super::keys::{KEYS, TABLES};
+use super::sites::wrap;
 
 /// Returns the whole document.
 pub(crate) fn markdown() -> String {
@@ -53,29 +54,6 @@ pub(crate) fn markdown() -> String {
     }
     text
 }
-
-/// Breaks a paragraph into lines of at most [`LINE_CHARS_MAX`] characters.
-pub(super) fn wrap(paragraph: &str) -> String {
-    let mut text = String::new();
-    let mut line_chars = 0;
-    for word in paragraph.split(' ') {
-        let chars = word.chars().count();
-        if line_chars == 0 {
-            line_chars = chars;
-        } else if line_chars + 1 + chars > LINE_CHARS_MAX {
-            text.push('\n');
-            line_chars = chars;
-        } else {
-            text.push(' ');
-            line_chars += 1 + chars;
-        }
-        text.push_str(word);
-    }
-    text
-}
-
-/// The width of Markdown pages in this repository.
-const LINE_CHARS_MAX: usize = 120;
 
 const INTRODUCTION: &str = r#"# Configuration
 

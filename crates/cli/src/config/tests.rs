@@ -185,13 +185,13 @@ fn a_flag_overrides_the_file() {
 
 #[test]
 fn every_default_parses_to_itself() {
-    let draft = check::ConfigDraft::new();
+    let draft = draft::ConfigDraft::new();
     for key in keys::KEYS.iter() {
         // 0 is the index of the item in a repeated table; other tables ignore it.
         let Some(text) = (key.show)(&draft, 0) else {
             continue;
         };
-        let mut second_draft = check::ConfigDraft::new();
+        let mut second_draft = draft::ConfigDraft::new();
         let value = key
             .kind
             .read(&Raw::Flag(text.clone()), Path::new(""))
@@ -567,7 +567,7 @@ fn each_word_of_a_choice_is_shown_unchanged() {
                 .kind
                 .read(&raw, Path::new(""))
                 .expect("every listed word is valid");
-            let mut draft = check::ConfigDraft::new();
+            let mut draft = draft::ConfigDraft::new();
             (key.set)(&mut draft, 0, value);
             assert_eq!((key.show)(&draft, 0).as_deref(), Some(*word), "{key:?}");
             words_shown += 1;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use edgeward_proxy::config::{JOURNALD_SOCKET, LogDestination, LogFormat};
 
-use super::super::check::path_text;
+use super::super::draft::path_text;
 use super::super::kind::{Value, ValueKind};
 use super::Key;
 

@@ -1,7 +1,7 @@
 //! Settings of the admin server.
 
 use super::{Key, or_none};
-use crate::config::check::path_text;
+use crate::config::draft::path_text;
 use crate::config::kind::{Value, ValueKind};
 
 pub(super) const ADDRESS: Key = Key {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::super::check::{ConfigDraft, DraftBucket};
 use super::super::choice::{BucketStyle, Choice as _};
+use super::super::draft::{ConfigDraft, DraftBucket};
 use super::super::kind::ValueKind;
 use super::{Key, path_text};
 

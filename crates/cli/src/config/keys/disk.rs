@@ -6,8 +6,8 @@ use std::time::Duration;
 use edgeward_store::disk::DirectWrites;
 use edgeward_types::ByteSize;
 
-use super::super::check::path_text;
 use super::super::choice::Choice as _;
+use super::super::draft::path_text;
 use super::super::kind::{NONE, ValueKind, duration_text, size_text};
 use super::Key;
 

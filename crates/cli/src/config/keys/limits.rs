@@ -2,7 +2,7 @@
 
 use edgeward_types::ByteSize;
 
-use super::super::kind::{Value, ValueKind, duration_text, size_text};
+use super::super::kind::{REQUEST_BODY_SIZES, Value, ValueKind, duration_text, size_text};
 use super::{DURATION, Key, or_none};
 
 pub(super) const CONNECTIONS_MAX: Key = Key {
@@ -135,12 +135,6 @@ pub(super) const PROXY_HEADER_BYTES_MAX: Key = Key {
           header must arrive within `limits.request_head_timeout`.",
     set: |draft, _, value| draft.edge.limits.proxy_header_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.proxy_header_bytes_max)),
-};
-
-/// The values of the limits of request bodies, also of those of rules.
-pub(in crate::config) const REQUEST_BODY_SIZES: ValueKind = ValueKind::SizeOrNone {
-    min: ByteSize(0),
-    max: ByteSize::gib(16 << 10),
 };
 
 pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {

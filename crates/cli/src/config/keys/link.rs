@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::super::check::path_text;
 use super::super::choice::Choice as _;
+use super::super::draft::path_text;
 use super::super::kind::{Value, ValueKind, duration_text, size_text};
 use super::{Key, or_none};
 use crate::commands::link::endpoint::{Compression, IdScheme};

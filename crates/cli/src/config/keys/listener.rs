@@ -1,6 +1,6 @@
 //! Settings of a listener that are not flags.
 
-use super::super::check::path_text;
+use super::super::draft::path_text;
 use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};
 

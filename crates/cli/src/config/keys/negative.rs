@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::super::check::path_text;
 use super::super::choice::Choice as _;
+use super::super::draft::path_text;
 use super::super::kind::{ValueKind, duration_text, size_text};
 use super::Key;
 use crate::negative::IdKind;

@@ -1,6 +1,6 @@
 //! The settings of `[purge]`.
 
-use super::super::check::path_text;
+use super::super::draft::path_text;
 use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::super::check::path_text;
+use super::super::draft::path_text;
 use super::super::kind::{ValueKind, duration_text, size_text};
 use super::Key;
 

@@ -2,7 +2,7 @@
 
 use super::Key;
 use super::{DURATION, DURATION_OR_ZERO};
-use crate::config::check::path_text;
+use crate::config::draft::path_text;
 use crate::config::kind::{ValueKind, duration_text};
 
 pub(super) const WORKERS: Key = Key {

@@ -6,8 +6,8 @@ use edgeward_proxy::config::{
     AllDown, Balance, OriginConfig, OriginUrl, ProxyProtocol, Resolution,
 };
 
-use super::super::check::ConfigDraft;
 use super::super::choice::{Choice as _, ProxyHeader};
+use super::super::draft::ConfigDraft;
 use super::super::kind::{Value, ValueKind, duration_text};
 use super::{DURATION, DURATION_OR_ZERO, Key, or_none};
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, StatusSet, Template};
 use http::StatusCode;
 
-use super::super::keys::REQUEST_BODY_SIZES;
-use super::super::kind::Value;
+use super::super::kind::{REQUEST_BODY_SIZES, Value};
 use super::RuleDraft;
 use super::caching::status_set;
 use super::fields::template;

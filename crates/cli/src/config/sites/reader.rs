@@ -11,8 +11,8 @@ use edgeward_sites::{ErrorPage, PathPattern};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::super::SettingSource;
 use super::super::kind::{Value, ValueKind, to_value_error};
+use super::super::setting::SettingSource;
 use super::super::source::SourceText;
 use crate::diagnostic::Diagnostic;
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use edgeward_types::ByteSize;
 
+use super::keys::Key;
 use super::*;
 
 /// Method: one file for each kind of error gives every key a wrong value. The errors are grouped by their text.

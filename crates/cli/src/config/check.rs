@@ -13,7 +13,7 @@ use edgeward_proxy::config::{
 
 use super::draft::{ConfigDraft, DraftHost};
 use super::file::{FileSettings, RawSetting};
-use super::keys::{KEYS, Key, is_repeated};
+use super::keys::{self, Key, is_repeated};
 use super::setting::{Setting, SettingSource, SettingsFile};
 use super::sites::{self, SiteDraft, SiteSummary};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -58,8 +58,9 @@ pub(super) fn check(
             raw,
             source,
         } = setting;
-        match key.kind.read(raw, &settings_file.folder(source)) {
-            Ok(value) => (key.set)(&mut draft, *item, value),
+        let folder = settings_file.folder(source);
+        match key.field.set(&mut draft, *item, raw, &folder) {
+            Ok(()) => {}
             Err(_) if matches!(source, SettingSource::File { line } if lines_with_errors.contains(line)) =>
                 {}
             Err(value_error) => {
@@ -194,8 +195,8 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
         // The keys of a single origin have no index, like the keys of the table `[origin]`.
         let has_index = table != "origin" || items > 1;
         for item in 0..items {
-            for key in KEYS.iter().filter(|key| split_path(key).0 == table) {
-                if let Some(value) = (key.show)(draft, item) {
+            for key in keys::all().filter(|key| split_path(key).0 == table) {
+                if let Some(value) = key.field.show(draft, item) {
                     let indexed = || format!("{table}[{item}].{}", split_path(key).1);
                     settings.push(Setting {
                         key: if has_index {
@@ -205,17 +206,19 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
                         },
                         value,
                         source: source(key, item),
+                        is_live: key.is_live,
                     });
                 }
             }
         }
     }
-    for key in KEYS.iter().filter(|key| !is_repeated(split_path(key).0)) {
-        if let Some(value) = (key.show)(draft, 0) {
+    for key in keys::all().filter(|key| !is_repeated(split_path(key).0)) {
+        if let Some(value) = key.field.show(draft, 0) {
             settings.push(Setting {
                 key: key.path.to_owned(),
                 value,
                 source: source(key, 0),
+                is_live: key.is_live,
             });
         }
     }

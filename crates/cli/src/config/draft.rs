@@ -1,6 +1,6 @@
 //! A configuration under construction: the fields that settings write.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
@@ -133,72 +133,86 @@ impl ConfigDraft {
             heuristic_on: true,
         }
     }
+}
 
-    /// Returns the listener of the `[[listener]]` with the index `item`, and creates it if necessary.
-    pub(super) fn listener(&mut self, item: usize) -> &mut DraftListener {
-        if self.listeners.len() <= item {
-            self.listeners.resize_with(item + 1, DraftListener::default);
-        }
-        &mut self.listeners[item]
+/// A part of the draft, in which settings write their fields. `item` is the index in an array of tables such as
+/// `[[listener]]`; other parts ignore it.
+pub(super) trait Part: Sized {
+    /// Returns the part, unless it is an item that does not exist.
+    fn of(draft: &ConfigDraft, item: usize) -> Option<&Self>;
+
+    /// Returns the part, and creates an item if necessary.
+    fn of_mut(draft: &mut ConfigDraft, item: usize) -> &mut Self;
+}
+
+impl Part for ConfigDraft {
+    fn of(draft: &ConfigDraft, _item: usize) -> Option<&Self> {
+        Some(draft)
     }
 
-    /// Returns the origin of the `[[origin]]` with the index `item`, and creates it if necessary.
-    pub(super) fn origin(&mut self, item: usize) -> &mut OriginConfig {
-        let origins = &mut self.edge.origins;
-        if origins.len() <= item {
-            origins.resize_with(item + 1, || OriginConfig::new(placeholder()));
-        }
-        &mut origins[item]
+    fn of_mut(draft: &mut ConfigDraft, _item: usize) -> &mut Self {
+        draft
+    }
+}
+
+impl Part for EdgeConfig {
+    fn of(draft: &ConfigDraft, _item: usize) -> Option<&Self> {
+        Some(&draft.edge)
     }
 
-    /// Returns the bucket of the `[[origin]]` with the index `item`, and creates both if necessary.
-    pub(super) fn bucket(&mut self, item: usize) -> &mut DraftBucket {
-        self.origin(item);
-        if self.buckets.len() <= item {
-            self.buckets.resize_with(item + 1, DraftBucket::default);
-        }
-        let bucket = &mut self.buckets[item];
+    fn of_mut(draft: &mut ConfigDraft, _item: usize) -> &mut Self {
+        &mut draft.edge
+    }
+}
+
+impl Part for DraftBucket {
+    fn of(draft: &ConfigDraft, item: usize) -> Option<&Self> {
+        draft.buckets.get(item).filter(|bucket| bucket.is_given)
+    }
+
+    fn of_mut(draft: &mut ConfigDraft, item: usize) -> &mut Self {
+        OriginConfig::of_mut(draft, item);
+        let bucket = item_mut(&mut draft.buckets, item, Self::default);
         bucket.is_given = true;
         bucket
     }
+}
 
-    /// Returns the rule of the `[[negative]]` with the index `item`, and creates it if necessary.
-    pub(super) fn negative(&mut self, item: usize) -> &mut NegativeSettings {
-        if self.negative.len() <= item {
-            self.negative
-                .resize_with(item + 1, NegativeSettings::default);
-        }
-        &mut self.negative[item]
-    }
+/// Implements [`Part`] for the items of lists.
+macro_rules! items {
+    ($($part:ty: $($list:ident).+, $blank:expr;)+) => {$(
+        impl Part for $part {
+            fn of(draft: &ConfigDraft, item: usize) -> Option<&Self> {
+                draft.$($list).+.get(item)
+            }
 
-    /// Returns the token of the `[[admin.token]]` with the index `item`, and creates it if necessary.
-    pub(super) fn admin_token(&mut self, item: usize) -> &mut DraftToken {
-        if self.admin_tokens.len() <= item {
-            self.admin_tokens.resize_with(item + 1, DraftToken::default);
+            fn of_mut(draft: &mut ConfigDraft, item: usize) -> &mut Self {
+                item_mut(&mut draft.$($list).+, item, $blank)
+            }
         }
-        &mut self.admin_tokens[item]
-    }
+    )+};
+}
 
-    /// Returns the host of the `[[disk_host]]` with the index `item`, and creates it if necessary.
-    pub(super) fn disk_host(&mut self, item: usize) -> &mut DraftHost {
-        if self.disk_hosts.len() <= item {
-            self.disk_hosts.resize_with(item + 1, DraftHost::default);
-        }
-        &mut self.disk_hosts[item]
-    }
+items! {
+    DraftListener: listeners, Self::default;
+    OriginConfig: edge.origins, || Self::new(placeholder());
+    NegativeSettings: negative, Self::default;
+    DraftToken: admin_tokens, Self::default;
+    DraftHost: disk_hosts, Self::default;
+    DeviceSettings: disk.settings.devices, || Self { path: PathBuf::new(), capacity: None };
+}
 
-    /// Returns the device of the `[[disk_device]]` with the index `item`, and creates it if necessary.
-    pub(super) fn device(&mut self, item: usize) -> &mut DeviceSettings {
-        let devices = &mut self.disk.settings.devices;
-        let blank = || DeviceSettings {
-            path: PathBuf::new(),
-            capacity: None,
-        };
-        if devices.len() <= item {
-            devices.resize_with(item + 1, blank);
-        }
-        &mut devices[item]
+/// Returns an item of a list, which gets blank items before it if it is shorter.
+fn item_mut<T>(list: &mut Vec<T>, item: usize, blank: impl FnMut() -> T) -> &mut T {
+    if list.len() <= item {
+        list.resize_with(item + 1, blank);
     }
+    &mut list[item]
+}
+
+/// Returns true for the URL of an origin without a configured URL.
+pub(super) fn is_placeholder(url: &OriginUrl) -> bool {
+    *url == placeholder()
 }
 
 /// Returns the URL of an origin without a configured URL.
@@ -210,8 +224,3 @@ fn placeholder() -> OriginUrl {
 
 /// The default capacity of the memory tier: half of 512 MiB, the memory of the smallest common rented machine.
 const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);
-
-/// A path as text for the user.
-pub(super) fn path_text(path: &Path) -> String {
-    path.display().to_string()
-}

@@ -12,11 +12,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, Key};
-use super::kind::{Raw, read_error_text};
 use super::nearest;
 use super::setting::SettingSource;
 use super::sites::{self, SiteDraft};
 use super::source::SourceText;
+use super::value::{Raw, read_error_text};
 use crate::diagnostic::Diagnostic;
 
 /// Reads the file's text.

@@ -9,12 +9,12 @@ mod choice;
 mod draft;
 mod file;
 mod keys;
-mod kind;
 mod nearest;
 mod reference;
 mod setting;
 mod sites;
 mod source;
+mod value;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,9 +22,9 @@ use std::path::Path;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 pub(crate) use check::CheckedConfig;
 use file::{FileSettings, RawSetting};
-use kind::Raw;
 use setting::SettingsFile;
 pub(crate) use setting::{FlagSetting, Setting, SettingSource};
+use value::Raw;
 
 /// The reason why the configuration could not be loaded.
 #[derive(Debug)]

@@ -13,6 +13,8 @@ pub(crate) struct Setting {
     /// The value in the form of the configuration file, without quotes.
     pub(crate) value: String,
     pub(crate) source: SettingSource,
+    /// True if a reload applies the setting.
+    pub(crate) is_live: bool,
 }
 
 /// The place where a setting was given.

@@ -8,8 +8,8 @@ use edgeward_types::ByteSize;
 
 use super::super::draft::ConfigDraft;
 use super::super::file::RawSetting;
-use super::super::kind::Raw;
 use super::super::setting::{SettingSource, SettingsFile};
+use super::super::value::Raw;
 use crate::diagnostic::Diagnostic;
 use crate::negative::FilterLocation;
 

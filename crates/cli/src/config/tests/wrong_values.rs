@@ -25,7 +25,7 @@ fn every_key_reports_values_of_another_type_and_outside_its_bounds() {
 
 #[test]
 fn every_misspelt_key_gets_the_hint_that_names_it() {
-    for key in keys::KEYS {
+    for key in keys::all() {
         let misspelt = format!("{}q", key.path);
         let hint = nearest::hint(&misspelt);
         assert_eq!(hint, format!("did you mean {}?", key.path));
@@ -41,7 +41,7 @@ fn errors(value: impl Fn(&Key) -> Option<String>) -> Vec<(String, String)> {
             false => format!("[{table}]"),
         };
         _ = writeln!(file, "{header}");
-        for key in keys::KEYS {
+        for key in keys::all() {
             let split = key.path.rsplit_once('.');
             if let Some((_, name)) = split.filter(|(of_key, _)| *of_key == table)
                 && let Some(value) = value(key)
@@ -82,14 +82,14 @@ fn grouped(errors: &[(String, String)], keys_max: usize) -> String {
 
 /// Returns the values next to the minimum and to the maximum of a key in the form of the file.
 fn outside(key: &Key) -> (Option<String>, Option<String>) {
-    let Some((min, max)) = key.kind.bounds() else {
+    let Some((min, max)) = key.field.bounds() else {
         return (None, None);
     };
     let next = |text: &str, step: i64| {
         let split = text.find(|c: char| !c.is_ascii_digit());
         let (number, unit) = text.split_at(split.unwrap_or(text.len()));
         let number: u64 = number.parse().expect("a bound begins with a number");
-        let millis = kind::DURATION_UNITS.iter().find(|(name, _)| *name == unit);
+        let millis = value::DURATION_UNITS.iter().find(|(name, _)| *name == unit);
         match millis {
             Some((_, millis)) => {
                 let duration = (number * millis).checked_add_signed(step)?;

@@ -103,6 +103,13 @@ const REPEATED: [&str; 3] = [
     "disk_device.capacity",
 ];
 
+/// Returns the key that a flag of `serve` sets.
+pub(crate) fn key_of_flag(flag: &str) -> &'static str {
+    let key = keys::all().find(|key| key.flag == Some(flag));
+    key.expect("each flag of a setting is in the list of keys")
+        .path
+}
+
 /// A site for the list of `check-config`.
 pub(crate) use sites::{SiteSummary, TableText};
 

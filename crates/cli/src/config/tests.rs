@@ -3,9 +3,13 @@
 mod origins;
 mod wrong_values;
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use clap::Subcommand as _;
+
 use super::*;
+use crate::commands::Command;
 
 /// Returns the configuration of a valid file.
 fn load_checked(text: &str) -> CheckedConfig {
@@ -206,6 +210,20 @@ fn every_default_parses_to_itself() {
             .unwrap_or_else(|value_error| panic!("{} = {text} {}", key.path, value_error.reason));
         assert_eq!(key.field.show(&second_draft, 0), Some(text), "{}", key.path);
     }
+}
+
+#[test]
+fn every_flag_of_a_key_is_a_flag_of_serve() {
+    let program = Command::augment_subcommands(clap::Command::new("edgeward"));
+    let serve = program
+        .find_subcommand("serve")
+        .expect("serve is a command");
+    let flags = serve.get_arguments().filter_map(|arg| arg.get_long());
+    let flags: BTreeSet<String> = flags.map(|long| format!("--{long}")).collect();
+    let of_keys = keys::all().filter_map(|key| key.flag);
+    let others = ["--config", "--set", "--json"];
+    let expected = of_keys.chain(others).map(str::to_owned).collect();
+    assert_eq!(flags, expected);
 }
 
 #[test]

@@ -100,20 +100,21 @@ impl ReloadableConfig {
 }
 
 /// Returns the settings that differ, one line each. A setting that a reload does not change says so.
-fn differences(old: &[Setting], new: &[Setting]) -> Vec<String> {
-    let value = |settings: &[Setting], key: &str| {
-        let setting = settings.iter().find(|setting| setting.key == key);
+fn differences<'s>(old: &'s [Setting], new: &'s [Setting]) -> Vec<String> {
+    let find = |settings: &'s [Setting], key: &str| settings.iter().find(|s| s.key == key);
+    let text = |setting: Option<&Setting>| {
         setting.map_or_else(|| "not set".to_owned(), |setting| setting.value.clone())
     };
     let mut keys: Vec<&str> = old.iter().chain(new).map(|setting| &*setting.key).collect();
     keys.sort_unstable();
     keys.dedup();
     let changed = keys.into_iter().filter_map(|key| {
-        let (before, after) = (value(old, key), value(new, key));
-        let when = match is_live(key) {
+        let (before, after) = (find(old, key), find(new, key));
+        let when = match after.or(before).is_some_and(|setting| setting.is_live) {
             true => "",
             false => ", from the next start on",
         };
+        let (before, after) = (text(before), text(after));
         (before != after).then(|| format!("{key}: {before} -> {after}{when}"))
     });
     changed.collect()
@@ -198,53 +199,17 @@ fn text_of(rule: &TableText) -> String {
     keys.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns true if a reload applies the setting. The others keep the value of the start; an upgrade applies them too.
-fn is_live(key: &str) -> bool {
-    const OTHER_TABLES: [&str; 6] = [
-        "disk",
-        "disk_device",
-        "disk_host",
-        "link",
-        "overload",
-        "watchdog",
-    ];
-    const OTHERS: [&str; 17] = [
-        "admin.address",
-        "admin.metric_labels_max",
-        "admin.tls_certificates",
-        "admin.tls_key",
-        "caching.collapse_followers_max",
-        "caching.collapse_wait_max",
-        "caching.hash_seed",
-        "caching.hit_for_miss",
-        "caching.ignored_parameters",
-        "caching.validation_backoff",
-        "compression.pending_bytes_max",
-        "compression.threads",
-        "purge.entries_max",
-        "purge.log",
-        "purge.patterns_max",
-        "server.pid_file",
-        "server.user",
-    ];
-    let table = key.split(['.', '[']).next().unwrap_or_default();
-    let is_of_memory = table == "hot" && key != "hot.policy";
-    !(is_of_memory
-        || key == "server.workers"
-        || OTHER_TABLES.contains(&table)
-        || OTHERS.contains(&key))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::SettingSource;
+    use crate::config::{CheckedConfig, SettingSource};
 
     fn setting(key: &str, value: &str) -> Setting {
         Setting {
             key: key.to_owned(),
             value: value.to_owned(),
             source: SettingSource::Default,
+            is_live: !key.starts_with("hot."),
         }
     }
 
@@ -333,7 +298,7 @@ mod tests {
         assert!(site_differences(&new, &new).is_empty());
     }
 
-    fn load(key: &str, value: &str) -> edgeward_proxy::EdgeConfig {
+    fn load(key: &str, value: &str) -> CheckedConfig {
         let flags = [
             ("listener.address", "127.0.0.1:0"),
             ("origin.url", "http://127.0.0.1:9"),
@@ -346,16 +311,14 @@ mod tests {
             text: text.to_owned(),
         });
         let checked = config::load(None, &flags);
-        checked
-            .unwrap_or_else(|error| panic!("{key}: {:#}", anyhow::Error::from(error)))
-            .edge
+        checked.unwrap_or_else(|error| panic!("{key}: {:#}", anyhow::Error::from(error)))
     }
 
     /// Method: each setting is changed alone. The configuration after the reload is that of a start with the new file,
     /// or the running one.
     #[test]
     fn a_setting_is_live_exactly_if_a_reload_applies_it() {
-        let running = load("server.name", "edgeward");
+        let running = load("server.name", "edgeward").edge;
         let before = format!("{running:?}");
         for (key, value) in [
             ("limits.headers_max", "50"),
@@ -391,13 +354,19 @@ mod tests {
             ("ranges.slice_bytes", "2MiB"),
             ("watchdog.deadline", "7s"),
         ] {
-            let new = load(key, value);
+            let CheckedConfig {
+                edge: new,
+                settings,
+                ..
+            } = load(key, value);
+            let setting = settings.iter().find(|setting| setting.key == key);
+            let is_live = setting.expect("the setting is listed").is_live;
             let expected = format!("{new:?}");
             assert_ne!(expected, before, "{key} = {value} changes nothing");
             let (after, _) = edgeward_proxy::after_reload(&new, &running);
             let after = format!("{after:?}");
-            assert_eq!(after == expected, is_live(key), "{key}");
-            assert_eq!(after == before, !is_live(key), "{key}");
+            assert_eq!(after == expected, is_live, "{key}");
+            assert_eq!(after == before, !is_live, "{key}");
         }
     }
 }

@@ -142,7 +142,10 @@ fn settings_table(settings: &[&Setting]) -> Table {
     let keys = widest(|setting| setting.key.len()).unwrap_or_default();
     let sources = widest(|setting| setting.source.to_string().len()).unwrap_or_default();
     let width = WIDTH_MAX.saturating_sub(keys + sources + 4).max(20);
-    for Setting { key, value, source } in settings {
+    for Setting {
+        key, value, source, ..
+    } in settings
+    {
         let mut lines = wrapped(value, width).into_iter();
         let first = lines.next().unwrap_or_default();
         table.row([key.clone(), first, source.to_string()]);

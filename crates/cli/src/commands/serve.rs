@@ -142,52 +142,34 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// Converts the flags to settings with the keys of the configuration file.
     fn settings(&self) -> Result<Vec<FlagSetting>, Diagnostic> {
-        let mut settings: Vec<FlagSetting> = self
-            .listen
-            .iter()
-            .map(|text| setting("--listen", "listener.address", text))
-            .collect();
-        for (flag, key, texts) in [
-            ("--disk", "disk_device.path", &self.disk),
-            ("--disk-size", "disk_device.capacity", &self.disk_size),
-        ] {
-            settings.extend(texts.iter().map(|text| setting(flag, key, text)));
-        }
-        let single = [
-            ("--origin", "origin.url", &self.origin),
-            ("--hot", "hot.capacity", &self.hot),
-            ("--policy", "hot.policy", &self.policy),
-            ("--objective", "hot.objective", &self.objective),
-            ("--disk-admission", "disk.admission", &self.disk_admission),
-            (
-                "--disk-expected-keys",
-                "disk.expected_keys",
-                &self.disk_expected_keys,
-            ),
-            ("--workers", "server.workers", &self.workers),
-            ("--admin", "admin.address", &self.admin),
-            ("--tls-cert", "listener.tls_certificates", &self.tls_cert),
-            ("--tls-key", "listener.tls_key", &self.tls_key),
-            ("--access-log", "access_log.path", &self.access_log),
-            (
-                "--access-log-format",
-                "access_log.format",
-                &self.access_log_format,
-            ),
-            ("--seed", "hot.seed", &self.seed),
-            ("--hash-seed", "caching.hash_seed", &self.hash_seed),
-            (
-                "--window-requests",
-                "hot.window_requests",
-                &self.window_requests,
-            ),
+        let share_ports = self.share_ports.then(|| "true".to_owned());
+        let flags: [(&str, &[String]); 19] = [
+            ("--listen", &self.listen),
+            ("--disk", &self.disk),
+            ("--disk-size", &self.disk_size),
+            ("--origin", self.origin.as_slice()),
+            ("--hot", self.hot.as_slice()),
+            ("--policy", self.policy.as_slice()),
+            ("--objective", self.objective.as_slice()),
+            ("--disk-admission", self.disk_admission.as_slice()),
+            ("--disk-expected-keys", self.disk_expected_keys.as_slice()),
+            ("--workers", self.workers.as_slice()),
+            ("--admin", self.admin.as_slice()),
+            ("--tls-cert", self.tls_cert.as_slice()),
+            ("--tls-key", self.tls_key.as_slice()),
+            ("--access-log", self.access_log.as_slice()),
+            ("--access-log-format", self.access_log_format.as_slice()),
+            ("--seed", self.seed.as_slice()),
+            ("--hash-seed", self.hash_seed.as_slice()),
+            ("--window-requests", self.window_requests.as_slice()),
+            ("--share-ports", share_ports.as_slice()),
         ];
-        for (flag, key, text) in single {
-            settings.extend(text.iter().map(|text| setting(flag, key, text)));
-        }
-        if self.share_ports {
-            settings.push(setting("--share-ports", "server.share_ports", "true"));
-        }
+        let texts = flags
+            .into_iter()
+            .flat_map(|(flag, texts)| texts.iter().map(move |text| (flag, text)));
+        let mut settings: Vec<FlagSetting> = texts
+            .map(|(flag, text)| setting(flag, config::key_of_flag(flag), text))
+            .collect();
         for text in &self.settings {
             let (key, value) = text.split_once('=').ok_or_else(|| {
                 Diagnostic::new(format!("--set {text} is not KEY=VALUE"))

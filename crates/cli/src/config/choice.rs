@@ -2,7 +2,7 @@
 
 use edgeward_policy::Objective;
 use edgeward_proxy::config::{
-    AllDown, Balance, ClientField, OriginProtocol, Resolution, SampledFlag,
+    AllDown, Balance, ClientField, OriginAccepts, OriginProtocol, Resolution, SampledFlag,
 };
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
@@ -48,11 +48,11 @@ macro_rules! choices {
 choices! {
     AllDown { "try" => Try, "refuse" => Refuse }
     Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin, "hash" => Hash }
+    OriginAccepts { "forward" => Forward, "identity" => Identity }
     Resolution { "system" => System, "dns" => Dns }
     OriginProtocol { "http1" => Http1, "http2" => Http2 }
     ProxyHeader { "none" => None, "v1" => V1, "v2" => V2 }
     BucketStyle { "auto" => Auto, "path" => Path, "host" => Host }
-    HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
     Objective { "requests" => Requests, "bytes" => Bytes, "origin-cost" => OriginCost }
     TunerMode { "thread" => Thread, "inline" => Inline }
     DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
@@ -80,11 +80,4 @@ pub(super) enum BucketStyle {
     Auto,
     Path,
     Host,
-}
-
-/// The words of `origin.host`. Any other value is a host name.
-pub(super) enum HostWord {
-    Auto,
-    Forward,
-    Origin,
 }

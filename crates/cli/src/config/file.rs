@@ -11,10 +11,12 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kind::read_error_text;
+use super::keys::{self, Key};
+use super::nearest;
+use super::setting::SettingSource;
 use super::sites::{self, SiteDraft};
 use super::source::SourceText;
-use super::{RawSetting, SettingSource, keys, nearest};
+use super::value::{Raw, read_error_text};
 use crate::diagnostic::Diagnostic;
 
 /// Reads the file's text.
@@ -42,6 +44,16 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
             .in_file(path)
             .at_line(line)
     })
+}
+
+/// One setting as the user gave it, not yet checked.
+#[derive(Clone, Debug)]
+pub(super) struct RawSetting {
+    pub(super) key: &'static Key,
+    /// The index of the item, for keys of an array of tables such as `[[listener]]`; otherwise 0.
+    pub(super) item: usize,
+    pub(super) raw: Raw,
+    pub(super) source: SettingSource,
 }
 
 /// The settings of a file, not yet checked together.
@@ -96,7 +108,7 @@ impl FileWalker<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
         for (name, value) in document {
             let table: &str = name.get_ref();
-            if table == sites::TABLE {
+            if table == keys::SITES {
                 self.settings.sites = sites::read(
                     value,
                     self.source,

@@ -2,84 +2,29 @@
 //!
 //! Each setting is defined once, in [`keys`]: name, type, bounds, description. A setting can be given in the
 //! file or as a flag; flags override the file. All errors are found in one pass, and each [`Diagnostic`] names
-//! the line and a way to fix it. The result contains an [`EdgeConfig`], the only part that other crates use.
+//! the line and a way to fix it. The result contains an [`EdgeConfig`](edgeward_proxy::EdgeConfig), the only part that other crates use.
 
 mod check;
 mod choice;
+mod draft;
 mod file;
 mod keys;
-mod kind;
 mod nearest;
 mod reference;
+mod setting;
 mod sites;
 mod source;
+mod value;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
-
-use edgeward_proxy::config::EdgeConfig;
+use std::path::Path;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::link_edge::LinkSettings;
-use crate::negative::NegativeSettings;
-use file::FileSettings;
-use keys::Key;
-use kind::Raw;
-
-/// A valid configuration, and the source of each of its settings.
-#[derive(Debug)]
-pub(crate) struct CheckedConfig {
-    pub(crate) edge: EdgeConfig,
-    /// The `[[negative]]` rules. Their filters are started together with the edge.
-    pub(crate) negative: Vec<NegativeSettings>,
-    /// The settings of the link, or `None` if the edge has no link. The link is started together with the edge.
-    pub(crate) link: Option<LinkSettings>,
-    pub(crate) settings: Vec<Setting>,
-    /// The `[[site]]`s of the file.
-    pub(crate) sites: Vec<SiteSummary>,
-    /// Settings that are valid and probably not meant.
-    pub(crate) warnings: Vec<Diagnostic>,
-}
-
-/// One setting with its final value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Setting {
-    /// The key, for example `hot.capacity` or `listener[0].address`.
-    pub(crate) key: String,
-    /// The value in the form of the configuration file, without quotes.
-    pub(crate) value: String,
-    pub(crate) source: SettingSource,
-}
-
-/// The place where a setting was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SettingSource {
-    Default,
-    File { line: usize },
-    Flag(String),
-}
-
-impl fmt::Display for SettingSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File { line } => write!(f, "line {line}"),
-            Self::Flag(flag) => f.write_str(flag),
-        }
-    }
-}
-
-/// A setting given on the command line.
-#[derive(Clone, Debug)]
-pub(crate) struct FlagSetting {
-    /// The flag as given: `--hot`, or `--set hot.capacity`.
-    pub(crate) flag: String,
-    /// The key of the same setting in the file.
-    pub(crate) key: String,
-    /// The value.
-    pub(crate) text: String,
-}
+pub(crate) use check::CheckedConfig;
+use file::{FileSettings, RawSetting};
+use setting::SettingsFile;
+pub(crate) use setting::{FlagSetting, Setting, SettingSource};
+use value::Raw;
 
 /// The reason why the configuration could not be loaded.
 #[derive(Debug)]
@@ -158,46 +103,18 @@ const REPEATED: [&str; 3] = [
     "disk_device.capacity",
 ];
 
+/// Returns the key that a flag of `serve` sets.
+pub(crate) fn key_of_flag(flag: &str) -> &'static str {
+    let key = keys::all().find(|key| key.flag == Some(flag));
+    key.expect("each flag of a setting is in the list of keys")
+        .path
+}
+
 /// A site for the list of `check-config`.
 pub(crate) use sites::{SiteSummary, TableText};
 
 /// Returns the reference of all settings as Markdown: `docs/reference/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;
-
-/// One setting as the user gave it, not yet checked.
-#[derive(Clone, Debug)]
-struct RawSetting {
-    key: &'static Key,
-    /// The index of the item, for keys of an array of tables such as `[[listener]]`; otherwise 0.
-    item: usize,
-    raw: Raw,
-    source: SettingSource,
-}
-
-/// The configuration file, for the locations in messages and for relative paths.
-struct SettingsFile<'a> {
-    file: Option<&'a Path>,
-}
-
-impl SettingsFile<'_> {
-    /// Adds to `diagnostic` the location of the setting.
-    fn locate(&self, diagnostic: Diagnostic, source: &SettingSource) -> Diagnostic {
-        match (source, self.file) {
-            (SettingSource::File { line }, Some(file)) => diagnostic.in_file(file).at_line(*line),
-            (SettingSource::Default, Some(file)) => diagnostic.in_file(file),
-            _ => diagnostic,
-        }
-    }
-
-    /// The folder at which relative paths start. For a setting in the file, this is the file's folder, so that a
-    /// service finds its certificates wherever it is started. For a flag, this is the working directory.
-    fn folder(&self, source: &SettingSource) -> PathBuf {
-        match (source, self.file.and_then(Path::parent)) {
-            (SettingSource::File { .. }, Some(folder)) => folder.to_owned(),
-            _ => PathBuf::new(),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

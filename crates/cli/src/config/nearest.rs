@@ -2,8 +2,7 @@
 
 use strsim::osa_distance;
 
-use super::keys::KEYS;
-use super::sites;
+use super::keys::{self, SITES};
 
 /// A hint for a key that does not exist.
 pub(super) fn hint(unknown: &str) -> String {
@@ -18,7 +17,7 @@ pub(super) fn table_hint(unknown: &str) -> String {
     if matches!(unknown, "rule" | "rules") {
         return "did you mean [[site.rule]]?".to_owned();
     }
-    let all = || tables().chain([sites::TABLE]);
+    let all = || tables().chain([SITES]);
     let closest = all()
         .map(|table| (osa_distance(unknown, table), table))
         .min()
@@ -32,7 +31,7 @@ pub(super) fn table_hint(unknown: &str) -> String {
 /// The names of the tables with keys of the list, in the order of the reference.
 pub(super) fn tables() -> impl Iterator<Item = &'static str> {
     let mut last = "";
-    KEYS.iter().filter_map(move |key| {
+    keys::all().filter_map(move |key| {
         let (table, _) = key.path.rsplit_once('.')?;
         (std::mem::replace(&mut last, table) != table).then_some(table)
     })
@@ -41,7 +40,7 @@ pub(super) fn tables() -> impl Iterator<Item = &'static str> {
 /// Returns the key that differs least from `unknown`, or `None` if every key differs too much.
 fn nearest(unknown: &str) -> Option<&'static str> {
     let leaf = unknown.rsplit('.').next().unwrap_or(unknown);
-    KEYS.iter()
+    keys::all()
         .map(|key| {
             let known = key.path.rsplit('.').next().unwrap_or(key.path);
             // A known name in the wrong table has the distance of one wrong letter.

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::check::ConfigDraft;
-use super::keys::{KEYS, TABLES};
+use super::draft::ConfigDraft;
+use super::keys::{self, TABLES, is_repeated};
+use super::sites::wrap;
+use super::value::NONE;
 
 /// Returns the whole document.
 pub(crate) fn markdown() -> String {
@@ -14,13 +16,13 @@ pub(crate) fn markdown() -> String {
         if table == "hot" {
             text.push_str(&super::sites::reference_markdown());
         }
-        let brackets = if super::keys::is_repeated(table) {
+        let brackets = if is_repeated(table) {
             format!("[[{table}]]")
         } else {
             format!("[{table}]")
         };
         _ = write!(text, "\n## `{brackets}`\n\n{}\n", wrap(about));
-        for key in KEYS.iter() {
+        for key in keys::all() {
             let Some((_, name)) = key
                 .path
                 .rsplit_once('.')
@@ -29,21 +31,21 @@ pub(crate) fn markdown() -> String {
                 continue;
             };
             // The draft has no item of a repeated table, so a key of item 0 has no value.
-            let default = match (key.path, (key.show)(&draft, 0)) {
+            let default = match (key.path, key.field.show(&draft, 0)) {
                 // The default depends on the machine.
                 ("server.workers", _) => "one per core".to_owned(),
                 ("compression.threads", _) => "half of the cores".to_owned(),
-                (_, Some(value)) if key.kind.is_quoted() => format!("`\"{value}\"`"),
-                (_, Some(value)) if value == super::kind::NONE => format!("`\"{value}\"`"),
+                (_, Some(value)) if key.field.is_quoted() => format!("`\"{value}\"`"),
+                (_, Some(value)) if value == NONE => format!("`\"{value}\"`"),
                 (_, Some(value)) => format!("`{value}`"),
                 ("origin.url", None) => "required, unless `servers` is set".to_owned(),
                 ("listener.address", None) => "required".to_owned(),
                 (_, None) => "not set".to_owned(),
             };
-            _ = write!(text, "\n### `{name}`\n\n{}\n\n", wrap(key.doc));
-            _ = writeln!(text, "- type: {}", key.kind.name());
+            _ = write!(text, "\n### `{name}`\n\n{}\n\n", wrap(key.doc()));
+            _ = writeln!(text, "- type: {}", key.field.type_name());
             _ = writeln!(text, "{}", wrap(&format!("- default: {default}")));
-            if let Some((min, max)) = key.kind.bounds() {
+            if let Some((min, max)) = key.field.bounds() {
                 _ = writeln!(text, "- minimum `{min}`, maximum `{max}`");
             }
             if let Some(flag) = key.flag {
@@ -53,29 +55,6 @@ pub(crate) fn markdown() -> String {
     }
     text
 }
-
-/// Breaks a paragraph into lines of at most [`LINE_CHARS_MAX`] characters.
-pub(super) fn wrap(paragraph: &str) -> String {
-    let mut text = String::new();
-    let mut line_chars = 0;
-    for word in paragraph.split(' ') {
-        let chars = word.chars().count();
-        if line_chars == 0 {
-            line_chars = chars;
-        } else if line_chars + 1 + chars > LINE_CHARS_MAX {
-            text.push('\n');
-            line_chars = chars;
-        } else {
-            text.push(' ');
-            line_chars += 1 + chars;
-        }
-        text.push_str(word);
-    }
-    text
-}
-
-/// The width of Markdown pages in this repository.
-const LINE_CHARS_MAX: usize = 120;
 
 const INTRODUCTION: &str = r#"# Configuration
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::kind::Raw;
+use super::value::Raw;
 
 /// The text of a file and the start of each of its lines.
 pub(super) struct SourceText<'a> {
@@ -49,7 +49,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// Converts a value of the file to the form that the kinds of settings parse.
+    /// Converts a value of the file to the form that the types of settings parse.
     pub(super) fn raw(&self, value: &Spanned<DeValue<'_>>) -> Raw {
         let other = |kind| Raw::Other {
             kind,

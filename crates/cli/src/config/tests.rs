@@ -1,10 +1,15 @@
 //! Tests of valid and invalid configurations and of the messages about them.
 
 mod origins;
+mod wrong_values;
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use clap::Subcommand as _;
+
 use super::*;
+use crate::commands::Command;
 
 /// Returns the configuration of a valid file.
 fn load_checked(text: &str) -> CheckedConfig {
@@ -35,7 +40,11 @@ fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
             .settings
             .iter()
             .filter(|setting| setting.source != SettingSource::Default)
-            .map(|Setting { key, value, source }| format!("{key} = {value} ({source})\n"))
+            .map(
+                |Setting {
+                     key, value, source, ..
+                 }| format!("{key} = {value} ({source})\n"),
+            )
             .collect(),
         Err(error) => crate::diagnostic::render(&error.into())
             .replace(&format!("{}/", folder.path().display()), ""),
@@ -184,25 +193,42 @@ fn a_flag_overrides_the_file() {
 
 #[test]
 fn every_default_parses_to_itself() {
-    let draft = check::ConfigDraft::new();
-    for key in keys::KEYS.iter() {
+    let draft = draft::ConfigDraft::new();
+    for key in keys::all() {
         // 0 is the index of the item in a repeated table; other tables ignore it.
-        let Some(text) = (key.show)(&draft, 0) else {
+        let Some(text) = key.field.show(&draft, 0) else {
             continue;
         };
-        let mut second_draft = check::ConfigDraft::new();
-        let value = key
-            .kind
-            .read(&Raw::Flag(text.clone()), Path::new(""))
+        let mut second_draft = draft::ConfigDraft::new();
+        key.field
+            .set(
+                &mut second_draft,
+                0,
+                &Raw::Flag(text.clone()),
+                Path::new(""),
+            )
             .unwrap_or_else(|value_error| panic!("{} = {text} {}", key.path, value_error.reason));
-        (key.set)(&mut second_draft, 0, value);
-        assert_eq!((key.show)(&second_draft, 0), Some(text), "{}", key.path);
+        assert_eq!(key.field.show(&second_draft, 0), Some(text), "{}", key.path);
     }
 }
 
 #[test]
+fn every_flag_of_a_key_is_a_flag_of_serve() {
+    let program = Command::augment_subcommands(clap::Command::new("edgeward"));
+    let serve = program
+        .find_subcommand("serve")
+        .expect("serve is a command");
+    let flags = serve.get_arguments().filter_map(|arg| arg.get_long());
+    let flags: BTreeSet<String> = flags.map(|long| format!("--{long}")).collect();
+    let of_keys = keys::all().filter_map(|key| key.flag);
+    let others = ["--config", "--set", "--json"];
+    let expected = of_keys.chain(others).map(str::to_owned).collect();
+    assert_eq!(flags, expected);
+}
+
+#[test]
 fn every_key_occurs_once_and_in_a_listed_table() {
-    let mut paths: Vec<&str> = keys::KEYS.iter().map(|key| key.path).collect();
+    let mut paths: Vec<&str> = keys::all().map(|key| key.path).collect();
     let tables: Vec<&str> = keys::TABLES.iter().map(|(table, _)| *table).collect();
     // `nearest::tables` reads the keys in order, and yields a table whenever it differs from the previous key's table.
     // A table that is not listed, or whose keys are not adjacent, therefore makes the two sequences differ.
@@ -213,41 +239,20 @@ fn every_key_occurs_once_and_in_a_listed_table() {
     assert_eq!(paths.len(), count);
 }
 
-/// The minimum and the maximum are accepted. The next smaller and the next larger value are rejected.
+/// The values next to them are rejected, see `wrong_values`.
 #[test]
-fn values_outside_the_bounds_are_rejected() {
-    for key in keys::KEYS.iter() {
-        let Some((min, max)) = key.kind.bounds() else {
-            continue;
-        };
-        let read = |text: &str| key.kind.read(&Raw::Flag(text.to_owned()), Path::new(""));
-        assert!(read(&min).is_ok(), "{} = {min}", key.path);
-        assert!(read(&max).is_ok(), "{} = {max}", key.path);
-        let above = match key.kind {
-            kind::ValueKind::Count { max, .. } | kind::ValueKind::CountOrNone { max, .. } => {
-                (max + 1).to_string()
-            }
-            kind::ValueKind::Size { max, .. } | kind::ValueKind::SizeOrNone { max, .. } => {
-                (max.bytes() + 1).to_string()
-            }
-            kind::ValueKind::Duration { max, .. } => format!("{}ms", max.as_millis() + 1),
-            _ => unreachable!("other kinds have no bounds"),
-        };
-        assert!(read(&above).is_err(), "{} = {above}", key.path);
-        let below = match key.kind {
-            kind::ValueKind::Count { min, .. } | kind::ValueKind::CountOrNone { min, .. } => {
-                min.checked_sub(1).map(|n| n.to_string())
-            }
-            kind::ValueKind::Size { min, .. } | kind::ValueKind::SizeOrNone { min, .. } => {
-                min.bytes().checked_sub(1).map(|n| n.to_string())
-            }
-            kind::ValueKind::Duration { min, .. } => {
-                (min.as_millis() > 0).then(|| format!("{}ms", min.as_millis() - 1))
-            }
-            _ => None,
-        };
-        if let Some(below) = below {
-            assert!(read(&below).is_err(), "{} = {below}", key.path);
+fn the_minimum_and_the_maximum_are_accepted() {
+    for key in keys::all() {
+        for bound in key
+            .field
+            .bounds()
+            .into_iter()
+            .flat_map(|(min, max)| [min, max])
+        {
+            let mut draft = draft::ConfigDraft::new();
+            let raw = Raw::Flag(bound.clone());
+            let set = key.field.set(&mut draft, 0, &raw, Path::new(""));
+            assert!(set.is_ok(), "{} = {bound}", key.path);
         }
     }
 }
@@ -551,24 +556,20 @@ fn an_incomplete_or_repeated_disk_host_is_an_error() {
     assert!(printed.contains("there is no disk cache"), "{printed}");
 }
 
-/// Sets each word of each choice, and each word that is permitted instead of a host. Checks that the configuration then
-/// prints the same word. This detects a setter that confuses two words.
+/// Sets each word that the name of a type lists, such as those of choices. Checks that the configuration then prints
+/// the same word. This detects a setter that confuses two words.
 #[test]
 fn each_word_of_a_choice_is_shown_unchanged() {
     let mut words_shown = 0;
-    for key in keys::KEYS {
-        let (kind::ValueKind::Choice(words) | kind::ValueKind::Host(words)) = key.kind else {
-            continue;
-        };
-        for word in words {
-            let raw = Raw::Flag((*word).to_owned());
-            let value = key
-                .kind
-                .read(&raw, Path::new(""))
-                .expect("every listed word is valid");
-            let mut draft = check::ConfigDraft::new();
-            (key.set)(&mut draft, 0, value);
-            assert_eq!((key.show)(&draft, 0).as_deref(), Some(*word), "{key:?}");
+    for key in keys::all() {
+        let name = key.field.type_name();
+        let words = name.split('"').skip(1).step_by(2);
+        for word in words.filter(|word| *word != "*.DOMAIN") {
+            let mut draft = draft::ConfigDraft::new();
+            let raw = Raw::Flag(word.to_owned());
+            let set = key.field.set(&mut draft, 0, &raw, Path::new(""));
+            set.expect("every listed word is valid");
+            assert_eq!(key.field.show(&draft, 0).as_deref(), Some(word), "{key:?}");
             words_shown += 1;
         }
     }

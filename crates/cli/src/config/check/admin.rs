@@ -5,9 +5,10 @@ use std::path::Path;
 
 use edgeward_proxy::config::{AdminToken, ListenAddress, Token};
 
-use super::super::{RawSetting, SettingSource};
+use super::super::draft::{ConfigDraft, DraftToken};
+use super::super::file::RawSetting;
+use super::super::setting::SettingSource;
 use super::combinations::name;
-use super::{ConfigDraft, DraftToken};
 use crate::diagnostic::Diagnostic;
 
 /// Runs all checks of this module and adds their errors to `diagnostics`.

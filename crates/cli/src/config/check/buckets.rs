@@ -1,42 +1,14 @@
 //! Checks the settings of origins that are buckets of S3, and builds their configuration.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use edgeward_proxy::config::{Credentials, CredentialsSource, HostPolicy, OriginConfig, S3Config};
 
 use super::super::choice::BucketStyle;
-use super::super::{RawSetting, SettingSource};
-use super::ConfigDraft;
+use super::super::draft::{ConfigDraft, DraftBucket};
+use super::super::file::RawSetting;
+use super::super::setting::SettingSource;
 use crate::diagnostic::Diagnostic;
-
-/// The settings `s3_…` of one `[[origin]]`, possibly incomplete.
-#[derive(Clone, Debug)]
-pub(in crate::config) struct DraftBucket {
-    /// True if any of the settings is given.
-    pub(in crate::config) is_given: bool,
-    pub(in crate::config) bucket: Option<String>,
-    pub(in crate::config) region: Option<String>,
-    pub(in crate::config) style: BucketStyle,
-    pub(in crate::config) serves_list: bool,
-    pub(in crate::config) credentials_file: Option<PathBuf>,
-    pub(in crate::config) profile: String,
-}
-
-impl Default for DraftBucket {
-    fn default() -> Self {
-        Self {
-            is_given: false,
-            bucket: None,
-            region: None,
-            style: BucketStyle::Auto,
-            serves_list: false,
-            credentials_file: None,
-            // The profile that the AWS tools use without `AWS_PROFILE`.
-            profile: "default".to_owned(),
-        }
-    }
-}
 
 /// Checks the settings of buckets, reads their credentials, and writes the buckets into the origins.
 pub(super) fn check_buckets(

@@ -6,9 +6,10 @@ use edgeward_policy::Objective;
 use edgeward_proxy::config::{ListenAddress, ORIGINS_MAX, OriginConfig, OriginProtocol};
 use edgeward_types::ByteSize;
 
-use super::super::kind::Raw;
-use super::super::{RawSetting, SettingSource, SettingsFile};
-use super::ConfigDraft;
+use super::super::draft::ConfigDraft;
+use super::super::file::RawSetting;
+use super::super::setting::{SettingSource, SettingsFile};
+use super::super::value::Raw;
 use crate::diagnostic::Diagnostic;
 use crate::negative::FilterLocation;
 

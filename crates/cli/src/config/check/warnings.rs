@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use edgeward_proxy::config::ListenAddress;
 
-use super::super::{RawSetting, SettingSource, SettingsFile};
-use super::{ConfigDraft, DraftListener};
+use super::super::draft::{ConfigDraft, DraftListener};
+use super::super::file::RawSetting;
+use super::super::setting::{SettingSource, SettingsFile};
 use crate::diagnostic::Diagnostic;
 
 /// Returns the warnings about a valid configuration.

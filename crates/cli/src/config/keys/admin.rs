@@ -1,105 +1,78 @@
-//! Settings of the admin server.
+//! The settings of `[admin]`, `[[admin.token]]` and `[purge]`.
 
-use super::{Key, or_none};
-use crate::config::check::path_text;
-use crate::config::kind::{Value, ValueKind};
+use edgeward_proxy::config::EdgeConfig;
 
-pub(super) const ADDRESS: Key = Key {
-    path: "admin.address",
-    flag: Some("--admin"),
-    kind: ValueKind::ListenAddressOrNone,
-    doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON), or a Unix socket such as \
-          `unix:/run/edgeward/admin.sock`, which the users of the edge's group can use. Clients of this address can \
-          see the policy and how full the cache is. A client on the same machine can change the policy.",
-    set: |draft, _, value| draft.edge.admin.address = value.optional(Value::listen_address),
-    show: |draft, _| {
-        let address = draft.edge.admin.address.as_ref();
-        Some(or_none(address.map(ToString::to_string)))
-    },
+use super::super::draft::{ConfigDraft, DraftToken, Part as _};
+use super::super::value::{
+    Count, Hosts, InputFile, Listed, Listen, OrNone, PathName, RoleList, Switch, Token, Unset,
 };
+use super::{Key, rows};
 
-pub(super) const TLS_CERTIFICATES: Key = Key {
-    path: "admin.tls_certificates",
-    flag: None,
-    kind: ValueKind::InputFile,
-    doc: "PEM file with the certificate of the admin server first and then the chain. If it is set, the server accepts \
-          TLS only. Use it if the address is reached over a network, because requests have tokens.",
-    set: |draft, _, value| draft.admin_certificates = Some(value.file()),
-    show: |draft, _| draft.admin_certificates.as_deref().map(path_text),
-};
+pub(super) static ROWS: &[Key] = rows! {
+    /// The address that serves `/metrics` (Prometheus) and `/status` (JSON), or a Unix socket such as
+    /// `unix:/run/edgeward/admin.sock`, which the users of the edge's group can use. Clients of this address can see
+    /// the policy and how full the cache is. A client on the same machine can change the policy.
+    "admin.address" restart, flag "--admin": OrNone(Listen) => EdgeConfig.admin.address;
 
-pub(super) const TLS_KEY: Key = Key {
-    path: "admin.tls_key",
-    flag: None,
-    kind: ValueKind::InputFile,
-    doc: "PEM file with the private key of `admin.tls_certificates`: PKCS#8, PKCS#1 or SEC1.",
-    set: |draft, _, value| draft.admin_key = Some(value.file()),
-    show: |draft, _| draft.admin_key.as_deref().map(path_text),
-};
+    /// PEM file with the certificate of the admin server first and then the chain. If it is set, the server accepts TLS
+    /// only. Use it if the address is reached over a network, because requests have tokens.
+    "admin.tls_certificates" restart: Unset(InputFile) => ConfigDraft.admin_certificates;
 
-pub(super) const METRIC_LABELS_MAX: Key = Key {
-    path: "admin.metric_labels_max",
-    flag: None,
-    kind: ValueKind::Count {
-        min: 0,
-        max: 10_000,
-    },
-    doc: "The most sites with their own value of the label `site` in metrics, and the most origins with their own \
-          value of `origin` in `edgeward_origin_responses_total` and `edgeward_origin_latency_seconds`. All others \
-          share the value `other`. Each site takes about 3 KiB of memory for each worker, and up to 260 series.",
-    set: |draft, _, value| draft.edge.metric_labels_max = value.number32() as usize,
-    show: |draft, _| Some(draft.edge.metric_labels_max.to_string()),
-};
+    /// PEM file with the private key of `admin.tls_certificates`: PKCS#8, PKCS#1 or SEC1.
+    "admin.tls_key" restart: Unset(InputFile) => ConfigDraft.admin_key;
 
-pub(super) const REQUIRE_TOKEN: Key = Key {
-    path: "admin.require_token",
-    flag: None,
-    kind: ValueKind::Switch,
-    doc: "If true, `/metrics`, `/status` and GET of `/policy` need a token with the role `read`, and PUT of `/policy` \
-          needs one with the role `reload`. `/healthz` needs no token.",
-    set: |draft, _, value| draft.edge.admin.requires_token = value.switch(),
-    show: |draft, _| Some(draft.edge.admin.requires_token.to_string()),
-};
+    /// Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A
+    /// request with another `Host` gets 421. Without this check, a web page could read the metrics through a host name
+    /// that its owner resolves to this address (DNS rebinding). List the names that your monitoring uses.
+    "admin.hosts" live: Hosts => EdgeConfig.admin.hosts;
 
-pub(super) const TOKEN_NAME: Key = Key {
-    path: "admin.token.name",
-    flag: None,
-    kind: ValueKind::Token,
-    doc: "The name of the token. The log shows it with each purge, reload and upgrade.",
-    set: |draft, item, value| draft.admin_token(item).name = Some(value.text()),
-    show: |draft, item| draft.admin_tokens.get(item)?.name.clone(),
-};
+    /// The most sites with their own value of the label `site` in metrics, and the most origins with their own value of
+    /// `origin` in `edgeward_origin_responses_total` and `edgeward_origin_latency_seconds`. All others share the value
+    /// `other`. Each site takes about 3 KiB of memory for each worker, and up to 260 series.
+    "admin.metric_labels_max" restart: Count::of(0, 10_000) => EdgeConfig.metric_labels_max;
 
-pub(super) const TOKEN_FILE: Key = Key {
-    path: "admin.token.file",
-    flag: None,
-    kind: ValueKind::InputFile,
-    doc: "File with the token, at least 16 visible characters. `openssl rand -hex 16` prints one. Clients send it as \
-          `Authorization: Bearer TOKEN`. The file is read at the start and at a reload.",
-    set: |draft, item, value| draft.admin_token(item).file = Some(value.file()),
-    show: |draft, item| draft.admin_tokens.get(item)?.file.as_deref().map(path_text),
-};
+    /// If true, `/metrics`, `/status` and GET of `/policy` need a token with the role `read`, and PUT of `/policy`
+    /// needs one with the role `reload`. `/healthz` needs no token.
+    "admin.require_token" live: Switch => EdgeConfig.admin.requires_token;
 
-pub(super) const TOKEN_ROLES: Key = Key {
-    path: "admin.token.roles",
-    flag: None,
-    kind: ValueKind::Roles,
-    doc: "The requests that the token allows. `read`: metrics, status, policy, `cache get` and `explain`. `purge`: \
-          purges. `reload`: reloads, upgrades and changes of the policy.",
-    set: |draft, item, value| draft.admin_token(item).roles = Some(value.roles()),
-    show: |draft, item| Some(draft.admin_tokens.get(item)?.roles?.to_string()),
-};
+    /// The name of the token. The log shows it with each purge, reload and upgrade.
+    "admin.token.name" live: Unset(Token) => DraftToken.name;
 
-pub(super) const HOSTS: Key = Key {
-    path: "admin.hosts",
-    flag: None,
-    kind: ValueKind::Hosts,
-    doc: "Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A \
-          request with another `Host` gets 421. Without this check, a web page could read the metrics through a \
-          host name that its owner resolves to this address (DNS rebinding). List the names that your monitoring uses.",
-    set: |draft, _, value| draft.edge.admin.hosts = value.hosts(),
-    show: |draft, _| {
-        let hosts = &draft.edge.admin.hosts;
-        (!hosts.is_empty()).then(|| hosts.join(","))
-    },
+    /// File with the token, at least 16 visible characters. `openssl rand -hex 16` prints one. Clients send it as
+    /// `Authorization: Bearer TOKEN`. The file is read at the start and at a reload.
+    "admin.token.file" live: Unset(InputFile) => DraftToken.file;
+
+    /// The requests that the token allows. `read`: metrics, status, policy, `cache get` and `explain`. `purge`: purges.
+    /// `reload`: reloads, upgrades and changes of the policy.
+    "admin.token.roles" live: Unset(RoleList) => DraftToken.roles;
+
+    /// File with the token for purges and for the inspection of the cache over the admin server, at least 16 visible
+    /// characters. `openssl rand -hex 16` prints one. Clients send it as `Authorization: Bearer TOKEN`. Without this
+    /// setting, the edge refuses these requests. It needs `admin.address`.
+    "purge.token_file" live: Unset(InputFile) => ConfigDraft.purge_token_file;
+
+    /// Clients that may send the methods `PURGE`, `BAN` and `PURGEKEYS`; other clients get 403. The address of the
+    /// connection must be allowed. If the request has `X-Forwarded-For`, `Forwarded` or a field such as `X-Real-IP`,
+    /// the client that the field states must be allowed too. `check-config` warns if a proxy that states no client
+    /// would let all its clients purge. With `none`, the edge forwards these methods to the origin.
+    "purge.allow" live: Listed::OF => EdgeConfig.purge.allow;
+
+    /// The most stored objects among which a `PURGE` or `BAN` of tags or patterns counts those that it covers, for its
+    /// answer `purged: N`. The count reads the heads of all objects, which takes about a second per million. With more
+    /// objects, the answer says that they were not counted. A `PURGE` of a URL is always counted.
+    "purge.count_objects_max" live: Count::of(0, 1 << 40) => EdgeConfig.purge.count_objects_max;
+
+    /// The file in which the edge keeps the purges for the disk cache. By default it is `purges.log` in the first
+    /// device's directory, or it lies beside the device's file with the suffix `.purges`. A block device has no
+    /// default: without this setting, only hard purges of URLs are accepted. If the file is lost, all objects on disk
+    /// count as purged.
+    "purge.log" restart: Unset(PathName) => EdgeConfig.purge.log;
+
+    /// The most purged tags, hosts and soft-purged URLs that are remembered, at up to 56 bytes each. If more are
+    /// purged, the edge forgets the oldest half, and objects that were fetched before then count as purged.
+    "purge.entries_max" restart: Count::of(2, 100_000_000) => EdgeConfig.purge.entries_max;
+
+    /// The most purged prefixes and patterns that are remembered. If more are purged, the edge forgets the oldest one,
+    /// and objects that were fetched before it count as purged.
+    "purge.patterns_max" restart: Count::of(1, 100_000) => EdgeConfig.purge.patterns_max;
 };

@@ -1,36 +1,30 @@
-//! Settings of a listener that are not flags.
+//! The settings of `[[listener]]`.
 
-use super::super::check::path_text;
-use super::super::kind::{Value, ValueKind};
-use super::{Key, or_none};
+use super::super::draft::{DraftListener, Part as _};
+use super::super::value::{InputFile, Listen, ProxyNetworks, Unset};
+use super::{Key, rows};
 
-pub(super) const TLS_OCSP: Key = Key {
-    path: "listener.tls_ocsp",
-    flag: None,
-    kind: ValueKind::InputFile,
-    doc: "DER file with an OCSP response for the certificate, which the edge sends in TLS handshakes (stapling), so \
-          that clients need not ask the certificate authority. `openssl ocsp -respout FILE` writes it. The edge reads \
-          the file again when it changes, and does not send the response after its `nextUpdate`.",
-    set: |draft, item, value| draft.listener(item).ocsp = Some(value.file()),
-    show: |draft, item| draft.listeners.get(item)?.ocsp.as_deref().map(path_text),
-};
+pub(super) static ROWS: &[Key] = rows! {
+    /// Address and port, or a Unix socket such as `unix:/run/edgeward/edge.sock` for a proxy on the same machine, whose
+    /// connections count as those of 127.0.0.1. Port 0 selects a free port; the first log line shows which. If the
+    /// system uses BBR congestion control, a loopback address uses Reno instead.
+    "listener.address" live, flag "--listen": Unset(Listen) => DraftListener.address;
 
-pub(super) const PROXY_PROTOCOL_FROM: Key = Key {
-    path: "listener.proxy_protocol_from",
-    flag: None,
-    kind: ValueKind::Networks,
-    doc: "Networks of proxies that begin each connection with a PROXY header (version 1 or 2), for example HAProxy, \
-          nginx or a load balancer of a cloud. The header names the client, which then counts as the client in logs, \
-          `X-Forwarded-For`, rate limits and rules. Connections of other peers, and connections without a valid \
-          header, are closed. See docs/how-to/behind-a-proxy.md.",
-    set: |draft, item, value| {
-        draft.listener(item).proxy_protocol_from = match value {
-            Value::None => None,
-            value => Some(value.networks()),
-        }
-    },
-    show: |draft, item| {
-        let networks = &draft.listeners.get(item)?.proxy_protocol_from;
-        Some(or_none(networks.as_ref().map(ToString::to_string)))
-    },
+    /// PEM file with the certificate first and then the chain. If it is set, the listener accepts TLS, with HTTP/2 or
+    /// HTTP/1.1 by ALPN. If not, the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.
+    "listener.tls_certificates" live, flag "--tls-cert": Unset(InputFile) => DraftListener.certificates;
+
+    /// PEM file with the private key of the certificate: PKCS#8, PKCS#1 or SEC1.
+    "listener.tls_key" live, flag "--tls-key": Unset(InputFile) => DraftListener.key;
+
+    /// DER file with an OCSP response for the certificate, which the edge sends in TLS handshakes (stapling), so that
+    /// clients need not ask the certificate authority. `openssl ocsp -respout FILE` writes it. The edge reads the file
+    /// again when it changes, and does not send the response after its `nextUpdate`.
+    "listener.tls_ocsp" live: Unset(InputFile) => DraftListener.ocsp;
+
+    /// Networks of proxies that begin each connection with a PROXY header (version 1 or 2), for example HAProxy, nginx
+    /// or a load balancer of a cloud. The header names the client, which then counts as the client in logs,
+    /// `X-Forwarded-For`, rate limits and rules. Connections of other peers, and connections without a valid header,
+    /// are closed. See docs/how-to/behind-a-proxy.md.
+    "listener.proxy_protocol_from" live: ProxyNetworks => DraftListener.proxy_protocol_from;
 };

@@ -10,8 +10,7 @@ use std::time::Duration;
 use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, StatusSet, Template};
 use http::StatusCode;
 
-use super::super::keys::REQUEST_BODY_SIZES;
-use super::super::kind::Value;
+use super::super::value::REQUEST_BODY_SIZES;
 use super::RuleDraft;
 use super::caching::status_set;
 use super::fields::template;
@@ -125,8 +124,8 @@ pub(super) const KEYS: &[SiteKey] = &[
 ];
 
 fn request_body_max(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
-    if let Some(value) = reader.value(entry, REQUEST_BODY_SIZES) {
-        rule.settings.request_body_max = Some(value.optional(Value::size));
+    if let Some(value) = reader.value(entry, &REQUEST_BODY_SIZES) {
+        rule.settings.request_body_max = Some(value);
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use edgeward_proxy::config::{ListenerTls, SiteCertificate};
 use edgeward_sites::{HostPattern, IdFilters, RULES_MAX, Rule, SITES_MAX, Site, Sites};
 
-use super::super::SettingSource;
-use super::super::check::ConfigDraft;
+use super::super::draft::ConfigDraft;
+use super::super::setting::SettingSource;
 use super::keys::{Read, SiteKey};
 use super::loops::self_redirect;
 use super::reader::{Entry, Reader};

@@ -27,16 +27,13 @@ use edgeward_sites::{Condition, HostPattern, Settings};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::SettingSource;
+use super::setting::SettingSource;
 use super::source::SourceText;
 use crate::diagnostic::Diagnostic;
 pub(super) use build::build;
 use keys::{Level, Read};
 use reader::{Entry, Reader};
-pub(super) use reference::markdown as reference_markdown;
-
-/// The name of the array of tables.
-pub(super) const TABLE: &str = "site";
+pub(super) use reference::{markdown as reference_markdown, wrap};
 
 /// One `[[site]]`, possibly incomplete.
 #[derive(Debug, Default)]

@@ -11,9 +11,9 @@ use edgeward_sites::{ErrorPage, PathPattern};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::super::SettingSource;
-use super::super::kind::{Value, ValueKind, to_value_error};
+use super::super::setting::SettingSource;
 use super::super::source::SourceText;
+use super::super::value::{self, Count, InputFile, SettingValue, Switch, Time, to_value_error};
 use crate::diagnostic::Diagnostic;
 
 /// A key of the file with its value, or a member of a list or table.
@@ -142,9 +142,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a value of a kind that other tables have, too.
-    pub(super) fn value(&mut self, entry: &Entry<'_>, kind: ValueKind) -> Option<Value> {
+    pub(super) fn value<T: SettingValue>(
+        &mut self,
+        entry: &Entry<'_>,
+        kind: &T,
+    ) -> Option<T::Parsed> {
         let raw = self.source.raw(entry.value);
-        match kind.read(&raw, self.folder) {
+        match value::read(kind, &raw, self.folder) {
             Ok(value) => Some(value),
             Err(error) => {
                 let message = format!("{} = {raw} {}", entry.name, error.reason);
@@ -160,41 +164,26 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn switch(&mut self, entry: &Entry<'_>) -> Option<bool> {
-        match self.value(entry, ValueKind::Switch)? {
-            Value::Switch(on) => Some(on),
-            _ => None,
-        }
+        self.value(entry, &Switch)
     }
 
     /// Reads a duration in whole seconds, the unit in which HTTP counts lifetimes (RFC 9111 §1.2.2).
     pub(super) fn duration(&mut self, entry: &Entry<'_>) -> Option<Duration> {
-        let kind = ValueKind::Duration {
-            min: Duration::ZERO,
-            max: DURATION_MAX,
-        };
-        match self.value(entry, kind)? {
-            Value::Duration(duration) if duration.subsec_nanos() > 0 => {
-                self.reject(entry, "is not a whole number of seconds", "write \"1s\"");
-                None
-            }
-            Value::Duration(duration) => Some(duration),
-            _ => None,
+        let duration = self.value(entry, &Time(Duration::ZERO, DURATION_MAX))?;
+        if duration.subsec_nanos() > 0 {
+            self.reject(entry, "is not a whole number of seconds", "write \"1s\"");
+            return None;
         }
+        Some(duration)
     }
 
     pub(super) fn number(&mut self, entry: &Entry<'_>, min: u64, max: u64) -> Option<u64> {
-        match self.value(entry, ValueKind::Count { min, max })? {
-            Value::Number(number) => Some(number),
-            _ => None,
-        }
+        self.value(entry, &Count::of(min, max))
     }
 
     /// Reads the path of an existing file.
     pub(super) fn file(&mut self, entry: &Entry<'_>) -> Option<PathBuf> {
-        match self.value(entry, ValueKind::InputFile)? {
-            Value::File(path) => Some(path),
-            _ => None,
-        }
+        self.value(entry, &InputFile)
     }
 
     /// Reads a string.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use super::super::reference::wrap;
 use super::keys::{Level, Read, SiteKey, all};
 
 /// Returns the sections `[[site]]`, `[[site.rule]]` and "Templates".
@@ -30,6 +29,29 @@ fn section(text: &mut String, level: Level, about: &str, belongs: fn(&SiteKey) -
         _ = writeln!(text, "- example: `{}`", key.example);
     }
 }
+
+/// Breaks a paragraph into lines of at most [`LINE_CHARS_MAX`] characters.
+pub(in crate::config) fn wrap(paragraph: &str) -> String {
+    let mut text = String::new();
+    let mut line_chars = 0;
+    for word in paragraph.split(' ') {
+        let chars = word.chars().count();
+        if line_chars == 0 {
+            line_chars = chars;
+        } else if line_chars + 1 + chars > LINE_CHARS_MAX {
+            text.push('\n');
+            line_chars = chars;
+        } else {
+            text.push(' ');
+            line_chars += 1 + chars;
+        }
+        text.push_str(word);
+    }
+    text
+}
+
+/// The width of Markdown pages in this repository.
+const LINE_CHARS_MAX: usize = 120;
 
 const SITE: &str = "The sites of the edge. Write `[[site]]` once for each site. Without `[[site]]` there is one site \
     without rules for all hosts. A site has its own keys, which follow here, and every setting of \

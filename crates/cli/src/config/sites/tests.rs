@@ -13,7 +13,9 @@ use http::StatusCode;
 use http::header::HeaderName;
 use proptest::prelude::*;
 
-use super::super::{CheckedConfig, SettingsFile, check, file};
+use super::super::check::{self, CheckedConfig};
+use super::super::file;
+use super::super::setting::SettingsFile;
 use super::keys::{self, Read};
 use crate::diagnostic::{self, Diagnostics};
 

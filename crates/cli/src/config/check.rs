@@ -24,7 +24,7 @@ use super::keys::{KEYS, Key, is_repeated};
 use super::sites::{self, SiteDraft};
 use super::{CheckedConfig, RawSetting, Setting, SettingSource, SettingsFile};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::link_edge::LinkSettings;
+use crate::link_settings::LinkSettings;
 use crate::memory;
 use crate::negative::NegativeSettings;
 use admin::check_admin;

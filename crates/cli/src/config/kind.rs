@@ -409,7 +409,7 @@ impl ValueKind {
             }
             Self::HostPort => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
-                let host_port: Result<edgeward_link::HostPort, _> = text.parse();
+                let host_port: Result<crate::link_settings::HostPort, _> = text.parse();
                 host_port
                     .map(|host_port| Value::Text(host_port.to_string()))
                     .map_err(|_| {

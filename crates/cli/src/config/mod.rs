@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use edgeward_proxy::config::EdgeConfig;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::link_edge::LinkSettings;
+use crate::link_settings::LinkSettings;
 use crate::negative::NegativeSettings;
 use file::FileSettings;
 use keys::Key;

@@ -8,7 +8,7 @@ use super::super::check::path_text;
 use super::super::choice::Choice as _;
 use super::super::kind::{Value, ValueKind, duration_text, size_text};
 use super::{Key, or_none};
-use crate::commands::link::endpoint::{Compression, IdScheme};
+use crate::link_settings::{Compression, IdScheme};
 
 pub(super) const GATEWAY: Key = Key {
     path: "origin.link.gateway",

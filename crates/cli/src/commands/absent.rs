@@ -25,9 +25,11 @@ macro_rules! absent {
 
             use super::absent::{AbsentArgs, refuse};
 
-            #[doc = concat!("Not in this build, which lacks the feature `", $feature, "`")]
             #[derive(clap::Args, Debug)]
-            #[command(disable_help_flag = true)]
+            #[command(
+                about = concat!("Not in this build, which lacks the feature `", $feature, "`"),
+                disable_help_flag = true
+            )]
             pub(crate) struct $Args {
                 #[command(flatten)]
                 _ignored: AbsentArgs,

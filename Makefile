@@ -35,13 +35,15 @@ help: ## list the targets; make help ALL=1 describes all of them
 		else printf "  make %-12s %s\n", $$1, $$2 } \
 		END { if (more) print "benchmarks and rare checks:" more | "fold -s -w 100" }' $(MAKEFILE_LIST)
 
+# Without the default features, whose databases, C libraries and crates the demo does not run.
 .PHONY: demo
 demo: rust compiler ## LRU, AdaptSize, GDSF and density over real HTTP on loopback, with a report page (DEMO_ARGS=…)
-	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo $(DEMO_ARGS)
+	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli --no-default-features -- demo $(DEMO_ARGS)
 
 .PHONY: demo-filter
 demo-filter: rust compiler ## lookups that are mostly 404, with and without an id filter (DEMO_ARGS=…)
-	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo-filter $(DEMO_ARGS)
+	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli --no-default-features --features filter \
+		-- demo-filter $(DEMO_ARGS)
 
 .PHONY: demo-link
 demo-link: rust compiler ## two versions of packages over a WAN path: plain, gzip, link (DEMO_ARGS="--mbps 50 …")
@@ -93,6 +95,13 @@ check: rust compiler ## format, repository rules, lints, pure crates on wasm32: 
 	@$(STEP) "ring 0 on wasm32-unknown-unknown" $(CARGO) check $(LOCKED) --quiet \
 		--target wasm32-unknown-unknown $(addprefix --package edgeward-,$(PURE))
 
+# Not a part of `make check`, because it compiles the binary with other features than the lints of the workspace.
+.PHONY: check-small
+check-small: rust compiler ## lints of the binary without its default features, as `make demo` builds it
+	@$(STEP) "lints of the binary without default features (clippy, warnings denied)" \
+		$(CARGO) clippy $(LOCKED) --package edgeward-cli --no-default-features --all-targets --quiet -- \
+		--deny warnings
+
 .PHONY: docs
 docs: rust compiler ## the API documentation; warnings are errors
 	@RUSTDOCFLAGS="--deny warnings" $(STEP) "API documentation (rustdoc, warnings denied)" \
@@ -112,7 +121,7 @@ docs-site: rust compiler ## the documentation as a searchable site with checked 
 		$(CARGO) run $(LOCKED) --quiet --package xtask -- docs-site
 
 .PHONY: test
-test: tools check docs docs-site ## everything CI runs
+test: tools check check-small docs docs-site ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \

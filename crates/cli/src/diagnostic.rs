@@ -59,6 +59,13 @@ impl Diagnostic {
             .hint("build it with `cargo build --release --package edgeward-cli --features parquet`")
     }
 
+    /// The error for a command or a key that needs a feature of Cargo that this build lacks, on one line.
+    pub(crate) fn lacks_feature(what: &str, feature: &str) -> Self {
+        Self::new(format!(
+            "this build of edgeward lacks {what}: build edgeward-cli with the feature `{feature}`"
+        ))
+    }
+
     /// Sets the file that the error is about.
     pub(crate) fn in_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());

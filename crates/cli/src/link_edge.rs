@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,58 +13,11 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 
 use edgeward_dedup::codec::{Method, Methods};
-use edgeward_link::{Client, EndpointStatus, HostPort, LinkConfig, Target};
+use edgeward_link::{Client, EndpointStatus, LinkConfig, Target};
 use edgeward_proxy::{Dial, DialedStream};
-use edgeward_types::ByteSize;
 
-use crate::commands::link::endpoint::{self, Compression, IdScheme};
-
-/// The parsed `[origin.link]` section of the configuration. Its fields are the keys of that section, which
-/// docs/reference/configuration.md describes.
-#[derive(Clone, Debug)]
-pub(crate) struct LinkSettings {
-    pub(crate) gateway: Option<HostPort>,
-    /// The folder of the TLS keys and of the store key.
-    pub(crate) keys: Option<PathBuf>,
-    /// The folder, file or device of the chunk store.
-    pub(crate) store: Option<PathBuf>,
-    pub(crate) store_size: ByteSize,
-    pub(crate) store_compression: Compression,
-    pub(crate) encryption: bool,
-    /// The compression of bodies on the link.
-    pub(crate) compression: Compression,
-    pub(crate) dedup: bool,
-    pub(crate) delta: bool,
-    /// The hash function of chunk ids.
-    pub(crate) ids: IdScheme,
-    /// The number of connections to the gateway.
-    pub(crate) connections: usize,
-    /// When the link has been down for this time, its streams are reset.
-    pub(crate) timeout: Duration,
-    pub(crate) admin: Option<SocketAddr>,
-}
-
-impl Default for LinkSettings {
-    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes
-    /// about 3 MB of memory.
-    fn default() -> Self {
-        Self {
-            gateway: None,
-            keys: None,
-            store: None,
-            store_size: ByteSize::gib(4),
-            store_compression: Compression::None,
-            encryption: true,
-            compression: Compression::Zstd,
-            dedup: true,
-            delta: true,
-            ids: IdScheme::Blake3,
-            connections: 2,
-            timeout: Duration::from_secs(15),
-            admin: None,
-        }
-    }
-}
+use crate::commands::link::endpoint;
+use crate::link_settings::{Compression, LinkSettings};
 
 /// A running link. Dropping it stops the link and waits until its thread has ended.
 #[derive(Debug)]

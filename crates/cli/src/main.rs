@@ -14,7 +14,9 @@ mod config;
 mod descriptors;
 mod diagnostic;
 mod input;
+#[cfg_attr(not(feature = "link"), path = "link_edge_absent.rs")]
 mod link_edge;
+mod link_settings;
 mod logging;
 mod memory;
 mod negative;

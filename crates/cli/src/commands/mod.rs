@@ -5,18 +5,25 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.
 //! A test in `tests/whole_cli/help.rs` checks that the command's `-h` fits a screen.
 
+#[cfg(not(all(feature = "filter", feature = "link")))]
+mod absent;
 pub(crate) mod admin_api;
 mod analyze;
+#[cfg(feature = "filter")]
 mod bench_filter;
 mod cache;
 mod check_config;
 mod demo;
+#[cfg(feature = "filter")]
 mod demo_filter;
 mod explain;
+#[cfg(feature = "filter")]
 mod filter;
 pub(crate) mod flag_values;
+#[cfg(feature = "link")]
 mod gateway;
 mod lab;
+#[cfg(feature = "link")]
 pub(crate) mod link;
 mod origin;
 mod purge;
@@ -32,6 +39,20 @@ mod upgrade;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+
+#[cfg(not(all(feature = "filter", feature = "link")))]
+use absent::absent;
+
+#[cfg(not(feature = "filter"))]
+absent!(bench_filter::BenchFilterArgs, "bench-filter", "filter");
+#[cfg(not(feature = "filter"))]
+absent!(demo_filter::DemoFilterArgs, "demo-filter", "filter");
+#[cfg(not(feature = "filter"))]
+absent!(filter::FilterArgs, "filter", "filter");
+#[cfg(not(feature = "link"))]
+absent!(gateway::GatewayArgs, "gateway", "link");
+#[cfg(not(feature = "link"))]
+absent!(link::LinkArgs, "link", "link");
 
 /// The commands of `edgeward`.
 #[derive(Debug, Subcommand)]
@@ -101,8 +122,14 @@ impl Command {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Serve(_) | Self::Gateway(_) => "info",
+            #[cfg(feature = "link")]
             Self::Link(args) => args.default_log(),
+            #[cfg(not(feature = "link"))]
+            Self::Link(_) => "warn",
+            #[cfg(feature = "filter")]
             Self::Filter(args) => args.default_log(),
+            #[cfg(not(feature = "filter"))]
+            Self::Filter(_) => "warn",
             Self::Analyze(_)
             | Self::Simulate(_)
             | Self::Origin(_)

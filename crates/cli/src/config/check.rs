@@ -17,7 +17,7 @@ use super::keys::{self, Key, is_repeated};
 use super::setting::{Setting, SettingSource, SettingsFile};
 use super::sites::{self, SiteDraft, SiteSummary};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::link_edge::LinkSettings;
+use crate::link_settings::LinkSettings;
 use crate::memory;
 use crate::negative::NegativeSettings;
 use admin::check_admin;

@@ -8,7 +8,7 @@ use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerMode;
 
-use crate::commands::link::endpoint::{Compression, IdScheme};
+use crate::link_settings::{Compression, IdScheme};
 use crate::negative::IdKind;
 
 /// An enum whose values have words in the configuration.

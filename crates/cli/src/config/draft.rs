@@ -15,7 +15,7 @@ use edgeward_types::ByteSize;
 use super::choice::BucketStyle;
 use super::setting::SettingSource;
 use crate::diagnostic::Diagnostic;
-use crate::link_edge::LinkSettings;
+use crate::link_settings::LinkSettings;
 use crate::negative::NegativeSettings;
 
 /// A configuration under construction: each setting writes one field. [`check`](super::check::check) combines the fields that depend on

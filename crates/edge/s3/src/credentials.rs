@@ -152,6 +152,7 @@ impl Credentials {
         })
     }
 
+    #[cfg(feature = "sign")]
     pub(crate) fn to_identity(&self) -> aws_credential_types::Credentials {
         aws_credential_types::Credentials::new(
             self.access_key_id.clone(),

@@ -23,6 +23,7 @@ use edgeward_types::ByteSize;
 use crate::commands::flag_values::{address, duration};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
+use crate::link_settings::{Compression, IdScheme};
 use crate::output;
 use crate::signals::AsyncSignals;
 
@@ -135,17 +136,6 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// The compression of bodies on the link or of chunks in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Compression {
-    /// zstd at level 1; on the link LZ4 or none if the network is faster
-    Zstd,
-    /// LZ4
-    Lz4,
-    /// No compression
-    None,
-}
-
 impl Compression {
     /// Returns the compression method.
     pub(crate) fn method(self) -> Method {
@@ -155,15 +145,6 @@ impl Compression {
             Self::None => Method::None,
         }
     }
-}
-
-/// The function that computes chunk ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum IdScheme {
-    /// Keyed BLAKE3
-    Blake3,
-    /// The tag of AES-GCM under the store key; an endpoint with this key can create different chunks with equal ids
-    Gmac,
 }
 
 impl From<IdScheme> for edgeward_link::IdScheme {

@@ -37,6 +37,11 @@ pub(super) fn check_buckets(
         {
             continue;
         }
+        if !cfg!(feature = "s3") {
+            let key = first.map_or("origin.s3_bucket", |first| first.key.path);
+            diagnostics.push((source, Diagnostic::lacks_feature(key, "s3")));
+            continue;
+        }
         match build(bucket, origin) {
             Ok(config) => origin.s3 = Some(Arc::new(config)),
             Err(diagnostic) => diagnostics.push((source, diagnostic)),

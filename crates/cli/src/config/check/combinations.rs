@@ -280,6 +280,13 @@ fn check_link(
     else {
         return;
     };
+    if !cfg!(feature = "link") {
+        diagnostics.push((
+            first.source.clone(),
+            Diagnostic::lacks_feature(first.key.path, "link"),
+        ));
+        return;
+    }
     for (key, why, hint) in [
         (
             "gateway",

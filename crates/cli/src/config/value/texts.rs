@@ -191,7 +191,7 @@ texts! {
     show shown;
 
     /// `"gateway.example:7443"`.
-    HostPort: edgeward_link::HostPort = "host and port", "a host and port", "\"gateway.example:7443\"";
+    HostPort: crate::link_settings::HostPort = "host and port", "a host and port", "\"gateway.example:7443\"";
     parse |text| {
         text.parse().map_err(|_| ValueError::new("is not HOST:PORT").hint("write \"gateway.example:7443\""))
     };

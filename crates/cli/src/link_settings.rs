@@ -1,0 +1,101 @@
+//! The settings of `[origin.link]`. Each build reads them, also one without the feature `link`, whose check of the
+//! configuration refuses them with a reason.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+#[cfg(feature = "link")]
+pub(crate) use edgeward_link::HostPort;
+use edgeward_types::ByteSize;
+
+/// The address of a gateway. A build without the link does not parse it, because it refuses each key of
+/// `[origin.link]`.
+#[cfg(not(feature = "link"))]
+#[derive(Clone, Debug)]
+pub(crate) struct HostPort(String);
+
+#[cfg(not(feature = "link"))]
+impl std::str::FromStr for HostPort {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(not(feature = "link"))]
+impl std::fmt::Display for HostPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The parsed `[origin.link]` section of the configuration. Its fields are the keys of that section, which
+/// docs/reference/configuration.md describes.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkSettings {
+    pub(crate) gateway: Option<HostPort>,
+    /// The folder of the TLS keys and of the store key.
+    pub(crate) keys: Option<PathBuf>,
+    /// The folder, file or device of the chunk store.
+    pub(crate) store: Option<PathBuf>,
+    pub(crate) store_size: ByteSize,
+    pub(crate) store_compression: Compression,
+    pub(crate) encryption: bool,
+    /// The compression of bodies on the link.
+    pub(crate) compression: Compression,
+    pub(crate) dedup: bool,
+    pub(crate) delta: bool,
+    /// The hash function of chunk ids.
+    pub(crate) ids: IdScheme,
+    /// The number of connections to the gateway.
+    pub(crate) connections: usize,
+    /// When the link has been down for this time, its streams are reset.
+    pub(crate) timeout: Duration,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+impl Default for LinkSettings {
+    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes
+    /// about 3 MB of memory.
+    fn default() -> Self {
+        Self {
+            gateway: None,
+            keys: None,
+            store: None,
+            store_size: ByteSize::gib(4),
+            store_compression: Compression::None,
+            encryption: true,
+            compression: Compression::Zstd,
+            dedup: true,
+            delta: true,
+            ids: IdScheme::Blake3,
+            connections: 2,
+            timeout: Duration::from_secs(15),
+            admin: None,
+        }
+    }
+}
+
+/// The compression of bodies on the link or of chunks in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compression {
+    /// zstd at level 1; on the link LZ4 or none if the network is faster
+    Zstd,
+    /// LZ4
+    Lz4,
+    /// No compression
+    None,
+}
+
+/// The function that computes chunk ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IdScheme {
+    /// Keyed BLAKE3
+    Blake3,
+    /// The tag of AES-GCM under the store key; an endpoint with this key can create different chunks with equal ids
+    Gmac,
+}

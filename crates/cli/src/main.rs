@@ -14,8 +14,10 @@ mod config;
 mod descriptors;
 mod diagnostic;
 mod input;
-#[cfg_attr(not(feature = "link"), path = "link_edge_absent.rs")]
+#[cfg(feature = "link")]
 mod link_edge;
+#[cfg(not(feature = "link"))]
+mod link_edge_absent;
 mod link_settings;
 mod logging;
 mod memory;
@@ -32,6 +34,8 @@ use std::process::ExitCode;
 use clap::{ArgAction, Parser};
 
 use commands::Command;
+#[cfg(not(feature = "link"))]
+use link_edge_absent as link_edge;
 
 /// The allocator of the binary. `docs/adr/0008-jemalloc.md` gives the reasons for jemalloc.
 #[global_allocator]

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -234,7 +234,14 @@ impl<H: Handler> Server<H> {
                     tracing::debug!(%from, "connection closed: displaced before its first request");
                     return;
                 }
-                () = wait_for_stop(&mut stopping) => return,
+                () = wait_for_stop(&mut stopping) => {
+                    // A request that is on its way is answered. To close the connection now would reset it.
+                    let first = tokio::time::timeout(STOP_WAIT, stream.first_byte());
+                    if first.await.is_err() {
+                        return;
+                    }
+                    true
+                }
             };
             if !has_first_byte {
                 counters.silent.increment();
@@ -312,7 +319,10 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     mut stopping: watch::Receiver<bool>,
 ) -> ConnectionEnd {
     let stream = ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
+    let first_request = Arc::new(Notify::new());
+    let has_request = Arc::clone(&first_request);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        has_request.notify_one();
         request.extensions_mut().insert(local);
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
         async move {
@@ -338,6 +348,12 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         () = wait_for_stop(&mut stopping) => {}
         _ = &mut displaced => return ConnectionEnd::Displaced,
     }
+    // hyper would close a connection whose first request it has not read yet.
+    tokio::select! {
+        served = connection.as_mut() => return ConnectionEnd::Closed(served),
+        () = first_request.notified() => {}
+        _ = &mut displaced => return ConnectionEnd::Displaced,
+    }
     connection.as_mut().graceful_shutdown();
     ConnectionEnd::Closed(connection.await)
 }
@@ -357,6 +373,9 @@ const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
 /// The minimum buffer size of hyper in bytes. hyper panics if it is set to less.
 const HYPER_BUFFER_MIN: usize = 8192;
+
+/// The time in which a client that has connected before the stop may send its request.
+const STOP_WAIT: Duration = Duration::from_millis(500);
 
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -499,5 +518,50 @@ mod tests {
         let response_count = response_count.load(Ordering::Relaxed);
         assert!(response_count <= 16, "{response_count} pages were made");
         served.abort();
+    }
+
+    /// An upgrade stops the admin server of the old process, to which clients may just have connected.
+    ///
+    /// Method: send the requests and the stop before the server's tasks run again.
+    #[tokio::test]
+    async fn requests_that_arrive_with_the_stop_are_answered() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        listener
+            .set_nonblocking(true)
+            .expect("the socket option can be set");
+        let addr = listener.local_addr().expect("the address is valid");
+        let counters = Arc::new(ConnectionCounters::default());
+        let (stop, stopping) = watch::channel(false);
+        let server = Server {
+            handler: CountingHandler {
+                response_count: Arc::default(),
+                page: b"page",
+            },
+            config: ServerConfig::ADMIN,
+            counters: Arc::clone(&counters),
+            stopping,
+            tls: None,
+        };
+        let served = tokio::spawn(server.run(listener));
+        let mut clients = Vec::new();
+        for nth in 1..=12 {
+            clients.push(TcpStream::connect(addr).await.expect("the server listens"));
+            while counters.accepted.value() < nth {
+                tokio::task::yield_now().await;
+            }
+        }
+        for client in &clients {
+            let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            let sent = client.try_write(request).expect("the socket has space");
+            assert_eq!(sent, request.len());
+        }
+        stop.send(true).expect("the server runs");
+        for mut client in clients {
+            let mut response = Vec::new();
+            let read = client.read_to_end(&mut response).await;
+            read.expect("the connection is not reset");
+            assert!(response.ends_with(b"page"), "{response:?}");
+        }
+        served.await.expect("the task does not panic");
     }
 }

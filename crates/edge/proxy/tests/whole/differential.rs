@@ -278,10 +278,10 @@ fn compare(
             continue;
         };
         if is_stored {
-            prop_assert!(
-                response.cache_status.contains("; hit"),
-                "{codec}: {response:?}"
-            );
+            // The body of a HEAD that is fetched with GET may still arrive. A request that shares the fetch has its key.
+            let status = &response.cache_status;
+            let has_key = status.contains("; hit") || status.contains("; collapsed");
+            prop_assert!(has_key, "{codec}: {response:?}");
         }
         is_stored = is_stored || response.cache_status.contains("; stored");
         _ = forwarded(heads);
@@ -313,7 +313,8 @@ impl ResponseSummary {
 fn all_codecs_use_one_key_for_a_request_and_forward_the_same_bytes() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let cases = number("EDGEWARD_DIFFERENTIAL_CASES").unwrap_or(300_u64);
-    let seed = number("EDGEWARD_DIFFERENTIAL_SEED").unwrap_or_else(random_seed);
+    let seed = number("EDGEWARD_DIFFERENTIAL_SEED").or_else(|| number("PROPTEST_RNG_SEED"));
+    let seed = seed.unwrap_or_else(random_seed);
     let mut seed_bytes = [0; 32];
     seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_purge::{Limits, Purge, PurgeTable, Scope, Stamp, Verdict};
-use edgeward_semantics::Target;
+use edgeward_semantics::{Target, encode_delimiters};
 use edgeward_store::purges::PurgeError;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
@@ -53,16 +53,22 @@ impl RejectedPurge {
 }
 
 impl Cache {
-    /// Returns the purge with its URL in the form of a cache key, for example without the default port.
+    /// Returns the purge with its URL in the form of a cache key, for example without the default port and with encoded
+    /// quotes.
     fn canonical(&self, purge: Purge) -> Result<Purge, RejectedPurge> {
         let Purge { scope, soft } = purge;
-        let Scope::Url(url) = &scope else {
-            return Ok(Purge { scope, soft });
+        let url = match &scope {
+            Scope::Url(url) => url,
+            Scope::Prefix(prefix) => {
+                let scope = Scope::Prefix(encode_delimiters(prefix).into());
+                return Ok(Purge { scope, soft });
+            }
+            _ => return Ok(Purge { scope, soft }),
         };
         let key = url.split_once("://").and_then(|(scheme, rest)| {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             let mut key = Vec::new();
-            Target::new(scheme, authority, path)
+            Target::new(scheme, authority, &encode_delimiters(path))
                 .ok()?
                 .write_key(&mut key);
             String::from_utf8(self.without_ignored_parameters(key)).ok()

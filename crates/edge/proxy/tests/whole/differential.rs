@@ -278,7 +278,7 @@ fn compare(
             continue;
         };
         if is_stored {
-            // The body of a HEAD that is fetched with GET may still arrive. A request that shares the fetch has its key.
+            // The body of a HEAD that is fetched with GET may still arrive. Requests that share the fetch have its key.
             let status = &response.cache_status;
             let has_key = status.contains("; hit") || status.contains("; collapsed");
             prop_assert!(has_key, "{codec}: {response:?}");

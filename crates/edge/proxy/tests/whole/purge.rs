@@ -105,6 +105,23 @@ fn each_scope_purges_the_responses_that_it_covers_and_no_other() {
 }
 
 #[test]
+fn urls_and_prefixes_are_compared_as_keys_are() {
+    let bed = TestBed::with_config(with_token);
+    bed.origin.otherwise(|_| tagged("one", "none"));
+    for body in [
+        r#"{"urls": ["http://test.example/a\"b?q=\"<c>\""]}"#,
+        r#"{"urls": ["http://test.example:80/a%22b?q=%22%3Cc%3E%22"]}"#,
+        r#"{"prefixes": ["test.example/a\"b?q=\"<"]}"#,
+    ] {
+        let get = || bed.get("/a%22b?q=%22%3Cc%3E%22");
+        get();
+        assert!(get().is_hit());
+        purge(&bed, body);
+        assert!(!get().is_hit(), "{body}");
+    }
+}
+
+#[test]
 fn the_api_needs_the_token_and_a_valid_body() {
     let bed = TestBed::with_config(with_token);
     bed.origin.on("/a", tagged("one", "a"));

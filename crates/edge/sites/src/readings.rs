@@ -126,7 +126,7 @@ impl<'a> PathReadings<'a> {
             forms: PathForms::default(),
             is_complete: true,
         };
-        if !has_one_reading(path.as_bytes()) {
+        if !(path.starts_with('/') && has_one_reading(path.as_bytes())) {
             readings.form = matching_path(path);
             readings.add_others(path.as_bytes());
         }
@@ -556,6 +556,13 @@ mod tests {
     ];
 
     proptest! {
+        /// Paths of requests begin with a slash or are `*`. Other texts have a form, too.
+        #[test]
+        fn the_first_reading_of_any_text_is_its_form(text in "[/a.%;\\\\*é]{0,6}") {
+            let readings = PathReadings::of(&text);
+            prop_assert_eq!(readings.form(), &*matching_path(&text));
+        }
+
         #[test]
         fn the_path_of_each_origin_is_a_reading(
             pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..7),

@@ -29,14 +29,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use edgeward_semantics::encode_delimiters;
 use http::Method;
 
+use crate::base::field_spans::Span;
 use crate::base::observation::Observation;
 use crate::base::partial_head::PartialHead;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
 use crate::client::stream::ClientStream;
-use crate::exchange::sent_target::encode_in_head;
 use crate::exchange::{Client, Holding, InFlight, RequestError};
 use crate::path::lookup::Outcome;
 use crate::path::worker::{CurrentWorker, Worker};
@@ -255,10 +256,7 @@ impl FastPath {
                 }
             }
             ParsedHead::Bounded { scan, .. } => self.hand_over(scan),
-            ParsedHead::Delimiters(place) => {
-                encode_in_head(&mut self.inbox, place);
-                self.charge(self.inbox.capacity());
-            }
+            ParsedHead::Delimiters(place) => self.encode_target(place),
             ParsedHead::Fragment(method) => self.refuse(method, &RequestError::fragment()),
             ParsedHead::Other if self.is_other_protocol() => {
                 self.worker.counters.closed_protocol.increment();
@@ -294,6 +292,16 @@ impl FastPath {
                 self.hand_over(RequestEndScan::sized(head_bytes, 0));
             }
         }
+    }
+
+    /// Encodes the target at this place of the inbox.
+    fn encode_target(&mut self, (start, length): Span) {
+        let target = str::from_utf8(&self.inbox[start..][..length]).expect("the parser checked it");
+        let encoded = encode_delimiters(target).into_owned();
+        let rest = self.inbox.split_off(start).split_off(length);
+        self.inbox.extend_from_slice(encoded.as_bytes());
+        self.inbox.extend_from_slice(&rest);
+        self.charge(self.inbox.capacity());
     }
 
     /// Returns true if a connection without TLS begins with a line of three or more words, and the last word is not a

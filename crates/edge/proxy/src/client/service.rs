@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 use crate::exchange::canonical::RawHead;
+use crate::exchange::h2_frames::take_path;
 use crate::exchange::heads::{self, HeadCharge};
 use crate::exchange::{Client, RequestBody, RequestError};
 use crate::path::body::EdgeBody;
@@ -99,6 +100,7 @@ impl Service<Request<Incoming>> for EdgeService {
             head.interims = Some(client.conn.begin_interims()); // for 1xx responses
         }
         if head.version == Version::HTTP_2 {
+            take_path(&mut head.uri, &mut head.headers);
             head.has_unsized_content =
                 !body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH);
             match admit(worker, client, &head) {

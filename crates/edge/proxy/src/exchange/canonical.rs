@@ -23,7 +23,6 @@ use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
-use super::sent_target;
 use super::upgrade::UpgradeRequest;
 use crate::base::config::{EdgeConfig, OriginId};
 use crate::base::field_line::members;
@@ -148,15 +147,12 @@ pub(crate) fn canonical(
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotForwarded>) {
     let plain = head.plain;
-    let (mut uri, mut headers) = (head.uri, head.headers);
-    let sent_target = sent_target::take(&mut uri, &mut headers);
     // The request is built in its shared allocation, because moving it would be a large copy.
     let mut shared = Rc::new(Request {
         method: head.method,
-        uri,
+        uri: head.uri,
         version: head.version,
-        headers,
-        sent_target,
+        headers: head.headers,
         plain: head.plain,
         scheme: client.scheme,
         peer: client.peer,

@@ -20,6 +20,7 @@ mod huffman;
 mod representations;
 
 use frame_head::*;
+pub(crate) use header_blocks::take_path;
 use header_blocks::{BlockKind, BlockScreen};
 use representations::count_block_fields;
 

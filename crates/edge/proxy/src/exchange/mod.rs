@@ -18,7 +18,6 @@ pub(crate) mod pieces;
 mod request;
 mod request_body;
 mod request_error;
-pub(crate) mod sent_target;
 mod upgrade;
 
 pub(crate) use client::{Client, ClientFacts, StatedClient};

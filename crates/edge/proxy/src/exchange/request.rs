@@ -23,8 +23,6 @@ pub(crate) struct Request {
     pub(crate) method: Method,
     /// As received. [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority) are canonical.
     pub(crate) uri: Uri,
-    /// Path and query as the client has sent them, if the crate `http` does not accept them.
-    pub(crate) sent_target: Option<Box<str>>,
     pub(crate) version: Version,
     /// The header fields, without fields of the connection and fields that the origin must not get.
     pub(crate) headers: HeaderMap,
@@ -102,14 +100,6 @@ impl Request {
         match &self.forwarded_target {
             Some(target) => target,
             None => self.path_and_query(),
-        }
-    }
-
-    /// Like [`forwarded_target`](Self::forwarded_target), with the bytes that the client has sent.
-    pub(crate) fn line_target(&self) -> &str {
-        match &self.sent_target {
-            Some(target) if self.forwarded_target.is_none() => target,
-            _ => self.forwarded_target(),
         }
     }
 

@@ -169,11 +169,7 @@ impl Outbound<'_> {
         if self.is_ordinary() {
             self.ordinary_head()
         } else {
-            let built = self.request(Upload::Empty);
-            // A signature covers the target as the crate `http` has it.
-            let sent_target = self.request.sent_target.as_ref();
-            let sent_target = sent_target.filter(|_| self.edge.signing.is_none());
-            head_of(&built, sent_target.map(|_| self.request.line_target()))
+            head_of(&self.request(Upload::Empty))
         }
     }
 
@@ -204,7 +200,7 @@ impl Outbound<'_> {
         let keeps_conditions = matches!(self.conditions, Conditions::Keep);
         let authority = request.authority();
         let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
-        request_line(&mut head, self.method, request.line_target());
+        request_line(&mut head, self.method, request.forwarded_target());
         let mut canonical: Option<&HeaderName> = None;
         for (name, value) in &request.headers {
             let is_removed = *name == HOST
@@ -250,11 +246,14 @@ impl Outbound<'_> {
 }
 
 /// Returns a request's head as bytes. The types of the crate `http` ensure that no field contains a line break.
-fn head_of(request: &http::Request<Upload>, sent_target: Option<&str>) -> Vec<u8> {
+fn head_of(request: &http::Request<Upload>) -> Vec<u8> {
     let target = request.uri().path_and_query();
-    let target = sent_target.or_else(|| target.map(PathAndQuery::as_str));
     let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
-    request_line(&mut head, request.method(), target.unwrap_or("/"));
+    request_line(
+        &mut head,
+        request.method(),
+        target.map_or("/", |target| target.as_str()),
+    );
     for (name, value) in request.headers() {
         // The request has no body, even if the client's request had one.
         if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {

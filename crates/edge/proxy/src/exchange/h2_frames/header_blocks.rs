@@ -25,6 +25,7 @@ use http::{HeaderName, Method, StatusCode};
 
 use super::huffman;
 use super::representations::{parse_integer, skip_string};
+pub(crate) use paths::take_path;
 use paths::{DelimitedPath, Paths, delimited};
 
 /// The dynamic table of one direction of a connection, without its text.

@@ -376,8 +376,8 @@ pub(super) const TARGET: &[Row] = &[
     row(
         "quotes and brackets",
         "RFC 3986 §2",
-        b"GET {p}\"<>[]{}|^?\"<>[]{}|^ HTTP/1.1\r\nHost: h.example\r\n\r\n",
-        "200 200 <- GET {p}\"<>[]{}|^?\"<>[]{}|^, next",
+        b"GET {p}\"<>[]{}|^`?\"<>[]{}|^ HTTP/1.1\r\nHost: h.example\r\n\r\n",
+        "200 200 <- GET {p}%22%3C%3E[]{}|^%60?%22%3C%3E[]{}|^, next",
     ),
     row(
         "a target of 20,000 bytes",

@@ -1,16 +1,19 @@
 //! Paths with [delimiters](edgeward_semantics::encode_delimiters) in header blocks.
 //!
 //! h2 gets slashes of the same length in place of such a path, so that its dynamic table keeps the size of the peer's.
-//! The path follows in a field: see [`sent_target`].
+//! The encoded path follows in a field whose name no client knows. [`take_path`] moves it into the request.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::sync::LazyLock;
 
+use bytes::Bytes;
 use edgeward_semantics::{encode_delimiters, has_delimiters};
 use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, Uri};
 
 use super::{push_integer, push_text};
-use crate::exchange::sent_target;
 
 /// The paths with delimiters in a dynamic table.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ pub(super) struct DelimitedPath {
 impl DelimitedPath {
     /// Returns the block that h2 gets.
     pub(super) fn replace_in(&self, block: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(block.len() + 2 * self.text.len() + 64);
+        let mut out = Vec::with_capacity(block.len() + 3 * self.text.len() + 64);
         match &self.place {
             Some(place) => {
                 out.extend_from_slice(&block[..place.start]);
@@ -85,7 +88,7 @@ impl DelimitedPath {
             None => out.extend_from_slice(block),
         }
         out.push(NEVER_INDEXED_LITERAL);
-        for text in [sent_target::FIELD.as_str(), &self.text] {
+        for text in [PATH_FIELD.as_str(), &encode_delimiters(&self.text)] {
             push_integer(&mut out, 0, 7, text.len());
             out.extend_from_slice(text.as_bytes());
         }
@@ -99,6 +102,26 @@ pub(super) fn delimited(path: &[u8]) -> Option<&str> {
     let is_valid = PathAndQuery::try_from(&*encode_delimiters(text)).is_ok();
     (is_valid && !text.contains('#')).then_some(text)
 }
+
+/// Sets the path of a request over HTTP/2 whose block had a path with delimiters.
+pub(crate) fn take_path(uri: &mut Uri, headers: &mut HeaderMap) {
+    if !uri.path().starts_with("//") {
+        return;
+    }
+    if let Some(path) = headers.remove(&*PATH_FIELD)
+        && let Ok(path) = PathAndQuery::from_maybe_shared(Bytes::from_owner(path))
+    {
+        let mut parts = std::mem::take(uri).into_parts();
+        parts.path_and_query = Some(path);
+        *uri = Uri::from_parts(parts).expect("only the path has changed");
+    }
+}
+
+/// The name of the field with the encoded path. It is random, so that no client can send the field itself.
+static PATH_FIELD: LazyLock<HeaderName> = LazyLock::new(|| {
+    let random = RandomState::new().hash_one("path");
+    HeaderName::try_from(format!("edgeward-path-{random:016x}")).expect("a name of a field")
+});
 
 /// The first byte of a literal field with a literal name that no table gets (RFC 7541 §6.2.3).
 const NEVER_INDEXED_LITERAL: u8 = 0x10;

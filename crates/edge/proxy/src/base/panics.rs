@@ -1,13 +1,11 @@
 //! Panics: a defect in one task must not end the others.
 //!
 //! The runtime catches a panic of a task and drops the task, so its connection ends and the others go on. Locks ignore
-//! poisoning (`base/lock.rs`). [`log_panics`] logs each panic with its place, and [`TaskSet`](super::tasks::TaskSet)
-//! counts the panics of its tasks.
+//! poisoning (`base/lock.rs`). [`log_panics`] logs each panic with its place, and a [`TaskSet`](super::tasks::TaskSet)
+//! reports the panics of its tasks.
 
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
-
-use super::counter::Counter;
 
 /// Logs each panic of this process with its thread, file and line, in place of the default message to stderr. With
 /// `RUST_BACKTRACE=1` the log has the backtrace too.
@@ -36,9 +34,9 @@ fn log(info: &PanicHookInfo<'_>) {
     );
 }
 
-/// Calls a function that other work of the thread must survive. Counts its panic.
-pub(crate) fn survive(panics: &Counter, work: impl FnOnce()) {
+/// Calls a function that other work of the thread must survive. If it panics, calls `on_panic`.
+pub(crate) fn survive(work: impl FnOnce(), on_panic: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
-        panics.increment();
+        on_panic();
     }
 }

@@ -7,13 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::task::JoinHandle;
-
-use super::counter::Counter;
-use super::counters::Counters;
 
 #[derive(Clone, Default)]
 pub(crate) struct TaskSet(Rc<Inner>);
@@ -30,14 +26,11 @@ struct Inner {
     waiting: RefCell<Option<Waker>>,
     /// True while a task of hyper that can be aborted is being polled.
     is_abortable: Cell<bool>,
-    /// The counter of the set's tasks that have panicked.
-    panics: Option<(Arc<Counters>, CounterOf)>,
+    /// Called for each task of the set that has panicked.
+    on_panic: Option<Box<dyn Fn()>>,
     /// The handle that the polled task got from [`TaskSet::abort_handle`], until its `MemberTask` takes it.
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
-
-/// Selects a counter.
-type CounterOf = fn(&Counters) -> &Counter;
 
 /// Aborts a task that serves an HTTP/2 stream.
 #[derive(Debug, Default)]
@@ -56,10 +49,10 @@ impl AbortHandle {
 }
 
 impl TaskSet {
-    /// Returns an empty set that counts the panics of its tasks. The runtime catches them.
-    pub(crate) fn counting(counters: &Arc<Counters>, of: CounterOf) -> Self {
+    /// Returns an empty set that calls `on_panic` when one of its tasks has panicked. The runtime catches the panic.
+    pub(crate) fn new(on_panic: impl Fn() + 'static) -> Self {
         Self(Rc::new(Inner {
-            panics: Some((Arc::clone(counters), of)),
+            on_panic: Some(Box::new(on_panic)),
             ..Inner::default()
         }))
     }
@@ -109,9 +102,9 @@ impl Drop for Member {
     fn drop(&mut self) {
         // The future of a task that panics is dropped while its stack unwinds.
         if std::thread::panicking()
-            && let Some((counters, of)) = &self.0.panics
+            && let Some(on_panic) = &self.0.on_panic
         {
-            of(counters).increment();
+            on_panic();
         }
         let running = self.0.running.get() - 1;
         self.0.running.set(running);

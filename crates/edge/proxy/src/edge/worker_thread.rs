@@ -316,11 +316,10 @@ async fn sweep(worker: &Worker, retired: &[Weak<Worker>]) -> std::convert::Infal
     loop {
         interval.tick().await;
         worker.heart().set_activity(Activity::Sweep);
-        panics::survive(&worker.counters.panics_sweep, || path::sweep::sweep(worker));
-        for worker in retired.iter().filter_map(Weak::upgrade) {
-            panics::survive(&worker.counters.panics_sweep, || {
-                path::sweep::sweep_retired(&worker);
-            });
+        let on_panic = || worker.counters.panics_sweep.increment();
+        panics::survive(|| path::sweep::sweep(worker), on_panic);
+        for retired in retired.iter().filter_map(Weak::upgrade) {
+            panics::survive(|| path::sweep::sweep_retired(&retired), on_panic);
         }
         let shared = &worker.shared;
         let totals = || status::totals(shared);

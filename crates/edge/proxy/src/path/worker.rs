@@ -230,11 +230,14 @@ impl Worker {
                 before.fetch_tasks.clone(),
                 Rc::clone(&before.connections),
             ),
-            None => (
-                TaskSet::counting(&counters, |counters| &counters.panics_connection),
-                TaskSet::counting(&counters, |counters| &counters.panics_fetch),
-                Rc::default(),
-            ),
+            None => {
+                let (of_connections, of_fetches) = (Arc::clone(&counters), Arc::clone(&counters));
+                (
+                    TaskSet::new(move || of_connections.panics_connection.increment()),
+                    TaskSet::new(move || of_fetches.panics_fetch.increment()),
+                    Rc::default(),
+                )
+            }
         };
         let ahead_max = shared.config.limits.read_ahead_rate_max.bytes();
         let ahead_rate = AheadRate::new(ahead_max, Arc::clone(&counters));

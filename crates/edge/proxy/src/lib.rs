@@ -17,24 +17,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod base; // configuration, clock, counters, access log
 mod cache; // memory, disk, fetches that requests share
 mod client; // listeners, client connections, codecs
+pub mod config;
 mod edge; // start, stop, metrics, status
 mod exchange; // the state of connections and requests
+mod net; // names, TLS, descriptors
+mod observe; // counters, access log, spans
 mod origin; // connections and requests to the origin
 mod path; // the request path, from the lookup to the response
+mod rt; // clock, tasks, budgets, health
 
-pub use base::access_log::AccessLogError;
-pub use base::config::id_filter as negative;
-pub use base::config::{self, EdgeConfig};
-pub use base::dial::{Dial, DialedStream};
-pub use base::panics::log_panics;
-pub use base::resolve::{Resolve, Resolved, Target, UrlName};
-pub use base::staple::StapleError;
-pub use base::tls::TlsError;
 pub use cache::disk::{DiskError, head as disk_head};
 pub use cache::successor::{ForwardedChange, Receipt};
+pub use config::interfaces::{Dial, DialedStream, Resolve, Resolved, Target, UrlName};
+pub use config::{EdgeConfig, id_filter as negative};
 #[doc(hidden)]
 pub use edge::hostile;
 pub use edge::{
@@ -43,4 +40,8 @@ pub use edge::{
     metric_definitions, rehearse,
 };
 pub use exchange::h2_frames;
+pub use net::staple::StapleError;
+pub use net::tls::TlsError;
+pub use observe::access_log::AccessLogError;
 pub use origin::ConnectorError;
+pub use rt::panics::log_panics;

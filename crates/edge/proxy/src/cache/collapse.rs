@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use edgeward_types::{KeyHash, Timestamp};
 
-use crate::base::key_map::WordMap;
-use crate::base::lock::lock;
-use crate::cache::fill::{Fill, FillReader, FollowLimits, JoinError, Retry};
+use super::fill::{Fill, FillReader, FollowLimits, JoinError, Retry};
+use super::key_map::WordMap;
+use crate::rt::panics::lock;
 
 /// The fetches under way, by key. Only misses use this table.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 
 use super::disk::{Claim, DiskHit};
 use super::key::CacheKey;
+use super::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use super::tiers::{Cache, WorkerCache};
-use crate::base::budget::charged;
-use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::rt::budget::charged;
 
 /// The reason why the rest of a body cannot be read, after the client got the head.
 #[derive(Clone, Copy, Debug, thiserror::Error)]

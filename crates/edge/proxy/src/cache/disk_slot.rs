@@ -11,7 +11,7 @@ use edgeward_types::KeyHash;
 
 use super::disk::DiskTier;
 use super::key_parts::{primary_of, url_of};
-use crate::base::lock::lock;
+use crate::rt::panics::lock;
 
 /// The disk tier of a cache: present, absent, expected from an earlier process, or lost.
 pub(crate) struct DiskSlot {

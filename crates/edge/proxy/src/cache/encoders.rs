@@ -17,9 +17,9 @@ use edgeward_types::KeyHash;
 use tokio::sync::{oneshot, watch};
 
 use super::disk::readers::Readers;
-use crate::base::budget::{MemoryBudget, MemoryShare};
-use crate::base::config::CompressionConfig;
-use crate::base::lock::lock;
+use crate::config::CompressionConfig;
+use crate::rt::budget::{MemoryBudget, MemoryShare};
+use crate::rt::panics::lock;
 
 /// The threads, the bound of their memory, and the jobs under way.
 #[derive(Debug)]

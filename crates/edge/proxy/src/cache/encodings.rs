@@ -20,12 +20,11 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderName, HeaderVal
 use super::disk::fill::DiskFill;
 use super::disk::head::write_block;
 use super::key::CacheKey;
-use super::stored::{Stored, StoredBody, StoredResponse, charge_bytes};
+use super::stored::{DiskPlan, Stored, StoredBody, StoredResponse, charge_bytes};
 use super::tiers::WorkerCache;
-use crate::base::budget::{MemoryShare, charged};
-use crate::base::field_line::push_field;
-use crate::base::request_settings::Placement;
-use crate::cache::stored::DiskPlan;
+use crate::exchange::field_bytes::push_field;
+use crate::exchange::request_settings::Placement;
+use crate::rt::budget::{MemoryShare, charged};
 
 /// Returns the response of `plain` in a coding, with the current fields and freshness of `plain`. `key` is the key of
 /// the

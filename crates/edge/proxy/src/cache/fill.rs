@@ -28,10 +28,10 @@ use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
-use crate::base::budget::MemoryShare;
-use crate::base::lock::lock;
-use crate::cache::key_parts::key_under_rule;
-use crate::cache::stored::Stored;
+use super::key_parts::key_under_rule;
+use super::stored::Stored;
+use crate::rt::budget::MemoryShare;
+use crate::rt::panics::lock;
 pub(crate) use body_buffer::{BodyBuffer, CompleteBody};
 pub(crate) use reader::{FillEnd, FillReader};
 use readers::Readers;

@@ -13,6 +13,7 @@ pub(crate) mod encoders;
 pub(crate) mod encodings;
 pub(crate) mod fill;
 mod key;
+mod key_map; // hash maps with a fast hash function
 pub(crate) mod key_parts;
 pub(crate) mod negative;
 pub(crate) mod offers;

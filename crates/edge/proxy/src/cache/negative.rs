@@ -17,7 +17,7 @@ use edgeward_semantics::{CacheStatus, Outcome};
 use edgeward_sites::IdFilters;
 use http::StatusCode;
 
-use crate::base::config::id_filter::{FilterFacts, Judgement, NegativeRule};
+use crate::config::id_filter::{FilterFacts, Judgement, NegativeRule};
 
 /// All rules, each with the counts of its filter's answers.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use edgeward_semantics::negotiation::negotiated_lines;
 
-use crate::base::lock::lock;
+use crate::rt::panics::lock;
 
 /// The most frequent values, each as the negotiated lines of a secondary key.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use super::key_parts::{key_under_rule, path_key, without_rule};
 use super::stored::{Selector, Stored, StoredKind, Variants};
 use super::successor::ForwardedChange;
 use super::tiers::Cache;
-use crate::base::counters::Counters;
+use crate::observe::counters::Counters;
 
 /// The marker of a path, and the version of its key at which it was current.
 #[derive(Debug)]

@@ -11,12 +11,11 @@ use tokio::sync::oneshot;
 
 use super::disk::Durable;
 use super::disk::head::{self, DiskHead};
-use super::key_parts::coding_of_key;
-use super::key_parts::{primary_of, url_of};
+use super::key_parts::{coding_of_key, primary_of, url_of};
 use super::stored::{Stored, StoredKind, push_fields};
 use super::successor::ForwardedChange;
 use super::tiers::Cache;
-use crate::base::config::PurgeConfig;
+use crate::config::PurgeConfig;
 
 /// The reason why a request to purge fails.
 #[derive(Debug, thiserror::Error)]

@@ -19,10 +19,9 @@ use http::StatusCode;
 use super::disk::{DiskTier, default_file};
 use super::key_parts::{path_key, primary_of, without_rule};
 use super::slices::entry_of_slice;
-use super::stored::{Stored, StoredBody, StoredKind, Variants};
+use super::stored::{DiskPlan, Stored, StoredBody, StoredKind, Variants};
 use super::tiers::Cache;
-use crate::base::config::{DiskConfig, RestartConfig};
-use crate::cache::stored::DiskPlan;
+use crate::config::{DiskConfig, RestartConfig};
 
 /// Returns the file of the list, or `None` if the edge keeps no list.
 pub(crate) fn list_file(config: &DiskConfig) -> Option<PathBuf> {

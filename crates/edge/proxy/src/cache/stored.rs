@@ -20,7 +20,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
 use super::key_parts::{primary_of, without_rule};
 use super::slices::Slices;
-use crate::base::field_line::push_field;
+use crate::exchange::field_bytes::push_field;
 
 /// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;

@@ -27,9 +27,9 @@ use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use super::successor::Successor;
-use crate::base::budget::MemoryBudget;
-use crate::base::counters::Counters;
-use crate::base::live::Live;
+use crate::config::live::Live;
+use crate::observe::counters::Counters;
+use crate::rt::budget::MemoryBudget;
 
 /// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {

@@ -24,9 +24,9 @@ use super::disk::{DiskEntry, DiskHit};
 use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredKind};
 use super::tiers::Cache;
-use crate::base::budget::charged;
-use crate::base::counters::Counters;
-use crate::base::lock::lock;
+use crate::observe::counters::Counters;
+use crate::rt::budget::charged;
+use crate::rt::panics::lock;
 
 /// The thread that fills memory and writes the list. Dropping this value stops and joins the thread.
 #[derive(Debug)]

@@ -15,16 +15,16 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::base::config::Networks;
-use crate::base::counters::Counters;
-use crate::base::tasks::Member;
-use crate::base::tls;
-use crate::client::connection::{count_closed, detect, serve};
-use crate::client::io::ClientIo;
-use crate::client::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
+use super::connection::{count_closed, detect, serve};
+use super::io::ClientIo;
+use super::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
+use crate::config::Networks;
 use crate::exchange::{Client, ConnState, Holding};
+use crate::net::tls;
+use crate::observe::counters::Counters;
 use crate::path::connections::Connections;
 use crate::path::worker::CurrentWorker;
+use crate::rt::tasks::Member;
 
 /// The protocols below HTTP on a listener's connections.
 #[derive(Clone, Debug)]

@@ -16,18 +16,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
-use crate::base::config::HEADERS_ON_STACK;
-use crate::base::counters::Counters;
-use crate::base::tasks::LocalExecutor;
-use crate::client::h1::FastPath;
-use crate::client::io::ClientIo;
-use crate::client::service::{EdgeService, run_tunnel};
-use crate::client::stream::ClientStream;
+use super::h1::FastPath;
+use super::io::ClientIo;
+use super::service::{EdgeService, run_tunnel};
+use super::stream::ClientStream;
+use crate::config::HEADERS_ON_STACK;
 use crate::exchange::h2_frames::Excess;
 use crate::exchange::h2_io::H2Io;
 use crate::exchange::h2_streams::CONNECTION_WINDOW_BYTES;
 use crate::exchange::{Client, CloseReason};
+use crate::observe::counters::Counters;
 use crate::path::worker::{CurrentWorker, Worker};
+use crate::rt::tasks::LocalExecutor;
 
 /// The result of detecting a connection's protocol.
 enum Detected {

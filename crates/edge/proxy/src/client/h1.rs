@@ -32,13 +32,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use edgeward_semantics::encode_delimiters;
 use http::Method;
 
-use crate::base::field_spans::Span;
-use crate::base::observation::Observation;
-use crate::base::partial_head::PartialHead;
+use super::stream::ClientStream;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
-use crate::client::stream::ClientStream;
+use crate::exchange::field_bytes::Span;
+use crate::exchange::partial_head::PartialHead;
 use crate::exchange::{Client, Holding, InFlight, RequestError};
+use crate::observe::observation::Observation;
 use crate::path::lookup::Outcome;
 use crate::path::worker::{CurrentWorker, Worker};
 use head::{ParsedHead, no_fields, parse};

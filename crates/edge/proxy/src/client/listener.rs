@@ -14,10 +14,10 @@ use edgeward_overload::{Level, Work};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::Notify;
 
-use crate::base::health::Activity;
-use crate::base::sparse_log::SparseLog;
-use crate::client::accepted::{self, Transport};
+use super::accepted::{self, Transport};
+use crate::observe::log::SparseLog;
 use crate::path::worker::{CurrentWorker, Worker};
+use crate::rt::health::Activity;
 
 /// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the
 /// workers, which share no lock.

@@ -15,10 +15,10 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::base::config::Networks;
-use crate::base::counters::Counters;
-use crate::client::connection::count_closed;
+use super::connection::count_closed;
+use crate::config::Networks;
 use crate::exchange::{CloseReason, ConnState};
+use crate::observe::counters::Counters;
 
 /// The limits of a header.
 #[derive(Clone, Copy, Debug)]

@@ -26,8 +26,8 @@ use super::admin_request::{Action, POLICY, PostPage, decide};
 use super::bind_admin::BoundAdmin;
 use super::generations::Generations;
 use super::{metrics, status};
-use crate::base::config::ListenAddress;
 use crate::cache::purging::RejectedPurge;
+use crate::config::ListenAddress;
 use crate::path::explain::explain;
 use crate::path::inspect::{InspectedRequest, cache_get};
 

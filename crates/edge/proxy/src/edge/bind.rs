@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::inherit::InheritedSockets;
 use super::start_error::StartError;
-use crate::base::config::{EdgeConfig, ListenAddress, ListenerConfig};
-use crate::base::tls::{self, ListenerKeys, SiteKeys};
 use crate::client::accepted::Transport;
 use crate::client::listener;
+use crate::config::{EdgeConfig, ListenAddress, ListenerConfig};
+use crate::net::tls::{self, ListenerKeys, SiteKeys};
 
 /// A listener with its sockets.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use socket2::SockRef;
 
 use super::inherit::{ADMIN, InheritedSockets};
 use super::start_error::StartError;
-use crate::base::config::{AdminConfig, ListenAddress};
-use crate::base::tls::{self, ListenerKeys};
+use crate::config::{AdminConfig, ListenAddress};
+use crate::net::tls::{self, ListenerKeys};
 
 /// The admin server before it starts.
 pub(super) struct BoundAdmin {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::base::config::{CredentialsSource, EdgeConfig, ListenerTls};
+use crate::config::{CredentialsSource, EdgeConfig, ListenerTls};
 
 /// The state of a file. `None` if it cannot be read.
 type FileState = Option<(i64, i64, u64, u64)>;

@@ -3,7 +3,7 @@
 use edgeward_sites::{Settings, Sites};
 
 use super::start_error::StartError;
-use crate::base::config::{EdgeConfig, ListenAddress, ORIGINS_MAX, OriginProtocol};
+use crate::config::{EdgeConfig, ListenAddress, ORIGINS_MAX, OriginProtocol};
 
 /// Checks the parts of a configuration that depend on each other, at the start and at a reload.
 pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::health::Health;
+use crate::rt::health::Health;
 
 /// The health of a running edge. A program that reports to the watchdog of its supervisor (systemd's `WATCHDOG=1`) asks
 /// it before each report.

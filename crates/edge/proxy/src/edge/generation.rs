@@ -7,21 +7,21 @@ use http::HeaderValue;
 
 use super::span_export::{ExportError, SpanExport};
 use super::start_error::StartError;
-use crate::base::access_log::{AccessLog, LogQueue};
-use crate::base::budget::MemoryBudget;
-use crate::base::clock::Clock;
-use crate::base::config::{EdgeConfig, OriginConfig};
-use crate::base::counters::Counters;
-use crate::base::health::Health;
-use crate::base::live::LiveConfig;
-use crate::base::recent::RecentRequests;
-use crate::base::spans::Sampler;
 use crate::cache::Cache;
 use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
+use crate::config::live::LiveConfig;
+use crate::config::{EdgeConfig, OriginConfig};
 use crate::exchange::canonical::Canonicaliser;
+use crate::observe::access_log::{AccessLog, LogQueue};
+use crate::observe::counters::Counters;
+use crate::observe::recent::RecentRequests;
+use crate::observe::spans::Sampler;
 use crate::origin::Servers;
 use crate::path::worker::{Labels, Shared, TraceExports};
+use crate::rt::budget::MemoryBudget;
+use crate::rt::clock::Clock;
+use crate::rt::health::Health;
 
 /// The parts that all generations of an edge share.
 pub(super) struct Basis {

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use super::span_export::SpanExport;
 use super::worker_thread::Listeners;
-use crate::base::access_log::AccessLog;
-use crate::base::lock::lock;
-use crate::base::tls::ListenerKeys;
-use crate::base::tls_expiry::TlsExpiry;
+use crate::net::tls::ListenerKeys;
+use crate::net::tls_expiry::TlsExpiry;
+use crate::observe::access_log::AccessLog;
 use crate::path::worker::Shared;
+use crate::rt::panics::lock;
 
 /// Reads the configuration again and applies it. Returns the changes, or the reason why nothing changed.
 type ReloadFn = Box<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;

@@ -25,10 +25,10 @@ use super::restart::{Persistent, PersistentMemory};
 use super::start::{DISK_CLOSE_MIN, RunningEdge};
 use super::start_error::StartError;
 use super::worker_thread::{Listeners, Stop};
-use crate::base::lock::lock;
 use crate::cache::disk::{DiskError, DiskTier};
 use crate::cache::successor::{ForwardedChange, Receipt};
 use crate::path::worker::Shared;
+use crate::rt::panics::lock;
 
 impl RunningEdge {
     /// Returns a handle by which another thread passes this edge to a new process.

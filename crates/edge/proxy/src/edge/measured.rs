@@ -3,8 +3,8 @@
 use edgeward_overload::Bounds;
 use edgeward_store::arena::Arena;
 
-use crate::base::config::EdgeConfig;
-use crate::base::descriptors;
+use crate::config::EdgeConfig;
+use crate::net::descriptors;
 use crate::path::worker::Shared;
 
 /// Returns the bounds of the resources.

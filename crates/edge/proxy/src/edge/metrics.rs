@@ -1,5 +1,5 @@
 //! The metrics of an edge: the sums of the workers' counters, and the state of the cache.
-//! This module reads the state of the cache at each scrape. Counters of requests are in `base/counters.rs`.
+//! This module reads the state of the cache at each scrape. Counters of requests are in `observe/counters.rs`.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,10 +11,10 @@ use edgeward_store::hot::{HotStats, TuningStatus};
 
 use super::measured::{self, Memory};
 use super::site_metrics;
-use crate::base::counters;
-use crate::base::tls_expiry::TlsExpiry;
 use crate::cache::disk::report as disk;
 use crate::cache::negative;
+use crate::net::tls_expiry::TlsExpiry;
+use crate::observe::counters;
 use crate::origin::{ServerReport, Servers};
 use crate::path::worker::Shared;
 

@@ -12,8 +12,8 @@ use edgeward_overload::{
 
 use super::generations::Generations;
 use super::measured::{Memory, bounds};
-use crate::base::background::Background;
 use crate::path::worker::Shared;
+use crate::rt::background::Background;
 
 /// Starts the monitor. Dropping the value stops it.
 pub(super) fn start(generations: &Arc<Generations>) -> io::Result<Background> {

@@ -9,8 +9,8 @@ use edgeward_types::ByteSize;
 
 use super::inherit::CacheIdentity;
 use super::start_error::StartError;
-use crate::base::config::EdgeConfig;
 use crate::cache::disk::default_file;
+use crate::config::EdgeConfig;
 
 /// Opens the log of purges, which a cache on disk needs. After an upgrade, it is opened later.
 pub(super) fn open_purges(

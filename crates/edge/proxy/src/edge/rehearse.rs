@@ -13,9 +13,9 @@ use edgeward_store::disk::check_space;
 use super::checks::check;
 use super::generation::servers_of;
 use super::start_error::StartError;
-use crate::base::config::{EdgeConfig, ListenAddress, LogDestination};
-use crate::base::tls::{ListenerKeys, SiteKeys};
 use crate::cache::disk::DiskError;
+use crate::config::{EdgeConfig, ListenAddress, LogDestination};
+use crate::net::tls::{ListenerKeys, SiteKeys};
 
 /// The setting to which an error of [`rehearse`] belongs: the key of the configuration file.
 pub type SettingKey = String;

@@ -19,13 +19,13 @@ use super::generations::{Generation, Generations};
 use super::inherit::InheritedSockets;
 use super::start_error::StartError;
 use super::worker_thread::{Listeners, Switch};
-use crate::base::config::{Credentials, EdgeConfig, ReadCredentialsError};
-use crate::base::descriptors;
-use crate::base::error_chain::ErrorChain;
-use crate::base::lock::lock;
-use crate::base::tls::{ListenerKeys, SiteKeys, TlsError};
+use crate::config::{Credentials, EdgeConfig, ReadCredentialsError};
+use crate::net::descriptors;
+use crate::net::tls::{ListenerKeys, SiteKeys, TlsError};
+use crate::observe::log::ErrorChain;
 use crate::origin::Servers;
 use crate::path::worker::Shared;
+use crate::rt::panics::lock;
 
 /// The reason why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]

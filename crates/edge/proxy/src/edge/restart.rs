@@ -4,13 +4,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use crate::base::config::{DiskConfig, RestartConfig};
-use crate::base::counters::Counters;
-use crate::base::lock::lock;
-use crate::cache::Cache;
 use crate::cache::disk::DiskTier;
-use crate::cache::restart;
 use crate::cache::warm_start::WarmStart;
+use crate::cache::{Cache, restart};
+use crate::config::{DiskConfig, RestartConfig};
+use crate::observe::counters::Counters;
+use crate::rt::panics::lock;
 
 /// The disk of a running edge and the memory that it keeps there. Both are absent without a disk, and until the process
 /// before this one has released the store.

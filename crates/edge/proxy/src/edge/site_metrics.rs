@@ -2,11 +2,11 @@
 
 use edgeward_metrics::{Definition, Family, Histogram, HistogramValues, metrics};
 
-use crate::base::counter::Counter;
-use crate::base::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
-use crate::base::metric_labels::PerWorker;
-use crate::base::origin_counters::{OriginCounters, STATUS_CLASSES};
-use crate::base::site_counters::{FetchClass, OutcomeClass, STATUS_LABELS, SiteCounters};
+use crate::observe::counter::Counter;
+use crate::observe::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
+use crate::observe::metric_labels::PerWorker;
+use crate::observe::origin_counters::{OriginCounters, STATUS_CLASSES};
+use crate::observe::site_counters::{FetchClass, OutcomeClass, STATUS_LABELS, SiteCounters};
 use crate::path::worker::Shared;
 
 const DURATIONS: Histogram = Histogram {

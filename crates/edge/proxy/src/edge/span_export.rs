@@ -1,7 +1,7 @@
 //! The thread that sends the spans of sampled requests to a collector, by OTLP over HTTP/1.1 in JSON.
 //!
-//! OpenTelemetry's SDK is not used: it would add timers, queues and crates of its own, and `base/spans/otlp.rs` writes
-//! the message in a page.
+//! OpenTelemetry's SDK is not used: it would add timers, queues and crates of its own, and `observe/spans/otlp.rs`
+//! writes the message in a page.
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use crate::base::background::Background;
-use crate::base::config::{OriginConfig, TracingConfig};
-use crate::base::spans::{SampledRequest, otlp};
+use crate::config::{OriginConfig, TracingConfig};
+use crate::observe::spans::{SampledRequest, otlp};
 use crate::origin::{ConnectorError, Endpoint};
 use crate::path::worker::TraceExports;
+use crate::rt::background::Background;
 
 /// The exporting thread. Dropping this value sends what is queued.
 pub(super) struct SpanExport {

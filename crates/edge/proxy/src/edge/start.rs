@@ -25,16 +25,6 @@ use super::reload::Reloader;
 use super::restart::{Persistent, PersistentMemory};
 use super::start_error::StartError;
 use super::worker_thread::{Listeners, Stop, WorkerStart};
-use crate::base::background::Background;
-use crate::base::budget::MemoryBudget;
-use crate::base::clock::Ticker;
-use crate::base::config::{EdgeConfig, ListenAddress};
-use crate::base::counters::Counters;
-use crate::base::descriptors;
-use crate::base::health::Health;
-use crate::base::live::{Live, LiveConfig};
-use crate::base::lock::lock;
-use crate::base::recent::RecentRequests;
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::DiskTier;
@@ -43,6 +33,16 @@ use crate::cache::encoders::Encoders;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::successor::Successor;
+use crate::config::live::{Live, LiveConfig};
+use crate::config::{EdgeConfig, ListenAddress};
+use crate::net::descriptors;
+use crate::observe::counters::Counters;
+use crate::observe::recent::RecentRequests;
+use crate::rt::background::Background;
+use crate::rt::budget::MemoryBudget;
+use crate::rt::clock::Ticker;
+use crate::rt::health::Health;
+use crate::rt::panics::lock;
 
 /// Starts edges: see [`Edge::start`].
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::base::access_log::AccessLogError;
-use crate::base::config::{ListenAddress, ORIGINS_MAX, ReadCredentialsError};
-use crate::base::tls::TlsError;
 use crate::cache::disk::DiskError;
+use crate::config::{ListenAddress, ORIGINS_MAX, ReadCredentialsError};
+use crate::net::tls::TlsError;
+use crate::observe::access_log::AccessLogError;
 use crate::origin::ConnectorError;
 
 /// The reason why an edge did not start.

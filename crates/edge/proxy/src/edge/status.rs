@@ -8,12 +8,12 @@ use edgeward_policy::adaptsize::CurvePoint;
 use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
-use crate::base::config::OriginConfig;
-use crate::base::counters::{self, Counters, sum};
-use crate::base::recent::{LONGEST_WINDOW, Totals};
-use crate::base::site_counters::OutcomeClass;
+use super::measured::{self, Memory};
 use crate::cache::stored::Hot;
-use crate::edge::measured::{self, Memory};
+use crate::config::OriginConfig;
+use crate::observe::counters::{self, Counters, sum};
+use crate::observe::recent::{LONGEST_WINDOW, Totals};
+use crate::observe::site_counters::OutcomeClass;
 use crate::origin::{ServerReport, Servers};
 use crate::path::worker::Shared;
 

@@ -10,16 +10,16 @@ use tokio::task::JoinHandle;
 
 use super::bind::BoundListener;
 use super::status;
-use crate::base::access_log::LogQueue;
-use crate::base::counters::Counters;
-use crate::base::health::Activity;
-use crate::base::metric_labels::WorkerTally;
-use crate::base::panics;
-use crate::base::spans::Sampler;
 use crate::client::listener;
+use crate::observe::access_log::LogQueue;
+use crate::observe::counters::Counters;
+use crate::observe::metric_labels::WorkerTally;
+use crate::observe::spans::Sampler;
 use crate::origin::{OriginGroup, Servers, watch_servers};
 use crate::path;
 use crate::path::worker::{CurrentWorker, Shared, Worker};
+use crate::rt::health::Activity;
+use crate::rt::panics;
 
 /// The values that a worker's thread starts with.
 pub(super) struct WorkerStart {

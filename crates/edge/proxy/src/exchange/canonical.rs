@@ -19,13 +19,13 @@ use http::{Method, Uri, Version};
 
 use super::client::{ClientFacts, ClientSource};
 use super::conn::InterimSink;
+use super::field_bytes::members;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::request::Request;
 use super::request_error::RequestError;
 use super::upgrade::UpgradeRequest;
-use crate::base::config::{EdgeConfig, OriginId};
-use crate::base::field_line::members;
+use crate::config::{EdgeConfig, OriginId};
 
 /// The rules by which requests are checked, and the fields that are removed from them.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::conn::ConnState;
 use super::field_filter::CLIENT_ADDRESS_FIELDS;
-use crate::base::config::{ClientField, EdgeConfig, ForwardingConfig, Networks};
+use crate::config::{ClientField, EdgeConfig, ForwardingConfig, Networks};
 
 #[derive(Clone)]
 pub(crate) struct Client {

@@ -21,11 +21,11 @@ use edgeward_types::{ClientNet, Timestamp};
 use http::StatusCode;
 
 use super::pieces::UnsentPieces;
-use crate::base::budget::MemoryBudget;
-use crate::base::clock::Clock;
-use crate::base::config::LimitsConfig;
-use crate::base::observation::Observation;
-use crate::base::pace::{MinRate, Pace};
+use crate::config::LimitsConfig;
+use crate::observe::observation::Observation;
+use crate::rt::budget::MemoryBudget;
+use crate::rt::clock::Clock;
+use crate::rt::pace::{MinRate, Pace};
 pub(crate) use close_reason::{CloseRank, CloseReason};
 use holding::HeldMemory;
 pub(crate) use holding::Holding;

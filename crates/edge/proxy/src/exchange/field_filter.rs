@@ -12,7 +12,7 @@ use edgeward_types::Pattern;
 use http::HeaderName;
 use http::header::HeaderMap;
 
-use crate::base::config::ForwardingConfig;
+use crate::config::ForwardingConfig;
 
 /// The names of the removed fields. A plain request is a cacheable GET or HEAD on the fast path (`client::h1`).
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::base::clock::Clock;
-use crate::base::config::LimitsConfig;
-use crate::exchange::conn::ConnState;
-use crate::exchange::h2_frames::{Excess, FrameGate, FrameLimits, Passed};
-use crate::exchange::h2_streams::StreamCharge;
+use super::conn::ConnState;
+use super::h2_frames::{Excess, FrameGate, FrameLimits, Passed};
+use super::h2_streams::StreamCharge;
+use crate::config::LimitsConfig;
+use crate::rt::clock::Clock;
 
 /// A handle of a client's stream and of its gate (`h2_frames`), which limits the frames that reach hyper. hyper has one
 /// handle. The connection's task has another one, and needs it after hyper's connection has ended.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Uri};
 
 use super::conn::ConnState;
-use crate::base::budget::{MemoryBudget, MemoryShare};
+use crate::rt::budget::{MemoryBudget, MemoryShare};
 
 /// A head that is charged to its connection and to the budget of all heads until it is dropped.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use http::{Method, Uri, Version};
 use super::conn::InterimSink;
 use super::field_edit::FieldEdit;
 use super::heads::HeadCharge;
+use super::request_settings::RequestSettings;
 use super::upgrade::UpgradeRequest;
-use crate::base::access_log::{LogQueue, RequestFacts, RequestText};
-use crate::base::config::OriginId;
-use crate::base::request_settings::RequestSettings;
+use crate::config::OriginId;
+use crate::observe::access_log::{LogQueue, RequestFacts, RequestText};
 
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {

@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::conn::ConnState;
-use crate::base::tasks::TaskSet;
+use crate::rt::tasks::TaskSet;
 
 /// The body of a client's request. If it is dropped before its end over HTTP/2, its rest is read and discarded, up to
 /// [`DISCARDED_BYTES_MAX`] and for at most [`DISCARD_TIME_MAX`].

@@ -6,7 +6,7 @@ use std::time::Duration;
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
-use crate::base::outcome::RequestOutcome;
+use crate::observe::outcome::RequestOutcome;
 
 pub(crate) struct RequestError {
     pub(crate) status: StatusCode,

@@ -17,7 +17,7 @@ use super::h1;
 use super::lease::{Lease, PooledConnection};
 use super::servers::Chosen;
 use super::share_limit::ShareSlot;
-use crate::base::counters::Counters;
+use crate::observe::counters::Counters;
 
 /// The body of a response. `poll_frame` returns `None` after a complete body, or an error if the body ended early.
 pub(crate) struct OriginBody {

@@ -15,9 +15,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::health::OriginHealth;
-use crate::base::config::{OriginConfig, OriginProtocol, OriginUrl, ReadCredentialsError};
-use crate::base::dial::{Dial, DialedStream};
-use crate::base::tls;
+use crate::config::interfaces::{Dial, DialedStream};
+use crate::config::{OriginConfig, OriginProtocol, OriginUrl, ReadCredentialsError};
+use crate::net::tls;
 
 /// A connection to a server: TCP, TLS, a Unix socket or a dialed stream.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {

@@ -9,7 +9,7 @@ use tokio_rustls::rustls;
 
 use super::connect::HandshakeError;
 use super::h1::H1Error;
-use crate::base::counters::Counters;
+use crate::observe::counters::Counters;
 
 /// An error of a request to the origin.
 ///

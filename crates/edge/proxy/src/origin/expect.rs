@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use crate::base::lock::lock;
+use crate::rt::panics::lock;
 
 /// Delays the read of a body until the origin requests the body.
 pub(super) struct Gate {

@@ -24,14 +24,14 @@ use super::pool::{Attempt, OriginPool, OriginResponse};
 use super::servers::{Server, Servers};
 use super::share_limit::ShareLimit;
 use super::upload::{Upload, Uploads};
-use crate::base::budget::MemoryBudget;
-use crate::base::clock::Clock;
-use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
-use crate::base::counters::Counters;
-use crate::base::metric_labels::WorkerTally;
-use crate::base::origin_counters::OriginCounters;
-use crate::base::sparse_log::SparseLog;
-use crate::base::tasks::TaskSet;
+use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
+use crate::observe::counters::Counters;
+use crate::observe::log::SparseLog;
+use crate::observe::metric_labels::WorkerTally;
+use crate::observe::origin_counters::OriginCounters;
+use crate::rt::budget::MemoryBudget;
+use crate::rt::clock::Clock;
+use crate::rt::tasks::TaskSet;
 
 /// A worker's connections to one origin.
 pub(crate) struct OriginGroup {

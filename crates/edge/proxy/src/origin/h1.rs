@@ -25,9 +25,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
-use crate::base::config::{LimitsConfig, OriginConfig};
-use crate::base::partial_head::PartialHead;
+use crate::config::{LimitsConfig, OriginConfig};
 use crate::exchange::InterimSink;
+use crate::exchange::partial_head::PartialHead;
 
 pub(super) use body::Body;
 use body::Framing;

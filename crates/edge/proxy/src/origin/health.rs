@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::error_chain::ErrorChain;
-use crate::base::lock::lock;
+use crate::observe::log::ErrorChain;
+use crate::rt::panics::lock;
 
 /// The result of the connections to one server, shared by all workers.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName};
 use http::{Request, StatusCode};
 
 use super::expect::Expectation;
-use crate::base::field_line::push_field;
-use crate::base::lock::lock;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
+use crate::exchange::field_bytes::push_field;
+use crate::rt::panics::lock;
 
 /// The lines of interim responses that the request's task has not forwarded yet. hyper's callback appends lines. hyper
 /// requires that the callback is `Sync`, hence the mutex. Lines beyond [`INTERIM_BYTES_MAX`] are dropped.

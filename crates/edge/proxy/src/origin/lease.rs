@@ -16,14 +16,14 @@ use super::orphans::Orphans;
 use super::outbound::Outbound;
 use super::queue::{Queue, Shares};
 use super::upload::{Upload, UploadProgress};
-use crate::base::clock::Clock;
-use crate::base::config::OriginConfig;
-use crate::base::counters::Counters;
-use crate::base::metric_labels::WorkerTally;
-use crate::base::origin_counters::OriginCounters;
-use crate::base::site_counters::FetchClass;
-use crate::base::sparse_log::SparseLog;
-use crate::base::tasks::TaskSet;
+use crate::config::OriginConfig;
+use crate::observe::counters::Counters;
+use crate::observe::log::SparseLog;
+use crate::observe::metric_labels::WorkerTally;
+use crate::observe::origin_counters::OriginCounters;
+use crate::observe::site_counters::FetchClass;
+use crate::rt::clock::Clock;
+use crate::rt::tasks::TaskSet;
 
 /// The slots of an origin at one worker, which the pools of its servers share with their leases.
 pub(super) struct PoolState {

@@ -7,7 +7,7 @@
 use http::header::{HeaderValue, LOCATION};
 use http::response::Parts;
 
-use crate::base::config::{OriginConfig, OriginUrl};
+use crate::config::{OriginConfig, OriginUrl};
 use crate::exchange::Request;
 
 /// Rewrites `Location`, if the setting allows it and the law above applies.

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::base::config::{OriginConfig, OriginUrl, Resolution};
-use crate::base::dns::DnsResolver;
-use crate::base::resolve::{Resolve, Resolved, SystemResolver, UrlName};
+use crate::config::interfaces::{Resolve, Resolved, UrlName};
+use crate::config::{OriginConfig, OriginUrl, Resolution};
+use crate::net::dns::{DnsResolver, SystemResolver};
 
 /// The resolvers of an origin.
 pub(super) struct Names {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use crate::base::counters::Counters;
-use crate::base::tasks::TaskSet;
+use crate::observe::counters::Counters;
+use crate::rt::tasks::TaskSet;
 
 /// The fetches of a worker that are or can become orphans. A fetch is in the list until its task ends.
 #[derive(Default)]

@@ -15,8 +15,8 @@ use http::{Method, Version};
 use super::interim;
 use super::s3::Signing;
 use super::upload::Upload;
-use crate::base::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
-use crate::base::field_line::push_field;
+use crate::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
+use crate::exchange::field_bytes::push_field;
 use crate::exchange::{InterimSink, Request};
 
 /// The parts from which a request to the origin is built. Each try builds the request again.

@@ -24,15 +24,14 @@ use tokio::time::error::Elapsed;
 use super::body::{BodySource, OriginBody};
 use super::connect::OriginStream;
 use super::error::OriginError;
-use super::h1;
 use super::lease::{AcceptedKind, Accepts, Lease, PoolState, PooledConnection};
 use super::outbound::{Conditions, Outbound};
 use super::servers::Server;
 use super::upload::{Upload, UploadProgress};
-use super::wait;
-use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
-use crate::base::site_counters::FetchClass;
+use super::{h1, wait};
+use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::exchange::Request as ClientRequest;
+use crate::observe::site_counters::FetchClass;
 
 /// The connections of a worker to one server of an origin. All servers of the origin share the slots.
 pub(super) struct OriginPool {
@@ -359,7 +358,7 @@ impl OriginPool {
         builder
             .max_header_size(self.limits.head_len_max())
             .allow_spaces_after_header_name_in_responses(true); // as `h1::head` does
-        if self.limits.headers_max.get() != crate::base::config::HEADERS_ON_STACK {
+        if self.limits.headers_max.get() != crate::config::HEADERS_ON_STACK {
             builder.max_headers(self.limits.headers_max.get());
         }
         let (sender, connection) = builder

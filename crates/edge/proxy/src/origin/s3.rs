@@ -7,9 +7,9 @@ use edgeward_s3::{Content, Credentials, RequestParts, SignError, bucket_target, 
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
 
-use crate::base::clock::Clock;
-use crate::base::config::{ReadCredentialsError, S3Config};
-use crate::base::error_chain::ErrorChain;
+use crate::config::{ReadCredentialsError, S3Config};
+use crate::observe::log::ErrorChain;
+use crate::rt::clock::Clock;
 
 /// The bucket of an origin with its credentials, which all workers share.
 pub(crate) struct Signer {

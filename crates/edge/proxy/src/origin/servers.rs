@@ -25,11 +25,11 @@ use super::connect::{Connector, ConnectorError, OriginTlsConnectors, Route};
 use super::health::OriginHealth;
 use super::names::Names;
 use super::s3::Signer;
-use crate::base::config::{Balance, OriginConfig, OriginUrl};
-use crate::base::error_chain::ErrorChain;
-use crate::base::lock::lock;
-use crate::base::resolve::{Resolved, Target};
+use crate::config::interfaces::{Resolved, Target};
+use crate::config::{Balance, OriginConfig, OriginUrl};
 use crate::exchange::Request;
+use crate::observe::log::ErrorChain;
+use crate::rt::panics::lock;
 
 /// The servers of one origin.
 pub(crate) struct Servers {

@@ -23,7 +23,7 @@ use super::outbound::Outbound;
 use super::pool::OriginResponse;
 use super::servers::Chosen;
 use super::share_limit::ShareSlot;
-use crate::base::site_counters::FetchClass;
+use crate::observe::site_counters::FetchClass;
 
 /// The origin's answer to a request for another protocol.
 pub(crate) enum SwitchResponse {

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::share_limit::{ShareLimit, ShareSlot};
-use crate::base::clock::Clock;
-use crate::base::config::{OriginConfig, OriginProtocol};
-use crate::base::counters::Counters;
-use crate::base::sparse_log::SparseLog;
+use crate::config::{OriginConfig, OriginProtocol};
+use crate::observe::counters::Counters;
+use crate::observe::log::SparseLog;
+use crate::rt::clock::Clock;
 
 /// The unfinished uploads of a worker.
 pub(crate) struct UnfinishedUploads {

@@ -29,13 +29,13 @@ use super::error::{OriginError, UploadLimit};
 use super::expect::{Expectation, Gate, GateOpened};
 use super::interim::InterimRelay;
 use super::unfinished::{UnfinishedUpload, UnfinishedUploads};
-use crate::base::budget::{MemoryBudget, MemoryShare};
-use crate::base::clock::Clock;
-use crate::base::config::{LimitsConfig, OriginConfig};
-use crate::base::counters::Counters;
-use crate::base::pace::{MinRate, Pace};
-use crate::base::sparse_log::SparseLog;
+use crate::config::{LimitsConfig, OriginConfig};
 use crate::exchange::{ConnState, RequestBody};
+use crate::observe::counters::Counters;
+use crate::observe::log::SparseLog;
+use crate::rt::budget::{MemoryBudget, MemoryShare};
+use crate::rt::clock::Clock;
+use crate::rt::pace::{MinRate, Pace};
 
 /// The body of a request to the origin.
 pub(crate) enum Upload {

@@ -15,11 +15,11 @@ use super::error::OriginError;
 use super::h1;
 use super::s3::Signing;
 use super::servers::{Server, Servers};
-use crate::base::clock::Clock;
-use crate::base::config::{ChecksConfig, LimitsConfig, OriginConfig, OriginProtocol};
-use crate::base::error_chain::ErrorChain;
-use crate::base::field_line::push_field;
-use crate::base::tasks::{LocalExecutor, TaskSet};
+use crate::config::{ChecksConfig, LimitsConfig, OriginConfig, OriginProtocol};
+use crate::exchange::field_bytes::push_field;
+use crate::observe::log::ErrorChain;
+use crate::rt::clock::Clock;
+use crate::rt::tasks::{LocalExecutor, TaskSet};
 
 /// Watches the servers until the future is dropped.
 pub(crate) async fn watch_servers(

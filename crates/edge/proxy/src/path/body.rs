@@ -8,18 +8,18 @@ use bytes::Bytes;
 use edgeward_store::disk::Piece;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::base::observation::Observation;
+use super::delivery::Delivery;
+use super::parts::Parts;
+use super::sliced_body::{SliceError, SlicedBody};
+use super::tunnel::Tunnel;
+use super::worker::Worker;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::fill::FillReader;
 use crate::cache::pinned::{ClientBytes, PinnedPiece};
 use crate::exchange::InFlight;
 use crate::exchange::pieces::PieceMemory;
+use crate::observe::observation::Observation;
 use crate::origin::OriginBody;
-use crate::path::delivery::Delivery;
-use crate::path::parts::Parts;
-use crate::path::sliced_body::{SliceError, SlicedBody};
-use crate::path::tunnel::Tunnel;
-use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
 pub(crate) enum Source {

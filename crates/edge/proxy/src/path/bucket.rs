@@ -7,8 +7,8 @@ use edgeward_s3::{bucket_target, is_bucket_itself};
 use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
 
-use crate::base::config::S3Config;
-use crate::base::request_settings::RequestSettings;
+use crate::config::S3Config;
+use crate::exchange::request_settings::RequestSettings;
 use crate::exchange::{Request, RequestError};
 use crate::origin::is_of_amazon;
 

@@ -4,10 +4,10 @@ use edgeward_semantics::Validators;
 use edgeward_semantics::content_coding::{AcceptedCodings, Coding, CodingOrder, wants_plain_range};
 use http::header::{CACHE_CONTROL, HeaderMap, RANGE};
 
-use crate::base::config::CompressionConfig;
-use crate::base::counters::Counters;
-use crate::base::field_line::members;
+use crate::config::CompressionConfig;
 use crate::exchange::Request;
+use crate::exchange::field_bytes::members;
+use crate::observe::counters::Counters;
 
 /// Returns the settings of compression for a request.
 pub(crate) fn compression(request: &Request) -> &CompressionConfig {

@@ -119,8 +119,8 @@ mod tests {
     use super::*;
     use crate::exchange::CloseReason;
 
-    use crate::base::budget::MemoryBudget;
-    use crate::base::clock::Ticker;
+    use crate::rt::budget::MemoryBudget;
+    use crate::rt::clock::Ticker;
 
     fn new_conn(ticker: &Ticker) -> Rc<ConnState> {
         ConnState::new(ticker.clock(), MemoryBudget::new(u64::MAX, None))

@@ -22,24 +22,23 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
-use super::bucket;
 use super::coding_choice::{self, compression};
 use super::open_observation::OpenObservation;
 use super::parts::RangeSource;
-use super::range_reply;
 use super::rules::RuleAnswer;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
-use crate::base::config::OriginId;
-use crate::base::field_line::push_field;
-use crate::base::outcome::RequestOutcome;
-use crate::base::request_settings::RequestSettings;
-use crate::base::site_counters::OutcomeClass;
+use super::{bucket, range_reply};
 use crate::cache::disk_body::DiskBody;
 use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
+use crate::config::OriginId;
+use crate::exchange::field_bytes::push_field;
 use crate::exchange::pieces::PieceMemory;
+use crate::exchange::request_settings::RequestSettings;
 use crate::exchange::{Client, FieldEdit, Handling, InFlight, Request, RequestError};
+use crate::observe::outcome::RequestOutcome;
+use crate::observe::site_counters::OutcomeClass;
 
 /// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {

@@ -21,14 +21,14 @@ use bytes::Bytes;
 use edgeward_types::Timestamp;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::base::ahead::{AheadRate, CHUNK_BYTES};
-use crate::base::budget::{MemoryBudget, MemoryShare};
-use crate::base::clock::Clock;
-use crate::base::counters::Counters;
-use crate::base::pace::{MinRate, Pace};
-use crate::base::tasks::{AbortHandle, TaskSet};
+use super::ahead::{AheadRate, CHUNK_BYTES};
 use crate::exchange::{CloseReason, ConnState};
+use crate::observe::counters::Counters;
 use crate::origin::{OriginBody, OriginError};
+use crate::rt::budget::{MemoryBudget, MemoryShare};
+use crate::rt::clock::Clock;
+use crate::rt::pace::{MinRate, Pace};
+use crate::rt::tasks::{AbortHandle, TaskSet};
 
 /// The deliveries of one worker that its periodic sweep checks, and the settings for reading ahead.
 pub(crate) struct Deliveries {

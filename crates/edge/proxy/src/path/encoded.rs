@@ -25,17 +25,17 @@ use super::body::EdgeBody;
 use super::coding_choice::{accepted_codings, compression};
 use super::deliver::{Reply, is_not_modified};
 use super::worker::Worker;
-use crate::base::budget::MemoryShare;
-use crate::base::config::CompressionConfig;
-use crate::base::field_line::push_field;
-use crate::base::request_settings::Placement;
 use crate::cache::CacheKey;
 use crate::cache::disk::DiskEntry;
 use crate::cache::encoders::{Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody};
 use crate::cache::encodings::encoded;
 use crate::cache::fill::{FillEnd, FillHead, FillReader};
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::config::CompressionConfig;
 use crate::exchange::Request;
+use crate::exchange::field_bytes::push_field;
+use crate::exchange::request_settings::Placement;
+use crate::rt::budget::MemoryShare;
 
 /// The representation with which a request is answered.
 pub(super) enum Choice {

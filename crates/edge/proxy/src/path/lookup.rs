@@ -22,13 +22,13 @@ use http::{HeaderMap, StatusCode};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::other_variants::{answers_request, read_other_variant_next};
 use super::worker::Worker;
-use crate::base::observation::Observation;
-use crate::base::outcome::RequestOutcome;
 use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
 use crate::cache::{Cache, CacheKey, DiskHit, PathRule, push_class, url_of};
 use crate::exchange::{Request, RequestError};
+use crate::observe::observation::Observation;
+use crate::observe::outcome::RequestOutcome;
 use crate::origin::as_origin_sees;
 
 /// The result of a lookup: the way in which the request is answered.

@@ -1,10 +1,12 @@
 //! The request path: looks a request up, then answers it from the cache, fetches the response, passes or refuses it.
 
+mod ahead; // how fast bodies are read ahead of their clients
 mod ask; // asks the origin, and applies the rules on its response
 pub(crate) mod body; // the body of a response, from memory, disk or the origin
 mod bucket; // requests to a bucket of S3
 pub(crate) mod coding_choice; // the codings that a request accepts
 pub(crate) mod connections; // the client connections of a worker
+mod debug_faults; // faults for tests of debug builds
 mod deliver; // builds responses to clients
 mod delivery; // bodies on their way to clients that may stop reading
 mod detachable; // exchanges that may continue without their client

@@ -4,9 +4,9 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use super::worker::Worker;
-use crate::base::observation::Observation;
-use crate::base::spans::SampledRequest;
 use crate::exchange::Request;
+use crate::observe::observation::Observation;
+use crate::observe::spans::SampledRequest;
 
 /// The record of a request without a response. If this value is dropped, the client has left, and the record ends.
 pub(crate) struct OpenObservation {

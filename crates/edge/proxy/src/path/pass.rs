@@ -10,15 +10,15 @@ use http::{Response, Version};
 use http_body::Body as _;
 
 use super::ask::ask;
+use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
-use crate::base::error_chain::ErrorChain;
-use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestBody, RequestError};
+use crate::observe::log::ErrorChain;
+use crate::observe::spans::SampledRequest;
 use crate::origin::{
     Attempt, Conditions, FilterTrailers, OriginBody, OriginError, OriginResponse, Outbound, Upload,
     UploadProgress,
 };
-use crate::path::body::{EdgeBody, Source};
 
 /// Forwards a request with a safe method to the origin, and responds with the origin's response. `status` says why.
 pub(super) async fn pass(

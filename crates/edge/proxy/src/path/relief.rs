@@ -15,8 +15,8 @@ use edgeward_overload::{Holder, heaviest_first, heaviest_owner};
 use edgeward_types::{ClientNet, Timestamp};
 
 use super::worker::{LastRelief, Worker};
-use crate::base::budget::MemoryBudget;
 use crate::exchange::{CloseReason, ConnState};
+use crate::rt::budget::MemoryBudget;
 
 impl Worker {
     /// Closes connections if all connections hold more than [`RELIEF_EIGHTHS`] of their budget, or of that of the heads

@@ -18,11 +18,11 @@ use http::header::{
 };
 use http::response::Parts;
 
-use crate::base::request_settings::RequestSettings;
+use super::worker::Worker;
 use crate::exchange::Request;
 use crate::exchange::canonical::ask_for_identity;
+use crate::exchange::request_settings::RequestSettings;
 use crate::origin::OriginBody;
-use crate::path::worker::Worker;
 
 /// Changes a request so that the origin answers with a complete body without a coding.
 pub(super) fn prepare(request: &mut Request, settings: &RequestSettings) {

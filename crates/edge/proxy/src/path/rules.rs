@@ -12,17 +12,16 @@ use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
 
-use super::bucket;
-use super::replace;
 use super::worker::Worker;
-use crate::base::config::OriginAccepts;
-use crate::base::lock::lock;
-use crate::base::request_settings::{RequestSettings, SettingsCache};
+use super::{bucket, replace};
+use crate::config::OriginAccepts;
 use crate::exchange::canonical::{
     Canonicaliser, NotForwarded, RawHead, ask_for_identity, canonical, declared_length,
 };
+use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError, keep_only};
 use crate::origin::OriginBody;
+use crate::rt::panics::lock;
 
 /// A response by which a rule answers a request.
 pub(crate) enum RuleAnswer {

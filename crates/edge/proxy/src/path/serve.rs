@@ -21,15 +21,15 @@ use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
 use super::worker::Worker;
 use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
-use crate::base::debug_faults;
-use crate::base::health::Activity;
-use crate::base::outcome::RequestOutcome;
-use crate::base::site_counters::OutcomeClass;
-use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
 use crate::cache::stored::Stored;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{Client, ConnState, Holding, Request, RequestBody, RequestError};
+use crate::observe::outcome::RequestOutcome;
+use crate::observe::site_counters::OutcomeClass;
+use crate::observe::spans::SampledRequest;
+use crate::path::debug_faults;
+use crate::rt::health::Activity;
 
 /// A response that is ready, or a future that resolves to one.
 #[expect(

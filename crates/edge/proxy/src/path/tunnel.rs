@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::tunnels::Progress;
 use super::worker::Worker;
-use crate::base::observation::Observation;
 use crate::exchange::InFlight;
+use crate::observe::observation::Observation;
 use crate::origin::SwitchedConnection;
 
 /// A tunnel before and while it runs. Dropping it closes the connection to the origin, and logs the request.
@@ -253,7 +253,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
-    use crate::base::clock::Ticker;
+    use crate::rt::clock::Ticker;
 
     fn progress() -> Progress {
         Progress::new(Ticker::start().expect("the thread starts").clock())

@@ -8,8 +8,8 @@ use std::task::{Context, Waker};
 
 use edgeward_types::Timestamp;
 
-use crate::base::clock::Clock;
-use crate::base::config::LimitsConfig;
+use crate::config::LimitsConfig;
+use crate::rt::clock::Clock;
 
 /// The tunnels of one worker that its sweep checks.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::Ticker;
+    use crate::rt::clock::Ticker;
 
     /// Both sides of the boundary, for an open tunnel and for one that a peer has half-closed.
     #[test]

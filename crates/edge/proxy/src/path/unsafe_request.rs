@@ -5,11 +5,11 @@ use std::rc::Rc;
 use edgeward_semantics::{CacheStatus, hop_by_hop};
 use http::Response;
 
+use super::body::EdgeBody;
 use super::deliver::Reply;
 use super::{fetch, invalidate, pass};
-use crate::base::spans::SampledRequest;
 use crate::exchange::{Request, RequestBody};
-use crate::path::body::EdgeBody;
+use crate::observe::spans::SampledRequest;
 
 /// Forwards a request to the origin, and responds with the origin's response. `status` says why.
 pub(super) async fn pass(

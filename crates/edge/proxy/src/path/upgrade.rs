@@ -8,14 +8,14 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 
+use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
 use super::pass;
 use super::rules::{change_origin_head, change_origin_response};
-use crate::base::spans::SampledRequest;
+use super::tunnel::Tunnel;
 use crate::exchange::{Request, UpgradeRequest};
+use crate::observe::spans::SampledRequest;
 use crate::origin::{Conditions, OriginError, Outbound, SwitchResponse};
-use crate::path::body::{EdgeBody, Source};
-use crate::path::tunnel::Tunnel;
 
 /// Forwards the request. If the origin switches protocols, the body of the response is the [`Tunnel`], which the codec
 /// takes. Otherwise the client gets the origin's response.

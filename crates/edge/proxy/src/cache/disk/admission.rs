@@ -11,7 +11,7 @@ use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_sites::{HostPattern, HostTable};
 
 use super::memory;
-use crate::base::config::HostAdmission;
+use crate::config::HostAdmission;
 
 /// All rules of the disk tier.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use edgeward_store::disk::{BeginError, DiskWrite, WriteError};
 use edgeward_types::KeyHash;
 
 use super::{Claim, DiskTier};
-use crate::base::counters::Counters;
+use crate::observe::counters::Counters;
 
 /// The reason why a write does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use edgeward_types::KeyHash;
 
-use crate::base::lock::lock;
+use crate::rt::panics::lock;
 
 /// The keys of operations under way.
 #[derive(Debug, Default)]

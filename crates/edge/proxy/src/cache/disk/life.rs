@@ -12,8 +12,8 @@ use edgeward_types::ByteSize;
 use super::admission::{Admissions, RuleSettings};
 use super::readers::Readers;
 use super::{DiskTier, KeySet, memory};
-use crate::base::config::DiskConfig;
 use crate::cache::stored::Hot;
+use crate::config::DiskConfig;
 
 /// The reason why the disk tier did not start.
 #[derive(Debug, thiserror::Error)]

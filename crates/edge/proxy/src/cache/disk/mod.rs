@@ -32,13 +32,13 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
-use crate::base::counters::Counters;
 use crate::cache::key::hash_key;
 use crate::cache::slices::Slices;
 use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{
     Hot, Selector, Stored, StoredBody, StoredResponse, Variants, stable_key,
 };
+use crate::observe::counters::Counters;
 use admission::Admissions;
 use edgeward_sites::DiskPlacement;
 pub(crate) use entry::DiskEntry;

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
-use crate::base::lock::lock;
+use crate::rt::panics::lock;
 
 #[derive(Debug)]
 pub(crate) struct Readers {

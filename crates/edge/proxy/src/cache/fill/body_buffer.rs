@@ -5,7 +5,7 @@ use std::mem;
 
 use bytes::Bytes;
 
-use crate::base::budget::MemoryShare;
+use crate::rt::budget::MemoryShare;
 
 /// The arrived bytes at a position of a body.
 pub(super) enum Arrived<'a> {

@@ -10,9 +10,9 @@ use http::StatusCode;
 
 use super::body_buffer::{Arrived, COPIED_BYTES_MAX};
 use super::{BrokenFill, Failure, Fill, FillHead, Flow, FollowResult, Stage, State};
-use crate::base::lock::lock;
 use crate::cache::stored::Hot;
 use crate::exchange::pieces::PieceMemory;
+use crate::rt::panics::lock;
 
 /// One client's position in a fill.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use edgeward_types::ByteSize;
 
 use super::reader::{CROWD_READERS, TURN_BYTES};
 use super::*;
-use crate::base::budget::MemoryBudget;
 use crate::cache::stored::Hot;
+use crate::rt::budget::MemoryBudget;
 
 /// Counts the wakes of a task.
 #[derive(Default)]

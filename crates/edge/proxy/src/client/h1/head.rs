@@ -11,7 +11,7 @@ use http::Method;
 use http::header::HeaderName;
 
 use super::request_end::RequestEndScan;
-use crate::base::field_spans::{Span, decimal, span};
+use crate::exchange::field_bytes::{Span, decimal, span};
 
 /// The result of parsing the start of the inbox, the buffer of bytes that the client has sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::field_spans::FieldSpans;
+    use crate::exchange::field_bytes::FieldSpans;
 
     /// Parses bytes. The buffer of fields is leaked, so that the result can borrow from it.
     fn parse_leaked(bytes: &[u8]) -> ParsedHead<'_, '_> {

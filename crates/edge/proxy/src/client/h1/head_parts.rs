@@ -5,8 +5,8 @@ use http::uri::PathAndQuery;
 use http::{Method, Version};
 
 use super::head::PlainHead;
-use crate::base::field_spans::{FieldSpans, Span, span};
 use crate::exchange::canonical::RawHead;
+use crate::exchange::field_bytes::{FieldSpans, Span, span};
 
 /// The values of a [`PlainHead`] that a request needs, with positions in the head instead of references to it.
 pub(super) struct HeadParts {

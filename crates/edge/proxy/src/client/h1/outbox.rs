@@ -14,11 +14,11 @@ use edgeward_types::{KeyHash, Timestamp};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderName};
 
-use crate::base::field_line::push_field;
 use crate::cache::DiskHit;
 use crate::cache::stored::StoredResponse;
 use crate::client::stream::{ClientStream, FilePart};
 use crate::exchange::ConnState;
+use crate::exchange::field_bytes::push_field;
 use crate::exchange::pieces::PieceMemory;
 use crate::path::worker::Worker;
 

@@ -7,7 +7,7 @@ use http::Method;
 use http::header::HeaderName;
 
 use super::head::PlainHead;
-use crate::base::request_settings::{RequestSettings, SettingsCache};
+use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, StatedClient};
 use crate::path::worker::Worker;
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::ConnState;
-use crate::base::budget::MemoryBudget;
+use crate::rt::budget::MemoryBudget;
 
 /// The memory that a connection holds.
 #[derive(Debug)]

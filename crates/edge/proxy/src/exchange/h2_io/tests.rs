@@ -5,8 +5,8 @@ use std::task::Waker;
 
 use super::*;
 
-use crate::base::budget::MemoryBudget;
-use crate::base::clock::Ticker;
+use crate::rt::budget::MemoryBudget;
+use crate::rt::clock::Ticker;
 
 /// A client's stream. Each write takes the last of `write_sizes` and writes at most this many bytes, or none at 0.
 #[derive(Debug, Default)]

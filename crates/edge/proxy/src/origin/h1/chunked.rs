@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::HeaderMap;
 
 use super::H1Error;
-use crate::base::field_spans::FieldSpans;
+use crate::exchange::field_bytes::FieldSpans;
 
 /// The decoder of one chunked body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use http::{Method, Response, StatusCode, Version};
 use super::body::Framing;
 use super::chunked::Chunked;
 use super::{H1Error, HeadLimits};
-use crate::base::field_line::members;
-use crate::base::field_spans::{FieldSpans, decimal};
+use crate::exchange::field_bytes::{FieldSpans, decimal, members};
 use crate::origin::interim;
 
 /// A parsed head. Its bytes were removed from the inbox, the buffer of received bytes.
@@ -193,7 +192,7 @@ fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
 const FIELDS_ADDED: usize = 4;
 
 /// The number of fields that are parsed without an allocation.
-const FIELDS_ON_STACK: usize = crate::base::config::HEADERS_ON_STACK;
+const FIELDS_ON_STACK: usize = crate::config::HEADERS_ON_STACK;
 
 #[cfg(test)]
 mod tests {

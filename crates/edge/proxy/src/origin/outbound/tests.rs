@@ -4,7 +4,7 @@ use edgeward_semantics::Route;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::config::OriginId;
+use crate::config::OriginId;
 use crate::exchange::FieldFilter;
 
 /// Returns the sorted lines of a head. The order of different fields has no meaning (RFC 9110 §5.3).

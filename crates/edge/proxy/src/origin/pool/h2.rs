@@ -8,11 +8,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
 use super::OriginPool;
-use crate::base::tasks::LocalExecutor;
 use crate::exchange::h2_io::H2Io;
 use crate::origin::error::OriginError;
 use crate::origin::lease::Lease;
 use crate::origin::upload::Upload;
+use crate::rt::tasks::LocalExecutor;
 
 impl OriginPool {
     /// Returns the HTTP/2 connection. The first request opens the connection, and requests that arrive meanwhile wait.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{ConfiguredServer, Server, Servers};
-use crate::base::config::OriginConfig;
+use crate::config::OriginConfig;
 use crate::origin::connect::ConnectorError;
 
 impl Servers {

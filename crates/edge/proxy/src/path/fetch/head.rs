@@ -19,22 +19,20 @@ use http::{Method, Response, StatusCode};
 use super::lead::Fetch;
 use super::ranges::is_for;
 use super::{FOLLOWS_MAX, wait_for_head};
-use crate::base::outcome::RequestOutcome;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{BodyBuffer, Failure, FillReader, FollowResult};
 use crate::cache::stored::Stored;
 use crate::exchange::{Request, RequestError};
+use crate::observe::outcome::RequestOutcome;
 use crate::origin::{Attempt, Conditions, Outbound, Upload};
 use crate::path::ask::ask;
 use crate::path::body::{EdgeBody, Source};
 use crate::path::deliver::Reply;
-use crate::path::encoded;
 use crate::path::fetch::lead::path_rule::keeps_rule;
-use crate::path::pass;
 use crate::path::revalidate::{self, Validation};
-use crate::path::storability;
 use crate::path::worker::Worker;
+use crate::path::{encoded, pass, storability};
 
 /// Answers a HEAD without conditions. `stale` is the stale response that is stored under `key`.
 pub(super) async fn validate(

@@ -17,14 +17,14 @@ use super::steps::{Fit, FollowStep, Followed, MissFacts, Stale, follow_step};
 use super::{
     FOLLOWS_MAX, FetchResult, backs_off, find_new_fresh, head, is_purged, sliced, wait_for_head,
 };
-use crate::base::outcome::RequestOutcome;
-use crate::base::site_counters::OutcomeClass;
-use crate::base::spans::SampledRequest;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{Failure, FillHead, FillReader, FillVariant, FollowResult};
 use crate::cache::stored::Stored;
 use crate::exchange::{Request, RequestBody, RequestError};
+use crate::observe::outcome::RequestOutcome;
+use crate::observe::site_counters::OutcomeClass;
+use crate::observe::spans::SampledRequest;
 use crate::origin::as_origin_sees;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;

@@ -15,7 +15,6 @@ use http::{Response, StatusCode};
 
 use super::lead::Fetch;
 use super::{range_mark, revalidate_in_background, wait_for_head};
-use crate::base::outcome::RequestOutcome;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::disk::DiskEntry;
 use crate::cache::disk_body::DiskBody;
@@ -25,15 +24,15 @@ use crate::cache::stored::{Stored, StoredBody, StoredKind};
 use crate::cache::{CacheKey, DiskHit};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Request, RequestError};
+use crate::observe::outcome::RequestOutcome;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::{Reply, needed_bytes};
-use crate::path::encoded;
 use crate::path::lookup::{Hit, Query, refuse_only_if_cached};
-use crate::path::pass;
 use crate::path::sliced_body::{
     OpenSlice, OpeningSlice, SliceError, SliceFetch, SliceOpener, SlicedBody,
 };
 use crate::path::worker::Worker;
+use crate::path::{encoded, pass};
 
 /// A response that is not boxed would make the types of `fetch` and of this module infinite.
 pub(super) type BoxedResponse = Pin<Box<dyn Future<Output = Response<EdgeBody>>>>;

@@ -8,8 +8,8 @@ use http::Method;
 use http::header::{CACHE_CONTROL, EXPIRES, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::base::clock::Clock;
 use crate::cache::stored::StoredResponse;
+use crate::rt::clock::Clock;
 
 /// Returns the freshness of a response as JSON. The decision to store the response is made again from the stored head,
 /// because the policy has only its result.

@@ -16,12 +16,11 @@ use http::StatusCode;
 
 use super::Fetch;
 use super::versions::KeyVersions;
-use crate::base::request_settings::Placement;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::{DiskTier, head};
 use crate::cache::path_rules::PathMarker;
-use crate::cache::stored::DiskPlan;
-use crate::cache::stored::{self, Selector, Stored, StoredKind, Variants};
+use crate::cache::stored::{self, DiskPlan, Selector, Stored, StoredKind, Variants};
+use crate::exchange::request_settings::Placement;
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
 

@@ -13,13 +13,12 @@ use http_body::Body as _;
 
 use super::Fetch;
 use super::destination::{Destination, charge_of};
-use crate::base::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
-use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::PushResult;
-use crate::cache::stored::DiskPlan;
-use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::cache::stored::{DiskPlan, Stored, StoredBody, StoredKind, StoredResponse};
+use crate::observe::log::ErrorChain;
 use crate::origin::{OriginBody, OriginError};
+use crate::path::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
 use crate::path::fetch::FetchResult;
 
 impl Fetch {

@@ -1,0 +1,14 @@
+//! The records of requests for operators: counters, the access log, spans.
+
+pub(crate) mod access_log;
+pub(crate) mod counter;
+pub(crate) mod counters;
+pub(crate) mod duration_histogram;
+pub(crate) mod log; // errors with their causes, and rate-limited logging
+pub(crate) mod metric_labels;
+pub(crate) mod observation; // the record of one request
+pub(crate) mod origin_counters;
+pub(crate) mod outcome;
+pub(crate) mod recent; // the hit ratios of the last minutes
+pub(crate) mod site_counters;
+pub(crate) mod spans; // spans of sampled requests

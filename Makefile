@@ -31,7 +31,7 @@ BENCH_ARGS ?=
 .PHONY: help
 help: ## list the targets; make help ALL=1 describes all of them
 	@awk -v all="$(ALL)" -F ':.*## ' '/^[a-z0-9-]+:.*## / { \
-		if (!all && $$1 ~ /^(bench-|soak|h2spec|fuzz|check-|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
+		if (!all && $$1 ~ /^(bench-|soak|h2spec|fuzz|check-|deny|advisories|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
 		else printf "  make %-12s %s\n", $$1, $$2 } \
 		END { if (more) print "benchmarks and rare checks:" more | "fold -s -w 100" }' $(MAKEFILE_LIST)
 
@@ -116,12 +116,23 @@ reference: rust compiler ## rewrites the generated pages: settings, metrics, mal
 
 .PHONY: docs-site
 docs-site: rust compiler ## the documentation as a searchable site with checked links: target/docs-site/index.html
-	@scripts/ensure-mdbook
+	@scripts/ensure-cargo-tool mdbook
 	@PATH="$(abspath target/tools/bin):$$PATH" $(STEP) "documentation as a site (mdBook)" \
 		$(CARGO) run $(LOCKED) --quiet --package xtask -- docs-site
 
+.PHONY: deny advisories
+deny: rust compiler ## rules about dependencies (deny.toml): licences, two versions of one crate, registries
+	@scripts/ensure-cargo-tool cargo-deny
+	@PATH="$(abspath target/tools/bin):$$PATH" $(STEP) "dependencies (cargo-deny)" \
+		$(CARGO) deny $(LOCKED) check bans licenses sources
+
+# Not a part of `make test`: it needs the RustSec database from the network, and a new advisory is no fault of a change.
+advisories: rust compiler ## known faults of the dependencies (RustSec)
+	@scripts/ensure-cargo-tool cargo-deny
+	@PATH="$(abspath target/tools/bin):$$PATH" $(CARGO) deny $(LOCKED) check advisories
+
 .PHONY: test
-test: tools check check-small docs docs-site ## everything CI runs
+test: tools check check-small deny docs docs-site ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \

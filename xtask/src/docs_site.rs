@@ -45,7 +45,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         .arg(&site)
         .env("RUST_LOG", "warn")
         .status()
-        .with_context(|| format!("cannot start {mdbook}; scripts/ensure-mdbook installs it"))?;
+        .with_context(|| {
+            format!("cannot start {mdbook}; `scripts/ensure-cargo-tool mdbook` builds it")
+        })?;
     ensure!(status.success(), "mdbook failed: {status}");
     let broken = broken_links(&site)?;
     for link in &broken {

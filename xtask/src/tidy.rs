@@ -6,7 +6,6 @@
 
 mod edges; // imports between crates
 mod layers; // imports between the modules of `proxy`
-mod links; // links between documents
 mod modules; // files that no target includes
 mod pure; // pure crates do no I/O
 mod source; // a helper: parts of a source file
@@ -29,7 +28,7 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-Checks imports, links and words, and pure crates for I/O.
+Checks imports and words, and pure crates for I/O.
 
 usage: cargo xtask tidy
 
@@ -240,15 +239,6 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
                 findings.extend(text::length(&place, &text));
             }
             Some("md") => {
-                let read = |path: &Path| {
-                    let whole = root.join(path);
-                    if whole.is_dir() {
-                        Some(String::new())
-                    } else {
-                        text_if_present(&whole)
-                    }
-                };
-                findings.extend(links::check(file, &text, &read));
                 findings.extend(statements::check(&names, file, &text));
             }
             _ => {}

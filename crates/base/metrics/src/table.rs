@@ -80,8 +80,26 @@ pub struct Metric<T: ?Sized + 'static> {
 pub struct Series<T: ?Sized> {
     /// The value of the metric's label, if the metric has a label.
     pub label: Option<&'static str>,
-    /// A function that returns the current value for an item.
-    pub value: fn(&T) -> f64,
+    /// The number of the series, which [`value`](Self::value) gets.
+    pub index: usize,
+    /// A function that returns the current value for an item. It gets the number of the series too, so that the series
+    /// of a metric can share a function that reads an array.
+    pub value: fn(&T, usize) -> f64,
+}
+
+impl<T: ?Sized> Clone for Series<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ?Sized> Copy for Series<T> {}
+
+impl<T: ?Sized> Series<T> {
+    /// Returns the current value for an item.
+    pub fn value_of(&self, item: &T) -> f64 {
+        (self.value)(item, self.index)
+    }
 }
 
 impl<T: ?Sized> Table<T> {
@@ -106,7 +124,7 @@ impl<T: ?Sized> Table<T> {
                 let names = self.labels.iter().chain(&metric.label);
                 let values = labels.iter().chain(&one.label);
                 let pairs = names.zip(values).map(|(name, value)| pair(name, value));
-                series.push(sample(metric.kind, (one.value)(item), pairs.collect()));
+                series.push(sample(metric.kind, one.value_of(item), pairs.collect()));
             }
         }
         new_family(metric.name, metric.help, metric.kind, series)
@@ -219,13 +237,15 @@ macro_rules! metrics {
     (@series $value:ident, $item:ty, { $number:expr }) => {
         &[$crate::Series {
             label: ::std::option::Option::None,
-            value: |$value: &$item| ($number) as f64,
+            index: 0,
+            value: |$value: &$item, _| ($number) as f64,
         }]
     };
     (@series $value:ident, $item:ty, [ $label:literal: $( $label_value:literal = $number:expr ),+ $(,)? ]) => {
         &[$( $crate::Series {
             label: ::std::option::Option::Some($label_value),
-            value: |$value: &$item| ($number) as f64,
+            index: 0,
+            value: |$value: &$item, _| ($number) as f64,
         } ),+]
     };
 }

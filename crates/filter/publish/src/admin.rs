@@ -95,7 +95,7 @@ fn json_of<T>(table: &Table<T>, item: &T) -> Map<String, Value> {
         .iter()
         .map(|metric| {
             let name = metric.name.trim_start_matches("edgeward_publish_");
-            let value = (metric.series[0].value)(item) as u64;
+            let value = metric.series[0].value_of(item) as u64;
             (name.trim_end_matches("_total").to_owned(), json!(value))
         })
         .collect()

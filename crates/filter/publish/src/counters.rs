@@ -24,7 +24,8 @@ macro_rules! counters {
                 label: None,
                 series: &[Series {
                     label: None,
-                    value: |counters| counters.$field.value() as f64,
+                    index: 0,
+                    value: |counters, _| counters.$field.value() as f64,
                 }],
             }, )+ ],
         };

@@ -15,11 +15,11 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::connection::{count_closed, detect, serve};
+use super::connection::{detect, serve};
 use super::io::ClientIo;
 use super::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
 use crate::config::Networks;
-use crate::exchange::{Client, ConnState, Holding};
+use crate::exchange::{Client, CloseReason, ConnState, Holding};
 use crate::net::tls;
 use crate::observe::counters::Counters;
 use crate::path::connections::Connections;
@@ -87,13 +87,13 @@ async fn run_tls(
         }
         Ok(Err(error)) => {
             if let Some(reason) = conn.must_leave() {
-                return count_closed(&workers.get().counters, reason);
+                return workers.get().counters.closed[reason].increment();
             }
-            workers.get().counters.closed_tls.increment();
+            workers.get().counters.closed[CloseReason::Tls].increment();
             tracing::debug!(%peer, %error, "TLS handshake failed");
         }
         Err(_) => {
-            workers.get().counters.closed_tls.increment();
+            workers.get().counters.closed[CloseReason::Tls].increment();
             tracing::debug!(%peer, "TLS handshake not finished in time");
         }
     }

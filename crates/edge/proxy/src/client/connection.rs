@@ -25,7 +25,7 @@ use crate::exchange::h2_frames::Excess;
 use crate::exchange::h2_io::H2Io;
 use crate::exchange::h2_streams::CONNECTION_WINDOW_BYTES;
 use crate::exchange::{Client, CloseReason};
-use crate::observe::counters::Counters;
+use crate::observe::labels::Label as _;
 use crate::path::worker::{CurrentWorker, Worker};
 use crate::rt::tasks::LocalExecutor;
 
@@ -89,7 +89,7 @@ where
             Detected::Http1 => false,
             Detected::Http2 => true,
             Detected::Gone => return,
-            Detected::Closed(reason) => return count_closed(&workers.get().counters, reason),
+            Detected::Closed(reason) => return workers.get().counters.closed[reason].increment(),
         }
     };
     let io = ClientIo::new(stream, Rc::clone(&client.conn), start.freeze());
@@ -329,7 +329,7 @@ where
     match end {
         Ok(result) => record_end(&workers.get(), &client, result),
         Err(reason) => {
-            count_closed(&workers.get().counters, reason);
+            workers.get().counters.closed[reason].increment();
             if reason == CloseReason::Idle {
                 // RFC 9113 §9.1: GOAWAY tells the client which requests were not served.
                 Pin::new(&mut connection).graceful_shutdown();
@@ -359,14 +359,8 @@ fn poll_h2<S: ClientStream>(
 }
 
 fn record_flood(worker: &Worker, client: &Client, excess: Excess) {
-    let counters = &worker.counters;
-    counters.closed_flood.increment();
-    match excess {
-        Excess::Resets => counters.flood_resets.increment(),
-        Excess::Control => counters.flood_control.increment(),
-        Excess::WindowUpdates => counters.flood_window_updates.increment(),
-        Excess::HeaderBlock => counters.flood_header_block.increment(),
-    }
+    worker.counters.closed[CloseReason::Flood].increment();
+    worker.counters.floods[excess].increment();
     if let Some(unlogged) = worker.flood_log.record(worker.now()) {
         tracing::warn!(
             peer = %client.peer,
@@ -383,32 +377,19 @@ fn record_end(worker: &Worker, client: &Client, result: hyper::Result<()>) {
     };
     // Most of these errors are clients that disconnect. Only malformed bytes are counted.
     if error.is_parse() {
-        worker.counters.closed_protocol.increment();
+        worker.counters.closed[CloseReason::Protocol].increment();
     }
     tracing::debug!(peer = %client.peer, %error, "a connection ended");
 }
 
 /// Counts a connection that is closed. If its request head was late, logs the status 408 and returns that response.
 fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Option<&'static [u8]> {
-    count_closed(&worker.counters, reason);
+    worker.counters.closed[reason].increment();
     let is_head = reason == CloseReason::Head;
     is_head.then(|| {
         worker.record_unread(client, StatusCode::REQUEST_TIMEOUT);
         REQUEST_TIMEOUT_RESPONSE
     })
-}
-
-pub(super) fn count_closed(counters: &Counters, reason: CloseReason) {
-    match reason {
-        CloseReason::Idle => counters.closed_idle.increment(),
-        CloseReason::Crowded => counters.closed_crowded.increment(),
-        CloseReason::Head => counters.closed_head_timeout.increment(),
-        CloseReason::Slow => counters.closed_slow.increment(),
-        CloseReason::Response | CloseReason::Upload => counters.closed_body_timeout.increment(),
-        CloseReason::Left => counters.closed_left.increment(),
-        CloseReason::Memory => counters.closed_memory.increment(),
-        CloseReason::Pinned => counters.closed_pinned.increment(),
-    }
 }
 
 /// The memory of hyper's codec of HTTP/1.1: its state and its first read buffer.

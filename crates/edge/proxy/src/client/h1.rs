@@ -37,7 +37,7 @@ use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
 use crate::exchange::field_bytes::Span;
 use crate::exchange::partial_head::PartialHead;
-use crate::exchange::{Client, Holding, InFlight, RequestError};
+use crate::exchange::{Client, CloseReason, Holding, InFlight, RequestError};
 use crate::observe::observation::Observation;
 use crate::path::lookup::Outcome;
 use crate::path::worker::{CurrentWorker, Worker};
@@ -259,7 +259,7 @@ impl FastPath {
             ParsedHead::Delimiters(place) => self.encode_target(place),
             ParsedHead::Fragment(method) => self.refuse(method, &RequestError::fragment()),
             ParsedHead::Other if self.is_other_protocol() => {
-                self.worker.counters.closed_protocol.increment();
+                self.worker.counters.closed[CloseReason::Protocol].increment();
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
             ParsedHead::Other => self.mode = Mode::Passthrough,

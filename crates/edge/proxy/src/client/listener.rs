@@ -15,6 +15,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::Notify;
 
 use super::accepted::{self, Transport};
+use crate::observe::causes::CloseReason;
 use crate::observe::log::SparseLog;
 use crate::path::worker::{CurrentWorker, Worker};
 use crate::rt::health::Activity;
@@ -180,7 +181,7 @@ pub(crate) async fn accept(
         worker.relieve_connections();
         if worker.connections.borrow().len() >= connections_max(&worker) {
             if !worker.close_idle_client() {
-                worker.counters.closed_limit.increment();
+                worker.counters.closed[CloseReason::Limit].increment();
                 continue;
             }
             // The closed connection's task runs now, and releases its descriptor.

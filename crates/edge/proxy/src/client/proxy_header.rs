@@ -15,7 +15,6 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::connection::count_closed;
 use crate::config::Networks;
 use crate::exchange::{CloseReason, ConnState};
 use crate::observe::counters::Counters;
@@ -159,11 +158,11 @@ pub(super) fn refuse(peer: SocketAddr, reason: &NoHeader, counters: &Counters) {
         NoHeader::Invalid(HeaderError::Missing) => &counters.proxy_header_missing,
         NoHeader::Invalid(HeaderError::TooLong) => &counters.proxy_header_too_long,
         NoHeader::Invalid(_) => &counters.proxy_header_malformed,
-        NoHeader::Closed(reason) => return count_closed(counters, *reason),
+        NoHeader::Closed(reason) => return counters.closed[*reason].increment(),
         NoHeader::Ended => return,
     };
     counter.increment();
-    counters.closed_proxy_header.increment();
+    counters.closed[CloseReason::ProxyHeader].increment();
 }
 
 /// The bytes that are peeked at once. Headers without many extensions are shorter.

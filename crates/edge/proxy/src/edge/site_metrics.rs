@@ -4,6 +4,7 @@ use edgeward_metrics::{Definition, Family, Histogram, HistogramValues, metrics};
 
 use crate::observe::counter::Counter;
 use crate::observe::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
+use crate::observe::labels::Label as _;
 use crate::observe::metric_labels::PerWorker;
 use crate::observe::origin_counters::{OriginCounters, STATUS_CLASSES};
 use crate::observe::site_counters::{FetchClass, OutcomeClass, STATUS_LABELS, SiteCounters};
@@ -83,12 +84,11 @@ pub(super) fn families(shared: &Shared) -> Vec<Family> {
 type Labelled<C> = (Box<str>, Vec<PerWorker<C>>);
 
 fn site_families(sites: &[Labelled<SiteCounters>]) -> Vec<Family> {
-    let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
-    let fetches = FetchClass::ALL.map(FetchClass::as_str);
-    let durations = histograms(sites, &outcomes, |site, n| &site.durations[n]);
-    let first_bytes = histograms(sites, &fetches, |site, n| &site.first_bytes[n]);
+    let (outcomes, fetches) = (OutcomeClass::LABELS, FetchClass::LABELS);
+    let durations = histograms(sites, outcomes, |site, n| &site.durations[n]);
+    let first_bytes = histograms(sites, fetches, |site, n| &site.first_bytes[n]);
     let statuses = sums(sites, &STATUS_LABELS, |site, n| &site.statuses[n]);
-    let bytes = sums(sites, &outcomes, |site, n| &site.body_bytes[n]);
+    let bytes = sums(sites, outcomes, |site, n| &site.body_bytes[n]);
     let mut families = vec![
         DURATIONS.family(&durations),
         FIRST_BYTES.family(&first_bytes),

@@ -12,6 +12,8 @@ use super::measured::{self, Memory};
 use crate::cache::stored::Hot;
 use crate::config::OriginConfig;
 use crate::observe::counters::{self, Counters, sum};
+use crate::observe::labels::Label as _;
+use crate::observe::outcome::RequestOutcome;
 use crate::observe::recent::{LONGEST_WINDOW, Totals};
 use crate::observe::site_counters::OutcomeClass;
 use crate::origin::{ServerReport, Servers};
@@ -97,21 +99,18 @@ pub(crate) fn render(shared: &Shared) -> Value {
 /// Returns the sums of the counters of hits. A revalidation is no hit, because the request waited for the origin.
 pub(super) fn totals(shared: &Shared) -> Totals {
     let workers = &shared.counters;
-    let requests = counters::METRICS.metric("edgeward_requests_total");
-    let requests = requests.iter().flat_map(|metric| metric.series);
+    let requests_by = |outcome| sum(workers, |c| c.requests[outcome].value());
     let sites = shared.labels.sites.all();
-    let bytes = |outcome: OutcomeClass| -> u64 {
+    let bytes = |outcome: usize| -> u64 {
         let sites = sites.iter().flat_map(|(_, counters)| counters);
         let counters = sites.flat_map(|counters| counters.iter());
-        counters
-            .map(|of| of.body_bytes[outcome as usize].value())
-            .sum()
+        counters.map(|of| of.body_bytes[outcome].value()).sum()
     };
     Totals {
-        hits: sum(workers, |c| c.hit.value()) + sum(workers, |c| c.hit_stale.value()),
-        requests: requests.map(|series| (series.value)(workers) as u64).sum(),
-        hit_bytes: bytes(OutcomeClass::Hit) + bytes(OutcomeClass::HitStale),
-        bytes: OutcomeClass::ALL.into_iter().map(bytes).sum(),
+        hits: requests_by(RequestOutcome::Hit) + requests_by(RequestOutcome::HitStale),
+        requests: sum(workers, |c| c.requests.total()),
+        hit_bytes: bytes(OutcomeClass::Hit as usize) + bytes(OutcomeClass::HitStale as usize),
+        bytes: (0..OutcomeClass::LABELS.len()).map(bytes).sum(),
     }
 }
 
@@ -195,7 +194,7 @@ fn by_label(metric: &str, shared: &Shared) -> Value {
     let series = metric.iter().flat_map(|metric| metric.series);
     series
         .filter_map(|series| {
-            let value = (series.value)(&shared.counters) as u64;
+            let value = series.value_of(&shared.counters) as u64;
             Some((series.label?.to_owned(), json!(value)))
         })
         .collect::<serde_json::Map<_, _>>()

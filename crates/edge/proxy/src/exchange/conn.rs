@@ -22,11 +22,12 @@ use http::StatusCode;
 
 use super::pieces::UnsentPieces;
 use crate::config::LimitsConfig;
+use crate::observe::causes::CloseReason;
 use crate::observe::observation::Observation;
 use crate::rt::budget::MemoryBudget;
 use crate::rt::clock::Clock;
 use crate::rt::pace::{MinRate, Pace};
-pub(crate) use close_reason::{CloseRank, CloseReason};
+pub(crate) use close_reason::CloseRank;
 use holding::HeldMemory;
 pub(crate) use holding::Holding;
 use hyper_writes::HyperWrites;
@@ -189,14 +190,14 @@ impl ConnState {
     ) -> Option<CloseReason> {
         let exceeds = |since: Option<Timestamp>, limit| since.is_some_and(|t| now.since(t) > limit);
         if exceeds(self.write_blocked_since.get(), limits.body_idle_timeout) {
-            return Some(CloseReason::Response);
+            return Some(CloseReason::Body);
         }
         if self.in_flight.get() > 0 {
             if exceeds(self.client_turn_since.get(), limits.body_idle_timeout) {
-                return Some(CloseReason::Response);
+                return Some(CloseReason::Body);
             }
             if exceeds(self.upload_waits_since.get(), limits.body_idle_timeout) {
-                return Some(CloseReason::Upload);
+                return Some(CloseReason::Body);
             }
             let waits_for_origin = self.client_turn_since.get().is_none();
             return (waits_for_origin

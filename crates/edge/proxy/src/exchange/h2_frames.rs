@@ -24,6 +24,8 @@ pub(crate) use header_blocks::take_path;
 use header_blocks::{BlockKind, BlockScreen};
 use representations::count_block_fields;
 
+pub use crate::observe::causes::Excess;
+
 /// The limits of one connection. Bytes sent to the client raise the limits of a window, see `SENT_PER_RESET`.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameLimits {
@@ -37,31 +39,6 @@ pub struct FrameLimits {
     pub control_max: u64,
     /// The most WINDOW_UPDATE frames in a window.
     pub window_updates_max: u64,
-}
-
-/// The limit that a client exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
-    /// Too many RST_STREAM frames.
-    Resets,
-    /// Too many PING, SETTINGS, PRIORITY or unknown frames.
-    Control,
-    /// Too many WINDOW_UPDATE frames.
-    WindowUpdates,
-    /// A header block with too many fields, bytes or CONTINUATION frames.
-    HeaderBlock,
-}
-
-impl Excess {
-    /// A short name for log lines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Resets => "resets",
-            Self::Control => "control frames",
-            Self::WindowUpdates => "window updates",
-            Self::HeaderBlock => "header block",
-        }
-    }
 }
 
 impl FrameLimits {

@@ -23,8 +23,9 @@ mod request_error;
 pub(crate) mod request_settings;
 mod upgrade;
 
+pub(crate) use crate::observe::causes::CloseReason;
 pub(crate) use client::{Client, ClientFacts, StatedClient};
-pub(crate) use conn::{CloseReason, ConnState, Holding, InFlight, InterimSink};
+pub(crate) use conn::{ConnState, Holding, InFlight, InterimSink};
 pub(crate) use field_edit::FieldEdit;
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;

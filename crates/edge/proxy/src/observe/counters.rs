@@ -1,28 +1,34 @@
-//! The counters of a worker. Each counter is declared once, with its help text, in the table below. A scrape adds the
-//! counters of all workers and other threads. Metrics read from the state of the cache are in `edge/metrics.rs`.
+//! The counters of a worker. Each counter is declared once, with its help text, in the table below; a metric with a set
+//! of [`labels`](super::labels) has a counter for each value of the set. A scrape adds the counters of all workers and
+//! other threads. Metrics read from the state of the cache are in `edge/metrics.rs`.
 
 use std::sync::Arc;
 
 use edgeward_metrics::{Kind, Metric, Series, Table};
+use edgeward_overload::Work;
+use edgeward_semantics::content_coding::Coding;
 use http::StatusCode;
 
+use super::causes::{CloseReason, Excess, RefusedStatus, TunnelEnd};
 pub(crate) use super::counter::Counter;
+use super::labels::{Label, PerLabel};
+use super::outcome::RequestOutcome;
 
 macro_rules! counters {
     ($( $kind:ident $metric:literal $help:literal {
-        $( $field:ident $( = $label:literal $value:literal )? ),+ $(,)?
+        $( $field:ident $( = $label:literal $value:literal )? $( : $set:ident by $set_label:literal )? ),+ $(,)?
     } )+) => {
         /// The counters of one worker, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Counters {
-            $( $( pub(crate) $field: Counter, )+ )+
+            $( $( pub(crate) $field: counters!(@type $( $set )?), )+ )+
         }
 
         impl Counters {
             /// Returns counters that several threads may change at the same time.
             pub(crate) fn shared() -> Self {
-                Self { $( $( $field: Counter::shared(), )+ )+ }
+                Self { $( $( $field: <counters!(@type $( $set )?)>::shared(), )+ )+ }
             }
         }
 
@@ -33,20 +39,50 @@ macro_rules! counters {
                 name: $metric,
                 kind: Kind::$kind,
                 help: $help,
-                label: [ $( counters!(@optional $( $label )?) ),+ ][0],
-                series: &[ $( Series {
-                    label: counters!(@optional $( $value )?),
-                    value: |workers| sum(workers, |counters| counters.$field.value()) as f64,
-                } ),+ ],
+                label: [ $( counters!(@optional $( $label )? $( $set_label )?) ),+ ][0],
+                series: counters!(@series $( $field [ $( $value )? ] [ $( $set )? ] )+),
             }, )+ ],
         };
     };
+    (@type) => { Counter };
+    (@type $set:ident) => { PerLabel<$set, { <$set as Label>::LABELS.len() }> };
     (@optional) => { None };
     (@optional $text:literal) => { Some($text) };
+    (@series $field:ident [] [ $set:ident ]) => {
+        &series_of::<{ <$set as Label>::LABELS.len() }>(<$set as Label>::LABELS, |workers, index| {
+            sum(workers, |counters| counters.$field.all()[index].value()) as f64
+        })
+    };
+    (@series $( $field:ident [ $( $value:literal )? ] [] )+) => {
+        &[ $( Series {
+            label: counters!(@optional $( $value )?),
+            index: 0,
+            value: |workers, _| sum(workers, |counters| counters.$field.value()) as f64,
+        } ),+ ]
+    };
+}
+
+/// Returns the series of a metric whose counters are a [`PerLabel`].
+const fn series_of<const N: usize>(
+    labels: &[&'static str],
+    value: fn(&[Arc<Counters>], usize) -> f64,
+) -> [Series<[Arc<Counters>]>; N] {
+    let (label, mut index) = (None, 0);
+    let mut series = [Series {
+        label,
+        index,
+        value,
+    }; N];
+    while index < N {
+        series[index].label = Some(labels[index]);
+        series[index].index = index;
+        index += 1;
+    }
+    series
 }
 
 /// Returns the sum of a counter over all workers.
-pub(crate) fn sum(workers: &[Arc<Counters>], counter: fn(&Counters) -> u64) -> u64 {
+pub(crate) fn sum(workers: &[Arc<Counters>], counter: impl Fn(&Counters) -> u64) -> u64 {
     // A gauge of one worker may have wrapped below zero, but the sum over all workers has not.
     workers
         .iter()
@@ -56,20 +92,7 @@ pub(crate) fn sum(workers: &[Arc<Counters>], counter: fn(&Counters) -> u64) -> u
 counters! {
     Counter "edgeward_requests_total"
         "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211 and as `cache` in the access log." {
-        hit = "outcome" "hit",
-        hit_stale = "outcome" "hit-stale",
-        uri_miss = "outcome" "uri-miss",
-        vary_miss = "outcome" "vary-miss",
-        stale = "outcome" "stale",
-        request = "outcome" "request",
-        partial = "outcome" "partial",
-        method = "outcome" "method",
-        bypass = "outcome" "bypass",
-        only_if_cached = "outcome" "only-if-cached",
-        id_filter = "outcome" "id-filter",
-        refused = "outcome" "refused",
-        rule = "outcome" "rule", // a rule of the site answered
-        no_outcome = "outcome" "none", // the client left before the lookup ended, or no lookup was needed
+        requests: RequestOutcome by "outcome",
     }
     Counter "edgeward_requests_collapsed_total" "Requests that were answered by the fetch of another request." {
         collapsed,
@@ -109,17 +132,7 @@ counters! {
         aborted_client = "by" "client",
     }
     Counter "edgeward_requests_refused_total" "Requests answered with an error that the edge generated, by status." {
-        refused_400 = "status" "400",
-        refused_408 = "status" "408",
-        refused_405 = "status" "405",
-        refused_413 = "status" "413",
-        refused_421 = "status" "421", // the host belongs to no site
-        refused_431 = "status" "431",
-        refused_414 = "status" "414",
-        refused_501 = "status" "501",
-        refused_502 = "status" "502",
-        refused_503 = "status" "503",
-        refused_504 = "status" "504",
+        refused: RefusedStatus by "status",
     }
     Counter "edgeward_request_bodies_too_large_total"
         "Request bodies larger than `request_body_max` or `limits.request_body_bytes_max`, by the time of the refusal." {
@@ -143,10 +156,7 @@ counters! {
         admin_missing_role = "reason" "missing-role",
     }
     Counter "edgeward_shed_total" "Work that was shed because of overload, by class of work." {
-        shed_connections = "work" "connection",
-        shed_passes = "work" "pass",
-        shed_misses = "work" "miss",
-        shed_hits = "work" "hit",
+        shed: Work by "work",
     }
     Counter "edgeward_shed_stale_total"
         "Requests answered by a stale response during an overload that sheds misses." {
@@ -181,19 +191,7 @@ counters! {
         accepted_h2 = "protocol" "h2",
     }
     Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
-        closed_limit = "cause" "connection-limit", // a new connection, closed because no other was idle
-        closed_crowded = "cause" "crowded", // an idle connection, closed for a new one at the limit
-        closed_idle = "cause" "idle",
-        closed_head_timeout = "cause" "head-timeout",
-        closed_body_timeout = "cause" "body-timeout",
-        closed_slow = "cause" "slow-response",
-        closed_left = "cause" "half-closed", // the client has closed its sending direction and waited for the origin
-        closed_tls = "cause" "tls-handshake",
-        closed_protocol = "cause" "protocol-error",
-        closed_pinned = "cause" "pinned-memory",
-        closed_memory = "cause" "connection-memory", // one of the heaviest holders of limits.connections_bytes_max
-        closed_flood = "cause" "h2-flood",
-        closed_proxy_header = "cause" "proxy-header",
+        closed: CloseReason by "cause",
     }
     Counter "edgeward_proxy_headers_refused_total"
         "Connections closed because of their PROXY header (listener.proxy_protocol_from), by reason." {
@@ -205,10 +203,7 @@ counters! {
     }
     Counter "edgeward_h2_floods_total"
         "HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the frames that exceeded their bound." {
-        flood_resets = "frames" "resets",
-        flood_control = "frames" "control",
-        flood_window_updates = "frames" "window-updates",
-        flood_header_block = "frames" "header-block",
+        floods: Excess by "frames",
     }
     Counter "edgeward_h2_requests_refused_total"
         "HTTP/2 requests refused before they were served, by the bound that was reached." {
@@ -302,19 +297,14 @@ counters! {
         upgrades_limit = "result" "limit", // limits.tunnels_max
     }
     Counter "edgeward_tunnels_ended_total" "Tunnels that have ended, by cause." {
-        tunnels_closed = "cause" "closed", // both peers have closed
-        tunnels_failed = "cause" "error", // a connection was reset
-        tunnels_idle = "cause" "idle", // limits.tunnel_idle_timeout
-        tunnels_stopped = "cause" "stopped", // the edge stops, or has closed the client's connection
+        tunnels_ended: TunnelEnd by "cause",
     }
     Counter "edgeward_tunnel_bytes_total" "Bytes that tunnels have forwarded, by direction." {
         tunnel_bytes_to_origin = "to" "origin",
         tunnel_bytes_to_client = "to" "client",
     }
     Counter "edgeward_encoded_responses_total" "Responses in a coding that the edge applied, by coding." {
-        encoded_br = "coding" "br",
-        encoded_zstd = "coding" "zstd",
-        encoded_gzip = "coding" "gzip",
+        encoded: Coding by "coding",
     }
     Counter "edgeward_encodings_total" "Bodies to compress, by result." {
         encodings_made = "result" "made",
@@ -482,19 +472,8 @@ counters! {
 impl Counters {
     /// Counts a response with an error that the edge generated.
     pub(crate) fn count_refusal(&self, status: StatusCode) {
-        match status.as_u16() {
-            400 => self.refused_400.increment(),
-            408 => self.refused_408.increment(),
-            405 => self.refused_405.increment(),
-            413 => self.refused_413.increment(),
-            421 => self.refused_421.increment(),
-            431 => self.refused_431.increment(),
-            414 => self.refused_414.increment(),
-            501 => self.refused_501.increment(),
-            502 => self.refused_502.increment(),
-            503 => self.refused_503.increment(),
-            504 => self.refused_504.increment(),
-            _ => {}
+        if let Some(status) = RefusedStatus::of(status) {
+            self.refused[status].increment();
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The records of requests for operators: counters, the access log, spans.
 
 pub(crate) mod access_log;
+pub(crate) mod causes;
 pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod duration_histogram;
+pub(crate) mod labels; // closed sets of values
 pub(crate) mod log; // errors with their causes, and rate-limited logging
 pub(crate) mod metric_labels;
 pub(crate) mod observation; // the record of one request

@@ -72,7 +72,7 @@ impl Observation {
     #[inline]
     pub(crate) fn count(&mut self, outcome: RequestOutcome, counters: &Counters) {
         if self.outcome.is_none() {
-            outcome.counter(counters).increment();
+            counters.requests[outcome].increment();
             self.outcome = Some(outcome);
             self.class = outcome.class();
         }

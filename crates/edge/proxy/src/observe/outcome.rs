@@ -2,30 +2,33 @@
 
 use edgeward_semantics::Forward;
 
-use super::counters::{Counter, Counters};
+use super::labels::labels;
 use super::site_counters::OutcomeClass;
 
-/// The outcome of a request. Each request has exactly one, which is counted when it is decided and logged at the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RequestOutcome {
-    Hit,
-    /// A stored response that is not fresh, without a request to the origin before the response.
-    HitStale,
-    UriMiss,
-    VaryMiss,
-    Stale,
-    Request,
-    Partial,
-    Method,
-    Bypass,
-    OnlyIfCached,
-    IdFilter,
-    Refused,
-    /// A rule of the site answered.
-    Rule,
-    /// The client left before the lookup ended, or the request needed no lookup.
-    #[default]
-    None,
+labels! {
+    /// The outcome of a request. Each request has exactly one, which is counted when it is decided and logged at the
+    /// end.
+    #[derive(Default)]
+    pub(crate) enum RequestOutcome {
+        Hit = "hit",
+        /// A stored response that is not fresh, without a request to the origin before the response.
+        HitStale = "hit-stale",
+        UriMiss = "uri-miss",
+        VaryMiss = "vary-miss",
+        Stale = "stale",
+        Request = "request",
+        Partial = "partial",
+        Method = "method",
+        Bypass = "bypass",
+        OnlyIfCached = "only-if-cached",
+        IdFilter = "id-filter",
+        Refused = "refused",
+        /// A rule of the site answered.
+        Rule = "rule",
+        /// The client left before the lookup ended, or the request needed no lookup.
+        #[default]
+        None = "none",
+    }
 }
 
 impl RequestOutcome {
@@ -43,25 +46,6 @@ impl RequestOutcome {
         }
     }
 
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::HitStale => "hit-stale",
-            Self::UriMiss => "uri-miss",
-            Self::VaryMiss => "vary-miss",
-            Self::Stale => "stale",
-            Self::Request => "request",
-            Self::Partial => "partial",
-            Self::Method => "method",
-            Self::Bypass => "bypass",
-            Self::OnlyIfCached => "only-if-cached",
-            Self::IdFilter => "id-filter",
-            Self::Refused => "refused",
-            Self::Rule => "rule",
-            Self::None => "none",
-        }
-    }
-
     /// Returns the class of the outcome, if the end of the request does not change it.
     pub(crate) const fn class(self) -> OutcomeClass {
         match self {
@@ -75,64 +59,6 @@ impl RequestOutcome {
                 OutcomeClass::Refused
             }
             Self::None => OutcomeClass::None,
-        }
-    }
-
-    /// Returns the counter of this outcome.
-    pub(super) const fn counter(self, counters: &Counters) -> &Counter {
-        match self {
-            Self::Hit => &counters.hit,
-            Self::HitStale => &counters.hit_stale,
-            Self::UriMiss => &counters.uri_miss,
-            Self::VaryMiss => &counters.vary_miss,
-            Self::Stale => &counters.stale,
-            Self::Request => &counters.request,
-            Self::Partial => &counters.partial,
-            Self::Method => &counters.method,
-            Self::Bypass => &counters.bypass,
-            Self::OnlyIfCached => &counters.only_if_cached,
-            Self::IdFilter => &counters.id_filter,
-            Self::Refused => &counters.refused,
-            Self::Rule => &counters.rule,
-            Self::None => &counters.no_outcome,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::observe::counters::METRICS;
-
-    /// Method: counts each outcome, and finds the series of the metric that has changed.
-    #[test]
-    fn the_label_of_the_counter_is_the_word_of_the_log() {
-        let requests = METRICS.metric("edgeward_requests_total");
-        let requests = requests.expect("the metric is in the table");
-        for outcome in [
-            RequestOutcome::Hit,
-            RequestOutcome::HitStale,
-            RequestOutcome::UriMiss,
-            RequestOutcome::VaryMiss,
-            RequestOutcome::Stale,
-            RequestOutcome::Request,
-            RequestOutcome::Partial,
-            RequestOutcome::Method,
-            RequestOutcome::Bypass,
-            RequestOutcome::OnlyIfCached,
-            RequestOutcome::IdFilter,
-            RequestOutcome::Refused,
-            RequestOutcome::Rule,
-            RequestOutcome::None,
-        ] {
-            let workers = [Arc::new(Counters::default())];
-            outcome.counter(&workers[0]).increment();
-            let counted = requests.series.iter();
-            let counted = counted.filter(|series| (series.value)(&workers) > 0.0);
-            let labels: Vec<_> = counted.map(|series| series.label).collect();
-            assert_eq!(labels, [Some(outcome.as_str())]);
         }
     }
 }

@@ -6,70 +6,37 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::duration_histogram::DurationHistogram;
+use super::labels::{Label, labels};
 use super::metric_labels::Tally;
 
-/// How a request was answered: the label `outcome` of durations and bytes. Each class contains one or more of the
-/// outcomes of `edgeward_requests_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutcomeClass {
-    Hit,
-    /// A stored response that was not fresh, also because the origin failed.
-    HitStale,
-    /// A fetch, or the fetch of another request.
-    Miss,
-    /// A stored response that the origin confirmed.
-    Revalidated,
-    Pass,
-    /// The edge generated the response, without the origin.
-    Refused,
-    /// The client left before the lookup ended, or the request needed no lookup.
-    None,
-}
-
-impl OutcomeClass {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Hit,
-        Self::HitStale,
-        Self::Miss,
-        Self::Revalidated,
-        Self::Pass,
-        Self::Refused,
-        Self::None,
-    ];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::HitStale => "hit-stale",
-            Self::Miss => "miss",
-            Self::Revalidated => "revalidated",
-            Self::Pass => "pass",
-            Self::Refused => "refused",
-            Self::None => "none",
-        }
+labels! {
+    /// How a request was answered: the label `outcome` of durations and bytes. Each class contains one or more of the
+    /// outcomes of `edgeward_requests_total`.
+    pub(crate) enum OutcomeClass {
+        Hit = "hit",
+        /// A stored response that was not fresh, also because the origin failed.
+        HitStale = "hit-stale",
+        /// A fetch, or the fetch of another request.
+        Miss = "miss",
+        /// A stored response that the origin confirmed.
+        Revalidated = "revalidated",
+        Pass = "pass",
+        /// The edge generated the response, without the origin.
+        Refused = "refused",
+        /// The client left before the lookup ended, or the request needed no lookup.
+        None = "none",
     }
 }
 
-/// The purpose of a request to the origin: the label `outcome` of the times until the first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FetchClass {
-    /// The response is new to the cache.
-    Miss,
-    /// The origin confirmed a stored response with 304.
-    Revalidated,
-    /// The request passes by the cache.
-    Pass,
-}
-
-impl FetchClass {
-    pub(crate) const ALL: [Self; 3] = [Self::Miss, Self::Revalidated, Self::Pass];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Miss => "miss",
-            Self::Revalidated => "revalidated",
-            Self::Pass => "pass",
-        }
+labels! {
+    /// The purpose of a request to the origin: the label `outcome` of the times until the first byte.
+    pub(crate) enum FetchClass {
+        /// The response is new to the cache.
+        Miss = "miss",
+        /// The origin confirmed a stored response with 304.
+        Revalidated = "revalidated",
+        /// The request passes by the cache.
+        Pass = "pass",
     }
 }
 
@@ -78,13 +45,13 @@ impl FetchClass {
 #[repr(align(128))]
 pub(crate) struct SiteCounters {
     /// Indexed by [`OutcomeClass`].
-    pub(crate) durations: [DurationHistogram; OutcomeClass::ALL.len()],
+    pub(crate) durations: [DurationHistogram; OutcomeClass::LABELS.len()],
     /// Indexed by [`OutcomeClass`]: bytes of bodies that the access log has as `bytes`.
-    pub(crate) body_bytes: [Counter; OutcomeClass::ALL.len()],
+    pub(crate) body_bytes: [Counter; OutcomeClass::LABELS.len()],
     /// Indexed as [`STATUS_LABELS`].
     pub(crate) statuses: [Counter; STATUS_LABELS.len()],
     /// Indexed by [`FetchClass`]: from sending a request to the origin to the head of its response.
-    pub(crate) first_bytes: [DurationHistogram; FetchClass::ALL.len()],
+    pub(crate) first_bytes: [DurationHistogram; FetchClass::LABELS.len()],
 }
 
 impl Default for SiteCounters {
@@ -185,16 +152,6 @@ mod tests {
                 _ => "xxx".to_owned(),
             };
             assert_eq!(label, expected);
-        }
-    }
-
-    #[test]
-    fn the_index_of_a_class_is_its_position() {
-        for (position, class) in OutcomeClass::ALL.into_iter().enumerate() {
-            assert_eq!(class as usize, position, "{}", class.as_str());
-        }
-        for (position, class) in FetchClass::ALL.into_iter().enumerate() {
-            assert_eq!(class as usize, position, "{}", class.as_str());
         }
     }
 }

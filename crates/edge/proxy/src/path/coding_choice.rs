@@ -1,13 +1,12 @@
 //! The codings that a request accepts, under the settings of its site.
 
 use edgeward_semantics::Validators;
-use edgeward_semantics::content_coding::{AcceptedCodings, Coding, CodingOrder, wants_plain_range};
+use edgeward_semantics::content_coding::{AcceptedCodings, CodingOrder, wants_plain_range};
 use http::header::{CACHE_CONTROL, HeaderMap, RANGE};
 
 use crate::config::CompressionConfig;
 use crate::exchange::Request;
 use crate::exchange::field_bytes::members;
-use crate::observe::counters::Counters;
 
 /// Returns the settings of compression for a request.
 pub(crate) fn compression(request: &Request) -> &CompressionConfig {
@@ -44,13 +43,4 @@ pub(super) fn ignores_range(
             &request.headers,
             &Validators::from_headers(headers),
         )
-}
-
-/// Counts a response in a coding.
-pub(crate) fn count(counters: &Counters, coding: Coding) {
-    match coding {
-        Coding::Brotli => counters.encoded_br.increment(),
-        Coding::Zstd => counters.encoded_zstd.increment(),
-        Coding::Gzip => counters.encoded_gzip.increment(),
-    }
 }

@@ -121,7 +121,7 @@ impl Reply {
         };
         let coding = coding_of_key(stored.key());
         if let Some(coding) = coding {
-            coding_choice::count(&self.worker.counters, coding);
+            self.worker.counters.encoded[coding].increment();
         }
         let config = compression(request);
         let ignores_range = coding.is_some()

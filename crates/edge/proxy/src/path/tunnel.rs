@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::tunnels::Progress;
 use super::worker::Worker;
 use crate::exchange::InFlight;
+use crate::observe::causes::TunnelEnd;
 use crate::observe::observation::Observation;
 use crate::origin::SwitchedConnection;
 
@@ -30,18 +31,6 @@ pub(crate) struct Tunnel {
     bytes_to_client: u64,
     /// The record of the request, from when the codec takes the tunnel.
     observation: Option<Observation>,
-}
-
-/// The cause of the end of a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TunnelEnd {
-    /// Both peers have closed their direction.
-    Closed,
-    /// A connection failed.
-    Failed,
-    Idle,
-    /// The edge dropped the tunnel.
-    Stopped,
 }
 
 impl Tunnel {
@@ -117,12 +106,7 @@ impl Drop for Tunnel {
     fn drop(&mut self) {
         let counters = &self.worker.counters;
         counters.tunnels.decrement();
-        match self.end {
-            TunnelEnd::Closed => counters.tunnels_closed.increment(),
-            TunnelEnd::Failed => counters.tunnels_failed.increment(),
-            TunnelEnd::Idle => counters.tunnels_idle.increment(),
-            TunnelEnd::Stopped => counters.tunnels_stopped.increment(),
-        }
+        counters.tunnels_ended[self.end].increment();
         if let Some(mut observation) = self.observation.take() {
             observation.set_body(self.bytes_to_client, self.end != TunnelEnd::Closed);
             self.worker.finish(observation);

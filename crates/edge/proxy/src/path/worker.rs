@@ -293,13 +293,7 @@ impl Worker {
     pub(crate) fn sheds(&self, work: Work) -> bool {
         let sheds = self.shared.health.sheds(work);
         if sheds {
-            let counters = &self.counters;
-            match work {
-                Work::Connection => counters.shed_connections.increment(),
-                Work::Pass => counters.shed_passes.increment(),
-                Work::Miss => counters.shed_misses.increment(),
-                Work::Hit => counters.shed_hits.increment(),
-            }
+            self.counters.shed[work].increment();
         }
         sheds
     }

@@ -36,7 +36,6 @@ use crate::observe::access_log::{LogText, RequestFacts, RequestText};
 use crate::observe::observation::Observation;
 use crate::observe::spans::SampledRequest;
 use crate::path::body::{EdgeBody, Source};
-use crate::path::coding_choice::count;
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::rules::canonical_and_settled;
 use crate::path::worker::Worker;
@@ -167,7 +166,7 @@ pub(super) fn try_hit(
             let mut observation = begin();
             hit.count(worker, &mut observation);
             observation.set_hit(encoding.response().status, None);
-            count(&worker.counters, coding);
+            worker.counters.encoded[coding].increment();
             push_hit(
                 worker,
                 client,

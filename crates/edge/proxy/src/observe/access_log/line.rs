@@ -13,6 +13,7 @@ use http::{HeaderValue, Version};
 use super::request_text::{Fields, RequestFacts, RequestText};
 use crate::config::log_template::{Piece, Variable};
 use crate::config::{LogFormat, LogTemplate};
+use crate::observe::labels::Label as _;
 use crate::observe::outcome::RequestOutcome;
 use crate::observe::site_counters::OutcomeClass;
 

@@ -11,6 +11,7 @@ use edgeward_types::hidden::visible_json;
 use serde::{Serialize, Serializer};
 
 use super::SampledRequest;
+use crate::observe::labels::Label as _;
 use crate::observe::site_counters::CLIENT_LEFT;
 
 /// Returns the body of a request to the collector. `name` is the name of this edge.

@@ -1,0 +1,113 @@
+//! The causes by which metrics distinguish events, for example of closed connections, ended tunnels and shed work.
+
+use edgeward_overload::Work;
+use edgeward_semantics::content_coding::Coding;
+use http::StatusCode;
+
+use super::labels::{Label, labels};
+
+labels! {
+    /// The reason why the edge closes a client's connection.
+    pub(crate) enum CloseReason {
+        /// A new connection at the limit of connections, while no other is idle.
+        Limit = "connection-limit",
+        /// The limit of connections is reached, and this connection has no request under way.
+        Crowded = "crowded",
+        /// The connection was idle for too long.
+        Idle = "idle",
+        /// A request's head did not arrive in time.
+        Head = "head-timeout",
+        /// The client reads no bytes of its response, or sends no bytes of its upload.
+        Body = "body-timeout",
+        /// The client reads its response slower than the minimum rate.
+        Slow = "slow-response",
+        /// The client has closed its sending direction, and the origin has sent no byte for it.
+        Left = "half-closed",
+        Tls = "tls-handshake",
+        Protocol = "protocol-error",
+        /// Slow clients keep too much memory of evicted objects in use, and this client frees memory most slowly.
+        Pinned = "pinned-memory",
+        /// All connections together hold too much memory, and this is one of the heaviest.
+        Memory = "connection-memory",
+        /// The client has exceeded a bound of HTTP/2 frames.
+        Flood = "h2-flood",
+        /// The PROXY header is missing, invalid, or of a peer that may send none.
+        ProxyHeader = "proxy-header",
+    }
+}
+
+impl CloseReason {
+    /// Returns true if the memory or the descriptor of the connection is needed at once, also before its first request.
+    pub(crate) const fn is_urgent(self) -> bool {
+        matches!(self, Self::Crowded | Self::Memory)
+    }
+}
+
+labels! {
+    /// The bound of HTTP/2 frames that a client exceeded.
+    pub enum Excess {
+        /// Too many RST_STREAM frames.
+        Resets = "resets",
+        /// Too many PING, SETTINGS, PRIORITY or unknown frames.
+        Control = "control",
+        /// Too many WINDOW_UPDATE frames.
+        WindowUpdates = "window-updates",
+        /// A header block with too many fields, bytes or CONTINUATION frames.
+        HeaderBlock = "header-block",
+    }
+}
+
+labels! {
+    /// The cause by which a tunnel has ended.
+    pub(crate) enum TunnelEnd {
+        /// Both peers have closed.
+        Closed = "closed",
+        /// A connection was reset.
+        Failed = "error",
+        /// No byte for `limits.tunnel_idle_timeout`.
+        Idle = "idle",
+        /// The edge stops, or has closed the client's connection.
+        Stopped = "stopped",
+    }
+}
+
+/// The status of an error that the edge generated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusedStatus(usize);
+
+impl RefusedStatus {
+    /// Returns `None` for a status that no error of the edge has.
+    pub(crate) fn of(status: StatusCode) -> Option<Self> {
+        let position = Self::LABELS
+            .iter()
+            .position(|label| *label == status.as_str());
+        position.map(Self)
+    }
+}
+
+impl Label for RefusedStatus {
+    const LABELS: &'static [&'static str] = &[
+        "400", "408", "405", "413", "421", "431", "414", "501", "502", "503", "504",
+    ];
+
+    fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl Label for Work {
+    const LABELS: &'static [&'static str] = &["connection", "pass", "miss", "hit"];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Label for Coding {
+    const LABELS: &'static [&'static str] =
+        &[Self::Brotli.name(), Self::Zstd.name(), Self::Gzip.name()];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}

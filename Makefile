@@ -249,15 +249,22 @@ check-cassandra: rust compiler ## lints of the Cassandra source, which `make che
 fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
 	@scripts/fuzz-smoke
 
-# In a trace of 3 million requests, AdaptSize tunes a dozen times. All policies together take about a minute.
-BENCH_TRACE := bench/scratch/web-3m.oracleGeneral
-BENCH_POLICIES := lru,exp:1MiB,adaptsize,adaptsize-horizon,gdsf,infinite
+# Each folder of bench/ with a plan.toml is a benchmark. A line "# needs: PURPOSE" of the plan names what
+# scripts/ensure-debian installs. Further arguments of `edgeward lab`: BENCH_ARGS="--only TEXT --set NAME=VALUE --rounds N".
+PLAN := bench/$(NAME)/plan.toml
 
 .PHONY: bench
-bench: build ## hit ratios and speed of the policies, simulated with a generated trace
-	@mkdir -p $(dir $(BENCH_TRACE))
-	@test -f $(BENCH_TRACE) || $(EDGEWARD) trace generate --preset web --requests 3000000 --seed 1 --output $(BENCH_TRACE)
-	$(EDGEWARD) simulate $(BENCH_TRACE) --policy $(BENCH_POLICIES) --capacity 0.1%,1%
+ifdef NAME
+bench: build ## a benchmark: make bench NAME=hits; without NAME lists them
+	@test -f $(PLAN) || { echo "error: there is no $(PLAN)"; echo "  hint: make bench lists the benchmarks"; exit 2; }
+	@scripts/ensure-debian bench $$(sed -n 's/^# needs: //p' $(PLAN))
+	$(EDGEWARD) lab $(PLAN) $(BENCH_ARGS)
+else
+bench:
+	@for plan in bench/*/plan.toml; do \
+		printf '  make bench NAME=%-12s %s\n' "$$(basename "$$(dirname "$$plan")")" \
+			"$$(sed -n 's/^title = "\(.*\)"/\1/p' "$$plan")"; done
+endif
 
 .PHONY: bench-analyze
 bench-analyze: rust compiler ## count a log's requests; compares DuckDB, DataFusion, chDB and awk (LINES=100000000)
@@ -278,17 +285,6 @@ h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cl
 		echo "  hint: go install github.com/summerwind/h2spec/cmd/h2spec@latest, then make h2spec H2SPEC=\$$HOME/go/bin/h2spec"; \
 		exit 2; }
 	$(CARGO) test $(LOCKED) --package edgeward-proxy --test h2spec -- --ignored --nocapture --test-threads 1
-
-.PHONY: bench-hits
-bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varnish (BENCH_ARGS="--sizes 1k --runs 3 …")
-	@scripts/ensure-debian bench
-	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
-
-.PHONY: bench-hits-pairs
-bench-hits-pairs: build ## hits of compressed bodies and of 1,000 sites, in pairs with plain hits (BENCH_ARGS="--pairs 9 …")
-	@scripts/ensure-debian bench
-	@bench/hits/pairs.py $(EDGEWARD) $(BENCH_ARGS)
 
 .PHONY: bench-herd
 bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")

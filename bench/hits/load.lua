@@ -32,16 +32,3 @@ function init(args)
         end
     end
 end
-
--- Prints one line for the benchmark. Times are in microseconds.
-function done(summary, latency)
-    local errors = summary.errors
-    io.write(string.format(
-        'result {"requests":%d,"duration_us":%d,"bytes":%d,'
-        .. '"errors":{"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d},'
-        .. '"latency_us":{"p50":%d,"p90":%d,"p99":%d,"p999":%d,"max":%d}}\n',
-        summary.requests, summary.duration, summary.bytes,
-        errors.connect, errors.read, errors.write, errors.status, errors.timeout,
-        latency:percentile(50), latency:percentile(90), latency:percentile(99),
-        latency:percentile(99.9), latency.max))
-end

@@ -2,7 +2,7 @@ vcl 4.1;
 
 backend origin {
     .host = "127.0.0.1";
-    .port = "@ORIGIN@";
+    .port = "@origin.port@";
 }
 
 sub vcl_recv {

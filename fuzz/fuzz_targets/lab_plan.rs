@@ -5,9 +5,18 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_lab::Plan;
+use edgeward_lab::{Benchmark, Plan};
 
 fuzz_target!(|text: &str| {
+    // A problem at the end of a text that ends with a line feed is on the line after it.
+    let lines = text.lines().count() + 1;
+    match Benchmark::parse(text, &[]) {
+        Ok(plan) => assert!(!plan.loads.is_empty()),
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            assert!(problems.iter().all(|p| (1..=lines).contains(&p.line)));
+        }
+    }
     match Plan::parse(text) {
         Ok(plan) => {
             assert!(!plan.contenders.is_empty());
@@ -21,8 +30,6 @@ fuzz_target!(|text: &str| {
         }
         Err(problems) => {
             assert!(!problems.is_empty());
-            // A problem at the end of a text that ends with a line feed is on the line after it.
-            let lines = text.lines().count() + 1;
             assert!(problems.iter().all(|p| (1..=lines).contains(&p.line)));
         }
     }

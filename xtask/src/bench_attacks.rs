@@ -25,8 +25,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::bench_hits::facts;
 use crate::bench_memory::MEMORY_RATIO_MAX;
+use crate::bench_shared::facts;
 use crate::options::{Options, edgeward_binary};
 use crate::say;
 

@@ -26,10 +26,10 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::bench_disk::servers::{count, status};
-use crate::bench_hits::client::Client;
-use crate::bench_hits::facts;
-use crate::bench_hits::process::{Scratch, Server, free_port};
 use crate::bench_memory::{MEMORY_RATIO_MAX, base_bytes};
+use crate::bench_shared::client::Client;
+use crate::bench_shared::facts;
+use crate::bench_shared::process::{Scratch, Server, free_port};
 use crate::options::Options;
 use crate::say;
 use clients::Clients;

@@ -19,7 +19,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::bench_analyze::usage;
-use crate::bench_hits::facts;
+use crate::bench_shared::facts;
 use crate::options::Options;
 use crate::say;
 

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 
 use crate::bench_attacks::client::Connection;
 use crate::bench_disk::servers::{Edge, Origin, count};
-use crate::bench_hits::client::Client;
-use crate::bench_hits::facts;
-use crate::bench_hits::process::Scratch;
+use crate::bench_shared::client::Client;
+use crate::bench_shared::facts;
+use crate::bench_shared::process::Scratch;
 use crate::options::Options;
 use crate::say;
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::bench_hits::facts;
-use crate::bench_hits::process::find;
-use crate::bench_hits::summary::median;
+use crate::bench_shared::facts;
+use crate::bench_shared::median;
+use crate::bench_shared::process::find;
 use crate::options::Options;
 use crate::say;
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::bench_hits::facts;
+use crate::bench_shared::facts;
 use crate::options::Options;
 use crate::referee::{PACKAGE, Referee, known_policies, shortened_command};
 use crate::say;

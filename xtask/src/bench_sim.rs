@@ -13,8 +13,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::bench_disk::goal::{Bound, Goal};
-use crate::bench_hits::facts;
-use crate::bench_hits::summary::median;
+use crate::bench_shared::facts;
+use crate::bench_shared::median;
 use crate::options::Options;
 use crate::oracle_trace::OracleTrace;
 use crate::referee::{

@@ -4,12 +4,12 @@ mod bench_analyze;
 mod bench_attacks;
 mod bench_disk;
 mod bench_herd;
-mod bench_hits;
 mod bench_ids;
 mod bench_link;
 mod bench_memory;
 mod bench_negative;
 mod bench_ohr;
+mod bench_shared;
 mod bench_sim;
 mod docs_site;
 /// Writes random test scripts for the filter clients. A script describes the life of a client: a sequence of events.
@@ -36,7 +36,7 @@ struct Subcommand {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 14] = [
+const SUBCOMMANDS: [Subcommand; 13] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
@@ -56,11 +56,6 @@ const SUBCOMMANDS: [Subcommand; 14] = [
         name: "bench-herd",
         help: bench_herd::HELP,
         run: bench_herd::run,
-    },
-    Subcommand {
-        name: "bench-hits",
-        help: bench_hits::HELP,
-        run: bench_hits::run,
     },
     Subcommand {
         name: "bench-ids",

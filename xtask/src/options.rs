@@ -95,11 +95,6 @@ impl Options {
         self.values.get(name).map(String::as_str)
     }
 
-    /// Returns the names of the given options.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.values.keys().copied()
-    }
-
     pub(crate) fn is_set(&self, switch: &str) -> bool {
         self.value(switch).is_some()
     }
@@ -373,10 +368,6 @@ usage: cargo xtask bench-something [TRACE] [options]
         assert!(options.is_set("--few"));
         assert_eq!(options.size("--disk", 1).ok(), Some(4 << 20));
         assert_eq!(options.numbers::<u32>("--runs", "").ok(), Some(vec![1, 3]));
-        assert_eq!(
-            options.names().collect::<Vec<_>>(),
-            ["--disk", "--few", "--runs"]
-        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::attacks::DURATION_MAX;
 use super::cpu_time::CpuTime;
 use super::kinds::{Mode, Strength};
-use crate::bench_hits::process::{cpu_seconds_of, find};
+use crate::bench_shared::process::{cpu_seconds_of, find};
 
 const POLL: Duration = Duration::from_millis(200);
 

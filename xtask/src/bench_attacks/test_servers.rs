@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 
 use crate::bench_disk::servers::{count, status};
-use crate::bench_hits::client::Client;
-use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_memory::{MEMORY_RATIO_MAX, base_bytes};
+use crate::bench_shared::client::Client;
+use crate::bench_shared::process::{Scratch, Server, find, free_port};
 
 use super::kinds::Attack;
 use super::{Plan, client};

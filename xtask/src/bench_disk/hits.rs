@@ -24,10 +24,10 @@ use serde_json::{Value, json};
 
 use super::goal::{Bound, Goal};
 use super::sample::share;
-use crate::bench_hits::facts;
-use crate::bench_hits::load;
-use crate::bench_hits::process::find;
-use crate::bench_hits::summary::median;
+use crate::bench_shared::facts;
+use crate::bench_shared::load;
+use crate::bench_shared::median;
+use crate::bench_shared::process::find;
 use crate::options::{Options, format_size};
 use crate::say;
 use limits::{files_allowed, objects_at_most};

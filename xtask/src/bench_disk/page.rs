@@ -5,7 +5,7 @@ use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 use super::goal::Goal;
 use super::replay::{Plan, Row};
 use super::sample::{Sample, share};
-use crate::bench_hits::facts;
+use crate::bench_shared::facts;
 use crate::options::format_size;
 
 /// The approximate number of points of a curve. Each point is a mean over an interval of the run.

@@ -15,8 +15,8 @@ use super::goal::{Bound, Goal};
 use super::page;
 use super::sample::{Sample, SampleTargets, Sampler, device_of, share};
 use super::servers::{Edge, Origin};
-use crate::bench_hits::facts;
-use crate::bench_hits::process::Scratch;
+use crate::bench_shared::facts;
+use crate::bench_shared::process::Scratch;
 use crate::options::{Options, format_size};
 use crate::say;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::bench_hits::client::Client;
-use crate::bench_hits::process::{Server, free_port};
+use crate::bench_shared::client::Client;
+use crate::bench_shared::process::{Server, free_port};
 
 /// A running `edgeward origin`.
 #[derive(Debug)]

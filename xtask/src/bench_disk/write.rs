@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use super::goal::{Bound, Goal};
 use super::servers::{Edge, Origin, total};
-use crate::bench_hits::facts;
-use crate::bench_hits::process::{Scratch, find};
-use crate::bench_hits::summary::median;
+use crate::bench_shared::facts;
+use crate::bench_shared::median;
+use crate::bench_shared::process::{Scratch, find};
 use crate::options::Options;
 use crate::say;
 

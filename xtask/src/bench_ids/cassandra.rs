@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use crate::bench_hits::process::free_port;
+use crate::bench_shared::process::free_port;
 
 use super::folder;
 use super::plan::Table;

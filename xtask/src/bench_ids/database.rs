@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use crate::bench_hits::process::{cpu_seconds_of, tree_of};
+use crate::bench_shared::process::{cpu_seconds_of, tree_of};
 
 use super::cassandra::Cassandra;
 use super::plan::{Plan, Table};

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use crate::bench_hits::process::{Server, find, free_port};
+use crate::bench_shared::process::{Server, find, free_port};
 
 use super::folder;
 use super::plan::Table;

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::bench_hits::process::find;
+use crate::bench_shared::process::find;
 use crate::say;
 
 /// The package versions on disk.

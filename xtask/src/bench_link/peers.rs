@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 use crate::bench_analyze::usage::{self, Usage};
-use crate::bench_hits::process::find;
+use crate::bench_shared::process::find;
 
 use super::corpus::Corpus;
 

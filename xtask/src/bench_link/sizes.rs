@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::bench_hits::facts;
+use crate::bench_shared::facts;
 use crate::say;
 
 use super::corpus::{Corpus, TEXT};

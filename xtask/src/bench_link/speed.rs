@@ -11,8 +11,8 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::bench_hits::facts;
-use crate::bench_hits::process::find;
+use crate::bench_shared::facts;
+use crate::bench_shared::process::find;
 use crate::say;
 
 use super::Plan;

@@ -10,9 +10,9 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::bench_disk::servers::{count, status};
-use crate::bench_hits::client::Client;
-use crate::bench_hits::process::{self, Scratch, find, free_port};
-use crate::bench_hits::subjects::nginx_user;
+use crate::bench_shared::client::Client;
+use crate::bench_shared::nginx_user;
+use crate::bench_shared::process::{self, Scratch, find, free_port};
 
 use super::{FILL_TIMEOUT, KEYS, Plan};
 

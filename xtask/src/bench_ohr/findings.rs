@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::cells::Cell;
 use super::policies::{BOUND, COUNTERPARTS, Policy, Simulator};
 use super::results::Outcome;
-use crate::bench_hits::summary::median;
+use crate::bench_shared::median;
 
 /// The outcomes of all policies in one cell.
 pub(super) struct CellResults {

@@ -5,6 +5,7 @@
 //! `edgeward-lab` runs the plan. After each contender, the report and the results so far are written, so that they
 //! remain if the experiment is stopped.
 
+mod bench;
 mod plans;
 mod text;
 
@@ -18,8 +19,8 @@ use std::thread;
 use anyhow::Context as _;
 
 use edgeward_lab::{
-    Contender, LabError, LabPaths, Outcome, Plan, ProgressObserver, Server, Setting, Stop,
-    TraceError, TraceOrigin, page,
+    Benchmark, Contender, LabError, LabPaths, Outcome, Plan, Problem, ProgressObserver, Server,
+    Setting, Stop, TraceError, TraceOrigin, page,
 };
 
 use crate::config::{self, FlagSetting, LoadError};
@@ -69,6 +70,18 @@ pub(crate) struct LabArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     edgeward: Option<PathBuf>,
 
+    /// Value of a benchmark's plan to use instead of the plan's (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = name_and_value, hide_short_help = true)]
+    set: Vec<(String, String)>,
+
+    /// Number of rounds of a benchmark to use instead of the plan's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), hide_short_help = true)]
+    rounds: Option<u32>,
+
+    /// Only loads and servers of a benchmark whose name contains the text (repeatable)
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
+    only: Vec<String>,
+
     /// Print the plan and exit
     #[arg(long, hide_short_help = true)]
     print_plan: bool,
@@ -84,6 +97,16 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
+    if Benchmark::is_plan(&text) {
+        return bench::run(args, &file, &text);
+    }
+    anyhow::ensure!(
+        args.set.is_empty() && args.only.is_empty() && args.rounds.is_none(),
+        Diagnostic::new(
+            "--set, --rounds and --only belong to a benchmark, and this plan has no [[server]]"
+        )
+        .in_file(&file)
+    );
     let mut plan = parse(&file, &text)?;
     if let Some(trace) = &args.trace {
         plan.trace.origin = TraceOrigin::File(trace.clone());
@@ -96,18 +119,9 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     plan.trace.requests = args.requests.unwrap_or(plan.trace.requests);
     let results = ResultFiles::new(args, &file)?;
     let paths = LabPaths {
-        edgeward: match &args.edgeward {
-            Some(program) => fs::canonicalize(program)
-                .with_context(|| format!("{} does not exist", program.display()))?,
-            None => std::env::current_exe().context("cannot find the file of this program")?,
-        },
-        folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
+        edgeward: edgeward(args)?,
+        folder: folder_of_caches(args)?,
     };
-    anyhow::ensure!(
-        paths.folder.is_dir(),
-        Diagnostic::new(format!("{} is not a folder", paths.folder.display()))
-            .hint("give an existing folder with --dir")
-    );
     let stop = stop_by_signal()?;
     let observer = RunObserver {
         progress: Mutex::new(None),
@@ -131,6 +145,32 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Returns the binary of the measured edges.
+fn edgeward(args: &LabArgs) -> anyhow::Result<PathBuf> {
+    match &args.edgeward {
+        Some(program) => fs::canonicalize(program)
+            .with_context(|| format!("{} does not exist", program.display())),
+        None => std::env::current_exe().context("cannot find the file of this program"),
+    }
+}
+
+fn folder_of_caches(args: &LabArgs) -> anyhow::Result<PathBuf> {
+    let folder = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    anyhow::ensure!(
+        folder.is_dir(),
+        Diagnostic::new(format!("{} is not a folder", folder.display()))
+            .hint("give an existing folder with --dir")
+    );
+    Ok(folder)
+}
+
+/// Parses `NAME=VALUE`.
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=');
+    let (name, value) = parts.ok_or("write NAME=VALUE, for example seconds=2")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Reads a plan from a file, or returns the built-in plan with this name. Returns the plan's file name and its text.
@@ -161,21 +201,7 @@ fn read(given: &Path) -> anyhow::Result<(PathBuf, String)> {
 
 /// Parses the plan and checks the settings of its edges in the same way as `serve`.
 fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
-    let diagnostic_at = |message: &str, line: usize, hint: Option<String>| {
-        let diagnostic = Diagnostic::new(message).in_file(file).at_line(line);
-        match hint {
-            Some(hint) => diagnostic.hint(hint),
-            None => diagnostic,
-        }
-    };
-    let plan = Plan::parse(text).map_err(|problems| {
-        let diagnostics = problems.into_iter();
-        Diagnostics(
-            diagnostics
-                .map(|problem| diagnostic_at(&problem.message, problem.line, problem.hint))
-                .collect(),
-        )
-    })?;
+    let plan = Plan::parse(text).map_err(|problems| with_file(problems, file))?;
     let mut diagnostics = Vec::new();
     for contender in &plan.contenders {
         // An edge may switch to other settings during the run.
@@ -196,6 +222,19 @@ fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
     } else {
         Err(Diagnostics(diagnostics))
     }
+}
+
+/// Adds the plan's file to the problems that were found in it.
+fn with_file(problems: Vec<Problem>, file: &Path) -> Diagnostics {
+    let diagnostics = problems.into_iter().map(|problem| {
+        let diagnostic = Diagnostic::new(problem.message);
+        let diagnostic = diagnostic.in_file(file).at_line(problem.line);
+        match problem.hint {
+            Some(hint) => diagnostic.hint(hint),
+            None => diagnostic,
+        }
+    });
+    Diagnostics(diagnostics.collect())
 }
 
 /// The errors in the settings of an edge, each with its line.

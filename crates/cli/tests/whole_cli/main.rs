@@ -5,6 +5,7 @@
 mod admin;
 mod admin_transport; // the admin server by TLS and on a Unix socket
 mod analyze;
+mod benchmark;
 mod config;
 mod demo;
 mod demo_filter;

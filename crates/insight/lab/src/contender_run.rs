@@ -17,7 +17,7 @@ use edgeward_replay::origin::{OriginConfig, RunningOrigin, SyntheticOrigin};
 use crate::nginx_capacity::CapacityEnforcer;
 use crate::outcome::{ContenderOutcome, LoadCounts, RunEnd, Totals, TraceFacts};
 use crate::plan::{Contender, DISK_BYTES_MIN, Plan, Server, Setting};
-use crate::process::{self, StartError, free_port};
+use crate::process::{self, Ready, StartError, free_port};
 use crate::recipe::{self, Environment, Recipe};
 use crate::run::LabPaths;
 use crate::sample::{Sample, SampleLog};
@@ -187,7 +187,8 @@ impl ContenderRun<'_> {
             program,
             &recipe.arguments,
             environment.folder,
-            environment.port,
+            None,
+            &Ready::Answers(environment.port, Ready::ORIGIN_PATH.to_owned()),
             self.stop,
         )
     }

@@ -16,11 +16,14 @@
 //! A `recipe` is how one server is configured and started: texts of configuration files and arguments. `replay`
 //! and `origin` are parts of the crate `replay`. `finding` states the results in sentences.
 //!
+//! Another kind of plan is a [`Benchmark`]: servers, loads and goals, measured in rounds. The module `bench` has it.
+//!
 //! The modules `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` are pure: they do no I/O.
 //! `process`, `sampler`, `contender_run` and `run` do the I/O. `nginx_capacity` makes nginx evict in time when a
 //! replay runs faster than real time.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod contender_run;
 mod figure;
 mod finding;
@@ -38,6 +41,11 @@ mod scratch;
 mod settings;
 mod source;
 
+pub use bench::{
+    Benchmark, BenchmarkError, BenchmarkOutcome, BenchmarkPaths, Counter, CounterValue, Expression,
+    Goal, LoadPlan as BenchmarkLoad, LoadRun, Measures, ResourceSample, ServerPlan, Verdict,
+    run_benchmark,
+};
 pub use edgeward_replay::load::Stop;
 pub use figure::{ComparisonKind, ComparisonResult, Figure};
 pub use finding::findings;

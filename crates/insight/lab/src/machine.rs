@@ -29,6 +29,17 @@ pub(crate) fn load_average() -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// Returns the number of CPU ticks that the host took from this virtual machine, and the number of all ticks.
+pub(crate) fn stolen() -> (u64, u64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    // Fields of proc(5): user nice system idle iowait irq softirq steal guest guest_nice. User and nice include the
+    // last two.
+    let ticks = line.split_whitespace().skip(1).take(8);
+    let ticks: Vec<u64> = ticks.filter_map(|word| word.parse().ok()).collect();
+    (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
+}
+
 /// Returns the bytes available for new files below a folder.
 pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
     let facts = rustix::fs::statvfs(folder)?;

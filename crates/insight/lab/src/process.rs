@@ -1,5 +1,6 @@
 //! A server as a child process: starts it, waits until it answers, and terminates it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -34,8 +35,7 @@ pub(crate) enum StartError {
 }
 
 impl Server {
-    /// Starts `program` in `folder`, and waits until it answers a request on `port` with a response of the lab's
-    /// origin.
+    /// Starts `program` in `folder`, and waits until it is ready.
     ///
     /// Call this function on a thread that lives as long as the server: the kernel sends the parent-death
     /// signal to the server when the thread that started it ends.
@@ -43,7 +43,8 @@ impl Server {
         program: &Path,
         arguments: &[String],
         folder: &Path,
-        port: u16,
+        core: Option<u64>,
+        ready: &Ready,
         stop: &Stop,
     ) -> Result<Self, StartError> {
         let log = folder.join("lab-output.log");
@@ -52,17 +53,7 @@ impl Server {
             .append(true)
             .open(&log)
             .map_err(StartError::Spawn)?;
-        // If the lab is killed, only the kernel can terminate the child. With `setpriv --pdeathsig`, it sends SIGTERM.
-        let mut command = match find_program("setpriv") {
-            Some(setpriv) => {
-                let mut command = Command::new(setpriv);
-                command.args(["--pdeathsig", "TERM", "--"]).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
-        let child = command
-            .args(arguments)
+        let child = command(program, arguments, core)
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(StartError::Spawn)?)
@@ -73,20 +64,19 @@ impl Server {
             .spawn()
             .map_err(StartError::Spawn)?;
         let mut server = Self { child, log };
-        server.wait_for(port, stop)?;
+        server.wait_until(ready, stop)?;
         Ok(server)
     }
 
-    fn wait_for(&mut self, port: u16, stop: &Stop) -> Result<(), StartError> {
+    fn wait_until(&mut self, ready: &Ready, stop: &Stop) -> Result<(), StartError> {
         let deadline = Instant::now() + READY_TIME_MAX;
         loop {
-            // Another program may listen on this port. Our server must be alive and must return a response of the
-            // lab's origin.
+            // Another program may listen on this port, so our server must be alive.
             if let Some(status) = self.exit_status() {
                 let output = self.last_output();
                 return Err(StartError::Ended { status, output });
             }
-            if responds(port).unwrap_or(false) {
+            if ready.is_reached() {
                 return Ok(());
             }
             if stop.is_requested() {
@@ -143,19 +133,61 @@ impl Drop for Server {
     }
 }
 
-/// Returns true if the server on `port` answers a request for an object of the lab's origin with status 200.
-fn responds(port: u16) -> io::Result<bool> {
-    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&addr, RESPONSE_TIME_MAX)?;
+/// How a server shows that it is ready.
+#[derive(Clone, Debug)]
+pub(crate) enum Ready {
+    /// It accepts connections on a port.
+    Accepts(u16),
+    /// It answers a request on a port for a path with a status of 2xx.
+    Answers(u16, String),
+}
+
+impl Ready {
+    /// A path of the lab's origin. A server that answers it has reached the origin.
+    pub(crate) const ORIGIN_PATH: &str = "/o/lab-is-it-there?size=1&cc=no-store";
+
+    fn is_reached(&self) -> bool {
+        let (port, path) = match self {
+            Self::Accepts(port) => (*port, None),
+            Self::Answers(port, path) => (*port, Some(path)),
+        };
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let Ok(stream) = TcpStream::connect_timeout(&addr, RESPONSE_TIME_MAX) else {
+            return false;
+        };
+        path.is_none_or(|path| answers(stream, addr, path).unwrap_or(false))
+    }
+}
+
+fn answers(mut stream: TcpStream, addr: SocketAddr, path: &str) -> io::Result<bool> {
     stream.set_read_timeout(Some(RESPONSE_TIME_MAX))?;
     stream.set_write_timeout(Some(RESPONSE_TIME_MAX))?;
     write!(
         stream,
-        "GET /o/lab-is-it-there?size=1&cc=no-store HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"
     )?;
     let mut response = Vec::new();
     stream.take(4096).read_to_end(&mut response)?;
-    Ok(response.starts_with(b"HTTP/1.1 200 "))
+    Ok(response.starts_with(b"HTTP/1.1 2"))
+}
+
+/// Returns a command that the kernel terminates with SIGTERM if the lab is killed. The lab itself cannot do this.
+/// `core` is the core to which the command is pinned.
+pub(crate) fn command(program: &Path, arguments: &[String], core: Option<u64>) -> Command {
+    let mut words: Vec<OsString> = Vec::new();
+    if let Some(setpriv) = find_program("setpriv") {
+        words.extend([setpriv.into(), "--pdeathsig".into(), "TERM".into()]);
+        words.push("--".into());
+    }
+    if let Some((core, taskset)) = core.zip(find_program("taskset")) {
+        words.extend([taskset.into(), "--cpu-list".into(), core.to_string().into()]);
+    }
+    words.push(program.into());
+    words.extend(arguments.iter().map(OsString::from));
+    let mut words = words.into_iter();
+    let mut command = Command::new(words.next().expect("the program is a word"));
+    command.args(words);
+    command
 }
 
 /// Returns a port of the loopback interface that is currently free.
@@ -248,7 +280,9 @@ mod tests {
         let program = find_program("sh").expect("a shell is installed");
         let arguments = ["-c", "echo first; echo it has no cheese >&2; exit 3"].map(str::to_owned);
         let port = free_port().expect("a port is free");
-        let error = Server::start(&program, &arguments, folder.path(), port, &Stop::default());
+        let ready = Ready::Accepts(port);
+        let stop = Stop::default();
+        let error = Server::start(&program, &arguments, folder.path(), None, &ready, &stop);
         let message = error.expect_err("the program ends at once").to_string();
         assert!(
             message.contains("exit status: 3: first / it has no cheese"),
@@ -286,7 +320,8 @@ mod tests {
             })
         };
         let port = free_port().expect("a port is free");
-        let started = Server::start(&program, &arguments, folder.path(), port, &stop);
+        let ready = Ready::Accepts(port);
+        let started = Server::start(&program, &arguments, folder.path(), None, &ready, &stop);
         assert!(
             matches!(started, Err(StartError::Interrupted)),
             "{started:?}"

@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fs::sendfile;
 
-use crate::bench_hits::client::Client;
+use crate::bench_shared::client::Client;
 
 /// The number of bytes before each object in the file. They shift the object from a page boundary, like the head in a
 /// cache file.

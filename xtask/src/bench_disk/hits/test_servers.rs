@@ -9,9 +9,9 @@ use rustix::fs::{Advice, fadvise, syncfs};
 
 use super::super::servers::{Edge, Origin};
 use super::{Plan, device_read_bytes, disk_hits_on_page, sendfile_server};
-use crate::bench_hits::client::Client;
-use crate::bench_hits::process::{Scratch, Server, find, free_port};
-use crate::bench_hits::subjects::nginx_user;
+use crate::bench_shared::client::Client;
+use crate::bench_shared::nginx_user;
+use crate::bench_shared::process::{Scratch, Server, find, free_port};
 use crate::options::format_size;
 
 /// The maximum number of times that all objects are requested to fill a cache. If a server still misses after

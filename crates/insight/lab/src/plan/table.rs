@@ -169,8 +169,32 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the value of a key if it is a string. Reports no problem and does not record the key as read.
-    pub(super) fn peek(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn peek(&self, key: &str) -> Option<&'a str> {
         self.entries.get(key)?.get_ref().as_str()
+    }
+
+    /// Returns the texts of a list under a key. Reports no problem and does not record the key as read.
+    pub(crate) fn peek_texts(&self, key: &str) -> Option<Vec<String>> {
+        let items = self.entries.get(key)?.get_ref().as_array()?.iter();
+        items
+            .map(|item| item.get_ref().as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// Returns the keys of the table under a key. Reports no problem and does not record the key as read.
+    pub(crate) fn peek_keys(&self, key: &str) -> Vec<String> {
+        let table = self
+            .entries
+            .get(key)
+            .and_then(|value| value.get_ref().as_table());
+        let keys = table.into_iter().flat_map(|table| table.keys());
+        keys.map(|key| key.get_ref().to_string()).collect()
+    }
+
+    /// Returns true if the key has a list. Does not record the key as read.
+    pub(crate) fn has_list(&self, key: &str) -> bool {
+        let value = self.entries.get(key);
+        value.is_some_and(|value| value.get_ref().is_array())
     }
 
     /// Returns all keys with their values. Does not record the keys as read.
@@ -188,13 +212,13 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the table under a key, if the key exists. Reports a value that is not a table.
-    pub(super) fn table(&self, key: &'static str) -> Option<Self> {
+    pub(crate) fn table(&self, key: &'static str) -> Option<Self> {
         self.entry(key)?.table()
     }
 
     /// Returns the tables of the array under a key; no tables if the key does not exist. Reports a value of
     /// another type.
-    pub(super) fn tables(&self, key: &'static str) -> Vec<Self> {
+    pub(crate) fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(entry) = self.entry(key) else {
             return Vec::new();
         };
@@ -284,6 +308,11 @@ impl<'a> Entry<'a> {
     /// Returns true if the value is a table.
     pub fn is_table(&self) -> bool {
         self.value.get_ref().is_table()
+    }
+
+    /// Returns true if the value is a list.
+    pub(crate) fn is_list(&self) -> bool {
+        self.value.get_ref().is_array()
     }
 
     /// Reports a problem with the value: `load.rate = "fast" is not …`.

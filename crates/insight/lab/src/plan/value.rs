@@ -32,7 +32,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns a list of texts. A single text is a list of length 1.
-    pub(super) fn texts(&self) -> Option<Vec<String>> {
+    pub(crate) fn texts(&self) -> Option<Vec<String>> {
         let DeValue::Array(items) = self.value.get_ref() else {
             return self.text().map(|text| vec![text.to_owned()]);
         };
@@ -48,7 +48,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns an integer within bounds.
-    pub(super) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.integer().and_then(|n| u64::try_from(n).ok());
         let number = number.filter(|number| bounds.contains(number));
         if number.is_none() {
@@ -62,7 +62,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the value if it is one of `words`.
-    pub(super) fn choice(&self, words: &[&'static str]) -> Option<&'static str> {
+    pub(crate) fn choice(&self, words: &[&'static str]) -> Option<&'static str> {
         let text = self.text()?;
         let found = words.iter().find(|word| **word == text).copied();
         if found.is_none() {
@@ -76,7 +76,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns a duration such as `"30ms"`, within bounds.
-    pub(super) fn time(&self, bounds: RangeInclusive<Duration>) -> Option<Duration> {
+    pub(crate) fn time(&self, bounds: RangeInclusive<Duration>) -> Option<Duration> {
         let time = self.value.get_ref().as_str().and_then(time);
         let time = time.filter(|time| bounds.contains(time));
         if time.is_none() {
@@ -90,7 +90,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns a share such as `0.7` or `"70%"`.
-    pub(super) fn share(&self) -> Option<f64> {
+    pub(crate) fn share(&self) -> Option<f64> {
         let share = match self.value.get_ref() {
             DeValue::String(text) => percent(text),
             _ => self.fraction(),
@@ -103,7 +103,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns a part of the trace: `20000` (requests), or `"20%"` of the requests.
-    pub(super) fn amount(&self) -> Option<Amount> {
+    pub(crate) fn amount(&self) -> Option<Amount> {
         let amount = match self.value.get_ref() {
             DeValue::String(text) => percent(text)
                 .filter(|share| (0.0..=1.0).contains(share))
@@ -123,7 +123,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns a size such as `"64MiB"`, in bytes, within bounds.
-    pub(super) fn bytes(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn bytes(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let bytes = match self.value.get_ref() {
             DeValue::String(text) => text.parse::<ByteSize>().ok().map(ByteSize::bytes),
             _ => self.integer().and_then(|n| u64::try_from(n).ok()),
@@ -144,7 +144,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the capacity of a contender: `"64MiB"`, or `"1%"` of the total size of the objects.
-    pub(super) fn capacity(&self, bounds: RangeInclusive<u64>) -> Option<Size> {
+    pub(crate) fn capacity(&self, bounds: RangeInclusive<u64>) -> Option<Size> {
         let text = self.value.get_ref().as_str();
         let Some(text) = text.filter(|text| text.trim_end().ends_with('%')) else {
             return self.bytes(bounds).map(Size::Bytes);
@@ -160,7 +160,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns a value of an edge's configuration: a text, an integer or a boolean.
-    pub(super) fn setting(&self) -> Option<SettingValue> {
+    pub(crate) fn setting(&self) -> Option<SettingValue> {
         let setting = match self.value.get_ref() {
             DeValue::String(_) => self.text().map(|text| SettingValue::Text(text.to_owned())),
             DeValue::Boolean(on) => Some(SettingValue::Boolean(*on)),
@@ -216,9 +216,14 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Returns a finite number. Returns `None` for any other value, and reports no problem.
+    pub(crate) fn number(&self) -> Option<f64> {
+        self.fraction().filter(|number| number.is_finite())
+    }
+
     /// Returns a number, integer or float, that is greater than zero and at most `most`. Returns `None` for any other
     /// value, and reports no problem.
-    pub(super) fn positive(&self, most: f64) -> Option<f64> {
+    pub(crate) fn positive(&self, most: f64) -> Option<f64> {
         self.fraction()
             .filter(|number| *number > 0.0 && *number <= most)
     }
@@ -226,7 +231,7 @@ impl<'a> Entry<'a> {
 
 impl<'a> Table<'a> {
     /// Returns the text under a required key.
-    pub(super) fn needed_text(&self, key: &'static str, hint: &str) -> Option<String> {
+    pub(crate) fn needed_text(&self, key: &'static str, hint: &str) -> Option<String> {
         match self.entry(key) {
             Some(entry) => entry.text().map(str::to_owned),
             None => {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::load::{LiveCounts, Target};
 
 pub use proc::Network;
-pub use status::fetch as fetch_status;
+pub use status::{fetch as fetch_status, fetch_page};
 pub use tree::{Usage, children_of, usage_of_tree};
 
 /// The process and the status page to sample.

@@ -13,9 +13,19 @@ use crate::load::Target;
 /// Returns an error if connecting, one read or one write takes longer than half a second, if the status is not 200, or
 /// if the body is not JSON.
 pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
-    let mut stream = TcpStream::connect_timeout(&target.addr(), TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    let page = fetch_page(target, TIMEOUT)?;
+    serde_json::from_slice(&page).map_err(|error| io::Error::other(format!("not JSON: {error}")))
+}
+
+/// Fetches the page of a target, of at most 16 MiB.
+///
+/// # Errors
+///
+/// Returns an error if connecting, one read or one write takes longer than `timeout`, or if the status is not 200.
+pub fn fetch_page(target: &Target, timeout: Duration) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&target.addr(), timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     // The prefix is the path of the target's URL, without a slash at its end.
     let path = match target.prefix() {
         "" => "/",
@@ -28,41 +38,40 @@ pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.take(PAGE_BYTES_MAX).read_to_end(&mut answer)?;
-    parse(&answer).map_err(io::Error::other)
+    body(answer).map_err(io::Error::other)
 }
 
-fn parse(answer: &[u8]) -> Result<serde_json::Value, String> {
+fn body(mut answer: Vec<u8>) -> Result<Vec<u8>, String> {
     let end = answer
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
         .ok_or("not an HTTP response")?;
-    let head = String::from_utf8_lossy(&answer[..end]);
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    if status != "200" {
-        return Err(format!("status {status}"));
+    let body = answer.split_off(end + 4);
+    let head = String::from_utf8_lossy(&answer);
+    match head.split(' ').nth(1).unwrap_or_default() {
+        "200" => Ok(body),
+        status => Err(format!("status {status}")),
     }
-    serde_json::from_slice(&answer[end + 4..]).map_err(|error| format!("not JSON: {error}"))
 }
 
 /// The timeout for connecting and for each read and write. A late page would not match the other values of the sample.
 const TIMEOUT: Duration = Duration::from_millis(500);
-const PAGE_BYTES_MAX: u64 = 1 << 20;
+const PAGE_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_the_json_body_of_a_response_with_status_200() {
-        let page =
-            parse(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n{\"pid\":7}").expect("the response has a page");
-        assert_eq!(page["pid"], 7);
-        for (answer, hint) in [
-            (&b"garbage"[..], "not an HTTP response"),
-            (b"HTTP/1.1 404 Not Found\r\n\r\n{}", "status 404"),
-            (b"HTTP/1.1 200 OK\r\n\r\n<html>", "not JSON"),
+    fn a_page_is_the_body_of_a_response_with_status_200() {
+        let answer = |text: &str| body(text.as_bytes().to_vec());
+        let page = answer("HTTP/1.1 200 OK\r\nX: y\r\n\r\n{\"pid\":7}");
+        assert_eq!(page.as_deref(), Ok(&b"{\"pid\":7}"[..]));
+        for (text, hint) in [
+            ("garbage", "not an HTTP response"),
+            ("HTTP/1.1 404 Not Found\r\n\r\n{}", "status 404"),
         ] {
-            let error = parse(answer).expect_err(hint);
+            let error = answer(text).expect_err(hint);
             assert!(error.contains(hint), "{error}");
         }
     }

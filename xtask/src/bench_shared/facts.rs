@@ -6,29 +6,6 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::plan::Plan;
-use super::process::find;
-
-/// Returns the facts about a run of `bench-hits`, including its plan and the versions of nginx, Varnish and wrk.
-pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
-    let mut machine = common(root, edgeward);
-    let versions = &mut machine["versions"];
-    versions["nginx"] = json!(version("nginx", "-v"));
-    versions["varnish"] = json!(version("varnishd", "-V"));
-    versions["wrk"] = json!(version("wrk", "-v"));
-    machine["plan"] = json!({
-        "runs": plan.runs,
-        "seconds": plan.seconds,
-        "connections": plan.connections,
-        "keys": plan.keys,
-        "server_core": plan.server_core,
-        "client_core": plan.client_core,
-        "edgeward_binary": edgeward.file_name().map(|_| plan.edgeward.as_str()),
-        "edgeward_args": plan.edgeward_args,
-    });
-    machine
-}
-
 /// Returns the facts that every benchmark records: machine, date, commit, and the versions of edgeward and rustc.
 pub(crate) fn common(root: &Path, edgeward: &Path) -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -90,16 +67,6 @@ pub(crate) fn stolen() -> (u64, u64) {
         .filter_map(|word| word.parse().ok())
         .collect();
     (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
-}
-
-/// Returns the first line of a program's version output. nginx and Varnish print it on stderr.
-fn version(program: &str, flag: &str) -> Option<String> {
-    let output = Command::new(find(program).ok()?).arg(flag).output().ok()?;
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    text.lines()
-        .find(|line| !line.is_empty())
-        .map(|line| line.trim().to_owned())
 }
 
 fn output(command: &mut Command) -> String {

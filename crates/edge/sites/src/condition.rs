@@ -1,12 +1,12 @@
 //! The condition of a rule: to which requests it applies.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use edgeward_types::Pattern;
 use http::Method;
 use http::header::HeaderName;
 
-use crate::fields::{Fields, any_cookie};
+use crate::fields::{Fields, NoFields, any_cookie};
 use crate::names::any_reading;
 use crate::query::name_of;
 use crate::{Match, Network, PathPattern, PathReadings};
@@ -30,6 +30,52 @@ pub struct RequestView<'a> {
     pub fields: &'a dyn Fields,
     /// The address of the client.
     pub client: IpAddr,
+}
+
+/// A request of which no view exists yet.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestParts<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// `http` or `https`, by which the client sent the request.
+    pub scheme: &'a str,
+    /// Host and port, in the canonical form of the cache key.
+    pub host: &'a str,
+    /// Path and query, as sent.
+    pub target: &'a str,
+    /// The header fields. All lines of `Cookie` count.
+    pub fields: &'a dyn Fields,
+    /// The address of the client.
+    pub client: IpAddr,
+}
+
+impl<'a> RequestParts<'a> {
+    /// A GET of a URL without a known request. Rules with conditions on fields or clients do not apply to it.
+    pub fn of_url(scheme: &'a str, host: &'a str, target: &'a str) -> Self {
+        Self {
+            method: &Method::GET,
+            scheme,
+            host,
+            target,
+            fields: &NoFields,
+            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
+
+    /// Calls a function with the view of the request.
+    pub fn view<T>(&self, call: impl FnOnce(&RequestView<'_>) -> T) -> T {
+        let (path, query) = self.target.split_once('?').unwrap_or((self.target, ""));
+        call(&RequestView {
+            method: self.method,
+            scheme: self.scheme,
+            host: self.host,
+            path: &PathReadings::of(path),
+            sent_path: path,
+            query,
+            fields: self.fields,
+            client: self.client,
+        })
+    }
 }
 
 /// States to which requests a rule applies.
@@ -168,18 +214,12 @@ mod tests {
 
     /// GET of a path and query with fields, by a client at 192.0.2.7.
     fn holds(condition: &Condition, target: &str, lines: &[(&str, &str)]) -> bool {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let found = condition.matches(&RequestView {
-            method: &Method::GET,
-            scheme: "http",
-            host: "example.org",
-            path: &PathReadings::of(path),
-            sent_path: path,
-            query,
+        let request = RequestParts {
             fields: &fields(lines),
             client: IpAddr::from([192, 0, 2, 7]),
-        });
-        found.form
+            ..RequestParts::of_url("http", "example.org", target)
+        };
+        request.view(|view| condition.matches(view).form)
     }
 
     #[test]

@@ -16,6 +16,16 @@ impl Fields for HeaderMap {
     }
 }
 
+/// A request without fields.
+#[derive(Debug)]
+pub(crate) struct NoFields;
+
+impl Fields for NoFields {
+    fn any_line(&self, _: &HeaderName, _: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        false
+    }
+}
+
 impl std::fmt::Debug for dyn Fields + '_ {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Fields")

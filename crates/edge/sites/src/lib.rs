@@ -27,7 +27,7 @@ mod status_map;
 mod template;
 
 pub use class::{CLASS_BYTES_MAX, Class, Device, ImageFormat, NoClass, ParseClassError};
-pub use condition::{Condition, FieldCondition, RequestView};
+pub use condition::{Condition, FieldCondition, RequestParts, RequestView};
 pub use fields::Fields;
 pub use host::{HostPattern, HostTable, ParseHostPatternError};
 pub use network::{Network, ParseNetworkError};

@@ -222,13 +222,10 @@ impl Replacer {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
-    use http::Method;
-    use http::header::HeaderMap;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::RequestParts;
 
     fn replacements(pairs: &[(String, String)]) -> Result<Replacements, ReplacementError> {
         let list = pairs.iter().map(|(from, to)| Replacement {
@@ -239,18 +236,9 @@ mod tests {
     }
 
     fn replacer(pairs: &[(String, String)]) -> Replacer {
-        let fields = HeaderMap::new();
-        let view = RequestView {
-            method: &Method::GET,
-            scheme: "https",
-            host: "edge.example:8443",
-            path: &crate::PathReadings::of("/"),
-            sent_path: "/",
-            query: "",
-            fields: &fields,
-            client: IpAddr::from([192, 0, 2, 1]),
-        };
-        replacements(pairs).expect("few strings").replacer(&view)
+        let replacements = replacements(pairs).expect("few strings");
+        RequestParts::of_url("https", "edge.example:8443", "/")
+            .view(|view| replacements.replacer(view))
     }
 
     /// Takes the whole output in pieces of at most `bytes_max`.

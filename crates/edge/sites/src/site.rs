@@ -252,15 +252,13 @@ fn without_port(authority: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::time::Duration;
 
-    use http::header::HeaderMap;
     use http::{Method, StatusCode};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{PathPattern, PathReadings, StatusSet};
+    use crate::{PathPattern, RequestParts, StatusSet};
 
     fn hosts(texts: &[&str]) -> Vec<HostPattern> {
         texts
@@ -377,17 +375,11 @@ mod tests {
             let site = Site::new("s", Settings::default())
                 .with_rules(rules.iter().map(DrawnRule::rule).collect())
                 .expect("few rules");
-            let view = RequestView {
+            let request = RequestParts {
                 method: &method,
-                scheme: "http",
-                host: "s",
-                path: &PathReadings::of(&path),
-                sent_path: &path,
-                query: "",
-                fields: &HeaderMap::new(),
-                client: IpAddr::from([192, 0, 2, 1]),
+                ..RequestParts::of_url("http", "s", &path)
             };
-            let settings = site.settings_of(&site.applying(&view));
+            let settings = request.view(|view| site.settings_of(&site.applying(view)));
             prop_assert_eq!(settings.pass, pass);
             prop_assert_eq!(settings.ttl.get(StatusCode::OK).copied(), ttl_200);
             prop_assert_eq!(settings.ttl.get(StatusCode::NOT_FOUND).copied(), ttl_404);

@@ -3,11 +3,7 @@
 //! Method: the location of each redirect is computed for sample requests, and is then requested itself. If the answer
 //! is a redirect to the same location, no client can leave it.
 
-use std::net::{IpAddr, Ipv4Addr};
-
-use edgeward_sites::{HostPattern, PathReadings, RequestView, Site};
-use http::Method;
-use http::header::HeaderMap;
+use edgeward_sites::{HostPattern, RequestParts, Site};
 
 /// Returns the line of a rule that redirects its own location, and the location. A redirect of the site itself has the
 /// line `None`. `schemes` has the schemes by which clients can send requests.
@@ -32,7 +28,8 @@ pub(super) fn self_redirect(
     for host in &samples {
         for scheme in schemes {
             for location in &redirects {
-                let location = with_view(scheme, host, "/sample", |view| location.url(view));
+                let location =
+                    RequestParts::of_url(scheme, host, "/sample").view(|view| location.url(view));
                 let absolute = match location.starts_with('/') {
                     true => format!("{scheme}://{host}{location}"),
                     false => location,
@@ -61,7 +58,7 @@ fn redirect_of(
     host: &str,
     target: &str,
 ) -> Option<(Option<usize>, String)> {
-    with_view(scheme, host, target, |view| {
+    RequestParts::of_url(scheme, host, target).view(|view| {
         let applying = site.applying(view);
         let settings = site.settings_of(&applying);
         if matches!(settings.deny, Some(Some(_))) {
@@ -76,25 +73,6 @@ fn redirect_of(
             false => location,
         };
         Some((rule.map(|(_, rule)| rule.line), absolute))
-    })
-}
-
-fn with_view<T>(
-    scheme: &str,
-    host: &str,
-    target: &str,
-    call: impl FnOnce(&RequestView<'_>) -> T,
-) -> T {
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    call(&RequestView {
-        method: &Method::GET,
-        scheme,
-        host,
-        path: &PathReadings::of(path),
-        sent_path: path,
-        query,
-        fields: &HeaderMap::new(),
-        client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     })
 }
 

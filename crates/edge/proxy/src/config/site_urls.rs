@@ -1,12 +1,9 @@
 //! The keys of URLs for which no request is at hand: of purges, and of responses that an unsafe request invalidates.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use edgeward_sites::{PathReadings, RequestView, Settings, Sites};
-use http::Method;
-use http::header::HeaderMap;
+use edgeward_sites::{RequestParts, Settings, Sites};
 
 use super::s3::{Buckets, bucket_of, query_shape};
 
@@ -47,18 +44,8 @@ impl SiteUrls {
             let (scheme, rest) = url.split_once("://")?;
             let (host, target) = rest.split_at(rest.find('/')?);
             let site = self.sites.site(self.sites.find(host)?);
-            let (path, query) = target.split_once('?').unwrap_or((target, ""));
-            let rules = site.applying(&RequestView {
-                method: &Method::GET,
-                scheme,
-                host,
-                path: &PathReadings::of(path),
-                sent_path: path,
-                query,
-                fields: &HeaderMap::new(),
-                client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            });
-            let settings = site.settings_of(&rules);
+            let request = RequestParts::of_url(scheme, host, target);
+            let settings = request.view(|view| site.settings_of(&site.applying(view)));
             let shape = query_shape(&settings, bucket_of(&settings, &self.buckets).is_some());
             Some(format!("{scheme}://{host}{}", shape.apply(target)))
         })();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use edgeward_semantics::{PassReason, Route};
-use edgeward_sites::{Admission, PathReadings, RateLimit, RequestView};
+use edgeward_sites::{Admission, RateLimit, RequestParts, RequestView};
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
@@ -260,18 +260,15 @@ pub(crate) fn change_origin_head(request: &Request, headers: &mut HeaderMap) {
 
 /// Calls a function with the parts of the request that rules compare.
 pub(super) fn with_view<T>(request: &Request, call: impl FnOnce(&RequestView<'_>) -> T) -> T {
-    let target = request.path_and_query();
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    call(&RequestView {
+    let parts = RequestParts {
         method: &request.method,
         scheme: request.scheme,
         host: request.authority().unwrap_or_default(),
-        path: &PathReadings::of(path),
-        sent_path: path,
-        query,
+        target: request.path_and_query(),
         fields: &request.headers,
         client: request.client,
-    })
+    };
+    parts.view(call)
 }
 
 fn rate(worker: &Worker, request: &Request, limit: &RateLimit) -> Admission {

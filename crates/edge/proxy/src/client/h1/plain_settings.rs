@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use edgeward_sites::{Fields, PathReadings, RequestView, SiteId};
+use edgeward_sites::{Fields, RequestParts, SiteId};
 use http::Method;
 use http::header::HeaderName;
 
@@ -20,8 +20,7 @@ pub(super) fn settings_of(
     host: &str,
 ) -> Rc<RequestSettings> {
     let plain = fields.plain;
-    let (path, query) = plain.target.split_once('?').unwrap_or((plain.target, ""));
-    let view = RequestView {
+    let request = RequestParts {
         method: if plain.head_only {
             &Method::HEAD
         } else {
@@ -29,13 +28,11 @@ pub(super) fn settings_of(
         },
         scheme: stated.scheme,
         host,
-        path: &PathReadings::of(path),
-        sent_path: path,
-        query,
+        target: plain.target,
         client: stated.address,
         fields,
     };
-    settings.of_request(site, &view)
+    request.view(|view| settings.of_request(site, view))
 }
 
 /// The fields of a plain request without those that the canonical request lacks, so that rules see the same fields on

@@ -36,6 +36,7 @@ use serde_json::{Value, json};
 use crate::service;
 use channel::{Channel, DESCRIPTORS_MAX};
 pub(crate) use successor::Predecessor;
+use successor::UPGRADE_VARIABLE;
 
 /// Starts the process that replaces this one.
 pub(crate) struct Upgrader {
@@ -271,9 +272,6 @@ pub(crate) fn program() -> anyhow::Result<PathBuf> {
         None => path,
     })
 }
-
-/// The variable that tells a process that its standard input is the socket. Its value is the id of the old process.
-const UPGRADE_VARIABLE: &str = "EDGEWARD_UPGRADE_FROM";
 
 /// The most messages that wait for the thread that sends them. A message takes about 200 bytes, and 64 KiB at most
 /// if a client purges many scopes; a client waits for its messages before it sends others.

@@ -10,16 +10,15 @@ mod subjects;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use edgeward_filter::Rate;
 use edgeward_types::ByteSize;
 
 use crate::output::{self, Column, Table};
+use subjects::{Row, Workload};
 
 /// Compare id filters with a hash set: insert, query, memory
 #[derive(Args, Debug)]
@@ -49,7 +48,11 @@ pub(crate) struct BenchFilterArgs {
 
 /// Measures and prints the results.
 pub(crate) fn run(args: &BenchFilterArgs) -> anyhow::Result<ExitCode> {
-    let rows = subjects::measure(args)?;
+    let rows = subjects::measure(Workload {
+        ids: args.ids,
+        fpr: args.fpr,
+        rounds: args.rounds,
+    })?;
     let report = BenchReport {
         ids: args.ids,
         fpr: args.fpr.share(),
@@ -71,29 +74,6 @@ struct BenchReport {
     fpr: f64,
     rounds: u32,
     rows: Vec<Row>,
-}
-
-/// The results of one data structure. Times are nanoseconds per id.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    name: String,
-    insert_ns: f64,
-    /// The time of an insertion without hashing, if the structure can insert a hash.
-    insert_hashed_ns: Option<f64>,
-    /// The time of an insertion without hashing, in a batch call.
-    insert_many_ns: Option<f64>,
-    /// The time of a query for a present id.
-    present_ns: f64,
-    /// The time of a query for an absent id.
-    absent_ns: f64,
-    /// The time of a query without hashing: the mean over present and absent ids.
-    query_hashed_ns: Option<f64>,
-    /// The time of a query without hashing, in a batch call.
-    query_many_ns: Option<f64>,
-    /// The memory of the structure.
-    bytes: u64,
-    /// The share of absent ids that the filter reported as present.
-    false_positives: f64,
 }
 
 impl BenchReport {
@@ -139,15 +119,6 @@ impl BenchReport {
         out.flush()?;
         Ok(())
     }
-}
-
-/// The CPU time of this thread so far.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
 }
 
 const EXAMPLES: &str = "\

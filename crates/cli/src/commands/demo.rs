@@ -5,6 +5,7 @@
 //! that the CPU time and the memory of the edge can be measured; they listen on free loopback ports. The edges
 //! run one after the other, because on a small machine they would compete for cores.
 
+mod outcome;
 mod page;
 mod process;
 mod status;
@@ -20,7 +21,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde::Serialize;
 
 use edgeward_policy::PolicySpec;
 use edgeward_replay::ReplayReport;
@@ -31,6 +31,7 @@ use edgeward_trace::generate::{Generator, Preset};
 use edgeward_types::{ByteSize, Seed, allocated_bytes};
 
 use crate::output::{self, Progress};
+use outcome::{EdgeOutcome, INTERVALS, Outcome};
 use process::Process;
 
 /// Compare cache policies over real HTTP, predicted and measured
@@ -158,33 +159,6 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// The results of the demo. They are also the JSON document of `--json`.
-#[derive(Debug, Serialize)]
-struct Outcome {
-    trace: TraceFacts,
-    preset: &'static str,
-    seed: u64,
-    hot_bytes: u64,
-    window_requests: u32,
-    warmup_requests: u64,
-    object_overhead_bytes: u64,
-    origin_latency_ms: f64,
-    edges: Vec<EdgeOutcome>,
-    report: PathBuf,
-}
-
-/// The prediction and the measurement of one policy.
-#[derive(Debug, Serialize)]
-struct EdgeOutcome {
-    policy: String,
-    predicted: RunReport,
-    measured: ReplayReport,
-    /// The number of requests from the edge to the origin, including the warm-up.
-    origin_requests: u64,
-    /// The body bytes of the responses to these requests.
-    origin_bytes: u64,
 }
 
 fn generate(args: &DemoArgs) -> anyhow::Result<(Vec<Record>, TraceFacts)> {
@@ -434,9 +408,6 @@ fn warmup_requests(records: &[Record]) -> u64 {
 const REPORT_FOLDER: &str = "demo-report";
 
 const REPORT_NAME: &str = "edgeward-demo.html";
-
-/// The number of intervals of the trace for which the plot shows a hit ratio.
-const INTERVALS: u64 = 60;
 
 /// The number of records that are simulated between two updates of the progress.
 const BATCH_RECORDS: usize = 1 << 14;

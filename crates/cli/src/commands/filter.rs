@@ -1,6 +1,7 @@
 //! `edgeward filter`: builds, queries, inspects, compares and publishes id filters.
 
 mod build;
+mod build_args;
 mod changes;
 mod database;
 mod diff;
@@ -26,7 +27,7 @@ pub(crate) struct FilterArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Build(build::BuildArgs),
+    Build(build_args::BuildArgs),
     Query(query::QueryArgs),
     Inspect(inspect::InspectArgs),
     Diff(diff::DiffArgs),

@@ -144,7 +144,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
             origin
                 .as_ref()
                 .map_or_else(String::new, |origin| format!(", origin {origin}")),
-            super::link::encryption_warning(args.endpoint.encryption)
+            args.endpoint.encryption.encryption_warning()
         );
         let first_line = json!({ "listening": addr.to_string(), "origin": origin });
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;

@@ -9,9 +9,11 @@ mod by_c;
 mod command;
 mod curve;
 mod disk;
+mod disk_table;
 mod job;
 mod offline;
 mod page;
+mod parquet;
 mod part;
 mod pass;
 mod plan;
@@ -30,7 +32,7 @@ use serde::Serialize;
 use self::args::SimulateArgs;
 pub(crate) use self::command::SimulateCommand;
 use self::pass::Pass;
-use self::runs::{Simulation, measure, simulate};
+use self::runs::{TraceResults, measure, simulate};
 use crate::input::Inputs;
 use crate::output;
 
@@ -38,7 +40,7 @@ use crate::output;
 pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<ExitCode> {
     let args = &command.args;
     if args.parquet.is_some() {
-        rows::parquet::check()?;
+        parquet::check()?;
     }
     let (title, studies) = match &command.plan {
         Some(file) => {
@@ -85,15 +87,6 @@ struct Study {
     name: String,
     args: SimulateArgs,
     inputs: Inputs,
-}
-
-/// The results of a trace.
-#[derive(Debug, Serialize)]
-struct TraceResults {
-    /// The name of the trace in its plan, or its path.
-    name: String,
-    #[serde(flatten)]
-    simulation: Simulation,
 }
 
 /// The results of a plan: the JSON document of `--plan` with `--json`.
@@ -167,7 +160,7 @@ fn write_rows(rows: &rows::Rows, args: &SimulateArgs) -> anyhow::Result<()> {
         rows.write_csv(path)?;
     }
     if let Some(path) = &args.parquet {
-        rows::parquet::write(rows, path)?;
+        parquet::write(rows, path)?;
     }
     Ok(())
 }

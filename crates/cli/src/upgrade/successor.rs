@@ -7,7 +7,6 @@ use edgeward_proxy::{CacheIdentity, ForwardedChange, Inheritance, RunningEdge};
 use rustix::stdio::{dup2_stdin, stdin};
 use serde_json::json;
 
-use super::UPGRADE_VARIABLE;
 use super::channel::Channel;
 use crate::service;
 
@@ -93,3 +92,6 @@ impl Predecessor {
         Ok(())
     }
 }
+
+/// The variable that tells a process that its standard input is the socket. Its value is the id of the old process.
+pub(super) const UPGRADE_VARIABLE: &str = "EDGEWARD_UPGRADE_FROM";

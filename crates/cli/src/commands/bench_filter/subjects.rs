@@ -2,27 +2,64 @@
 
 use std::collections::HashSet;
 use std::hint::black_box;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder};
 use edgeward_filter::{
-    BuildError, Filter, FilterParams, IdForm, IdHash, IdHasher, StaticBuilder, UpdatableFilter,
+    BuildError, Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder,
+    UpdatableFilter,
 };
 use edgeward_publish::build_workspace;
 
 use edgeward_types::mix64;
 
-use super::{BenchFilterArgs, Row, cpu_time};
-
 /// An id: a UUID as text.
 type Id = [u8; 36];
 
+/// The size of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Workload {
+    /// The number of present ids, and of absent ids.
+    pub(super) ids: u64,
+    /// The false-positive rate of the filters.
+    pub(super) fpr: Rate,
+    /// The rounds, of which the fastest counts.
+    pub(super) rounds: u32,
+}
+
+/// The results of one data structure. Times are nanoseconds per id.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) insert_ns: f64,
+    /// The time of an insertion without hashing, if the structure can insert a hash.
+    pub(super) insert_hashed_ns: Option<f64>,
+    /// The time of an insertion without hashing, in a batch call.
+    pub(super) insert_many_ns: Option<f64>,
+    /// The time of a query for a present id.
+    pub(super) present_ns: f64,
+    /// The time of a query for an absent id.
+    pub(super) absent_ns: f64,
+    /// The time of a query without hashing: the mean over present and absent ids.
+    pub(super) query_hashed_ns: Option<f64>,
+    /// The time of a query without hashing, in a batch call.
+    pub(super) query_many_ns: Option<f64>,
+    /// The memory of the structure.
+    pub(super) bytes: u64,
+    /// The share of absent ids that the filter reported as present.
+    pub(super) false_positives: f64,
+}
+
 /// Measures all structures and returns one row for each.
-pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(workload: Workload) -> anyhow::Result<Vec<Row>> {
     // Present ids have even numbers, absent ids odd numbers.
-    let present: Vec<Id> = (0..args.ids).map(|n| id(n << 1)).collect();
-    let absent: Vec<Id> = (0..args.ids).map(|n| id(n << 1 | 1)).collect();
+    let present: Vec<Id> = (0..workload.ids).map(|n| id(n << 1)).collect();
+    let absent: Vec<Id> = (0..workload.ids).map(|n| id(n << 1 | 1)).collect();
     let subjects = Subjects {
-        args,
+        workload,
         present: &present,
         absent: &absent,
     };
@@ -36,7 +73,7 @@ pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
 
 /// The ids with which all structures are measured.
 struct Subjects<'a> {
-    args: &'a BenchFilterArgs,
+    workload: Workload,
     present: &'a [Id],
     absent: &'a [Id],
 }
@@ -70,7 +107,7 @@ impl Subjects<'_> {
         let hasher = hasher();
         // The filter does not count an inserted id that it already reports as present, so a capacity for all ids is
         // always enough.
-        let empty = UpdatableFilter::new(self.params(), self.args.ids)?;
+        let empty = UpdatableFilter::new(self.params(), self.workload.ids)?;
         let mut filter = empty.clone();
         let insert_ns = self.fastest(self.present, |ids| {
             filter.clone_from(&empty);
@@ -123,7 +160,7 @@ impl Subjects<'_> {
         let build = |ids: &[Id]| {
             let mut builder = GuavaBuilder::new();
             ids.iter().for_each(|id| builder.insert(hash(id)));
-            builder.finish(self.args.fpr)
+            builder.finish(self.workload.fpr)
         };
         let mut filter = build(&[]);
         let insert_ns = self.fastest(self.present, |ids| filter = build(ids));
@@ -196,7 +233,7 @@ impl Subjects<'_> {
 
     /// Calls `work` once per round and returns the CPU nanoseconds per item in the fastest round.
     fn fastest<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
-        let rounds = (0..self.args.rounds).map(|_| {
+        let rounds = (0..self.workload.rounds).map(|_| {
             let start = cpu_time();
             work(black_box(items));
             cpu_time().saturating_sub(start)
@@ -208,7 +245,7 @@ impl Subjects<'_> {
     fn params(&self) -> FilterParams {
         FilterParams {
             hasher: hasher(),
-            ..FilterParams::with_rate(self.args.fpr)
+            ..FilterParams::with_rate(self.workload.fpr)
         }
     }
 }
@@ -267,4 +304,13 @@ fn id(n: u64) -> Id {
 /// A permutation of 64-bit numbers, so that no two ids are equal.
 fn scramble(n: u64) -> u64 {
     mix64(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The CPU time of this thread so far.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }

@@ -4,8 +4,8 @@ use edgeward_replay::monitor::Sample;
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_types::{ByteSize, Seed};
 
+use super::outcome::{EdgeOutcome, INTERVALS, Outcome};
 use super::text::{ROWS, findings, headline};
-use super::{EdgeOutcome, Outcome};
 use crate::output;
 
 pub(super) fn render(outcome: &Outcome) -> String {
@@ -63,7 +63,7 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
         plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
         let predicted = edge.predicted.series.iter();
         // The last interval may be shorter than the others, and its ratio would be noisy. It is omitted.
-        let requests_end_max = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
+        let requests_end_max = outcome.trace.requests / INTERVALS * INTERVALS;
         let predicted = predicted.take_while(|interval| interval.requests_end <= requests_end_max);
         let points = predicted.map(|i| (i.requests_end as f64, i.object_hit_ratio));
         let name = format!("{}, predicted", edge.policy);
@@ -82,7 +82,7 @@ fn requests_axis(outcome: &Outcome) -> Axis {
 /// The measured hit ratios over time. Samples are combined until they cover as many requests as a point of the
 /// prediction.
 fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
-    let interval_requests = (outcome.trace.requests / super::INTERVALS).max(1);
+    let interval_requests = (outcome.trace.requests / INTERVALS).max(1);
     let mut points = Vec::new();
     let mut last = &Sample::default();
     for sample in &edge.measured.target.series {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use edgeward_types::ByteSize;
 
-use super::{EdgeOutcome, Outcome};
+use super::outcome::{EdgeOutcome, Outcome};
 use crate::output::{self, Column, Table};
 
 pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {

@@ -9,101 +9,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
 use serde::Serialize;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaFilter, GuavaHash};
 use edgeward_filter::{
-    BuildError, Filter, FilterParams, Full, IdForm, IdHash, IdHasher, Rate, StaticBuilder,
-    UpdatableFilter, bytes_limit,
+    BuildError, Filter, FilterParams, Full, IdHash, IdHasher, StaticBuilder, UpdatableFilter,
+    bytes_limit,
 };
 use edgeward_publish::build_workspace;
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
-use super::database::DatabaseArgs;
-use super::source::SourceArgs;
-use super::source_reader::SourceReader;
+use super::build_args::BuildArgs;
+use super::source_reader::{SourceReader, too_many};
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Progress, Table};
-
-/// Build an id filter from a list of ids or a database
-#[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
-pub(crate) struct BuildArgs {
-    #[command(flatten)]
-    pub(super) source: SourceArgs,
-
-    #[command(flatten)]
-    pub(super) database: DatabaseArgs,
-
-    /// Checkpoint of a database scan, from which the same command continues after a crash
-    #[arg(long, value_name = "FILE", requires = "query")]
-    pub(super) resume: Option<PathBuf>,
-
-    /// Filter file to write
-    #[arg(long, short, value_name = "FILE")]
-    output: PathBuf,
-
-    /// False-positive rate: 0.01 or 1%
-    ///
-    /// The share of absent ids that may be reported as present.
-    #[arg(long, value_name = "RATE", default_value = "1%")]
-    fpr: Rate,
-
-    /// Form of the ids, so that all spellings match: text, uuid, integer [default: by the type of the
-    /// database column, otherwise text]
-    #[arg(long, value_name = "FORM")]
-    pub(super) ids: Option<IdForm>,
-
-    /// Build a filter to which ids can be added; about 1.5 times the size
-    #[arg(long, conflicts_with = "guava")]
-    updatable: bool,
-
-    /// Capacity of an updatable filter in ids [default: a tenth more than the source has]
-    #[arg(long, value_name = "N", requires = "updatable", hide_short_help = true)]
-    capacity: Option<u64>,
-
-    /// Write Guava's format for BloomFilter.readFrom: utf8, unencoded-chars, long
-    ///
-    /// The value is the funnel, which converts an id to the bytes that Guava hashes. The reader must use the same
-    /// funnel.
-    #[arg(long, value_name = "FUNNEL")]
-    guava: Option<Funnel>,
-
-    /// Number of the build, higher than the number of every earlier build [default: seconds since 1970]
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    epoch: Option<u64>,
-
-    /// Seed of the hash of ids, the same for all builds of a set
-    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
-    hash_seed: u64,
-
-    /// Maximum number of ids; each takes 8 bytes while building (16 for Guava)
-    #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
-    pub(super) ids_max: u64,
-
-    /// Reject a source whose number of ids is below this share of the number in the filter that --output replaces; 0
-    /// also accepts a source without ids
-    #[arg(
-        long,
-        default_value_t = 0.5,
-        value_name = "SHARE",
-        hide_short_help = true
-    )]
-    least_share: f64,
-
-    /// Skip and count ids that do not have the form of --ids, instead of stopping
-    #[arg(long, hide_short_help = true)]
-    pub(super) skip_malformed: bool,
-
-    /// Threads of the build [default: one per core]
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    threads: Option<NonZeroUsize>,
-
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
 
 /// Builds the filter and prints a report.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
@@ -336,12 +255,6 @@ fn build_error(error: BuildError) -> anyhow::Error {
     Diagnostic::new(error.to_string()).hint(hint).into()
 }
 
-pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
-    Diagnostic::new(format!("the source has more than {ids_max} ids"))
-        .hint("give a higher --ids-max; each id takes 8 bytes while building (16 for Guava)")
-        .into()
-}
-
 /// Writes a temporary file and renames it, so that a reader never sees an incomplete filter.
 fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
@@ -449,16 +362,3 @@ impl Report {
 /// The number of queries that measure the false-positive rate. They take at most a tenth of a second and
 /// measure a rate of 1 % with a relative error of a hundredth.
 const MEASURE_PROBES: u64 = 1_000_000;
-
-const EXAMPLES: &str = "\
-Examples:
-  edgeward filter build --source ids.txt --fpr 1% -o resource.ids
-  edgeward filter build --source export.csv --column id --ids uuid -o resource.ids
-  edgeward filter build --source postgres://me@db/shop --query 'SELECT id FROM resource' \\
-    -o resource.ids
-  edgeward filter build --source sqlite://shop.db --query 'SELECT id FROM resource' -o resource.ids
-  mysql -BNe 'SELECT id FROM resource' | edgeward filter build -s - -o resource.ids
-  edgeward filter build --source ids.txt --guava utf8 -o resource.bloom
-
-A static filter is the smallest; --updatable builds a filter to which ids can be added.
-docs/how-to/negative-lookups.md describes the forms of ids and which spellings are equal.";

@@ -5,11 +5,12 @@
 
 mod csv;
 mod encoding;
+mod file;
 mod lines;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,8 @@ use clap::Args;
 
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
+use file::SourceFormat;
+pub(super) use file::{FileSource, LineNumber};
 
 /// Options of the source of ids.
 #[derive(Args, Clone, Debug)]
@@ -35,23 +38,6 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "BYTES", default_value_t = LINE_BYTES_MAX, hide_short_help = true)]
     line_bytes_max: usize,
 }
-
-/// A file of ids, or stdin, whose options were checked.
-#[derive(Clone, Debug)]
-pub(super) struct FileSource {
-    path: PathBuf,
-    format: SourceFormat,
-    line_bytes_max: usize,
-}
-
-#[derive(Clone, Debug)]
-enum SourceFormat {
-    Lines,
-    Csv { column: Option<String> },
-}
-
-/// The line number of an id, counted from 1.
-pub(super) type LineNumber = u64;
 
 /// The default maximum length of a line, in bytes: longer than any real id, and small enough to buffer.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -99,31 +85,6 @@ impl SourceArgs {
 }
 
 impl FileSource {
-    /// Returns true if the source is stdin, which can be read only once.
-    pub(super) fn is_stdin(&self) -> bool {
-        self.path.as_os_str() == "-"
-    }
-
-    /// The name of the source in messages.
-    pub(super) fn label(&self) -> String {
-        label(&self.path)
-    }
-
-    /// An error about a line of the source.
-    pub(super) fn error_at(&self, line: LineNumber, message: impl Into<String>) -> Diagnostic {
-        Diagnostic::new(message)
-            .in_file(self.label())
-            .at_line(usize::try_from(line).unwrap_or(usize::MAX))
-    }
-
-    /// Returns the id in a line or field; it may be empty.
-    fn id_in<'l>(&self, line: LineNumber, text: &'l [u8]) -> anyhow::Result<&'l [u8]> {
-        edgeward_filter::id_in_line(text).map_err(|error| {
-            let diagnostic = self.error_at(line, error.to_string());
-            diagnostic.hint(error.hint()).into()
-        })
-    }
-
     /// Passes every id to `each`, with its line number.
     pub(super) fn for_each(
         &self,
@@ -158,15 +119,6 @@ impl FileSource {
                 csv::read(self, input, column.as_deref(), &mut count_and_pass)
             }
         }
-    }
-}
-
-/// The name of an input in messages.
-pub(super) fn label(path: &Path) -> String {
-    if path.as_os_str() == "-" {
-        "stdin".to_owned()
-    } else {
-        path.display().to_string()
     }
 }
 

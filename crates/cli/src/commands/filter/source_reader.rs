@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use edgeward_filter::{IdForm, IdText};
 use edgeward_types::Timestamp;
 
-use super::build::{BuildArgs, too_many};
+use super::build_args::BuildArgs;
 use super::database::DatabaseReader;
 use super::source::{FileSource, LineNumber};
+use crate::diagnostic::Diagnostic;
 
 /// A source that is being read.
 pub(super) struct SourceReader<'a> {
@@ -118,4 +119,11 @@ impl<'a> SourceReader<'a> {
             IdInput::File(_) => Ok(()),
         }
     }
+}
+
+/// The error about a source with more ids than `--ids-max` allows.
+pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
+    Diagnostic::new(format!("the source has more than {ids_max} ids"))
+        .hint("give a higher --ids-max; each id takes 8 bytes while building (16 for Guava)")
+        .into()
 }

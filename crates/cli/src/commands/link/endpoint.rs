@@ -136,6 +136,17 @@ pub(crate) enum OnOff {
     Off,
 }
 
+impl OnOff {
+    /// Returns the warning that `gateway`, `forward` and `socks` print at the end of their first line. Empty if the
+    /// encryption is on.
+    pub(crate) fn encryption_warning(self) -> &'static str {
+        match self {
+            Self::On => "",
+            Self::Off => ", NOT ENCRYPTED",
+        }
+    }
+}
+
 impl Compression {
     /// Returns the compression method.
     pub(crate) fn method(self) -> Method {

@@ -28,7 +28,7 @@ use edgeward_types::ByteSize;
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Progress};
 
-use document::Document;
+use document::{BODIES_MAX, Document, Estimate};
 
 /// Predict the savings of a link
 ///
@@ -93,13 +93,21 @@ enum PathKind {
 pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     let mut estimate = Estimate {
         estimator: args.estimator()?,
-        document: Document::new(args),
+        document: Document {
+            chunk_bytes: args.chunk.0,
+            store_bytes: args.store_size.0,
+            compression: !args.no_compression,
+            delta: !args.no_delta && !args.no_compression,
+            rows: Vec::new(),
+            captures: Vec::new(),
+            logs: Vec::new(),
+        },
         problems: Vec::new(),
         progress: Progress::new("reading", "bytes", None),
     };
     for path in &args.paths {
         match args.kind_of(path)? {
-            PathKind::Log => estimate.log(path, args)?,
+            PathKind::Log => estimate.log(path, args.temp_folder(), args.store_size)?,
             PathKind::Capture => estimate.capture(path)?,
             PathKind::Auto | PathKind::Files => estimate.files(path)?,
         }
@@ -120,15 +128,6 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
         problems.len()
     ))
     .into())
-}
-
-/// An estimate in progress.
-struct Estimate {
-    estimator: Estimator,
-    document: Document,
-    /// The files that could not be read, and their errors.
-    problems: Vec<String>,
-    progress: Progress,
 }
 
 impl EstimateArgs {
@@ -194,9 +193,6 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     file.take(BEGINNING_BYTES).read_to_end(&mut beginning)?;
     Ok(beginning)
 }
-
-/// The maximum number of concurrent bodies, equal to the default maximum of streams of a link.
-const BODIES_MAX: usize = 1024;
 
 /// The number of bytes from which the type of a file is detected.
 const BEGINNING_BYTES: u64 = 16 << 10;

@@ -133,7 +133,7 @@ fn serve(
         let text = format!(
             "listening on {}, gateway {gateway}{}",
             addrs.join(" and "),
-            super::encryption_warning(args.endpoint.encryption)
+            args.endpoint.encryption.encryption_warning()
         );
         let first_line = json!({ "listening": addrs, "gateway": gateway });
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;

@@ -38,15 +38,6 @@ impl LinkArgs {
     }
 }
 
-/// Returns the warning that `gateway`, `forward` and `socks` print at the end of their first line. Empty if encryption
-/// is on.
-pub(crate) fn encryption_warning(encryption: endpoint::OnOff) -> &'static str {
-    match encryption {
-        endpoint::OnOff::On => "",
-        endpoint::OnOff::Off => ", NOT ENCRYPTED",
-    }
-}
-
 /// Runs the subcommand.
 pub(crate) fn run(args: &LinkArgs) -> anyhow::Result<ExitCode> {
     match &args.action {

@@ -16,7 +16,7 @@ use edgeward_sim::{
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
-use super::SimulateArgs;
+use super::args::SimulateArgs;
 use super::part::{Part, add_all};
 use super::pass::Pass;
 use super::rows::{Cell, RowColumn, Rows};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use edgeward_sim::{OfflineConfig, RecordedTrace, RunReport, SimulatedPolicy};
 
-use super::SimulateArgs;
+use super::args::SimulateArgs;
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 

@@ -7,9 +7,9 @@ use edgeward_sim::{OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
 use super::part::{Part, add_all};
-use super::table::has_several_seeds;
-use super::{Simulation, TraceResults};
+use super::runs::{Simulation, TraceResults, has_several_seeds};
 use crate::output;
+use disk::missed_sizes;
 
 /// Returns the page with the results of all traces.
 pub(super) fn render(title: &str, results: &[TraceResults]) -> String {
@@ -289,31 +289,6 @@ fn over_time<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
 }
 
 /// Returns the plot of the requests that memory does not answer, by object size. `runs` has a name for each run.
-fn missed_sizes<'a>(title: String, runs: impl Iterator<Item = (String, &'a RunReport)>) -> Plot {
-    let mut plot = Plot::new(
-        title,
-        Axis::new("object size", Unit::Bytes).log(),
-        Axis::new("share of all requests", Unit::Share),
-    )
-    .note("The requests that memory does not answer. A point counts the sizes up to the next point, twice its size.");
-    for (name, run) in runs {
-        let requests = run.requests.max(1) as f64;
-        let share = |from_bytes: u64| {
-            let mut buckets = run.missed_sizes.iter();
-            let bucket = buckets.find(|bucket| bucket.from_bytes == from_bytes);
-            bucket.map_or(0.0, |bucket| bucket.requests as f64 / requests)
-        };
-        // A logarithmic axis does not show the size 0.
-        let mut sizes = run.missed_sizes.iter().map(|bucket| bucket.from_bytes);
-        let (first, last) = (sizes.clone().find(|&size| size > 0), sizes.next_back());
-        let sizes = std::iter::successors(first, |size| size.checked_mul(2));
-        let shown = sizes.take_while(|size| Some(size / 2) <= last);
-        let points = shown.map(|from_bytes| (from_bytes as f64, share(from_bytes)));
-        plot.add(Series::steps(name, points));
-    }
-    plot
-}
-
 fn tuned_parameter<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
     let mut plot = Plot::new(
         "AdaptSize's size parameter c",

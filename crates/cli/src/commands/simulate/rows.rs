@@ -1,26 +1,24 @@
 //! The results as rows with typed columns, and the files of `simulate --csv` and `--parquet`.
 
-pub(super) mod parquet;
-
 use std::fmt;
 use std::path::Path;
 
 use anyhow::Context as _;
 use edgeward_sim::RunReport;
 
-use super::TraceResults;
+use super::runs::TraceResults;
 
 /// A header and rows of equal length.
 pub(super) struct Rows {
-    columns: Vec<RowColumn>,
-    rows: Vec<Vec<Cell>>,
+    pub(super) columns: Vec<RowColumn>,
+    pub(super) rows: Vec<Vec<Cell>>,
 }
 
 /// The name of a column and the type of its values.
 #[derive(Clone, Copy)]
 pub(super) struct RowColumn {
-    name: &'static str,
-    kind: CellKind,
+    pub(super) name: &'static str,
+    pub(super) kind: CellKind,
 }
 
 /// The type of the values of a column, see [`Cell`].

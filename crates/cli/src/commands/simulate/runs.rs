@@ -230,6 +230,15 @@ fn for_each_batch(
     Ok(())
 }
 
+/// The results of a trace.
+#[derive(Debug, Serialize)]
+pub(super) struct TraceResults {
+    /// The name of the trace in its plan, or its path.
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) simulation: Simulation,
+}
+
 /// The results of all runs over a trace. Without a plan, they are the JSON document of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulation {
@@ -256,3 +265,8 @@ const INTERVALS: u64 = 200;
 
 /// The number of requests between two points of a time series if the length of the trace is unknown.
 const INTERVAL_REQUESTS: u64 = 50_000;
+
+/// Returns true if the runs have different seeds.
+pub(super) fn has_several_seeds(runs: &[RunReport]) -> bool {
+    runs.windows(2).any(|pair| pair[0].seed != pair[1].seed)
+}

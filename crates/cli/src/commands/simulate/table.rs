@@ -6,7 +6,8 @@ use edgeward_policy::Objective;
 use edgeward_sim::RunReport;
 use edgeward_types::ByteSize;
 
-use super::{Simulation, TraceResults, disk};
+use super::disk_table;
+use super::runs::{Simulation, TraceResults, has_several_seeds};
 use crate::output::{self, Column, Table};
 
 /// Prints the results of all runs, trace by trace. `named` is true if each trace is printed with
@@ -36,7 +37,7 @@ fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<
         ByteSize(facts.footprint_bytes),
         output::percent(facts.one_hit_share),
     )?;
-    if let Some(table) = disk::table(&simulation.runs) {
+    if let Some(table) = disk_table::table(&simulation.runs) {
         write!(out, "{table}")?;
         return Ok(());
     }
@@ -85,11 +86,6 @@ fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<
     }
     write!(out, "{table}")?;
     Ok(())
-}
-
-/// Returns true if the runs have different seeds.
-pub(super) fn has_several_seeds(runs: &[RunReport]) -> bool {
-    runs.windows(2).any(|pair| pair[0].seed != pair[1].seed)
 }
 
 /// Returns the table of origin costs, or `None` if no policy has an objective other than `requests`.

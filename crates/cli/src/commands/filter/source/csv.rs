@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use crate::diagnostic::Diagnostic;
 
-use super::{FileSource, LineNumber};
+use super::file::{FileSource, LineNumber};
 
 /// Passes every id, with its line number, to `each`.
 pub(super) fn read(

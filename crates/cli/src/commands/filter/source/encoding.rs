@@ -9,7 +9,7 @@ use edgeward_trace::raw::Decoder;
 
 use crate::diagnostic::Diagnostic;
 
-use super::FileSource;
+use super::file::FileSource;
 
 /// Returns a reader of the decoded text.
 pub(super) fn decoded(

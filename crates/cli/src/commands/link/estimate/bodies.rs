@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::Estimate;
-use super::document::Row;
+use super::document::{Estimate, Row};
 
 impl Estimate {
     /// Sends all files at or below `path`, in the order of their names. Symbolic links and devices in a folder are

@@ -18,8 +18,7 @@ use edgeward_dedup::{StreamProtocol, detect_protocol};
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 
-use super::Estimate;
-use super::document::{CaptureRow, Row};
+use super::document::{BODIES_MAX, CaptureRow, Estimate, Row};
 
 impl Estimate {
     /// Reassembles the TCP connections of a capture and sends their data over the simulated link. Encrypted data is
@@ -238,7 +237,7 @@ impl<R: Read> Read for ProgressReader<'_, R> {
 /// The limits of the reassembly. Each connection may have two open bodies, so the maximum of connections is half of the
 /// maximum of bodies. Out-of-order data may take 4 MiB per direction of a connection and 64 MiB in total.
 const LIMITS: FlowLimits = FlowLimits {
-    flows_max: super::BODIES_MAX / 2,
+    flows_max: BODIES_MAX / 2,
     waiting_max: 4 << 20,
     waiting_all_max: 64 << 20,
 };

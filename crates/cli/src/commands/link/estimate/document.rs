@@ -1,25 +1,35 @@
-//! The result of an estimate, as a table or as JSON.
+//! An estimate in progress, and its result as a table or as JSON.
 
 use std::io::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use edgeward_chunk_store::estimate::Savings;
+use edgeward_chunk_store::estimate::{Estimator, Savings};
 use edgeward_types::ByteSize;
 
-use crate::output::{self, Column, Table, count, percent};
+use crate::output::{self, Column, Progress, Table, count, percent};
 
-use super::EstimateArgs;
+/// An estimate in progress.
+pub(super) struct Estimate {
+    pub(super) estimator: Estimator,
+    pub(super) document: Document,
+    /// The files that could not be read, and their errors.
+    pub(super) problems: Vec<String>,
+    pub(super) progress: Progress,
+}
+
+/// The maximum number of concurrent bodies, equal to the default maximum of streams of a link.
+pub(super) const BODIES_MAX: usize = 1024;
 
 /// The result of an estimate.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
     /// The mean size of chunks.
-    chunk_bytes: u64,
+    pub(super) chunk_bytes: u64,
     /// The size of the store of each endpoint.
-    store_bytes: u64,
-    compression: bool,
-    delta: bool,
+    pub(super) store_bytes: u64,
+    pub(super) compression: bool,
+    pub(super) delta: bool,
     /// The savings of bodies: one row for each file or folder argument, several for a capture (by port).
     pub(super) rows: Vec<Row>,
     /// The packet counts of captures.
@@ -121,18 +131,6 @@ impl Row {
 }
 
 impl Document {
-    pub(super) fn new(args: &EstimateArgs) -> Self {
-        Self {
-            chunk_bytes: args.chunk.0,
-            store_bytes: args.store_size.0,
-            compression: !args.no_compression,
-            delta: !args.no_delta && !args.no_compression,
-            rows: Vec::new(),
-            captures: Vec::new(),
-            logs: Vec::new(),
-        }
-    }
-
     /// Prints the result as tables.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let mut out = output::stdout();

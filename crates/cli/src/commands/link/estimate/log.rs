@@ -10,13 +10,17 @@ use edgeward_types::ByteSize;
 
 use crate::diagnostic::Diagnostic;
 
-use super::document::LogRow;
-use super::{Estimate, EstimateArgs};
+use super::document::{Estimate, LogRow};
 
 impl Estimate {
     /// Counts the bytes of a log by URL. The first response for each URL counts as new, further responses as
-    /// repeated.
-    pub(super) fn log(&mut self, path: &Path, args: &EstimateArgs) -> anyhow::Result<()> {
+    /// repeated. Data that exceeds the memory is written to a temporary file of at most `temp_max` bytes.
+    pub(super) fn log(
+        &mut self,
+        path: &Path,
+        temp_folder: PathBuf,
+        temp_max: ByteSize,
+    ) -> anyhow::Result<()> {
         let sources = edgeward_logs::find(&[PathBuf::from(path)])?;
         let settings = Settings {
             depth: Depth::Full,
@@ -27,8 +31,8 @@ impl Estimate {
             checkpoint: None,
             threads: thread::available_parallelism().map_or(1, NonZeroUsize::get),
             memory: MEMORY,
-            temp_folder: args.temp_folder(),
-            temp_max: args.store_size,
+            temp_folder,
+            temp_max,
             line_bytes_max: 64 << 10,
             zstd_window_log_max: 27,
             top_max: 0,

@@ -4,7 +4,7 @@ use edgeward_report::{Axis, Bars, Column, Plot, Series, Table, Unit};
 use edgeward_sim::{DiskReport, RunReport, TierInterval};
 use edgeward_types::ByteSize;
 
-use crate::commands::simulate::disk::runs_with_disk;
+use crate::commands::simulate::disk_table::runs_with_disk;
 use crate::commands::simulate::part::Part;
 use crate::output;
 
@@ -72,7 +72,7 @@ pub(super) fn parts(runs: &[RunReport]) -> Vec<Part> {
         Part::Bars("tier-hits".to_owned(), hits),
         Part::Bars("tier-bytes".to_owned(), bytes),
         Part::Table(table(runs)),
-        Part::Plot("missed-sizes".to_owned(), missed_sizes(runs)),
+        Part::Plot("missed-sizes".to_owned(), sizes_of_reads(runs)),
     ];
     if !runs_with_disk(runs).any(|(run, _)| run.series.len() > 1) {
         return parts;
@@ -121,7 +121,7 @@ pub(super) fn parts(runs: &[RunReport]) -> Vec<Part> {
 
 /// Returns the plot of the sizes that reach the disk. The disk has no influence on them, so runs that differ only in
 /// the disk have one line.
-fn missed_sizes(runs: &[RunReport]) -> Plot {
+fn sizes_of_reads(runs: &[RunReport]) -> Plot {
     let mut lines: Vec<&RunReport> = Vec::new();
     for run in runs {
         let is_same = |line: &&RunReport| {
@@ -133,7 +133,7 @@ fn missed_sizes(runs: &[RunReport]) -> Plot {
     }
     let name = |run: &RunReport| format!("{} {}", run.policy, ByteSize(run.capacity_bytes));
     let lines = lines.into_iter().map(|run| (name(run), run));
-    super::missed_sizes("Sizes of requests that reach the disk".to_owned(), lines)
+    missed_sizes("Sizes of requests that reach the disk".to_owned(), lines)
 }
 
 fn over_time(
@@ -211,3 +211,32 @@ fn name(run: &RunReport, disk: &DiskReport) -> String {
 
 /// The maximum number of lines in a plot; more lines are not readable.
 const SERIES_MAX: usize = 8;
+
+/// Plots the requests that memory does not answer by the size of their objects.
+pub(super) fn missed_sizes<'a>(
+    title: String,
+    runs: impl Iterator<Item = (String, &'a RunReport)>,
+) -> Plot {
+    let mut plot = Plot::new(
+        title,
+        Axis::new("object size", Unit::Bytes).log(),
+        Axis::new("share of all requests", Unit::Share),
+    )
+    .note("The requests that memory does not answer. A point counts the sizes up to the next point, twice its size.");
+    for (name, run) in runs {
+        let requests = run.requests.max(1) as f64;
+        let share = |from_bytes: u64| {
+            let mut buckets = run.missed_sizes.iter();
+            let bucket = buckets.find(|bucket| bucket.from_bytes == from_bytes);
+            bucket.map_or(0.0, |bucket| bucket.requests as f64 / requests)
+        };
+        // A logarithmic axis does not show the size 0.
+        let mut sizes = run.missed_sizes.iter().map(|bucket| bucket.from_bytes);
+        let (first, last) = (sizes.clone().find(|&size| size > 0), sizes.next_back());
+        let sizes = std::iter::successors(first, |size| size.checked_mul(2));
+        let shown = sizes.take_while(|size| Some(size / 2) <= last);
+        let points = shown.map(|from_bytes| (from_bytes as f64, share(from_bytes)));
+        plot.add(Series::steps(name, points));
+    }
+    plot
+}

@@ -2,29 +2,29 @@
 
 use std::path::Path;
 
-use super::Rows;
+use super::rows::Rows;
 use crate::diagnostic::Diagnostic;
 
 /// Returns an error if this build does not write Parquet.
 #[cfg(not(feature = "parquet"))]
-pub(in super::super) fn check() -> Result<(), Diagnostic> {
+pub(super) fn check() -> Result<(), Diagnostic> {
     Err(Diagnostic::no_parquet())
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(in super::super) fn write(_rows: &Rows, _path: &Path) -> anyhow::Result<()> {
+pub(super) fn write(_rows: &Rows, _path: &Path) -> anyhow::Result<()> {
     Err(Diagnostic::no_parquet().into())
 }
 
 #[cfg(feature = "parquet")]
 #[expect(clippy::unnecessary_wraps, reason = "other builds return an error")]
-pub(in super::super) fn check() -> Result<(), Diagnostic> {
+pub(super) fn check() -> Result<(), Diagnostic> {
     Ok(())
 }
 
 /// Writes the rows with the names and types of their columns. An absent value is null.
 #[cfg(feature = "parquet")]
-pub(in super::super) fn write(rows: &Rows, path: &Path) -> anyhow::Result<()> {
+pub(super) fn write(rows: &Rows, path: &Path) -> anyhow::Result<()> {
     use anyhow::Context as _;
 
     let file = std::fs::File::create(path);
@@ -46,7 +46,7 @@ mod file {
     use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
     use parquet::schema::types::Type;
 
-    use super::super::{Cell, CellKind, RowColumn, Rows};
+    use crate::commands::simulate::rows::{Cell, CellKind, RowColumn, Rows};
 
     pub(super) fn write(rows: &Rows, file: File) -> Result<(), ParquetError> {
         let compression = Compression::ZSTD(ZstdLevel::default());

@@ -202,7 +202,7 @@ fn text_of(rule: &TableText) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{CheckedConfig, SettingSource};
+    use crate::config::SettingSource;
 
     fn setting(key: &str, value: &str) -> Setting {
         Setting {
@@ -296,77 +296,5 @@ mod tests {
             ["site a.example, rule in line 4: added: path = \"/img/*\", ttl = \"7d\""]
         );
         assert!(site_differences(&new, &new).is_empty());
-    }
-
-    fn load(key: &str, value: &str) -> CheckedConfig {
-        let flags = [
-            ("listener.address", "127.0.0.1:0"),
-            ("origin.url", "http://127.0.0.1:9"),
-            ("server.workers", "2"),
-            (key, value),
-        ];
-        let flags = flags.map(|(key, text)| FlagSetting {
-            flag: format!("--set {key}"),
-            key: key.to_owned(),
-            text: text.to_owned(),
-        });
-        let checked = config::load(None, &flags);
-        checked.unwrap_or_else(|error| panic!("{key}: {:#}", anyhow::Error::from(error)))
-    }
-
-    /// Method: each setting is changed alone. The configuration after the reload is that of a start with the new file,
-    /// or the running one.
-    #[test]
-    fn a_setting_is_live_exactly_if_a_reload_applies_it() {
-        let running = load("server.name", "edgeward").edge;
-        let before = format!("{running:?}");
-        for (key, value) in [
-            ("limits.headers_max", "50"),
-            ("limits.idle_timeout", "5s"),
-            ("limits.connections_max", "500"),
-            ("limits.fill_bytes_max", "1MiB"),
-            ("origin.retries_max", "7"),
-            ("origin.queue_max", "7"),
-            ("hot.policy", "lru"),
-            ("hot.capacity", "20MiB"),
-            ("hot.window_requests", "5000"),
-            ("server.workers", "7"),
-            ("server.name", "other"),
-            ("server.drain_timeout", "3s"),
-            ("server.upgrade_timeout", "3s"),
-            ("server.certificate_interval", "3s"),
-            ("server.pid_file", "pid"),
-            ("server.user", "www-data"),
-            ("admin.address", "127.0.0.1:9"),
-            ("admin.metric_labels_max", "7"),
-            ("admin.hosts", "other.example"),
-            ("access_log.path", "log"),
-            ("caching.hit_for_miss", "7s"),
-            ("caching.collapse_wait_max", "7s"),
-            ("caching.errors_replace_stale", "true"),
-            ("caching.share_variants", "false"),
-            ("caching.heuristic_percent", "7"),
-            ("compression.threads", "3"),
-            ("compression.gzip_level", "3"),
-            ("forwarding.trace", "true"),
-            ("purge.entries_max", "7000"),
-            ("purge.allow", "10.0.0.1"),
-            ("ranges.slice_bytes", "2MiB"),
-            ("watchdog.deadline", "7s"),
-        ] {
-            let CheckedConfig {
-                edge: new,
-                settings,
-                ..
-            } = load(key, value);
-            let setting = settings.iter().find(|setting| setting.key == key);
-            let is_live = setting.expect("the setting is listed").is_live;
-            let expected = format!("{new:?}");
-            assert_ne!(expected, before, "{key} = {value} changes nothing");
-            let (after, _) = edgeward_proxy::after_reload(&new, &running);
-            let after = format!("{after:?}");
-            assert_eq!(after == expected, is_live, "{key}");
-            assert_eq!(after == before, !is_live, "{key}");
-        }
     }
 }

@@ -13,7 +13,7 @@ use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge, StartErro
 use edgeward_types::ByteSize;
 
 use crate::allocator;
-use crate::config::{self, CheckedConfig, FlagSetting};
+use crate::config::{self, CheckedConfig, FlagSetting, SettingFlags};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
 use crate::link_edge::EdgeLink;
@@ -34,83 +34,8 @@ use crate::upgrade::{NewProcess, Predecessor, Upgrader, program};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on; repeatable
-    ///
-    /// Port 0 selects a free port, which the first line of output names.
-    #[arg(long, value_name = "ADDR")]
-    listen: Vec<String>,
-
-    /// The origin, as http://HOST:PORT
-    ///
-    /// Scheme, host and port. With `https` the certificate of the origin is verified.
-    #[arg(long, value_name = "URL")]
-    origin: Option<String>,
-
-    /// Size of the memory tier, such as 256MiB
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    hot: Option<String>,
-
-    /// Policy of the memory tier: lru, adaptsize, …
-    ///
-    /// An eviction rule (lru, lfu-da, gdsf, gdsf-ghosts, gdsf-plain, density), an admission rule (threshold:SIZE,
-    /// inverse-size:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, second-hit, nth-hit:N), or both, such as
-    /// `adaptsize+gdsf`. `edgeward simulate` predicts the hit ratio of each.
-    #[arg(long, value_name = "POLICY")]
-    policy: Option<String>,
-
-    /// Aim of the policy: requests, bytes or origin-cost
-    #[arg(long, value_name = "OBJECTIVE", hide_short_help = true)]
-    objective: Option<String>,
-
-    /// Directory, file or device of the disk cache; repeatable
-    ///
-    /// In a directory, a file of --disk-size is created. Without --disk there is no disk cache.
-    #[arg(long, value_name = "PATH")]
-    disk: Vec<String>,
-
-    /// Size of a disk, such as 10GiB; once for each --disk
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    disk_size: Vec<String>,
-
-    /// Rule of admission to disk: second-hit, always, …
-    ///
-    /// `second-hit`, `nth-hit:N`, `always`, `never`, `size-density` or `size-density:SIZE`.
-    #[arg(long, value_name = "RULE")]
-    disk_admission: Option<String>,
-
-    /// Number of distinct keys that admission to disk remembers
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    disk_expected_keys: Option<String>,
-
-    /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    workers: Option<String>,
-
-    /// Share the addresses with another edge of the same user
-    ///
-    /// The kernel distributes connections to both; each has its own cache.
-    #[arg(long, hide_short_help = true)]
-    share_ports: bool,
-
-    /// Address of /metrics and /status
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
-
-    /// PEM file of the TLS certificate and its chain
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<String>,
-
-    /// PEM file of the private key
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<String>,
-
-    /// File of the access log; - for stdout
-    #[arg(long, value_name = "FILE")]
-    access_log: Option<String>,
-
-    /// Format of the access log: json, combined or combined-cache
-    #[arg(long, value_name = "FORM", hide_short_help = true)]
-    access_log_format: Option<String>,
+    #[command(flatten)]
+    flags: SettingFlags,
 
     /// Configuration file; flags override it
     #[arg(long, value_name = "FILE")]
@@ -122,18 +47,6 @@ pub(crate) struct ServeArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 
-    /// Seed of the policy's random numbers, for reproducible runs
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    seed: Option<String>,
-
-    /// Seed of the hash of cache keys, for reproducible runs
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    hash_seed: Option<String>,
-
-    /// Requests between two runs of a policy's tuner
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    window_requests: Option<String>,
-
     /// Print the first line of output as JSON
     #[arg(long, hide_short_help = true)]
     json: bool,
@@ -142,50 +55,19 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// Converts the flags to settings with the keys of the configuration file.
     fn settings(&self) -> Result<Vec<FlagSetting>, Diagnostic> {
-        let share_ports = self.share_ports.then(|| "true".to_owned());
-        let flags: [(&str, &[String]); 19] = [
-            ("--listen", &self.listen),
-            ("--disk", &self.disk),
-            ("--disk-size", &self.disk_size),
-            ("--origin", self.origin.as_slice()),
-            ("--hot", self.hot.as_slice()),
-            ("--policy", self.policy.as_slice()),
-            ("--objective", self.objective.as_slice()),
-            ("--disk-admission", self.disk_admission.as_slice()),
-            ("--disk-expected-keys", self.disk_expected_keys.as_slice()),
-            ("--workers", self.workers.as_slice()),
-            ("--admin", self.admin.as_slice()),
-            ("--tls-cert", self.tls_cert.as_slice()),
-            ("--tls-key", self.tls_key.as_slice()),
-            ("--access-log", self.access_log.as_slice()),
-            ("--access-log-format", self.access_log_format.as_slice()),
-            ("--seed", self.seed.as_slice()),
-            ("--hash-seed", self.hash_seed.as_slice()),
-            ("--window-requests", self.window_requests.as_slice()),
-            ("--share-ports", share_ports.as_slice()),
-        ];
-        let texts = flags
-            .into_iter()
-            .flat_map(|(flag, texts)| texts.iter().map(move |text| (flag, text)));
-        let mut settings: Vec<FlagSetting> = texts
-            .map(|(flag, text)| setting(flag, config::key_of_flag(flag), text))
-            .collect();
+        let SettingFlags(mut settings) = self.flags.clone();
         for text in &self.settings {
             let (key, value) = text.split_once('=').ok_or_else(|| {
                 Diagnostic::new(format!("--set {text} is not KEY=VALUE"))
                     .hint("write for example --set limits.headers_max=50")
             })?;
-            settings.push(setting(&format!("--set {key}"), key, value));
+            settings.push(FlagSetting {
+                flag: format!("--set {key}"),
+                key: key.to_owned(),
+                text: value.to_owned(),
+            });
         }
         Ok(settings)
-    }
-}
-
-fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
-    FlagSetting {
-        flag: flag.to_owned(),
-        key: key.to_owned(),
-        text: text.to_owned(),
     }
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod choice;
 mod draft;
 mod file;
+mod flags;
 mod keys;
 mod nearest;
 mod reference;
@@ -22,6 +23,7 @@ use std::path::Path;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 pub(crate) use check::CheckedConfig;
 use file::{FileSettings, RawSetting};
+pub(crate) use flags::SettingFlags;
 use setting::SettingsFile;
 pub(crate) use setting::{FlagSetting, Setting, SettingSource};
 use value::Raw;
@@ -72,7 +74,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     for flag in flags {
         match keys::find(&flag.key) {
             Some(key) => {
-                let item = if REPEATED.contains(&key.path) {
+                let item = if key.flag.is_some_and(|flag| flag.is_repeatable) {
                     let next = items.entry(key.path).or_default();
                     *next += 1;
                     *next - 1
@@ -94,20 +96,6 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
         }
     }
     check::check(settings, &settings_file).map_err(LoadError::Invalid)
-}
-
-/// The keys of flags that may be given several times. The nth value belongs to the nth item of the array of tables.
-const REPEATED: [&str; 3] = [
-    "listener.address",
-    "disk_device.path",
-    "disk_device.capacity",
-];
-
-/// Returns the key that a flag of `serve` sets.
-pub(crate) fn key_of_flag(flag: &str) -> &'static str {
-    let key = keys::all().find(|key| key.flag == Some(flag));
-    key.expect("each flag of a setting is in the list of keys")
-        .path
 }
 
 /// A site for the list of `check-config`.

@@ -49,7 +49,7 @@ pub(crate) fn markdown() -> String {
                 _ = writeln!(text, "- minimum `{min}`, maximum `{max}`");
             }
             if let Some(flag) = key.flag {
-                _ = writeln!(text, "- flag: `{flag}`");
+                _ = writeln!(text, "- flag: `{}`", flag.name());
             }
         }
     }

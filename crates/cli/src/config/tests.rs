@@ -1,15 +1,14 @@
 //! Tests of valid and invalid configurations and of the messages about them.
 
+mod live;
 mod origins;
 mod wrong_values;
 
-use std::collections::BTreeSet;
 use std::fs;
 
-use clap::Subcommand as _;
+use clap::{Args as _, FromArgMatches as _};
 
 use super::*;
-use crate::commands::Command;
 
 /// Returns the configuration of a valid file.
 fn load_checked(text: &str) -> CheckedConfig {
@@ -212,18 +211,27 @@ fn every_default_parses_to_itself() {
     }
 }
 
+/// Method: each flag is given alone.
 #[test]
-fn every_flag_of_a_key_is_a_flag_of_serve() {
-    let program = Command::augment_subcommands(clap::Command::new("edgeward"));
-    let serve = program
-        .find_subcommand("serve")
-        .expect("serve is a command");
-    let flags = serve.get_arguments().filter_map(|arg| arg.get_long());
-    let flags: BTreeSet<String> = flags.map(|long| format!("--{long}")).collect();
-    let of_keys = keys::all().filter_map(|key| key.flag);
-    let others = ["--config", "--set", "--json"];
-    let expected = of_keys.chain(others).map(str::to_owned).collect();
-    assert_eq!(flags, expected);
+fn a_flag_sets_the_key_of_its_row() {
+    for key in keys::all() {
+        let Some(flag) = key.flag else { continue };
+        let (value, text) = match flag.value_name() {
+            Some(_) => (Some("a value"), "a value"),
+            None => (None, "true"),
+        };
+        let arguments = ["serve", flag.name()].into_iter().chain(value);
+        let command = SettingFlags::augment_args(clap::Command::new("serve"));
+        let matches = command.try_get_matches_from(arguments);
+        let matches = matches.unwrap_or_else(|error| panic!("{}: {error}", flag.name()));
+        let SettingFlags(given) =
+            SettingFlags::from_arg_matches(&matches).expect("a flag is given");
+        let given: Vec<_> = given
+            .iter()
+            .map(|setting| (&*setting.flag, &*setting.key, &*setting.text))
+            .collect();
+        assert_eq!(given, [(flag.name(), key.path, text)]);
+    }
 }
 
 #[test]

@@ -2,17 +2,18 @@
 
 use edgeward_proxy::config::EdgeConfig;
 
-use super::super::draft::{ConfigDraft, DraftToken, Part as _};
-use super::super::value::{
+use super::row::{Key, rows};
+use crate::config::draft::{ConfigDraft, DraftToken, Part as _};
+use crate::config::value::{
     Count, Hosts, InputFile, Listed, Listen, OrNone, PathName, RoleList, Switch, Token, Unset,
 };
-use super::{Key, rows};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The address that serves `/metrics` (Prometheus) and `/status` (JSON), or a Unix socket such as
     /// `unix:/run/edgeward/admin.sock`, which the users of the edge's group can use. Clients of this address can see
     /// the policy and how full the cache is. A client on the same machine can change the policy.
-    "admin.address" restart, flag "--admin": OrNone(Listen) => EdgeConfig.admin.address;
+    "admin.address" restart,
+        flag "--admin ADDR" "Address of /metrics and /status": OrNone(Listen) => EdgeConfig.admin.address;
 
     /// PEM file with the certificate of the admin server first and then the chain. If it is set, the server accepts TLS
     /// only. Use it if the address is reached over a network, because requests have tokens.

@@ -3,9 +3,9 @@
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_types::ByteSize;
 
-use super::super::draft::{ConfigDraft, Part as _};
-use super::super::value::{Count, Listed, OrNone, Seed, Size, Switch, Word};
-use super::{DURATION_OR_ZERO, Key, rows};
+use super::row::{DURATION_OR_ZERO, Key, rows};
+use crate::config::draft::{ConfigDraft, Part as _};
+use crate::config::value::{Count, Listed, OrNone, Seed, Size, Switch, Word};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The handling of a response with `Set-Cookie` that is otherwise cacheable: `"refuse"` does not store it,
@@ -93,7 +93,9 @@ pub(super) static ROWS: &[Key] = rows! {
 
     /// The seed of the hash of cache keys. `"none"` draws a random seed at each start, so that clients cannot search
     /// for collisions. A fixed seed makes runs comparable.
-    "caching.hash_seed" restart, flag "--hash-seed": OrNone(Seed) => EdgeConfig.caching.hash_seed;
+    "caching.hash_seed" restart,
+        hidden_flag "--hash-seed N" "Seed of the hash of cache keys, for reproducible runs":
+        OrNone(Seed) => EdgeConfig.caching.hash_seed;
 
     /// The size of a slice. A request for a range without a stored response fetches only the slices that the range
     /// needs, at multiples of this size. With `"none"`, these requests are passed to the origin and their responses are

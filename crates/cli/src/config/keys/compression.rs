@@ -3,9 +3,9 @@
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_types::ByteSize;
 
-use super::super::draft::Part as _;
-use super::super::value::{Codings, Count, MediaTypes, Size, Switch, Word};
-use super::{Key, rows};
+use super::row::{Key, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{Codings, Count, MediaTypes, Size, Switch, Word};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// True if the edge compresses stored responses that the origin sends without a coding. Responses that the origin

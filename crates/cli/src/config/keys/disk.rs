@@ -5,22 +5,24 @@ use std::time::Duration;
 use edgeward_store::disk::DeviceSettings;
 use edgeward_types::ByteSize;
 
-use super::super::draft::{ConfigDraft, DraftHost, Part as _};
-use super::super::value::{
+use super::row::{DURATION_OR_ZERO, Key, TIB_16, rows};
+use crate::config::draft::{ConfigDraft, DraftHost, Part as _};
+use crate::config::value::{
     Count, DiskRule, Host, OrNone, PathName, ReinsertionRule, Size, Switch, Time, Unset, Word,
 };
-use super::{DURATION_OR_ZERO, Key, TIB_16, rows};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// A directory in which the edge creates the file of the store, or a file or block device that is the store. If the
     /// path does not exist but its folder does, the edge creates a file of `capacity` bytes. The edge locks the store
     /// while it runs. An existing file or device must either be a store already or be blank, that is, have only zeros
     /// in its first and last MiB.
-    "disk_device.path" restart, flag "--disk": PathName => DeviceSettings.path;
+    "disk_device.path" restart,
+        flags "--disk PATH" "Directory, file or device of the disk cache; repeatable": PathName => DeviceSettings.path;
 
     /// The size of the store in bytes. An existing store can grow but not shrink. Default: the whole block device or
     /// existing file.
-    "disk_device.capacity" restart, flag "--disk-size":
+    "disk_device.capacity" restart,
+        flags "--disk-size SIZE" "Size of a disk, such as 10GiB; once for each --disk":
         Unset(Size(ByteSize::mib(16), ByteSize::gib(32 << 10))) => DeviceSettings.capacity;
 
     /// The rule that decides when a response is written to disk: `second-hit` at its second request, `nth-hit:N` at its
@@ -29,12 +31,15 @@ pub(super) static ROWS: &[Key] = rows! {
     /// of the mean size of requested responses. Hits in memory are not counted. The eviction from memory of an object
     /// that had hits there counts as one request. `[[disk_host]]` sets another rule for a host. `edgeward simulate
     /// --disk` predicts the result of each rule.
-    "disk.admission" restart, flag "--disk-admission": DiskRule => ConfigDraft.disk.admission;
+    "disk.admission" restart,
+        flag "--disk-admission RULE" "Rule of admission to disk: second-hit, always, …":
+        DiskRule => ConfigDraft.disk.admission;
 
     /// The number of distinct keys for which the memory of admission is sized. Admission remembers a key until
     /// approximately one to two times this number of distinct keys were requested after it. `"none"`: one key for each
     /// 32 KiB of disk.
-    "disk.expected_keys" restart, flag "--disk-expected-keys":
+    "disk.expected_keys" restart,
+        hidden_flag "--disk-expected-keys N" "Number of distinct keys that admission to disk remembers":
         OrNone(Count::of(1, 100_000_000_000)) => ConfigDraft.disk.expected_keys;
 
     /// False positives of admission: how many of a million first requests may be counted as repeated requests. Each

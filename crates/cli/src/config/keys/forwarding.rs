@@ -2,9 +2,9 @@
 
 use edgeward_proxy::config::EdgeConfig;
 
-use super::super::draft::Part as _;
-use super::super::value::{HostName, Listed, Switch, Unset, UpgradeList, Word};
-use super::{Key, rows};
+use super::row::{Key, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{HostName, Listed, Switch, Unset, UpgradeList, Word};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// If true, the edge sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.

@@ -3,13 +3,15 @@
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_types::ByteSize;
 
-use super::super::draft::Part as _;
-use super::super::value::{Count, Policy, Seed, Size, Word};
-use super::{Key, TIB_16, rows};
+use super::row::{Key, TIB_16, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{Count, Policy, Seed, Size, Word};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The size of the memory tier: heads, bodies, keys and the index.
-    "hot.capacity" restart, flag "--hot": Size(ByteSize::mib(1), TIB_16) => EdgeConfig.hot.capacity;
+    "hot.capacity" restart,
+        flag "--hot SIZE" "Size of the memory tier, such as 256MiB":
+        Size(ByteSize::mib(1), TIB_16) => EdgeConfig.hot.capacity;
 
     /// The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are sent, and
     /// bytes read for clients that do not take them. Above this limit, no response is admitted, and the edge
@@ -29,17 +31,21 @@ pub(super) static ROWS: &[Key] = rows! {
     /// as `adaptsize`, or both, such as `adaptsize+gdsf`. [policies.md](../explanation/policies.md) lists the rules and
     /// the traffic that each suits. [`PUT /policy`](../how-to/sizes.md#change-the-policy-while-serving) on the admin
     /// server changes it until the next start.
-    "hot.policy" live, flag "--policy": Policy => EdgeConfig.hot.policy;
+    "hot.policy" live,
+        flag "--policy POLICY" "Policy of the memory tier: lru, adaptsize, …": Policy => EdgeConfig.hot.policy;
 
     /// The aim of the policy: `"requests"` the number of hits, `"bytes"` the bytes of the hits, `"origin-cost"` the
     /// time that hits save. The saved time of a hit is the time to the first byte of the last fetch of its object; an
     /// object read from disk counts with the mean of recent fetches. Only `density`, `gds` and the forms of `gdsf`
     /// follow an objective other than `"requests"`.
-    "hot.objective" restart, flag "--objective": Word::OF => EdgeConfig.hot.objective;
+    "hot.objective" restart,
+        hidden_flag "--objective OBJECTIVE" "Aim of the policy: requests, bytes or origin-cost":
+        Word::OF => EdgeConfig.hot.objective;
 
     /// The number of requests between two runs of the tuner, for policies that tune themselves. The first runs follow
     /// sooner: after 2,000 requests, then 4,000 and so on.
-    "hot.window_requests" restart, flag "--window-requests": Count::of(1000, 100_000_000),
+    "hot.window_requests" restart,
+        hidden_flag "--window-requests N" "Requests between two runs of a policy's tuner": Count::of(1000, 100_000_000),
         get: |draft, _| Some(draft.edge.hot.window_requests.unwrap_or(DEFAULT_WINDOW_REQUESTS)),
         set: |draft, _, value| draft.edge.hot.window_requests = Some(value);
 
@@ -49,7 +55,8 @@ pub(super) static ROWS: &[Key] = rows! {
 
     /// The seed of the random numbers of admission and of the tuner. The same seed and the same requests give the same
     /// decisions.
-    "hot.seed" restart, flag "--seed": Seed,
+    "hot.seed" restart,
+        hidden_flag "--seed N" "Seed of the policy's random numbers, for reproducible runs": Seed,
         get: |draft, _| Some(draft.edge.hot.seed.0),
         set: |draft, _, value| draft.edge.hot.seed.0 = value;
 };

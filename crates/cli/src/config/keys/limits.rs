@@ -3,9 +3,9 @@
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_types::ByteSize;
 
-use super::super::draft::Part as _;
-use super::super::value::{Count, REQUEST_BODY_SIZES, Size};
-use super::{DURATION, DURATION_OR_ZERO, Key, TIB_16, rows};
+use super::row::{DURATION, DURATION_OR_ZERO, Key, TIB_16, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{Count, REQUEST_BODY_SIZES, Size};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The maximum number of client connections of all workers. A further connection replaces the connection that has

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::super::draft::{ConfigDraft, Part as _};
-use super::super::value::{
+use super::row::{Key, rows};
+use crate::config::draft::{ConfigDraft, Part as _};
+use crate::config::value::{
     Address, Count, HostPort, OrNone, PathName, Size, Switch, Time, Unset, Word,
 };
-use super::{Key, rows};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// Host and port of the gateway.

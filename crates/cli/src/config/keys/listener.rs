@@ -1,21 +1,25 @@
 //! The settings of `[[listener]]`.
 
-use super::super::draft::{DraftListener, Part as _};
-use super::super::value::{InputFile, Listen, ProxyNetworks, Unset};
-use super::{Key, rows};
+use super::row::{Key, rows};
+use crate::config::draft::{DraftListener, Part as _};
+use crate::config::value::{InputFile, Listen, ProxyNetworks, Unset};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// Address and port, or a Unix socket such as `unix:/run/edgeward/edge.sock` for a proxy on the same machine, whose
     /// connections count as those of 127.0.0.1. Port 0 selects a free port; the first log line shows which. If the
     /// system uses BBR congestion control, a loopback address uses Reno instead.
-    "listener.address" live, flag "--listen": Unset(Listen) => DraftListener.address;
+    "listener.address" live,
+        flags "--listen ADDR" "Address to listen on; repeatable": Unset(Listen) => DraftListener.address;
 
     /// PEM file with the certificate first and then the chain. If it is set, the listener accepts TLS, with HTTP/2 or
     /// HTTP/1.1 by ALPN. If not, the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.
-    "listener.tls_certificates" live, flag "--tls-cert": Unset(InputFile) => DraftListener.certificates;
+    "listener.tls_certificates" live,
+        flag "--tls-cert FILE" "PEM file of the TLS certificate and its chain":
+        Unset(InputFile) => DraftListener.certificates;
 
     /// PEM file with the private key of the certificate: PKCS#8, PKCS#1 or SEC1.
-    "listener.tls_key" live, flag "--tls-key": Unset(InputFile) => DraftListener.key;
+    "listener.tls_key" live,
+        flag "--tls-key FILE" "PEM file of the private key": Unset(InputFile) => DraftListener.key;
 
     /// DER file with an OCSP response for the certificate, which the edge sends in TLS handshakes (stapling), so that
     /// clients need not ask the certificate authority. `openssl ocsp -respout FILE` writes it. The edge reads the file

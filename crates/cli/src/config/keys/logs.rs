@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use edgeward_proxy::config::{JOURNALD_SOCKET, LogDestination};
 
-use super::super::draft::{ConfigDraft, Part as _};
-use super::super::value::{Count, Log, OutputFile, Share, Switch, Syslog, Unset, Url, Word};
-use super::{Key, rows};
+use super::row::{Key, rows};
+use crate::config::draft::{ConfigDraft, Part as _};
+use crate::config::value::{Count, Log, OutputFile, Share, Switch, Syslog, Unset, Url, Word};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The file of the access log, which is created or appended to, or `"-"` for stdout. If neither this nor another
     /// destination is set, requests are not logged.
-    "access_log.path" live, flag "--access-log": OutputFile,
+    "access_log.path" live,
+        flag "--access-log FILE" "File of the access log; - for stdout": OutputFile,
         get: |draft, _| match &draft.access_log.destination {
             LogDestination::Stdout => draft.access_log_given.then(|| PathBuf::from("-")),
             LogDestination::File(path) => Some(path.clone()),
@@ -52,7 +53,9 @@ pub(super) static ROWS: &[Key] = rows! {
     /// format with the cache status appended. Any other value is a format string with the variables of nginx's
     /// `log_format`, such as `'$remote_addr [$time_local] "$request" $status'`. [access-log.md](access-log.md) explains
     /// the fields and variables.
-    "access_log.format" live, flag "--access-log-format": Log => ConfigDraft.access_log.format;
+    "access_log.format" live,
+        hidden_flag "--access-log-format FORM" "Format of the access log: json, combined or combined-cache":
+        Log => ConfigDraft.access_log.format;
 
     /// The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so a slow
     /// disk or daemon does not delay requests.

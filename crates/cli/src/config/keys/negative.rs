@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::super::draft::Part as _;
-use super::super::value::{
+use super::row::{Key, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{
     Filter, InputFile, PathOfId, PublicKeys, Size, Time, Token, Unset, Word,
 };
-use super::{Key, rows};
 use crate::negative::NegativeSettings;
 
 pub(super) static ROWS: &[Key] = rows! {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use edgeward_proxy::config::{OriginConfig, ProxyProtocol};
 
-use super::super::choice::ProxyHeader;
-use super::super::draft::{DraftBucket, Part as _, is_placeholder};
-use super::super::value::{
+use super::row::{DURATION, DURATION_OR_ZERO, Key, rows};
+use crate::config::choice::ProxyHeader;
+use crate::config::draft::{DraftBucket, Part as _, is_placeholder};
+use crate::config::value::{
     Bucket, Count, HostName, InputFile, NameServers, OrNone, OriginHost, Switch, Target, Time,
     Token, Unset, Url, Urls, Word,
 };
-use super::{DURATION, DURATION_OR_ZERO, Key, rows};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The name of the origin in metrics and messages. Several origins must have different names.
@@ -18,7 +18,8 @@ pub(super) static ROWS: &[Key] = rows! {
 
     /// Scheme, host and port of the origin, or a Unix socket such as `unix:/run/app.sock`. The path of each request is
     /// added to it. For several servers, set `servers` instead.
-    "origin.url" live, flag "--origin": Url,
+    "origin.url" live,
+        flag "--origin URL" "The origin, as http://HOST:PORT": Url,
         get: |draft, item| match &OriginConfig::of(draft, item)?.servers[..] {
             [url] if !is_placeholder(url) => Some(url.clone()),
             _ => None,

@@ -3,9 +3,9 @@
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_types::ByteSize;
 
-use super::super::draft::Part as _;
-use super::super::value::{Count, OrNone, Size, Switch};
-use super::{DURATION, DURATION_OR_ZERO, Key, TIB_16, rows};
+use super::row::{DURATION, DURATION_OR_ZERO, Key, TIB_16, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{Count, OrNone, Size, Switch};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The memory of the process above which it sheds load. Default: 90 % of the memory of the machine or of its

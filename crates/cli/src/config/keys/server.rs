@@ -2,17 +2,20 @@
 
 use edgeward_proxy::config::EdgeConfig;
 
-use super::super::draft::Part as _;
-use super::super::value::{Count, PathName, Switch, Token, Unset};
-use super::{DURATION, DURATION_OR_ZERO, Key, rows};
+use super::row::{DURATION, DURATION_OR_ZERO, Key, rows};
+use crate::config::draft::Part as _;
+use crate::config::value::{Count, PathName, Switch, Token, Unset};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The number of worker threads, each with its own listeners and origin connections. Default: one per core.
-    "server.workers" restart, flag "--workers": Count::of(1, 1024) => EdgeConfig.workers;
+    "server.workers" restart,
+        flag "--workers N" "Worker threads [default: one per core]": Count::of(1, 1024) => EdgeConfig.workers;
 
     /// If true, another edge of the same user can listen on the same addresses. The kernel then distributes connections
     /// to both, and each has a cache of its own. Use it while one edge replaces another.
-    "server.share_ports" live, flag "--share-ports": Switch => EdgeConfig.share_ports;
+    "server.share_ports" live,
+        hidden_flag "--share-ports" "Share the addresses with another edge of the same user":
+        Switch => EdgeConfig.share_ports;
 
     /// How long a shutdown waits for requests in progress.
     "server.drain_timeout" live: DURATION_OR_ZERO => EdgeConfig.drain_timeout;

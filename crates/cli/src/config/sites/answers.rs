@@ -10,124 +10,84 @@ use std::time::Duration;
 use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, StatusSet, Template};
 use http::StatusCode;
 
-use super::super::value::REQUEST_BODY_SIZES;
-use super::RuleDraft;
 use super::caching::status_set;
+use super::draft::RuleDraft;
 use super::fields::template;
-use super::keys::{Read, SiteKey};
 use super::reader::{Entry, Reader};
+use super::row::{SiteKey, rows};
+use crate::config::value::REQUEST_BODY_SIZES;
 use crate::diagnostic::Diagnostic;
 
-pub(super) const KEYS: &[SiteKey] = &[
-    SiteKey {
-        path: "origin",
-        kind: "name",
-        default: "the first origin",
-        example: "origin = \"default\"",
-        doc: "The name of the `[[origin]]` of misses. `[origin]` and `--origin` describe one origin, whose name is \
-              `default` unless `origin.name` sets another.",
-        read: Read::Setting(|reader, entry, rule| {
+pub(super) static KEYS: &[SiteKey] = rows! {
+    /// The name of the `[[origin]]` of misses. `[origin]` and `--origin` describe one origin, whose name is `default`
+    /// unless `origin.name` sets another.
+    "origin" setting: "name",
+        default "the first origin", example "origin = \"default\"",
+        read: |reader, entry, rule| {
             let name = reader.text(entry, "the name of an origin", "\"default\"");
             rule.origin = name.map(|name| (name.to_owned(), entry.line));
-        }),
-    },
-    SiteKey {
-        path: "deny",
-        kind: "boolean, or a status from 400 to 599",
-        default: "`false`",
-        example: "deny = 404",
-        doc: "The edge answers with this status, without the cache and the origin. `true` is 403. `false` undoes an \
-              earlier rule. If a request is denied and redirected, `deny` counts.",
-        read: Read::Setting(deny),
-    },
-    SiteKey {
-        path: "redirect",
-        kind: "[template](#templates), or `false`",
-        default: "`false`",
-        example: "redirect = \"https://${host}${uri}\"",
-        doc: "The edge answers with a redirect to this URL or path. `false` undoes an earlier rule.",
-        read: Read::Setting(redirect),
-    },
-    SiteKey {
-        path: "redirect_status",
-        kind: "301, 302, 303, 307 or 308",
-        default: "`302`",
-        example: "redirect_status = 301",
-        doc: "The status of `redirect` in the same rule. 301 and 308 are permanent: clients may keep them without \
-              asking again.",
-        read: Read::Setting(redirect_status),
-    },
-    SiteKey {
-        path: "rewrite",
-        kind: "[template](#templates), or `false`",
-        default: "`false`",
-        example: "rewrite = \"/app/${1}\"",
-        doc: "The path and query that the origin gets instead of those of the client. Write `?${query}` at the end to \
-              keep the query. A group or a field behind `?` is one value: its `&`, `=`, `+` and `;` are encoded. The \
-              cache key keeps the URL of the client. `false` undoes an earlier rule.",
-        read: Read::Setting(rewrite),
-    },
-    SiteKey {
-        path: "rate_limit",
-        kind: "requests per `s`, `min` or `h`, or `false`",
-        default: "`false`",
-        example: "rate_limit = \"10/s\"",
-        doc: "The rate of requests of one client, or with `rate_limit_by` of all clients. A client that exceeds it \
-              gets 429 with `Retry-After`. Requests of all URLs that get the limit from the same rule count together. \
-              `false` undoes an earlier rule.",
-        read: Read::Setting(rate_limit),
-    },
-    SiteKey {
-        path: "rate_limit_burst",
-        kind: "number",
-        default: "the requests of one second, at least 1",
-        example: "rate_limit_burst = 50",
-        doc: "The number of requests that a client may send at once after a pause, for `rate_limit` in the same rule. \
-              From 1 to 1000000.",
-        read: Read::Setting(rate_limit_burst),
-    },
-    SiteKey {
-        path: "rate_limit_by",
-        kind: "`\"client\"`, `\"header:NAME\"` or `\"site\"`",
-        default: "`\"client\"`",
-        example: "rate_limit_by = \"header:X-API-Key\"",
-        doc: "The part of a request that identifies one client, for `rate_limit` in the same rule. `client` is the \
-              address: an IPv4 address, or an IPv6 network of 64 bits. With `header:NAME`, requests without the field \
-              count by address, and all keys of one address together have \
-              `limits.rate_limit_keys_per_address` times the rate, because clients can invent keys. With `site`, the \
-              requests of all clients count together.",
-        read: Read::Setting(rate_limit_by),
-    },
-    SiteKey {
-        path: "request_body_max",
-        kind: "size, or `\"none\"`",
-        default: "`limits.request_body_bytes_max`",
-        example: "request_body_max = \"10MB\"",
-        doc: "The largest request body. A request that declares a longer one gets 413, and the origin is not asked. A \
-              body without a declared length that exceeds the limit ends with 413, or with a reset if the response \
-              has begun; the connection to the origin is closed. `\"none\"` allows any size. Replaces \
-              `limits.request_body_bytes_max`, so it may be larger. At most 16 TiB.",
-        read: Read::Setting(request_body_max),
-    },
-    SiteKey {
-        path: "error_page",
-        kind: "table of files by status, or `false`",
-        default: "`false`",
-        example: "error_page = { 404 = \"pages/404.html\", 5xx = \"pages/error.html\" }",
-        doc: "Files that replace the bodies of error responses, of the origin and of the edge itself, by status from \
-              400 to 599 or by class. A relative path starts at the folder of the configuration file. The edge reads \
-              the files at its start; each has at most 1 MiB. Their extensions state their types: `html`, `htm`, \
-              `txt`, `json`, `xml` or `svg`. Each status is a key of its own. `false` undoes all pages of earlier \
-              rules.",
-        read: Read::Setting(error_page),
-    },
-];
+        };
 
-fn request_body_max(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
-    if let Some(value) = reader.value(entry, &REQUEST_BODY_SIZES) {
-        rule.settings.request_body_max = Some(value);
-    }
-}
+    /// The edge answers with this status, without the cache and the origin. `true` is 403. `false` undoes an earlier
+    /// rule. If a request is denied and redirected, `deny` counts.
+    "deny" setting: "boolean, or a status from 400 to 599",
+        default "`false`", example "deny = 404",
+        read: deny;
+
+    /// The edge answers with a redirect to this URL or path. `false` undoes an earlier rule.
+    "redirect" setting: "[template](#templates), or `false`",
+        default "`false`", example "redirect = \"https://${host}${uri}\"",
+        read: redirect;
+
+    /// The status of `redirect` in the same rule. 301 and 308 are permanent: clients may keep them without asking
+    /// again.
+    "redirect_status" setting: "301, 302, 303, 307 or 308",
+        default "`302`", example "redirect_status = 301",
+        read: redirect_status;
+
+    /// The path and query that the origin gets instead of those of the client. Write `?${query}` at the end to keep the
+    /// query. A group or a field behind `?` is one value: its `&`, `=`, `+` and `;` are encoded. The cache key keeps
+    /// the URL of the client. `false` undoes an earlier rule.
+    "rewrite" setting: "[template](#templates), or `false`",
+        default "`false`", example "rewrite = \"/app/${1}\"",
+        read: rewrite;
+
+    /// The rate of requests of one client, or with `rate_limit_by` of all clients. A client that exceeds it gets 429
+    /// with `Retry-After`. Requests of all URLs that get the limit from the same rule count together. `false` undoes an
+    /// earlier rule.
+    "rate_limit" setting: "requests per `s`, `min` or `h`, or `false`",
+        default "`false`", example "rate_limit = \"10/s\"",
+        read: rate_limit;
+
+    /// The number of requests that a client may send at once after a pause, for `rate_limit` in the same rule. From 1
+    /// to 1000000.
+    "rate_limit_burst" setting: "number",
+        default "the requests of one second, at least 1", example "rate_limit_burst = 50",
+        read: rate_limit_burst;
+
+    /// The part of a request that identifies one client, for `rate_limit` in the same rule. `client` is the address: an
+    /// IPv4 address, or an IPv6 network of 64 bits. With `header:NAME`, requests without the field count by address,
+    /// and all keys of one address together have `limits.rate_limit_keys_per_address` times the rate, because clients
+    /// can invent keys. With `site`, the requests of all clients count together.
+    "rate_limit_by" setting: "`\"client\"`, `\"header:NAME\"` or `\"site\"`",
+        default "`\"client\"`", example "rate_limit_by = \"header:X-API-Key\"",
+        read: rate_limit_by;
+
+    /// The largest request body. A request that declares a longer one gets 413, and the origin is not asked. A body
+    /// without a declared length that exceeds the limit ends with 413, or with a reset if the response has begun; the
+    /// connection to the origin is closed. `"none"` allows any size. Replaces `limits.request_body_bytes_max`, so it
+    /// may be larger. At most 16 TiB.
+    "request_body_max" setting: REQUEST_BODY_SIZES => request_body_max,
+        default "`limits.request_body_bytes_max`", example "request_body_max = \"10MB\"";
+
+    /// Files that replace the bodies of error responses, of the origin and of the edge itself, by status from 400 to
+    /// 599 or by class. A relative path starts at the folder of the configuration file. The edge reads the files at its
+    /// start; each has at most 1 MiB. Their extensions state their types: `html`, `htm`, `txt`, `json`, `xml` or `svg`.
+    /// Each status is a key of its own. `false` undoes all pages of earlier rules.
+    "error_page" setting: "table of files by status, or `false`",
+        default "`false`", example "error_page = { 404 = \"pages/404.html\", 5xx = \"pages/error.html\" }",
+        read: error_page;
+};
 
 fn deny(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     const EXAMPLE: &str = "true for 403, or a status from 400 to 599";

@@ -1,95 +1,15 @@
-//! The keys of a whole site (hosts, certificate), and the checks of all sites together.
+//! Checks all sites together, and writes them into the draft of the configuration.
 
 use std::collections::{HashMap, HashSet};
 
 use edgeward_proxy::config::{ListenerTls, SiteCertificate};
 use edgeward_sites::{HostPattern, IdFilters, RULES_MAX, Rule, SITES_MAX, Site, Sites};
 
-use super::super::draft::ConfigDraft;
-use super::super::setting::SettingSource;
-use super::keys::{Read, SiteKey};
+use super::draft::{OTHER_HOSTS, RuleDraft, SiteDraft};
 use super::loops::self_redirect;
-use super::reader::{Entry, Reader};
-use super::{OTHER_HOSTS, RuleDraft, SiteDraft};
+use crate::config::draft::ConfigDraft;
+use crate::config::setting::SettingSource;
 use crate::diagnostic::Diagnostic;
-
-pub(super) const KEYS: &[SiteKey] = &[
-    SiteKey {
-        path: "hosts",
-        kind: "host, or list of hosts",
-        default: "required",
-        example: r#"hosts = ["example.org", "*.example.org"]"#,
-        doc: "The hosts of the site, without ports. `*.example.org` stands for all hosts below a domain, but not for \
-              the domain itself. `*` stands for all hosts that belong to no other site. The most specific match \
-              counts: the host itself, then the longest domain, then `*`. If no site has `*`, requests for other \
-              hosts get 421, so that strangers cannot fill the cache.",
-        read: Read::Site(hosts),
-    },
-    SiteKey {
-        path: "tls_certificates",
-        kind: "file",
-        default: "the certificate of the listener",
-        example: r#"tls_certificates = "tls/example.org.pem""#,
-        doc: "PEM file with the certificate first and then the chain. Listeners with TLS send it to clients that \
-              request one of the site's hosts by SNI. Not possible for the host `*`.",
-        read: Read::Site(|reader, entry, site| {
-            site.certificates = reader.file(entry).map(|path| (path, entry.line));
-        }),
-    },
-    SiteKey {
-        path: "tls_key",
-        kind: "file",
-        default: "not set",
-        example: r#"tls_key = "tls/example.org.key""#,
-        doc: "PEM file with the private key of `tls_certificates`: PKCS#8, PKCS#1 or SEC1.",
-        read: Read::Site(|reader, entry, site| {
-            site.key = reader.file(entry).map(|path| (path, entry.line));
-        }),
-    },
-    SiteKey {
-        path: "tls_ocsp",
-        kind: "file",
-        default: "not set",
-        example: r#"tls_ocsp = "tls/example.org.ocsp""#,
-        doc: "DER file with an OCSP response for `tls_certificates`, which is sent in TLS handshakes (stapling), until \
-              its `nextUpdate`.",
-        read: Read::Site(|reader, entry, site| {
-            site.ocsp = reader.file(entry).map(|path| (path, entry.line));
-        }),
-    },
-];
-
-fn hosts(reader: &mut Reader<'_>, entry: &Entry<'_>, site: &mut SiteDraft) {
-    let members = reader.members(entry);
-    if members.is_empty() {
-        reader.reject(entry, "is an empty list", "write at least one host");
-    }
-    for member in members {
-        if member.as_text() == Some(OTHER_HOSTS) {
-            site.serves_others = Some(member.line);
-            continue;
-        }
-        let Some(text) = reader.text(&member, "a host", r#""www.example.org""#) else {
-            continue;
-        };
-        match text.parse::<HostPattern>() {
-            Ok(host) => site.hosts.push((host, member.line)),
-            Err(error) => {
-                let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
-                    host.parse::<HostPattern>().is_ok() && port.parse::<u16>().is_ok()
-                });
-                let hint = if has_port {
-                    "leave out the port: a site answers on all ports"
-                } else if !text.is_ascii() {
-                    "write the host in ASCII, as browsers send it: xn--…"
-                } else {
-                    "write www.example.org, *.example.org for all hosts below a domain, or * for all other hosts"
-                };
-                reader.reject(&member, error, hint);
-            }
-        }
-    }
-}
 
 /// Returns the names of the origins. A site without `origin` uses the first one.
 fn origin_names(draft: &ConfigDraft) -> Vec<String> {

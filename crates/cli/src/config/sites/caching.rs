@@ -4,149 +4,78 @@ use std::time::Duration;
 
 use edgeward_sites::{StatusMap, StatusSet};
 
-use super::keys::{Read, SiteKey};
 use super::reader::{Entry, Reader};
+use super::row::{SiteKey, rows};
+use super::values::Seconds;
+use crate::config::value::Switch;
 
-pub(super) const KEYS: &[SiteKey] = &[
-    SiteKey {
-        path: "pass",
-        kind: "boolean",
-        default: "`false`",
-        example: "pass = true",
-        doc: "Requests bypass the cache: each one goes to the origin, and its response is not stored.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(on) = reader.switch(entry) {
-                rule.settings.pass = Some(on);
-            }
-        }),
-    },
-    SiteKey {
-        path: "ttl",
-        kind: "duration, table of durations by status, or `false`",
-        default: "what the origin states",
-        example: "ttl = { 200 = \"7d\", 404 = \"1min\", 5xx = \"5s\" }",
-        doc: "Lifetimes that replace what the origin states: `Cache-Control`, `Expires` and heuristic lifetimes. One \
-              duration stands for the statuses 200, 203, 206, 301 and 308. In the table, a status such as `404` \
-              precedes its class such as `4xx`. Each status is a key of its own, so a later rule with \
-              `ttl = { 404 = \"1min\" }` keeps the lifetime of 200. `false` undoes all lifetimes of earlier rules. \
-              The lifetime begins when the response arrives. In whole seconds, at most 3650d.",
-        read: Read::Setting(|reader, entry, rule| durations(reader, entry, &mut rule.settings.ttl)),
-    },
-    SiteKey {
-        path: "default_ttl",
-        kind: "duration, table of durations by status, or `false`",
-        default: "the heuristic of `[caching]`",
-        example: "default_ttl = \"10min\"",
-        doc: "Lifetimes of responses whose origin states none, written as for `ttl`. They begin when the response \
-              arrives, too.",
-        read: Read::Setting(|reader, entry, rule| {
+pub(super) static KEYS: &[SiteKey] = rows! {
+    /// Requests bypass the cache: each one goes to the origin, and its response is not stored.
+    "pass" setting: Switch => pass,
+        default "`false`", example "pass = true";
+
+    /// Lifetimes that replace what the origin states: `Cache-Control`, `Expires` and heuristic lifetimes. One duration
+    /// stands for the statuses 200, 203, 206, 301 and 308. In the table, a status such as `404` precedes its class such
+    /// as `4xx`. Each status is a key of its own, so a later rule with `ttl = { 404 = "1min" }` keeps the lifetime of
+    /// 200. `false` undoes all lifetimes of earlier rules. The lifetime begins when the response arrives. In whole
+    /// seconds, at most 3650d.
+    "ttl" setting: "duration, table of durations by status, or `false`",
+        default "what the origin states", example "ttl = { 200 = \"7d\", 404 = \"1min\", 5xx = \"5s\" }",
+        read: |reader, entry, rule| durations(reader, entry, &mut rule.settings.ttl);
+
+    /// Lifetimes of responses whose origin states none, written as for `ttl`. They begin when the response arrives,
+    /// too.
+    "default_ttl" setting: "duration, table of durations by status, or `false`",
+        default "the heuristic of `[caching]`", example "default_ttl = \"10min\"",
+        read: |reader, entry, rule| {
             durations(reader, entry, &mut rule.settings.default_ttl);
-        }),
-    },
-    SiteKey {
-        path: "stale_while_revalidate",
-        kind: "duration",
-        default: "what the origin states",
-        example: "stale_while_revalidate = \"1min\"",
-        doc: "How long after its lifetime a response is still used while it is revalidated in the background (RFC \
-              5861 §3). A `stale-while-revalidate` of the origin precedes it. It does not apply to responses with \
-              `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, nor to responses that were stale on \
-              arrival. At most 3650d.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(duration) = reader.duration(entry) {
-                rule.settings.stale_while_revalidate = Some(duration);
-            }
-        }),
-    },
-    SiteKey {
-        path: "stale_if_error",
-        kind: "duration",
-        default: "what the origin states",
-        example: "stale_if_error = \"1d\"",
-        doc: "How long after its lifetime a response is still used if the origin answers with a status of 5xx (RFC \
-              5861 §4). A `stale-if-error` of the origin precedes it. It does not apply to responses with \
-              `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, nor to responses that were stale on \
-              arrival. At most 3650d.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(duration) = reader.duration(entry) {
-                rule.settings.stale_if_error = Some(duration);
-            }
-        }),
-    },
-    SiteKey {
-        path: "stale_if_disconnected",
-        kind: "duration",
-        default: "`caching.stale_if_disconnected`",
-        example: "stale_if_disconnected = \"7d\"",
-        doc: "How long after its lifetime a response is still used while the origin cannot be reached. At most 3650d.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(duration) = reader.duration(entry) {
-                rule.settings.stale_if_disconnected = Some(duration);
-            }
-        }),
-    },
-    SiteKey {
-        path: "compression",
-        kind: "boolean",
-        default: "`compression.enabled`",
-        example: "compression = false",
-        doc: "Compresses responses that the origin sends without a coding, if their type and size make it \
-              worthwhile. Switch it off for pages that contain both a secret and a text that a stranger can choose, \
-              because their size could reveal the secret (BREACH).",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(on) = reader.switch(entry) {
-                rule.settings.compression = Some(on);
-            }
-        }),
-    },
-    SiteKey {
-        path: "share_authorized",
-        kind: "boolean",
-        default: "`false`",
-        example: "share_authorized = true",
-        doc: "Stores responses to requests with `Authorization` for all clients, although RFC 9111 §3.5 forbids it. \
-              Danger: once a response is stored, every client gets it that knows the URL, with or without \
-              permission. It is for URLs that no client can guess and whose content is no secret, such as public \
-              packages of a registry that demands a token.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(on) = reader.switch(entry) {
-                rule.settings.share_authorized = Some(on);
-            }
-        }),
-    },
-    SiteKey {
-        path: "check_authorization",
-        kind: "boolean",
-        default: "`false`",
-        example: "check_authorization = true",
-        doc: "Asks the origin before each use of a stored response, by a conditional request with the fields of the \
-              client: only if the origin answers 304 does the client get the stored body. Every other answer, such as \
-              401, goes to the client. Responses to requests with `Authorization` are stored; requests to which the \
-              rule does not apply use them only after a 304, too. Requests are not collapsed, ranges are not fetched \
-              in slices, and no stale response replaces an error. A hit saves the transfer of the body, not the \
-              request. A response without a validator is fetched each time.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(on) = reader.switch(entry) {
-                rule.settings.check_authorization = Some(on);
-            }
-        }),
-    },
-    SiteKey {
-        path: "check_extension",
-        kind: "boolean",
-        default: "responses whose lifetime the origin does not state",
-        example: "check_extension = true",
-        doc: "Does not store a response whose media type contradicts the extension of its path: HTML or JSON for \
-              `/account/x.css`. Otherwise a rule that stores `*.css` by `ttl` would store a private page if an origin \
-              ignores the end of the path (web cache deception). `true` checks all responses, `false` none. Switch it \
-              off where names with dots are no files, such as `/chart.js` of a package registry. Only statuses 2xx.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(on) = reader.switch(entry) {
-                rule.settings.check_extension = Some(on);
-            }
-        }),
-    },
-];
+        };
+
+    /// How long after its lifetime a response is still used while it is revalidated in the background (RFC 5861 §3). A
+    /// `stale-while-revalidate` of the origin precedes it. It does not apply to responses with `must-revalidate`,
+    /// `proxy-revalidate`, `s-maxage` or `no-cache`, nor to responses that were stale on arrival. At most 3650d.
+    "stale_while_revalidate" setting: Seconds => stale_while_revalidate,
+        default "what the origin states", example "stale_while_revalidate = \"1min\"";
+
+    /// How long after its lifetime a response is still used if the origin answers with a status of 5xx (RFC 5861 §4). A
+    /// `stale-if-error` of the origin precedes it. It does not apply to responses with `must-revalidate`,
+    /// `proxy-revalidate`, `s-maxage` or `no-cache`, nor to responses that were stale on arrival. At most 3650d.
+    "stale_if_error" setting: Seconds => stale_if_error,
+        default "what the origin states", example "stale_if_error = \"1d\"";
+
+    /// How long after its lifetime a response is still used while the origin cannot be reached. At most 3650d.
+    "stale_if_disconnected" setting: Seconds => stale_if_disconnected,
+        default "`caching.stale_if_disconnected`", example "stale_if_disconnected = \"7d\"";
+
+    /// Compresses responses that the origin sends without a coding, if their type and size make it worthwhile. Switch
+    /// it off for pages that contain both a secret and a text that a stranger can choose, because their size could
+    /// reveal the secret (BREACH).
+    "compression" setting: Switch => compression,
+        default "`compression.enabled`", example "compression = false";
+
+    /// Stores responses to requests with `Authorization` for all clients, although RFC 9111 §3.5 forbids it. Danger:
+    /// once a response is stored, every client gets it that knows the URL, with or without permission. It is for URLs
+    /// that no client can guess and whose content is no secret, such as public packages of a registry that demands a
+    /// token.
+    "share_authorized" setting: Switch => share_authorized,
+        default "`false`", example "share_authorized = true";
+
+    /// Asks the origin before each use of a stored response, by a conditional request with the fields of the client:
+    /// only if the origin answers 304 does the client get the stored body. Every other answer, such as 401, goes to the
+    /// client. Responses to requests with `Authorization` are stored; requests to which the rule does not apply use
+    /// them only after a 304, too. Requests are not collapsed, ranges are not fetched in slices, and no stale response
+    /// replaces an error. A hit saves the transfer of the body, not the request. A response without a validator is
+    /// fetched each time.
+    "check_authorization" setting: Switch => check_authorization,
+        default "`false`", example "check_authorization = true";
+
+    /// Does not store a response whose media type contradicts the extension of its path: HTML or JSON for
+    /// `/account/x.css`. Otherwise a rule that stores `*.css` by `ttl` would store a private page if an origin ignores
+    /// the end of the path (web cache deception). `true` checks all responses, `false` none. Switch it off where names
+    /// with dots are no files, such as `/chart.js` of a package registry. Only statuses 2xx.
+    "check_extension" setting: Switch => check_extension,
+        default "responses whose lifetime the origin does not state", example "check_extension = true";
+};
 
 /// The statuses that one duration stands for: those whose responses are the content of a URL for longer. An error of an
 /// origin must not stay as long as a page only because it was not mentioned.

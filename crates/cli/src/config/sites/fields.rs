@@ -7,137 +7,94 @@ use edgeward_sites::{FieldChange, FieldChanges, PathPattern, Template, TemplateE
 use edgeward_types::Pattern;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderName};
 
-use super::RuleDraft;
-use super::keys::{Read, SiteKey};
+use super::draft::RuleDraft;
 use super::reader::{Entry, Reader};
+use super::row::{SiteKey, rows};
+use super::values::{OrAll, Text};
 
 const TABLE: &str = "table of field names and [templates](#templates)";
 
-pub(super) const KEYS: &[SiteKey] = &[
-    SiteKey {
-        path: "request.only",
-        kind: "list of patterns, or `\"all\"`",
-        default: "`\"all\"`",
-        example: r#"request.only = ["accept", "accept-language", "user-agent"]"#,
-        doc: "The names of the fields of the client's request that the origin gets; letter case is ignored. All \
-              others are removed, so a field that you do not know of cannot change a stored response. Fields that \
-              HTTP itself needs always remain: `Host`, those of the body such as `Content-Type`, `Accept-Encoding`, \
-              `Range`, conditions, `Cache-Control`, those of WebSocket, those against loops, and those in which \
-              trusted proxies state the client. An application with logins needs `authorization` and `cookie` in the \
-              list. `request.set` and `request.add` apply afterwards, `key` before. `\"all\"` undoes an earlier rule.",
-        read: Read::Setting(only),
-    },
-    SiteKey {
-        path: "request.set",
-        kind: TABLE,
-        default: "`{}`",
-        example: "request.set = { X-Client = \"${client}\", Host = \"app.internal\" }",
-        doc: "Fields of the request that the origin gets. The field has this one line; lines that the client sent are \
-              removed. Each field is a key of its own: a rule makes at most one change of a field, and a later rule \
-              replaces the change of an earlier one. `Vary` compares the changed request. `Host` replaces \
-              `origin.host`; the cache key keeps the host of the client.",
-        read: Read::Setting(|reader, entry, rule| set(reader, entry, rule, Message::Request)),
-    },
-    SiteKey {
-        path: "request.add",
-        kind: TABLE,
-        default: "`{}`",
-        example: "request.add = { X-Forwarded-For = \"${client}\" }",
-        doc: "Lines that are added to fields of the request that the origin gets.",
-        read: Read::Setting(|reader, entry, rule| add(reader, entry, rule, Message::Request)),
-    },
-    SiteKey {
-        path: "request.remove",
-        kind: "list of field names",
-        default: "`[]`",
-        example: "request.remove = [\"Cookie\"]",
-        doc: "Fields of the client's request that the origin does not get.",
-        read: Read::Setting(|reader, entry, rule| remove(reader, entry, rule, Message::Request)),
-    },
-    SiteKey {
-        path: "request.keep",
-        kind: "list of field names",
-        default: "`[]`",
-        example: "request.keep = [\"Set-Cookie\"]",
-        doc: "Fields of the request that this rule leaves as they are: it undoes the changes of earlier rules.",
-        read: Read::Setting(|reader, entry, rule| keep(reader, entry, rule, Message::Request)),
-    },
-    SiteKey {
-        path: "origin_response.set",
-        kind: TABLE,
-        default: "`{}`",
-        example: "origin_response.set = { Cache-Control = \"public, max-age=60\" }",
-        doc: "Fields of the origin's response, changed before the edge decides about storing it. Stored responses \
-              keep the change.",
-        read: Read::Setting(|reader, entry, rule| {
-            set(reader, entry, rule, Message::OriginResponse);
+pub(super) static KEYS: &[SiteKey] = rows! {
+    /// The names of the fields of the client's request that the origin gets; letter case is ignored. All others are
+    /// removed, so a field that you do not know of cannot change a stored response. Fields that HTTP itself needs
+    /// always remain: `Host`, those of the body such as `Content-Type`, `Accept-Encoding`, `Range`, conditions,
+    /// `Cache-Control`, those of WebSocket, those against loops, and those in which trusted proxies state the client.
+    /// An application with logins needs `authorization` and `cookie` in the list. `request.set` and `request.add` apply
+    /// afterwards, `key` before. `"all"` undoes an earlier rule.
+    "request.only" setting: OrAll(Text {
+            name: "list of patterns",
+            noun_phrase: "a name",
+            example: r#"["user-agent"]"#,
+            parse: name_pattern,
         }),
-    },
-    SiteKey {
-        path: "origin_response.add",
-        kind: TABLE,
-        default: "`{}`",
-        example: "origin_response.add = { Cache-Tag = \"shop\" }",
-        doc: "Lines that are added to fields of the origin's response, as for `origin_response.set`.",
-        read: Read::Setting(|reader, entry, rule| {
-            add(reader, entry, rule, Message::OriginResponse);
-        }),
-    },
-    SiteKey {
-        path: "origin_response.remove",
-        kind: "list of field names",
-        default: "`[]`",
-        example: "origin_response.remove = [\"Set-Cookie\", \"Vary\"]",
-        doc: "Fields that are removed from the origin's response, as for `origin_response.set`.",
-        read: Read::Setting(|reader, entry, rule| {
-            remove(reader, entry, rule, Message::OriginResponse);
-        }),
-    },
-    SiteKey {
-        path: "origin_response.keep",
-        kind: "list of field names",
-        default: "`[]`",
-        example: "origin_response.keep = [\"Set-Cookie\"]",
-        doc: "Fields of the origin's response that this rule leaves as they are: it undoes the changes of earlier \
-              rules.",
-        read: Read::Setting(|reader, entry, rule| {
-            keep(reader, entry, rule, Message::OriginResponse);
-        }),
-    },
-    SiteKey {
-        path: "response.set",
-        kind: TABLE,
-        default: "`{}`",
-        example: "response.set = { Strict-Transport-Security = \"max-age=31536000\" }",
-        doc: "Fields of each response that a client gets, also of hits and of answers of the edge itself. The field \
-              has this one line.",
-        read: Read::Setting(|reader, entry, rule| set(reader, entry, rule, Message::Response)),
-    },
-    SiteKey {
-        path: "response.add",
-        kind: TABLE,
-        default: "`{}`",
-        example: "response.add = { Link = \"</style.css>; rel=preload\" }",
-        doc: "Lines that are added to fields of each response that a client gets.",
-        read: Read::Setting(|reader, entry, rule| add(reader, entry, rule, Message::Response)),
-    },
-    SiteKey {
-        path: "response.remove",
-        kind: "list of field names",
-        default: "`[]`",
-        example: "response.remove = [\"Server\", \"X-Powered-By\"]",
-        doc: "Fields that are removed from each response that a client gets.",
-        read: Read::Setting(|reader, entry, rule| remove(reader, entry, rule, Message::Response)),
-    },
-    SiteKey {
-        path: "response.keep",
-        kind: "list of field names",
-        default: "`[]`",
-        example: "response.keep = [\"Set-Cookie\"]",
-        doc: "Fields of responses that this rule leaves as they are: it undoes the changes of earlier rules.",
-        read: Read::Setting(|reader, entry, rule| keep(reader, entry, rule, Message::Response)),
-    },
-];
+        default "`\"all\"`", example r#"request.only = ["accept", "accept-language", "user-agent"]"#,
+        set: |rule, only| rule.settings.request_only = Some(only.map(Into::into));
+
+    /// Fields of the request that the origin gets. The field has this one line; lines that the client sent are removed.
+    /// Each field is a key of its own: a rule makes at most one change of a field, and a later rule replaces the change
+    /// of an earlier one. `Vary` compares the changed request. `Host` replaces `origin.host`; the cache key keeps the
+    /// host of the client.
+    "request.set" setting: TABLE,
+        default "`{}`", example "request.set = { X-Client = \"${client}\", Host = \"app.internal\" }",
+        read: |reader, entry, rule| set(reader, entry, rule, Message::Request);
+
+    /// Lines that are added to fields of the request that the origin gets.
+    "request.add" setting: TABLE,
+        default "`{}`", example "request.add = { X-Forwarded-For = \"${client}\" }",
+        read: |reader, entry, rule| add(reader, entry, rule, Message::Request);
+
+    /// Fields of the client's request that the origin does not get.
+    "request.remove" setting: "list of field names",
+        default "`[]`", example "request.remove = [\"Cookie\"]",
+        read: |reader, entry, rule| remove(reader, entry, rule, Message::Request);
+
+    /// Fields of the request that this rule leaves as they are: it undoes the changes of earlier rules.
+    "request.keep" setting: "list of field names",
+        default "`[]`", example "request.keep = [\"Set-Cookie\"]",
+        read: |reader, entry, rule| keep(reader, entry, rule, Message::Request);
+
+    /// Fields of the origin's response, changed before the edge decides about storing it. Stored responses keep the
+    /// change.
+    "origin_response.set" setting: TABLE,
+        default "`{}`", example "origin_response.set = { Cache-Control = \"public, max-age=60\" }",
+        read: |reader, entry, rule| set(reader, entry, rule, Message::OriginResponse);
+
+    /// Lines that are added to fields of the origin's response, as for `origin_response.set`.
+    "origin_response.add" setting: TABLE,
+        default "`{}`", example "origin_response.add = { Cache-Tag = \"shop\" }",
+        read: |reader, entry, rule| add(reader, entry, rule, Message::OriginResponse);
+
+    /// Fields that are removed from the origin's response, as for `origin_response.set`.
+    "origin_response.remove" setting: "list of field names",
+        default "`[]`", example "origin_response.remove = [\"Set-Cookie\", \"Vary\"]",
+        read: |reader, entry, rule| remove(reader, entry, rule, Message::OriginResponse);
+
+    /// Fields of the origin's response that this rule leaves as they are: it undoes the changes of earlier rules.
+    "origin_response.keep" setting: "list of field names",
+        default "`[]`", example "origin_response.keep = [\"Set-Cookie\"]",
+        read: |reader, entry, rule| keep(reader, entry, rule, Message::OriginResponse);
+
+    /// Fields of each response that a client gets, also of hits and of answers of the edge itself. The field has this
+    /// one line.
+    "response.set" setting: TABLE,
+        default "`{}`", example "response.set = { Strict-Transport-Security = \"max-age=31536000\" }",
+        read: |reader, entry, rule| set(reader, entry, rule, Message::Response);
+
+    /// Lines that are added to fields of each response that a client gets.
+    "response.add" setting: TABLE,
+        default "`{}`", example "response.add = { Link = \"</style.css>; rel=preload\" }",
+        read: |reader, entry, rule| add(reader, entry, rule, Message::Response);
+
+    /// Fields that are removed from each response that a client gets.
+    "response.remove" setting: "list of field names",
+        default "`[]`", example "response.remove = [\"Server\", \"X-Powered-By\"]",
+        read: |reader, entry, rule| remove(reader, entry, rule, Message::Response);
+
+    /// Fields of responses that this rule leaves as they are: it undoes the changes of earlier rules.
+    "response.keep" setting: "list of field names",
+        default "`[]`", example "response.keep = [\"Set-Cookie\"]",
+        read: |reader, entry, rule| keep(reader, entry, rule, Message::Response);
+};
 
 /// The message whose fields are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,16 +162,6 @@ const CONDITIONS: [&str; 6] = [
     "if-unmodified-since",
     "range",
 ];
-
-fn only(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
-    if entry.as_text() == Some("all") {
-        rule.settings.request_only = Some(None);
-    } else if let Some(patterns) =
-        reader.parse_list(entry, "a name", r#"["user-agent"]"#, name_pattern)
-    {
-        rule.settings.request_only = Some(Some(patterns.into()));
-    }
-}
 
 /// Parses a pattern of names of fields.
 fn name_pattern(text: &str) -> Result<Pattern, String> {

@@ -6,38 +6,11 @@
 use strsim::osa_distance;
 use toml::de::{DeTable, DeValue};
 
-use super::super::nearest::tolerance;
 use super::reader::{Entry, Reader};
-use super::{RULE, RuleDraft, SiteDraft};
-use super::{answers, build, caching, conditions, fields, placement, query, replace};
+use super::row::{Read, SiteKey};
+use super::{answers, caching, conditions, fields, hosts, placement, query, replace};
+use crate::config::nearest::tolerance;
 use crate::diagnostic::Diagnostic;
-
-/// A key of a site or a rule.
-pub(super) struct SiteKey {
-    /// The path within the table, such as `query.sort`.
-    pub(super) path: &'static str,
-    /// The type in the reference.
-    pub(super) kind: &'static str,
-    /// The default in the reference.
-    pub(super) default: &'static str,
-    /// An example for the reference: lines of a file.
-    pub(super) example: &'static str,
-    /// The description in the reference.
-    pub(super) doc: &'static str,
-    /// Reads the value into the draft, or reports why it is wrong.
-    pub(super) read: Read,
-}
-
-/// The function that reads the value of a key, by the place of the key.
-#[derive(Clone, Copy)]
-pub(super) enum Read {
-    /// A key of `[[site]]` only.
-    Site(fn(&mut Reader<'_>, &Entry<'_>, &mut SiteDraft)),
-    /// A condition, a key of `[[site.rule]]` only.
-    Condition(fn(&mut Reader<'_>, &Entry<'_>, &mut RuleDraft)),
-    /// A setting, a key of both tables.
-    Setting(fn(&mut Reader<'_>, &Entry<'_>, &mut RuleDraft)),
-}
 
 /// The two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +40,7 @@ impl Level {
 /// template uses the regular expression of its rule.
 pub(super) fn all() -> impl Iterator<Item = &'static SiteKey> {
     [
-        build::KEYS,
+        hosts::KEYS,
         conditions::KEYS,
         answers::KEYS,
         caching::KEYS,
@@ -166,3 +139,6 @@ fn hint(unknown: &str, level: Level) -> String {
         ),
     }
 }
+
+/// The key of a site that has its rules.
+pub(super) const RULE: &str = "rule";

@@ -11,9 +11,9 @@ use edgeward_sites::{ErrorPage, PathPattern};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::super::setting::SettingSource;
-use super::super::source::SourceText;
-use super::super::value::{self, Count, InputFile, SettingValue, Switch, Time, to_value_error};
+use crate::config::setting::SettingSource;
+use crate::config::source::SourceText;
+use crate::config::value::{self, Count, InputFile, SettingValue, Time, to_value_error};
 use crate::diagnostic::Diagnostic;
 
 /// A key of the file with its value, or a member of a list or table.
@@ -161,10 +161,6 @@ impl<'a> Reader<'a> {
                 None
             }
         }
-    }
-
-    pub(super) fn switch(&mut self, entry: &Entry<'_>) -> Option<bool> {
-        self.value(entry, &Switch)
     }
 
     /// Reads a duration in whole seconds, the unit in which HTTP counts lifetimes (RFC 9111 §1.2.2).

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{Level, Read, SiteKey, all};
+use super::keys::{Level, all};
+use super::row::{Read, SiteKey};
 
 /// Returns the sections `[[site]]`, `[[site.rule]]` and "Templates".
 pub(in crate::config) fn markdown() -> String {
@@ -20,11 +21,16 @@ pub(in crate::config) fn markdown() -> String {
 fn section(text: &mut String, level: Level, about: &str, belongs: fn(&SiteKey) -> bool) {
     _ = write!(text, "\n## `{}`\n\n{}\n", level.table(), wrap(about));
     for key in all().filter(|key| belongs(key)) {
-        _ = write!(text, "\n### `{}`\n\n{}\n\n", key.path, wrap(key.doc));
+        _ = write!(
+            text,
+            "\n### `{}`\n\n{}\n\n",
+            key.path,
+            wrap(key.doc.trim_start())
+        );
         if let Read::Condition(_) = key.read {
             _ = writeln!(text, "- condition");
         }
-        _ = writeln!(text, "{}", wrap(&format!("- type: {}", key.kind)));
+        _ = writeln!(text, "{}", wrap(&format!("- type: {}", (key.type_name)())));
         _ = writeln!(text, "- default: {}", key.default);
         _ = writeln!(text, "- example: `{}`", key.example);
     }

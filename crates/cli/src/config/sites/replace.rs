@@ -5,60 +5,51 @@ use std::sync::Arc;
 use edgeward_sites::{Replacement, Replacements};
 use edgeward_types::Pattern;
 
-use super::RuleDraft;
+use super::draft::RuleDraft;
 use super::fields;
-use super::keys::{Read, SiteKey};
 use super::reader::{Entry, Reader};
+use super::row::{SiteKey, rows};
+use super::values::{ListOf, Text};
 
 const EXAMPLE: &str = r#"{ from = "https://files.example", to = "https://files.example.org" }"#;
 
-pub(super) const KEYS: &[SiteKey] = &[
-    SiteKey {
-        path: "replace",
-        kind: "list of tables with `from` and `to`",
-        default: "`[]`",
-        example: r#"replace = [{ from = "https://files.example/", to = "${scheme}://${host}/files/" }]"#,
-        doc: "Strings that are replaced in bodies of the origin, once, before a body is stored: a hit costs nothing. \
-              `from` is a literal text of at most 1024 bytes, and upper and lower case differ. `to` is a \
-              [template](#templates) with no other variables than `${scheme}` and `${host}`. Where several strings \
-              begin, the first one of the list is replaced. At most 32 strings; a later rule replaces the whole list. \
-              The edge asks the origin for complete bodies without a coding; a body that arrives with a coding stays \
-              as it is (`edgeward_replaced_bodies_total`). `Content-Length` and digests are removed, and `ETag` \
-              becomes weak. Stored bodies keep the old strings when this setting changes, until they are purged.",
-        read: Read::Setting(replace),
-    },
-    SiteKey {
-        path: "replace_types",
-        kind: "list of patterns",
-        default: r#"`["text/*", "application/json", "application/javascript", "application/xml", "*+json", "*+xml"]`"#,
-        example: r#"replace_types = ["text/html", "application/vnd.*"]"#,
-        doc: "The media types of the bodies in which `replace` replaces strings. `\"*\"` stands for all bodies, also \
-              for those without `Content-Type`. An empty list leaves all bodies as they are, so that only \
-              `replace_fields` counts.",
-        read: Read::Setting(|reader, entry, rule| {
-            if let Some(types) =
-                reader.parse_list(entry, "a media type", r#"["text/*"]"#, media_type)
-            {
-                rule.settings.replace_types = Some(types.into());
-            }
+pub(super) static KEYS: &[SiteKey] = rows! {
+    /// Strings that are replaced in bodies of the origin, once, before a body is stored: a hit costs nothing. `from` is
+    /// a literal text of at most 1024 bytes, and upper and lower case differ. `to` is a [template](#templates) with no
+    /// other variables than `${scheme}` and `${host}`. Where several strings begin, the first one of the list is
+    /// replaced. At most 32 strings; a later rule replaces the whole list. The edge asks the origin for complete bodies
+    /// without a coding; a body that arrives with a coding stays as it is (`edgeward_replaced_bodies_total`).
+    /// `Content-Length` and digests are removed, and `ETag` becomes weak. Stored bodies keep the old strings when this
+    /// setting changes, until they are purged.
+    "replace" setting: "list of tables with `from` and `to`",
+        default "`[]`",
+        example r#"replace = [{ from = "https://files.example/", to = "${scheme}://${host}/files/" }]"#,
+        read: replace;
+
+    /// The media types of the bodies in which `replace` replaces strings. `"*"` stands for all bodies, also for those
+    /// without `Content-Type`. An empty list leaves all bodies as they are, so that only `replace_fields` counts.
+    "replace_types" setting: ListOf(Text {
+            name: "list of patterns",
+            noun_phrase: "a media type",
+            example: r#"["text/*"]"#,
+            parse: media_type,
         }),
-    },
-    SiteKey {
-        path: "replace_fields",
-        kind: "list of field names",
-        default: "`[]`",
-        example: r#"replace_fields = ["Location", "WWW-Authenticate"]"#,
-        doc: "Fields of the origin's response in which `replace` replaces strings too, whatever the type of the body.",
-        read: Read::Setting(|reader, entry, rule| {
+        default r#"`["text/*", "application/json", "application/javascript", "application/xml", "*+json", "*+xml"]`"#,
+        example r#"replace_types = ["text/html", "application/vnd.*"]"#,
+        set: |rule, types| rule.settings.replace_types = Some(types.into());
+
+    /// Fields of the origin's response in which `replace` replaces strings too, whatever the type of the body.
+    "replace_fields" setting: "list of field names",
+        default "`[]`", example r#"replace_fields = ["Location", "WWW-Authenticate"]"#,
+        read: |reader, entry, rule| {
             let members = reader.members(entry);
             let names = members.iter().filter_map(|member| {
                 let text = reader.text(member, "the name of a field", r#"["Location"]"#)?;
                 fields::changed_name_of_origin(reader, member, text)
             });
             rule.settings.replace_fields = Some(names.collect());
-        }),
-    },
-];
+        };
+};
 
 fn media_type(text: &str) -> Result<Pattern, &'static str> {
     let is_valid = |byte: u8| byte.is_ascii_graphic() && !b";,\"".contains(&byte);

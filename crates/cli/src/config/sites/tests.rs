@@ -16,7 +16,8 @@ use proptest::prelude::*;
 use super::super::check::{self, CheckedConfig};
 use super::super::file;
 use super::super::setting::SettingsFile;
-use super::keys::{self, Read};
+use super::keys;
+use super::row::Read;
 use crate::diagnostic::{self, Diagnostics};
 
 const LISTENER_AND_ORIGIN: &str =

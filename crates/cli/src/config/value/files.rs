@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Raw, SettingValue, ValueError, read_error_text};
+use super::kind::SettingValue;
+use super::raw::{Raw, ValueError, read_error_text};
 use crate::diagnostic::absolute;
 
 /// An existing, readable file.

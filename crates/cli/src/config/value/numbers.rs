@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
+use super::kind::{OrNone, SettingValue};
+use super::raw::{Raw, ValueError, to_value_error};
 use super::units::{duration_text, parse_duration, size_text};
-use super::{Raw, SettingValue, ValueError, to_value_error};
 
 /// `"64MiB"`, or a number of bytes, from the first to the second size.
 pub(in crate::config) struct Size(
@@ -280,6 +281,10 @@ impl SettingValue for Switch {
         }
     }
 }
+
+/// The values of the limits of request bodies, also of those of rules.
+pub(in crate::config) const REQUEST_BODY_SIZES: OrNone<Size> =
+    OrNone(Size(ByteSize(0), ByteSize::gib(16 << 10)));
 
 const WHOLE_NUMBER: &str = "a whole number";
 

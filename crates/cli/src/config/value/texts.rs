@@ -19,7 +19,8 @@ use edgeward_semantics::upgrade::Upgrades;
 use edgeward_sites::{HostPattern, PathForms};
 
 use super::files::InputFile;
-use super::{NONE, Raw, SettingValue, ValueError, error_of_sentence, to_value_error};
+use super::kind::{NONE, SettingValue};
+use super::raw::{Raw, ValueError, error_of_sentence, to_value_error};
 use crate::config::choice::Choice;
 use crate::negative::FilterLocation;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::ValueError;
+use super::raw::ValueError;
 
 /// Formats a duration in the form that a user would write, in the largest unit that represents it exactly.
 pub(in crate::config) fn duration_text(duration: Duration) -> String {

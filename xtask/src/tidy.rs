@@ -4,6 +4,7 @@
 //! files of the checkout and applies the rules. It also runs as a test, so `cargo test --workspace` enforces the
 //! rules.
 
+mod circles; // files that import each other
 mod edges; // imports between crates
 mod layers; // imports between the modules of `proxy`
 mod modules; // files that no target includes
@@ -193,18 +194,20 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     findings.extend(modules::dead(&sources, &reached));
     findings.extend(dependencies(root, &packages)?);
 
-    let proxy_files: Vec<_> = reached
-        .iter()
-        .filter(|(_, kind)| **kind == TargetKind::Shipped)
-        .filter_map(|(file, _)| {
-            Some((
-                file.strip_prefix(layers::ROOT).ok()?.to_owned(),
-                read(file)?,
-            ))
-        })
-        .collect();
+    let shipped_below = |root: &str| -> Vec<_> {
+        let shipped = reached
+            .iter()
+            .filter(|(_, kind)| **kind == TargetKind::Shipped);
+        let below = shipped
+            .filter_map(|(file, _)| Some((file.strip_prefix(root).ok()?.to_owned(), read(file)?)));
+        below.collect()
+    };
+    let proxy_files = shipped_below(layers::ROOT);
     let layers = layers::check(&layers::parse_table(&document)?, &proxy_files);
     findings.extend(layers.findings);
+    for root in circles::ROOTS {
+        findings.extend(circles::check(root, &shipped_below(root)));
+    }
 
     let replaced = replaced_words(root)?;
     let named =

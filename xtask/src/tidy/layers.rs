@@ -168,25 +168,33 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
 }
 
 /// Returns a component of a file's path, without the extension: number 0 is the layer, number 1 the module. Returns
-/// `None` for `mod.rs` and `lib.rs`.
+/// `None` for `mod.rs` and the root file of the crate.
 fn segment(file: &Path, number: usize) -> Option<String> {
     let Some(Component::Normal(name)) = file.components().nth(number) else {
         return None;
     };
     let name = name.to_str()?;
     let name = name.strip_suffix(".rs").unwrap_or(name);
-    (name != "mod" && name != "lib").then(|| name.to_owned())
+    (!matches!(name, "mod" | "lib" | "main")).then(|| name.to_owned())
 }
 
-/// Returns the paths that begin with `crate` or `super` in a file of `proxy`, each from the root of that crate.
-fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
-    let own: Vec<String> = (0..).map_while(|number| segment(file, number)).collect();
+/// Returns the module of a file, as a path from the root of its crate.
+pub(super) fn segments_of(file: &Path) -> Vec<String> {
+    (0..).map_while(|number| segment(file, number)).collect()
+}
+
+/// Returns the paths that begin with `crate` or `super` in a file, each from the root of its crate.
+pub(super) fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
+    let own = segments_of(file);
     let code = without_tests(source);
     let tokens = with_uses_expanded(&code);
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        let is_start = at == 0 || tokens[at - 1].text != "::";
+        let before = at.checked_sub(1).map(|before| tokens[before].text);
+        // `pub(in crate::path)` imports nothing.
+        let is_visibility = before == Some("in") && at > 2 && tokens[at - 3].text == "pub";
+        let is_start = before != Some("::") && !is_visibility;
         let in_path = tokens.get(at + 1).is_some_and(|next| next.text == "::");
         if is_start && in_path && matches!(tokens[at].text, "crate" | "super") {
             let mut path = if tokens[at].text == "crate" {

@@ -5,6 +5,7 @@
 //! `edgeward-lab` runs the plan. After each contender, the report and the results so far are written, so that they
 //! remain if the experiment is stopped.
 
+mod args;
 mod bench;
 mod plans;
 mod text;
@@ -14,78 +15,19 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use anyhow::Context as _;
 
 use edgeward_lab::{
-    Benchmark, Contender, LabError, LabPaths, Outcome, Plan, Problem, ProgressObserver, Server,
-    Setting, Stop, TraceError, TraceOrigin, page,
+    Benchmark, Contender, LabError, LabPaths, Outcome, Plan, ProgressObserver, Server, Setting,
+    TraceError, TraceOrigin, page,
 };
 
 use crate::config::{self, FlagSetting, LoadError};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::output::{self, Progress};
-use crate::signals::Signals;
-
-/// Run a plan: one trace through several caches and settings
-///
-/// Starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) in front of one
-/// synthetic origin, replays one trace through each, checks every byte, samples their resources every second,
-/// and writes a report with all curves on one time axis.
-///
-/// Three plans are built in: second-hit, adaptsize-vs-peers and latency.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
-pub(crate) struct LabArgs {
-    /// The plan: a file, or second-hit, adaptsize-vs-peers, latency
-    #[arg(value_name = "PLAN.toml")]
-    plan: PathBuf,
-
-    /// Trace to use instead of the plan's, in any known format
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
-    /// Number of requests to use instead of the plan's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
-    requests: Option<u64>,
-
-    /// The page to write [default: lab-report/PLAN.html]
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
-
-    /// Folder for outcome.json and a table of samples per contender
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-
-    /// Folder for the caches' files [default: the system's temporary folder]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-
-    /// Another edgeward binary to use, to compare versions
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    edgeward: Option<PathBuf>,
-
-    /// Value of a benchmark's plan to use instead of the plan's (repeatable)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = name_and_value, hide_short_help = true)]
-    set: Vec<(String, String)>,
-
-    /// Number of rounds of a benchmark to use instead of the plan's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), hide_short_help = true)]
-    rounds: Option<u32>,
-
-    /// Only loads and servers of a benchmark whose name contains the text (repeatable)
-    #[arg(long, value_name = "TEXT", hide_short_help = true)]
-    only: Vec<String>,
-
-    /// Print the plan and exit
-    #[arg(long, hide_short_help = true)]
-    print_plan: bool,
-}
+pub(crate) use args::LabArgs;
+use args::{replace_file, stop_by_signal, with_file};
 
 /// Runs the experiment. The exit code is 0 if all installed contenders ran and every byte was correct, otherwise 1.
 /// It is 2 if this function returns an error.
@@ -119,8 +61,8 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     plan.trace.requests = args.requests.unwrap_or(plan.trace.requests);
     let results = ResultFiles::new(args, &file)?;
     let paths = LabPaths {
-        edgeward: edgeward(args)?,
-        folder: folder_of_caches(args)?,
+        edgeward: args.edgeward()?,
+        folder: args.folder_of_caches()?,
     };
     let stop = stop_by_signal()?;
     let observer = RunObserver {
@@ -145,32 +87,6 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// Returns the binary of the measured edges.
-fn edgeward(args: &LabArgs) -> anyhow::Result<PathBuf> {
-    match &args.edgeward {
-        Some(program) => fs::canonicalize(program)
-            .with_context(|| format!("{} does not exist", program.display())),
-        None => std::env::current_exe().context("cannot find the file of this program"),
-    }
-}
-
-fn folder_of_caches(args: &LabArgs) -> anyhow::Result<PathBuf> {
-    let folder = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    anyhow::ensure!(
-        folder.is_dir(),
-        Diagnostic::new(format!("{} is not a folder", folder.display()))
-            .hint("give an existing folder with --dir")
-    );
-    Ok(folder)
-}
-
-/// Parses `NAME=VALUE`.
-fn name_and_value(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=');
-    let (name, value) = parts.ok_or("write NAME=VALUE, for example seconds=2")?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Reads a plan from a file, or returns the built-in plan with this name. Returns the plan's file name and its text.
@@ -224,19 +140,6 @@ fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
     }
 }
 
-/// Adds the plan's file to the problems that were found in it.
-fn with_file(problems: Vec<Problem>, file: &Path) -> Diagnostics {
-    let diagnostics = problems.into_iter().map(|problem| {
-        let diagnostic = Diagnostic::new(problem.message);
-        let diagnostic = diagnostic.in_file(file).at_line(problem.line);
-        match problem.hint {
-            Some(hint) => diagnostic.hint(hint),
-            None => diagnostic,
-        }
-    });
-    Diagnostics(diagnostics.collect())
-}
-
 /// The errors in the settings of an edge, each with its line.
 fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) -> Vec<Diagnostic> {
     let flag = |key: &str, text: &str| FlagSetting {
@@ -285,22 +188,6 @@ fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
             .into(),
         other => anyhow::Error::new(other),
     }
-}
-
-/// Returns a [`Stop`] that the first signal triggers. The child processes have their own process groups, so Ctrl-C
-/// does not reach them, and the lab stops them itself.
-fn stop_by_signal() -> anyhow::Result<Stop> {
-    let stop = Stop::default();
-    let mut signals = Signals::listen()?;
-    let trigger = stop.clone();
-    // The thread ends with the process.
-    thread::Builder::new()
-        .name("lab-signals".to_owned())
-        .spawn(move || {
-            signals.next();
-            trigger.request();
-        })?;
-    Ok(stop)
 }
 
 /// The files of the results. [`ResultFiles::new`] creates their folders and the report before the experiment runs, so
@@ -374,16 +261,6 @@ impl ResultFiles {
     }
 }
 
-/// Replaces a file atomically: writes a new file and renames it.
-fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    fs::write(&temporary, bytes)
-        .and_then(|()| fs::rename(&temporary, path))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// Shows the progress of the experiment, and writes the results after each contender.
 struct RunObserver {
     progress: Mutex<Option<Progress>>,
@@ -430,15 +307,3 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
 const REPORT_FOLDER: &str = "lab-report";
-
-const EXAMPLES: &str = "\
-Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise, 2 the lab failed.
-A server that is not installed is omitted. Ctrl-C ends the experiment; the results so far remain.
-
-Examples:
-  edgeward lab second-hit
-  edgeward lab adaptsize-vs-peers --trace akamai-w-web.tr.zst --report web.html
-  edgeward lab latency --print-plan > mine.toml
-  edgeward lab mine.toml --out results --json | jq '.contenders[] | {name, hits: .totals.hit_ratio}'
-
-docs/how-to/lab.md describes the keys of a plan.";

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 
 use edgeward_lab::{Benchmark, BenchmarkError, BenchmarkOutcome, BenchmarkPaths, run_benchmark};
 
-use super::{LabArgs, edgeward, folder_of_caches, replace_file, stop_by_signal, with_file};
+use super::args::{LabArgs, replace_file, stop_by_signal, with_file};
 use crate::diagnostic::Diagnostic;
 use crate::output;
 
@@ -53,10 +53,10 @@ pub(super) fn run(args: &LabArgs, file: &Path, text: &str) -> anyhow::Result<Exi
     fs::create_dir_all(&out)
         .with_context(|| format!("cannot create the folder {}", out.display()))?;
     let paths = BenchmarkPaths {
-        edgeward: edgeward(args)?,
+        edgeward: args.edgeward()?,
         plan: folder.clone(),
         scratch,
-        temporary: folder_of_caches(args)?,
+        temporary: args.folder_of_caches()?,
     };
     let command = command(args, file);
     let mut written = Ok(());

@@ -130,6 +130,28 @@ pub enum Denied {
     },
 }
 
+/// The token that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The request needs no token.
+    Open,
+    /// A token with this role, if the server requires tokens for reading.
+    IfRequired(Role),
+    /// A token with this role.
+    Always(Role),
+}
+
+impl Access {
+    /// Returns the role that a request needs, or `None` if it needs no token.
+    pub fn role(self, requires_token: bool) -> Option<Role> {
+        match self {
+            Self::Open => None,
+            Self::IfRequired(role) => requires_token.then_some(role),
+            Self::Always(role) => Some(role),
+        }
+    }
+}
+
 /// Decides if a request with this value of `Authorization` may use `role`. Each token is compared, so that the time
 /// does not depend on the position of the matching one.
 pub fn authorize<'a>(

@@ -1,4 +1,4 @@
-//! The admin pages: metrics, status, health, and settings that may change while the server runs.
+//! An admin server: a table of pages, and the checks of every request to one.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,17 +11,15 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 
-use crate::access::{Caller, Denied};
+use crate::access::{Access, Caller, Denied};
 use crate::request_body::RequestBody;
+use crate::route::{Call, Media, Route, Run};
 use crate::server::{Handler, LocalClient};
 
 /// The pages of an admin server.
 pub trait AdminPages: Clone + Send + Sync + 'static {
-    /// Returns the metrics in the text format of Prometheus.
-    fn metrics(&self) -> String;
-
-    /// Returns the status as JSON.
-    fn status(&self) -> String;
+    /// The pages, besides `/` and `/healthz`. A path has a row for each of its methods.
+    const ROUTES: &'static [Route<Self>];
 
     /// Returns true if a request for `host` is meant for this server. `host` has no port and no brackets.
     /// The default accepts every host.
@@ -30,59 +28,19 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
         true
     }
 
-    /// Decides if a client with this value of `Authorization` may send the request. The body is read only after this
-    /// decision. The default allows everything.
+    /// Decides if a client with this value of `Authorization` may send a request to a page. The body is read only after
+    /// this decision. The default allows everything.
     fn authorize(
         &self,
-        method: &Method,
-        path: &str,
+        access: Access,
         authorization: Option<&HeaderValue>,
     ) -> Result<Caller, Denied> {
-        _ = (method, path, authorization);
+        _ = (access, authorization);
         Ok(Caller::Anyone)
-    }
-
-    /// Returns true if `path` accepts POST. The default has no such pages.
-    fn accepts_post(&self, path: &str) -> bool {
-        _ = path;
-        false
-    }
-
-    /// Carries out a POST that [`authorize`](Self::authorize) has allowed. Returns the status and a body in JSON.
-    fn post(
-        &self,
-        path: &str,
-        caller: &Caller,
-        body: Bytes,
-    ) -> impl Future<Output = (StatusCode, String)> + Send {
-        _ = (path, caller, body);
-        std::future::ready((StatusCode::NOT_FOUND, "{}\n".to_owned()))
-    }
-
-    /// Returns the value of a setting that may change while the server runs, or `None` if `path` is not a setting.
-    fn setting(&self, path: &str) -> Option<String> {
-        _ = path;
-        None
-    }
-
-    /// Changes a setting. Returns a message about the change, or the reason why the value is refused.
-    fn change_setting(
-        &self,
-        path: &str,
-        caller: &Caller,
-        value: &str,
-    ) -> impl Future<Output = Result<String, String>> + Send {
-        _ = caller;
-        let refused = format!("{path} cannot be changed to {value}\n");
-        std::future::ready(Err(refused))
     }
 }
 
-/// Answers `/metrics`, `/status`, `/healthz`, `/` and the paths of settings.
-///
-/// GET returns a setting, and PUT changes it. The server may have no tokens, so only a client on the same machine may
-/// change a setting. A web page cannot: a browser asks the server before a cross-origin PUT (Fetch, "CORS-preflight
-/// request"), and the server refuses this question.
+/// Answers requests for the pages of `P`, for `/healthz` and for the list of pages at `/`.
 #[derive(Clone, Debug)]
 pub struct AdminRoutes<P>(pub P);
 
@@ -93,104 +51,106 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
             let text = format!(
                 "`{host}` is not a name of this admin server; use its address or localhost, or list the name in admin.hosts\n"
             );
-            return respond(StatusCode::MISDIRECTED_REQUEST, TEXT, text);
+            return respond(StatusCode::MISDIRECTED_REQUEST, Media::Text, text);
         }
         let path = request.uri().path();
         let authorization = request.headers().get(AUTHORIZATION);
-        let caller = match self.0.authorize(request.method(), path, authorization) {
+        let access = Self::access(request.method(), path);
+        let caller = match self.0.authorize(access, authorization) {
             Ok(caller) => caller,
             Err(denied) => return deny(&denied),
         };
-        if self.0.accepts_post(path) {
-            return match *request.method() {
-                Method::POST => self.post(request, &caller).await,
-                _ => {
-                    let text = "POST only\n".to_owned();
-                    let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
-                    let headers = response.headers_mut();
-                    headers.insert(ALLOW, HeaderValue::from_static("POST"));
-                    response
-                }
-            };
-        }
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        if let Some(value) = self.0.setting(request.uri().path()) {
-            return match *request.method() {
-                Method::GET | Method::HEAD => respond(StatusCode::OK, TEXT, format!("{value}\n")),
-                Method::PUT => self.change_setting(request, &caller).await,
-                _ => {
-                    let text = "GET, HEAD and PUT only\n".to_owned();
-                    let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
-                    let allowed = HeaderValue::from_static("GET, HEAD, PUT");
-                    response.headers_mut().insert(ALLOW, allowed);
-                    response
-                }
-            };
-        }
-        let (code, media_type, text) = match request.uri().path() {
-            "/metrics" | "/status" | "/healthz" | "/" if !reads => {
-                let text = "GET and HEAD only\n".to_owned();
-                (StatusCode::METHOD_NOT_ALLOWED, TEXT, text)
+        let of_path = || Self::routes().filter(|route| route.path == path);
+        let mut available = of_path().filter(|route| (route.is_available)(&self.0));
+        match available.find(|route| route.has(request.method())) {
+            Some(route) => self.run(&route.run, request, caller).await,
+            None if of_path().any(|route| (route.is_available)(&self.0)) => {
+                refuse_method(of_path().flat_map(Route::methods).copied())
             }
-            "/metrics" => (StatusCode::OK, METRICS, self.0.metrics()),
-            "/status" => (StatusCode::OK, JSON, self.0.status()),
-            "/healthz" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-            "/" => (
-                StatusCode::OK,
-                TEXT,
-                "/metrics\n/status\n/healthz\n".to_owned(),
-            ),
-            path => {
-                let text = format!("no {path} here; there are /metrics, /status and /healthz\n");
-                (StatusCode::NOT_FOUND, TEXT, text)
+            None => {
+                let paths = Self::paths().join(", ");
+                let text = format!("no {path} here; there are {paths}\n");
+                respond(StatusCode::NOT_FOUND, Media::Text, text)
             }
-        };
-        respond(code, media_type, text)
+        }
     }
 }
 
 impl<P: AdminPages> AdminRoutes<P> {
-    /// Reads the body of a POST within its limits, and carries the POST out.
-    async fn post(&self, request: Request<RequestBody>, caller: &Caller) -> Response<Full<Bytes>> {
-        let (head, body) = request.into_parts();
-        let body = Limited::new(body, POST_BYTES_MAX).collect();
-        let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {
-            Ok(Ok(body)) => self.0.post(head.uri.path(), caller, body.to_bytes()).await,
-            Ok(Err(_)) => {
-                let text = "{\"error\": \"the body is incomplete, or larger than 1 MiB\"}\n";
-                (StatusCode::PAYLOAD_TOO_LARGE, text.to_owned())
-            }
-            Err(_) => {
-                let text = "{\"error\": \"the body did not arrive in time\"}\n";
-                (StatusCode::REQUEST_TIMEOUT, text.to_owned())
-            }
-        };
-        respond(code, JSON, text)
+    /// The pages that every admin server has.
+    const OWN: &'static [Route<P>] = &[
+        Route::show("/healthz", Media::Text, |_| "ok\n".to_owned()).open(),
+        Route::show("/", Media::Text, |_| Self::paths().join("\n") + "\n").open(),
+    ];
+
+    fn routes() -> impl Iterator<Item = &'static Route<P>> {
+        P::ROUTES.iter().chain(Self::OWN)
     }
 
-    async fn change_setting(
+    /// Returns the paths of all pages but `/`.
+    fn paths() -> Vec<&'static str> {
+        let mut paths: Vec<_> = Self::routes().map(|route| route.path).collect();
+        paths.dedup();
+        paths.retain(|path| *path != "/");
+        paths
+    }
+
+    /// Returns the token that a request needs. A method that the page does not have needs the token of the page's last
+    /// row. An unknown page needs none.
+    pub fn access(method: &Method, path: &str) -> Access {
+        let of_path = || Self::routes().filter(|route| route.path == path);
+        let route = of_path().find(|route| route.has(method));
+        route
+            .or_else(|| of_path().last())
+            .map_or(Access::Open, |route| route.access)
+    }
+
+    async fn run(
         &self,
+        run: &Run<P>,
         request: Request<RequestBody>,
-        caller: &Caller,
+        caller: Caller,
     ) -> Response<Full<Bytes>> {
-        let local = request.extensions().get::<LocalClient>();
-        if !local.is_some_and(|local| local.0) {
-            let text = "only a client on this machine may change a setting\n".to_owned();
-            return respond(StatusCode::FORBIDDEN, TEXT, text);
-        }
-        let (head, body) = request.into_parts();
-        let body = Limited::new(body, VALUE_BYTES_MAX).collect();
-        let Ok(Ok(body)) = tokio::time::timeout(VALUE_TIMEOUT, body).await else {
-            let text =
-                format!("the value is incomplete or has more than {VALUE_BYTES_MAX} bytes\n");
-            return respond(StatusCode::BAD_REQUEST, TEXT, text);
-        };
-        let body = body.to_bytes();
-        let value = String::from_utf8_lossy(&body);
-        let changed = self.0.change_setting(head.uri.path(), caller, value.trim());
-        match changed.await {
-            Ok(text) => respond(StatusCode::OK, TEXT, text),
-            Err(text) => respond(StatusCode::BAD_REQUEST, TEXT, text),
+        match run {
+            Run::Show(media, show) => respond(StatusCode::OK, *media, show(&self.0)),
+            Run::Post(post) => {
+                let body = Limited::new(request.into_body(), POST_BYTES_MAX).collect();
+                let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {
+                    Ok(Ok(body)) => {
+                        let body = body.to_bytes();
+                        post(self.0.clone(), Call { caller, body }).await
+                    }
+                    Ok(Err(_)) => {
+                        let text =
+                            "{\"error\": \"the body is incomplete, or larger than 1 MiB\"}\n";
+                        (StatusCode::PAYLOAD_TOO_LARGE, text.to_owned())
+                    }
+                    Err(_) => {
+                        let text = "{\"error\": \"the body did not arrive in time\"}\n";
+                        (StatusCode::REQUEST_TIMEOUT, text.to_owned())
+                    }
+                };
+                respond(code, Media::Json, text)
+            }
+            Run::Change(change) => {
+                let local = request.extensions().get::<LocalClient>();
+                if !local.is_some_and(|local| local.0) {
+                    let text = "only a client on this machine may change a setting\n".to_owned();
+                    return respond(StatusCode::FORBIDDEN, Media::Text, text);
+                }
+                let body = Limited::new(request.into_body(), VALUE_BYTES_MAX).collect();
+                let Ok(Ok(body)) = tokio::time::timeout(VALUE_TIMEOUT, body).await else {
+                    let text = format!(
+                        "the value is incomplete or has more than {VALUE_BYTES_MAX} bytes\n"
+                    );
+                    return respond(StatusCode::BAD_REQUEST, Media::Text, text);
+                };
+                let body = body.to_bytes();
+                match change(self.0.clone(), Call { caller, body }).await {
+                    Ok(text) => respond(StatusCode::OK, Media::Text, text),
+                    Err(text) => respond(StatusCode::BAD_REQUEST, Media::Text, text),
+                }
+            }
         }
     }
 }
@@ -210,6 +170,19 @@ pub fn requested_host<'a>(target: &'a Uri, host: Option<&'a HeaderValue>) -> Opt
     Some(host)
 }
 
+/// Returns the response to a method that a page does not have.
+fn refuse_method(methods: impl Iterator<Item = &'static str>) -> Response<Full<Bytes>> {
+    let methods: Vec<_> = methods.collect();
+    let text = match &methods[..] {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last} only\n", all.join(", ")),
+        _ => format!("{} only\n", methods.join(", ")),
+    };
+    let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, Media::Text, text);
+    let allowed = HeaderValue::from_str(&methods.join(", ")).expect("methods are tokens");
+    response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
 /// Returns the response to a request that is not allowed (RFC 6750 §3).
 fn deny(denied: &Denied) -> Response<Full<Bytes>> {
     let (code, challenge) = match denied {
@@ -220,27 +193,24 @@ fn deny(denied: &Denied) -> Response<Full<Bytes>> {
         }
     };
     // The text has no characters that JSON escapes: a name has letters, digits, `-`, `_` and `.`.
-    let mut response = respond(code, JSON, format!("{{\"error\": \"{denied}\"}}\n"));
+    let mut response = respond(code, Media::Json, format!("{{\"error\": \"{denied}\"}}\n"));
     let headers = response.headers_mut();
     headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }
 
-fn respond(code: StatusCode, media_type: &'static str, text: String) -> Response<Full<Bytes>> {
+fn respond(code: StatusCode, media: Media, text: String) -> Response<Full<Bytes>> {
     // Statuses and errors contain texts that clients chose.
     let visible = match visible_json(&text) {
-        Cow::Owned(visible) if media_type != METRICS => Some(visible),
+        Cow::Owned(visible) if media != Media::Metrics => Some(visible),
         _ => None,
     };
     let text = visible.unwrap_or(text);
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media.name()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if code == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
     response
 }
 
@@ -250,12 +220,8 @@ const POST_BYTES_MAX: usize = 1 << 20;
 /// The time in which the body of a POST must arrive.
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
 
-const JSON: &str = "application/json";
 /// The maximum length of a setting's value.
 const VALUE_BYTES_MAX: usize = 1024;
 
 /// The time in which a setting's value must arrive.
 const VALUE_TIMEOUT: Duration = Duration::from_secs(5);
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -23,15 +23,17 @@ mod client_stream;
 mod listener;
 mod pacing;
 mod request_body;
+mod route;
 mod server;
 mod slots;
 mod token;
 
-pub use access::{AdminToken, Caller, Denied, ParseRolesError, Role, Roles, authorize};
+pub use access::{Access, AdminToken, Caller, Denied, ParseRolesError, Role, Roles, authorize};
 pub use admin::{AdminPages, AdminRoutes, requested_host};
 pub use listener::{Accepted, Listener, UNIX_CLIENT, bind_unix};
 pub use pacing::disable_loopback_pacing;
 pub use request_body::RequestBody;
+pub use route::{Answering, Call, Media, Route, Run};
 pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};
 pub use token::{Token, TokenError};

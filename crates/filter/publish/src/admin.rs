@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_filter::complete::CoveredUntil;
-use edgeward_httpd::AdminPages;
+use edgeward_httpd::{AdminPages, Media, Route};
 use edgeward_metrics::{Definition, Table, encode, metrics};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -59,6 +59,13 @@ impl Admin {
 }
 
 impl AdminPages for Admin {
+    const ROUTES: &'static [Route<Self>] = &[
+        Route::show("/metrics", Media::Metrics, Self::metrics),
+        Route::show("/status", Media::Json, Self::status),
+    ];
+}
+
+impl Admin {
     fn metrics(&self) -> String {
         let published = Arc::clone(&self.published.borrow());
         let mut families = counters::METRICS.of(&self.counters);

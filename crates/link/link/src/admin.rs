@@ -7,7 +7,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, ServerConfig};
+use edgeward_httpd::{
+    AdminPages, AdminRoutes, ConnectionCounters, Media, Route, Server, ServerConfig,
+};
 
 use crate::status::EndpointStatus;
 use crate::{SetupError, metrics};
@@ -62,11 +64,12 @@ impl fmt::Debug for Admin {
 struct Pages(StatusReport);
 
 impl AdminPages for Pages {
-    fn metrics(&self) -> String {
-        metrics::render(&(self.0)())
-    }
-
-    fn status(&self) -> String {
-        format!("{:#}\n", (self.0)().to_json())
-    }
+    const ROUTES: &'static [Route<Self>] = &[
+        Route::show("/metrics", Media::Metrics, |pages| {
+            metrics::render(&(pages.0)())
+        }),
+        Route::show("/status", Media::Json, |pages| {
+            format!("{:#}\n", (pages.0)().to_json())
+        }),
+    ];
 }

@@ -7,29 +7,27 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use bytes::Bytes;
 use edgeward_policy::{
     ParsePolicyError, PolicySpec, SERVED_ADMISSION_NAMES, SERVED_EVICTION_NAMES,
 };
 use edgeward_purge::PurgeRequest;
 use edgeward_store::hot::PolicyChange;
-use http::{HeaderValue, Method, StatusCode};
-use serde_json::json;
+use http::{HeaderValue, StatusCode};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use edgeward_httpd::{
-    AdminPages, AdminRoutes, AdminToken, Caller, ConnectionCounters, Denied, Roles, Server,
-    ServerConfig,
+    Access, AdminPages, AdminRoutes, AdminToken, Call, Caller, ConnectionCounters, Denied, Media,
+    Role, Roles, Route, Server, ServerConfig, authorize,
 };
 
-use super::admin_request::{Action, POLICY, PostPage, decide};
 use super::bind_admin::BoundAdmin;
 use super::generations::Generations;
 use super::{metrics, status};
-use crate::cache::purging::RejectedPurge;
 use crate::config::ListenAddress;
 use crate::path::explain::explain;
 use crate::path::inspect::{InspectedRequest, cache_get};
+use crate::path::worker::Shared;
 
 /// A running admin listener. Dropping this value stops the listener and joins its thread.
 pub(crate) struct Admin {
@@ -84,47 +82,52 @@ impl Drop for Admin {
     }
 }
 
+/// The pages of an edge. Each is a row of [`AdminPages::ROUTES`] and a method.
 #[derive(Clone)]
-struct Pages(Arc<Generations>);
-
-/// Parses a policy. The error lists the rules.
-fn parse_policy(text: &str) -> Result<PolicySpec, String> {
-    PolicySpec::parse_served(text).map_err(|error: ParsePolicyError| {
-        let source = error.source().map(|source| format!(": {source}"));
-        let source = source.unwrap_or_default();
-        format!("{error}{source}\neviction rules: {SERVED_EVICTION_NAMES}\nadmission rules: {SERVED_ADMISSION_NAMES}\n")
-    })
-}
+pub(super) struct Pages(Arc<Generations>);
 
 impl AdminPages for Pages {
-    fn metrics(&self) -> String {
-        metrics::render(&self.0.shared(), self.0.tls_expiry())
-    }
-
-    fn status(&self) -> String {
-        format!("{:#}\n", status::render(&self.0.shared()))
-    }
+    const ROUTES: &'static [Route<Self>] = &[
+        Route::show("/metrics", Media::Metrics, Self::metrics),
+        Route::show("/status", Media::Json, Self::status),
+        Route::show("/policy", Media::Text, Self::policy),
+        Route::change("/policy", |pages, call| Box::pin(pages.change_policy(call))),
+        Route::post("/purge", Role::Purge, |pages, call| {
+            Box::pin(pages.purge(call))
+        }),
+        Route::post("/cache", Role::Read, |pages, call| {
+            Box::pin(pages.inspect(call, cache_get))
+        }),
+        Route::post("/explain", Role::Read, |pages, call| {
+            Box::pin(pages.inspect(call, |shared, query| Ok(explain(shared, query))))
+        }),
+        Route::<Self>::post("/reload", Role::Reload, |pages, call| {
+            Box::pin(pages.reload(call))
+        })
+        .only_if(|pages| pages.0.on_reload.get().is_some()),
+        Route::<Self>::post("/upgrade", Role::Reload, |pages, call| {
+            Box::pin(pages.upgrade(call))
+        })
+        .only_if(|pages| pages.0.on_upgrade.get().is_some()),
+    ];
 
     fn authorize(
         &self,
-        method: &Method,
-        path: &str,
+        access: Access,
         authorization: Option<&HeaderValue>,
     ) -> Result<Caller, Denied> {
         let shared = self.0.shared();
         let config = &shared.config;
+        let Some(role) = access.role(config.admin.requires_token) else {
+            return Ok(Caller::Anyone);
+        };
         let of_purge = config.purge.token.clone().map(|token| AdminToken {
             name: "purge.token_file".to_owned(),
             token,
             roles: Roles::ALL,
         });
-        let decided = decide(
-            config.admin.tokens.iter().chain(&of_purge),
-            config.admin.requires_token,
-            method,
-            path,
-            authorization.map(HeaderValue::as_bytes),
-        );
+        let tokens = config.admin.tokens.iter().chain(&of_purge);
+        let decided = authorize(tokens, authorization.map(HeaderValue::as_bytes), role);
         if let Err(denied) = &decided {
             let counters = shared.other_counters();
             match denied {
@@ -135,64 +138,6 @@ impl AdminPages for Pages {
             .increment();
         }
         decided
-    }
-
-    fn accepts_post(&self, path: &str) -> bool {
-        match PostPage::of(path) {
-            Some(PostPage::Reload) => self.0.on_reload.get().is_some(),
-            Some(PostPage::Upgrade) => self.0.on_upgrade.get().is_some(),
-            page => page.is_some(),
-        }
-    }
-
-    async fn post(&self, path: &str, caller: &Caller, body: Bytes) -> (StatusCode, String) {
-        let action = PostPage::of(path).map(|page| Action::parse(page, &body));
-        let (code, answer) = match action {
-            Some(Ok(Action::Purge(request))) => self.purge(request, caller).await,
-            Some(Ok(Action::Cache(query))) => self.inspect(false, query).await,
-            Some(Ok(Action::Explain(query))) => self.inspect(true, query).await,
-            Some(Ok(Action::Reload)) => {
-                tracing::info!(from = %caller, "a reload is requested");
-                self.reload().await
-            }
-            Some(Ok(Action::Upgrade)) => {
-                tracing::info!(from = %caller, "an upgrade is requested");
-                self.upgrade().await
-            }
-            Some(Err(error)) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
-            None => (StatusCode::NOT_FOUND, json!({ "error": "no such page" })),
-        };
-        (code, format!("{answer}\n"))
-    }
-
-    fn setting(&self, path: &str) -> Option<String> {
-        (path == POLICY).then(|| self.0.shared().cache.hot.policy().to_string())
-    }
-
-    /// Changes the policy of the cache in memory. A thread for blocking work moves the objects, so the pages are served
-    /// meanwhile. The runtime waits for this thread when it stops.
-    async fn change_setting(
-        &self,
-        _path: &str,
-        caller: &Caller,
-        value: &str,
-    ) -> Result<String, String> {
-        let policy = parse_policy(value)?;
-        let shared = self.0.shared();
-        let change = move || shared.cache.change_policy(policy, shared.other_counters());
-        let changed = tokio::task::spawn_blocking(change).await;
-        let changed = changed.map_err(|_| "the change of the policy panicked\n".to_owned())?;
-        let changed = changed.map_err(|error| format!("{error}\n"))?;
-        let PolicyChange {
-            before,
-            kept_objects,
-            lost_objects,
-        } = changed;
-        tracing::info!(from = %caller, %before, %policy, kept_objects, lost_objects, "the policy was changed");
-        Ok(format!(
-            "policy changed from {before} to {policy}: {kept_objects} objects kept, {lost_objects} lost\n\
-             set hot.policy = \"{policy}\" to keep it after a restart\n"
-        ))
     }
 
     /// Returns true for IP addresses, `localhost` and the configured names. A malicious web site can make its own name
@@ -212,70 +157,97 @@ impl AdminPages for Pages {
     }
 }
 
+/// The status of a response, and its body in JSON.
+type Answer = (StatusCode, String);
+
 impl Pages {
+    fn metrics(&self) -> String {
+        metrics::render(&self.0.shared(), self.0.tls_expiry())
+    }
+
+    fn status(&self) -> String {
+        format!("{:#}\n", status::render(&self.0.shared()))
+    }
+
+    fn policy(&self) -> String {
+        format!("{}\n", self.0.shared().cache.hot.policy())
+    }
+
+    /// Changes the policy of the cache in memory. A thread for blocking work moves the objects, so the pages are served
+    /// meanwhile. The runtime waits for this thread when it stops.
+    async fn change_policy(self, call: Call) -> Result<String, String> {
+        let policy = parse_policy(String::from_utf8_lossy(&call.body).trim())?;
+        let shared = self.0.shared();
+        let change = move || shared.cache.change_policy(policy, shared.other_counters());
+        let changed = tokio::task::spawn_blocking(change).await;
+        let changed = changed.map_err(|_| "the change of the policy panicked\n".to_owned())?;
+        let changed = changed.map_err(|error| format!("{error}\n"))?;
+        let PolicyChange {
+            before,
+            kept_objects,
+            lost_objects,
+        } = changed;
+        tracing::info!(from = %call.caller, %before, %policy, kept_objects, lost_objects, "the policy was changed");
+        Ok(format!(
+            "policy changed from {before} to {policy}: {kept_objects} objects kept, {lost_objects} lost\n\
+             set hot.policy = \"{policy}\" to keep it after a restart\n"
+        ))
+    }
+
     /// Explains the decisions for a request, or shows the stored responses of a URL.
     async fn inspect(
-        &self,
-        explains: bool,
-        query: InspectedRequest,
-    ) -> (StatusCode, serde_json::Value) {
+        self,
+        call: Call,
+        read: fn(&Shared, &InspectedRequest) -> Result<Value, String>,
+    ) -> Answer {
+        let query = match InspectedRequest::parse(&call.body) {
+            Ok(query) => query,
+            Err(error) => return failed(StatusCode::BAD_REQUEST, error),
+        };
         let shared = self.0.shared();
         // The disk is read, and with `all` the heads of all objects.
-        let answered = tokio::task::spawn_blocking(move || match explains {
-            true => Ok(explain(&shared, &query)),
-            false => cache_get(&shared, &query),
-        });
-        match answered.await {
-            Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(error)) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
-            Err(_) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                json!({ "error": "the inspection failed" }),
-            ),
+        match tokio::task::spawn_blocking(move || read(&shared, &query)).await {
+            Ok(Ok(answer)) => done(&answer),
+            Ok(Err(error)) => failed(StatusCode::BAD_REQUEST, error),
+            Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the inspection failed"),
         }
     }
 
     /// Reloads the configuration.
-    async fn reload(&self) -> (StatusCode, serde_json::Value) {
-        let generations = Arc::clone(&self.0);
+    async fn reload(self, call: Call) -> Answer {
+        tracing::info!(from = %call.caller, "a reload is requested");
         // The files are read on a thread for blocking work.
-        let reloaded = tokio::task::spawn_blocking(move || match generations.on_reload.get() {
+        let reloaded = tokio::task::spawn_blocking(move || match self.0.on_reload.get() {
             Some(reload) => reload(),
             None => Err("this edge cannot reload its configuration".to_owned()),
         });
         match reloaded.await {
-            Ok(Ok(changes)) => (StatusCode::OK, json!({ "changes": changes })),
-            Ok(Err(error)) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
-            Err(_) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                json!({ "error": "the reload failed" }),
-            ),
+            Ok(Ok(changes)) => done(&json!({ "changes": changes })),
+            Ok(Err(error)) => failed(StatusCode::BAD_REQUEST, error),
+            Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the reload failed"),
         }
     }
 
     /// Replaces this process by a new one.
-    async fn upgrade(&self) -> (StatusCode, serde_json::Value) {
-        let generations = Arc::clone(&self.0);
-        let upgraded = tokio::task::spawn_blocking(move || match generations.on_upgrade.get() {
+    async fn upgrade(self, call: Call) -> Answer {
+        tracing::info!(from = %call.caller, "an upgrade is requested");
+        let upgraded = tokio::task::spawn_blocking(move || match self.0.on_upgrade.get() {
             Some(upgrade) => upgrade(),
             None => Err("this edge cannot be upgraded".to_owned()),
         });
         match upgraded.await {
-            Ok(Ok(pid)) => (StatusCode::OK, json!({ "pid": pid })),
-            Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, json!({ "error": error })),
-            Err(_) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                json!({ "error": "the upgrade failed" }),
-            ),
+            Ok(Ok(pid)) => done(&json!({ "pid": pid })),
+            Ok(Err(error)) => failed(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the upgrade failed"),
         }
     }
 
     /// Carries out a request of the purge API.
-    async fn purge(
-        &self,
-        request: PurgeRequest,
-        caller: &Caller,
-    ) -> (StatusCode, serde_json::Value) {
+    async fn purge(self, call: Call) -> Answer {
+        let request = match PurgeRequest::parse(&call.body) {
+            Ok(request) => request,
+            Err(error) => return failed(StatusCode::BAD_REQUEST, error),
+        };
         let cache = Arc::clone(&self.0.shared().cache);
         if request.dry_run {
             // Reading all objects takes seconds for millions of them.
@@ -284,24 +256,36 @@ impl Pages {
             return match counted {
                 Ok(Ok(covered)) => {
                     let [memory, disk] = [covered.in_memory, covered.on_disk];
-                    let counts = json!({ "memory_objects": memory, "disk_objects": disk });
-                    (StatusCode::OK, counts)
+                    done(&json!({ "memory_objects": memory, "disk_objects": disk }))
                 }
-                Ok(Err(error)) => rejected(&error),
-                Err(_) => (
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    json!({ "error": "the count failed" }),
-                ),
+                Ok(Err(error)) => failed(error.status(), error),
+                Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the count failed"),
             };
         }
         let purges = request.purges().collect();
-        match cache.accept_purges(purges, caller.to_string()).await {
-            Ok(_) => (StatusCode::OK, json!({ "accepted": request.scopes.len() })),
-            Err(error) => rejected(&error),
+        match cache.accept_purges(purges, call.caller.to_string()).await {
+            Ok(_) => done(&json!({ "accepted": request.scopes.len() })),
+            Err(error) => failed(error.status(), error),
         }
     }
 }
 
-fn rejected(error: &RejectedPurge) -> (StatusCode, serde_json::Value) {
-    (error.status(), json!({ "error": error.to_string() }))
+fn done(answer: &Value) -> Answer {
+    (StatusCode::OK, format!("{answer}\n"))
+}
+
+fn failed(status: StatusCode, error: impl std::fmt::Display) -> Answer {
+    (
+        status,
+        format!("{}\n", json!({ "error": error.to_string() })),
+    )
+}
+
+/// Parses a policy. The error lists the rules.
+fn parse_policy(text: &str) -> Result<PolicySpec, String> {
+    PolicySpec::parse_served(text).map_err(|error: ParsePolicyError| {
+        let source = error.source().map(|source| format!(": {source}"));
+        let source = source.unwrap_or_default();
+        format!("{error}{source}\neviction rules: {SERVED_EVICTION_NAMES}\nadmission rules: {SERVED_ADMISSION_NAMES}\n")
+    })
 }

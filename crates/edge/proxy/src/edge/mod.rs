@@ -1,7 +1,6 @@
 //! An edge as a whole: start, stop, metrics and status. `hostile` has functions for the fuzz targets only.
 
 mod admin;
-mod admin_request;
 mod bind;
 mod bind_admin; // listeners and certificates
 mod certificate_files;

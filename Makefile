@@ -309,18 +309,6 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 	@scripts/ensure-debian bench
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
 
-.PHONY: bench-restart
-bench-restart: build ## hit ratios before and after SIGTERM and kill -9, with a disk (BENCH_ARGS="REQUESTS OBJECTS HOT DISK")
-	@bench/restart/run.py $(EDGEWARD) $(BENCH_ARGS)
-
-.PHONY: bench-compression
-bench-compression: build docs-site ## bytes of the documentation through edgeward and nginx, by coding (BENCH_ARGS=--levels)
-	@scripts/ensure-debian bench
-	@bench/compression/run.py $(EDGEWARD) target/docs-site $(BENCH_ARGS)
-
-.PHONY: bench-sites
-bench-sites: build ## time to read a configuration of 1,000 sites with 20 rules each (BENCH_ARGS="SITES RULES RUNS")
-	@bench/sites/run.py $(EDGEWARD) $(BENCH_ARGS)
 .PHONY: bench-ranges
 bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 and a change (BENCH_ARGS="GIB CLIENTS RANGES HOT DISK RATE")
 	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)

@@ -309,10 +309,6 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 	@scripts/ensure-debian bench
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
 
-.PHONY: bench-ranges
-bench-ranges: build ## random ranges of a cold object of 4 GiB, across kill -9 and a change (BENCH_ARGS="GIB CLIENTS RANGES HOT DISK RATE")
-	@bench/ranges/run.py $(EDGEWARD) $(BENCH_ARGS)
-
 # The duration is that of the measurement. The fill and the warm-up before it take another quarter.
 SOAK_MINUTES ?= 30
 
@@ -327,10 +323,6 @@ bench-lifecycle: build ## 200 reloads, certificates, log rotations and upgrades 
 .PHONY: bench-recipes
 bench-recipes: build ## seven package clients install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
 	@bench/recipes/run.py $(EDGEWARD)
-
-.PHONY: bench-tunnels
-bench-tunnels: build ## WebSockets, event streams and a long upload (BENCH_ARGS="CONNECTIONS ECHOES IDLE UPLOAD_GIB")
-	@bench/tunnels/run.py $(EDGEWARD) $(BENCH_ARGS)
 
 # Without TRACE, a web trace of six million requests is generated. pip installs libCacheSim into bench/scratch.
 TRACE ?=

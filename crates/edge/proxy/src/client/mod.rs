@@ -4,6 +4,7 @@
 pub(crate) mod accepted; // an accepted connection until its protocol is known
 mod connection;
 pub(crate) mod h1;
+mod hyper_body;
 mod io;
 pub(crate) mod listener;
 mod proxy_header;

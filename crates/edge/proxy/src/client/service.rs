@@ -16,6 +16,7 @@ use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use super::hyper_body::HyperBody;
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 use crate::exchange::canonical::RawHead;
@@ -92,9 +93,9 @@ impl Service<Request<Incoming>> for EdgeService {
         head.connect_protocol = protocol.map(|protocol| protocol.as_str().into());
         let is_http1 = head.version < Version::HTTP_2;
         let body = if is_http1 {
-            RequestBody::of_h1(body)
+            HyperBody::of_h1(body)
         } else {
-            RequestBody::of_h2(body, &worker.connection_tasks, &client.conn)
+            HyperBody::of_h2(body, &worker.connection_tasks, &client.conn)
         };
         if head.version == Version::HTTP_11 {
             head.interims = Some(client.conn.begin_interims()); // for 1xx responses
@@ -109,7 +110,7 @@ impl Service<Request<Incoming>> for EdgeService {
             }
         }
         let may_upgrade = head.version == Version::HTTP_11 && head.headers.contains_key(UPGRADE);
-        let serving = path::serve(worker, client, head, Some(body), None);
+        let serving = path::serve(worker, client, head, Some(RequestBody::new(body)), None);
         match stream {
             Some(stream) => self.spawn_tunnel(serving, stream),
             None if may_upgrade => self.keep_tunnel(serving),

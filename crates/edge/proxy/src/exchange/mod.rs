@@ -31,6 +31,6 @@ pub(crate) use field_edit::FieldEdit;
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use field_filter::keep_only;
 pub(crate) use request::Request;
-pub(crate) use request_body::RequestBody;
+pub(crate) use request_body::{BodyError, RequestBody};
 pub(crate) use request_error::{Handling, RequestError};
 pub(crate) use upgrade::UpgradeRequest;

@@ -1,109 +1,56 @@
-//! [`RequestBody`], the body of a client's request.
+//! [`RequestBody`], the body of a client's request, without the type of the codec that reads it.
 
-use std::future::poll_fn;
+use std::error::Error;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::conn::ConnState;
-use crate::rt::tasks::TaskSet;
+/// The error of a body that has not arrived completely.
+pub(crate) type BodyError = Box<dyn Error + Send + Sync>;
 
-/// The body of a client's request. If it is dropped before its end over HTTP/2, its rest is read and discarded, up to
-/// [`DISCARDED_BYTES_MAX`] and for at most [`DISCARD_TIME_MAX`].
-///
-/// hyper would send RST_STREAM with NO_ERROR right behind the response (RFC 9113 §8.1). Some clients, such as curl
-/// before version 8, then report a failure in place of a response that they have received. Over HTTP/1.1 hyper discards
-/// the rest, or the connection lingers.
-pub(crate) struct RequestBody {
-    incoming: Option<Incoming>,
-    /// For HTTP/2: the tasks and the connection that discard the rest.
-    discarding: Option<(TaskSet, Rc<ConnState>)>,
+/// The body of a client's request. A codec of `client` supplies its frames.
+pub(crate) enum RequestBody {
+    Empty,
+    Streaming(Pin<Box<dyn Body<Data = Bytes, Error = BodyError>>>),
 }
 
 impl RequestBody {
-    /// Returns the body of an HTTP/1.1 request.
-    pub(crate) fn of_h1(incoming: Incoming) -> Self {
-        Self {
-            incoming: Some(incoming),
-            discarding: None,
+    /// Takes the body of a codec. A body that has ended already takes no memory.
+    pub(crate) fn new(body: impl Body<Data = Bytes, Error = BodyError> + 'static) -> Self {
+        match body.is_end_stream() {
+            true => Self::Empty,
+            false => Self::Streaming(Box::pin(body)),
         }
-    }
-
-    /// Returns the body of an HTTP/2 request.
-    pub(crate) fn of_h2(incoming: Incoming, tasks: &TaskSet, conn: &Rc<ConnState>) -> Self {
-        Self {
-            incoming: Some(incoming),
-            discarding: Some((tasks.clone(), Rc::clone(conn))),
-        }
-    }
-
-    fn incoming(&self) -> &Incoming {
-        self.incoming.as_ref().expect(PRESENT)
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(self.incoming.as_mut().expect(PRESENT)).poll_frame(cx)
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Streaming(body) => body.as_mut().poll_frame(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming().is_end_stream()
+        match self {
+            Self::Empty => true,
+            Self::Streaming(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming().size_hint()
-    }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        let Some(incoming) = self.incoming.take() else {
-            return;
-        };
-        // A body that has panicked is not continued.
-        if let Some((tasks, conn)) = self.discarding.take()
-            && !incoming.is_end_stream()
-            && !std::thread::panicking()
-        {
-            let in_flight = conn.begin_request();
-            tasks.spawn(|member| async move {
-                _ = tokio::time::timeout(DISCARD_TIME_MAX, discard(incoming, in_flight.conn()))
-                    .await;
-                drop((member, in_flight));
-            });
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Streaming(body) => body.size_hint(),
         }
     }
 }
-
-/// Reads a body to its end, to an error, or up to the limit of bytes.
-async fn discard(mut incoming: Incoming, conn: &ConnState) {
-    let mut left = DISCARDED_BYTES_MAX;
-    while left > 0 {
-        match poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
-            Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                conn.record_content_read(bytes as u64);
-                left = left.saturating_sub(bytes);
-            }
-            Some(Err(_)) | None => return,
-        }
-    }
-}
-
-/// The limits of connections that linger over HTTP/1.1.
-const DISCARDED_BYTES_MAX: usize = 4 << 20;
-const DISCARD_TIME_MAX: Duration = Duration::from_secs(2);
-
-const PRESENT: &str = "the body is present until it is dropped";

@@ -30,7 +30,7 @@ use super::expect::{Expectation, Gate, GateOpened};
 use super::interim::InterimRelay;
 use super::unfinished::{UnfinishedUpload, UnfinishedUploads};
 use crate::config::{LimitsConfig, OriginConfig};
-use crate::exchange::{ConnState, RequestBody};
+use crate::exchange::{BodyError, ConnState, RequestBody};
 use crate::observe::counters::Counters;
 use crate::observe::log::SparseLog;
 use crate::rt::budget::{MemoryBudget, MemoryShare};
@@ -201,8 +201,6 @@ impl Uploads {
 /// Removes trailers of a request.
 pub(crate) type FilterTrailers = Box<dyn Fn(&mut HeaderMap)>;
 
-type UploadError = Box<dyn std::error::Error + Send + Sync>;
-
 impl Upload {
     /// Returns the length of the body, or `None` if it is known only at its end.
     pub(crate) fn length(&self) -> Option<u64> {
@@ -310,7 +308,7 @@ impl UploadStream {
         &mut self,
         cx: &mut Context<'_>,
         memory: &mut MemoryShare,
-    ) -> Poll<Result<(), UploadError>> {
+    ) -> Poll<Result<(), BodyError>> {
         let prefix_max = self.uploads.limits.upload_buffer_bytes.bytes();
         let prefix_max = usize::try_from(prefix_max).unwrap_or(usize::MAX);
         while self.prefix.len() < prefix_max && self.next_frame.is_none() && !self.is_complete {
@@ -339,7 +337,7 @@ impl UploadStream {
     fn poll_incoming(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let progress = &self.progress;
         if progress.too_slow.get() {
             return Poll::Ready(Some(Err(Box::new(UploadLimit::Rate))));
@@ -381,7 +379,7 @@ impl UploadStream {
                     }
                 }
             }
-            Some(Err(error)) => Some(Err(error.into())),
+            Some(Err(error)) => Some(Err(error)),
             None => None,
         })
     }
@@ -411,12 +409,12 @@ impl Upload {
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = UploadError;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let stream = match &mut *self {
             Self::Empty => return Poll::Ready(None),
             Self::Stream(stream) => stream,

@@ -4,11 +4,9 @@
 //! time of its last progress. Four times a second, the worker's sweep compares the times of all its connections with
 //! the limits: see [`ConnState::exceeded_limit`].
 
-mod close_reason;
 mod holding;
-mod hyper_writes;
+mod http1;
 mod in_flight;
-mod interims;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,21 +16,21 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use edgeward_types::{ClientNet, Timestamp};
-use http::StatusCode;
 
 use super::pieces::UnsentPieces;
 use crate::config::LimitsConfig;
 use crate::observe::causes::CloseReason;
-use crate::observe::observation::Observation;
 use crate::rt::budget::MemoryBudget;
 use crate::rt::clock::Clock;
 use crate::rt::pace::{MinRate, Pace};
-pub(crate) use close_reason::CloseRank;
 use holding::HeldMemory;
 pub(crate) use holding::Holding;
-use hyper_writes::HyperWrites;
+use http1::Http1State;
+pub(crate) use http1::{INTERIM_BYTES_MAX, InterimSink};
 pub(crate) use in_flight::InFlight;
-pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
+
+/// See [`ConnState::close_rank`]: true if a head is incomplete, and the start of the wait for bytes of the client.
+pub(crate) type CloseRank = (bool, Timestamp);
 
 /// The state of a client's connection, without its socket and buffers.
 #[derive(Debug)]
@@ -66,12 +64,6 @@ pub(crate) struct ConnState {
     leaving: Cell<bool>,
     /// True if a request was refused before its body was read.
     lingers: Cell<bool>,
-    /// True if hyper has the complete response to the last request that it got.
-    response_ended: Cell<bool>,
-    /// True if hyper has also flushed that response.
-    response_flushed: Cell<bool>,
-    /// True while the fast path, which answers simple HTTP/1.1 requests without hyper, has unsent bytes of a response.
-    fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
     /// Bytes that the socket has accepted since the last sweep.
     written_since_sweep: Cell<u64>,
@@ -81,21 +73,8 @@ pub(crate) struct ConnState {
     written_bytes: Cell<u64>,
     /// The pieces of response bodies that the socket has not accepted yet.
     pieces: UnsentPieces,
-    /// Interim responses for the fast path to write.
-    interims: RefCell<Vec<u8>>,
-    /// The number of HTTP/1.1 requests so far.
-    requests: Cell<u64>,
-    /// The number of the HTTP/1.1 request that waits for its final response, and may get interim responses.
-    interim_request: Cell<Option<u64>>,
-    /// True if the record of a request waits until its response is flushed: for HTTP/1.1.
-    holds_observations: Cell<bool>,
-    held_observations: RefCell<Vec<Observation>>,
-    fast_path_gone: Cell<bool>,
-    /// The progress of hyper's current response, if records are held.
-    hyper_writes: Cell<HyperWrites>,
-    /// The body bytes of this response that hyper got, and those of them that were counted as sent.
-    hyper_given_bytes: Cell<u64>,
-    hyper_counted_bytes: Cell<u64>,
+    /// The state of HTTP/1.1, unused by other protocols.
+    http1: Http1State,
     task: RefCell<Option<Waker>>,
 }
 
@@ -119,23 +98,12 @@ impl ConnState {
             draining: Cell::new(false),
             leaving: Cell::new(false),
             lingers: Cell::new(false),
-            response_ended: Cell::new(false),
-            response_flushed: Cell::new(false),
-            fast_path_writes: Cell::new(false),
             is_h2: Cell::new(false),
             written_since_sweep: Cell::new(0),
             pace: Pace::default(),
             written_bytes: Cell::new(0),
             pieces: UnsentPieces::default(),
-            interims: RefCell::default(),
-            requests: Cell::new(0),
-            interim_request: Cell::new(None),
-            holds_observations: Cell::new(false),
-            held_observations: RefCell::default(),
-            fast_path_gone: Cell::new(false),
-            hyper_writes: Cell::default(),
-            hyper_given_bytes: Cell::new(0),
-            hyper_counted_bytes: Cell::new(0),
+            http1: Http1State::default(),
             task: RefCell::new(None),
         })
     }
@@ -213,6 +181,27 @@ impl ConnState {
             .then_some(CloseReason::Idle)
     }
 
+    /// Returns the rank in which connections are closed for new ones, lowest first. `None` if the connection is busy or
+    /// closing. Idle connections come before connections with an incomplete head, and long waits before short ones.
+    pub(crate) fn close_rank(&self) -> Option<CloseRank> {
+        let is_busy = self.in_flight.get() > 0
+            || self.http1.fast_path_writes.get()
+            || self.write_blocked_since.get().is_some()
+            || self.close_reason.get().is_some();
+        if is_busy {
+            return None;
+        }
+        Some(match self.head_since.get() {
+            None => (false, self.idle_since.get()),
+            Some(since) => (true, since),
+        })
+    }
+
+    /// Returns the reason to close the connection at once, if there is one.
+    pub(crate) fn must_leave(&self) -> Option<CloseReason> {
+        self.close_reason.get().filter(|reason| reason.is_urgent())
+    }
+
     /// Updates the token bucket by the bytes and the wait since the last sweep. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         self.pace.earn(self.written_since_sweep.take());
@@ -256,6 +245,7 @@ impl ConnState {
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
     }
+
     /// Tells the connection's task that the next request is the last one. Closing an idle HTTP/1.1 connection could
     /// meet a request that is under way to the edge, and the client would get no response to it. The response to the
     /// next request has `Connection: close` instead. HTTP/2 has GOAWAY, which states the requests that are answered.
@@ -295,22 +285,6 @@ impl ConnState {
         }
     }
 
-    /// Records that hyper gets a request.
-    pub(crate) fn record_hyper_request(&self) {
-        self.response_ended.set(false);
-        self.response_flushed.set(false);
-    }
-
-    /// Records that hyper has flushed its output. If its response was complete, hyper is done with the request.
-    pub(crate) fn record_hyper_flush(&self) {
-        self.response_flushed.set(self.response_ended.get());
-    }
-
-    /// Returns true if hyper has answered the last request that it got, and has flushed the response.
-    pub(crate) fn hyper_is_done(&self) -> bool {
-        self.response_flushed.get()
-    }
-
     /// Records that the fast path has answered a request.
     pub(crate) fn record_fast_path_response(&self) {
         self.head_since.set(None);
@@ -320,38 +294,6 @@ impl ConnState {
     #[cfg(test)]
     pub(crate) fn set_idle_since(&self, since: Timestamp) {
         self.idle_since.set(since);
-    }
-
-    pub(crate) fn set_fast_path_writes(&self, writes: bool) {
-        self.fast_path_writes.set(writes);
-    }
-
-    pub(crate) fn fast_path_writes(&self) -> bool {
-        self.fast_path_writes.get()
-    }
-
-    /// Begins a request. Its interim responses are accepted until [`end_interims`](Self::end_interims).
-    pub(crate) fn begin_interims(self: &Rc<Self>) -> InterimSink {
-        let request = self.requests.get() + 1;
-        self.requests.set(request);
-        // Interim responses that remain belong to an older request.
-        self.interims.borrow_mut().clear();
-        self.interim_request.set(Some(request));
-        InterimSink {
-            conn: Rc::clone(self),
-            request,
-        }
-    }
-
-    /// Records that the final response begins.
-    pub(crate) fn end_interims(&self) {
-        self.interim_request.set(None);
-    }
-
-    /// Takes the interim responses that have arrived, if any.
-    pub(crate) fn take_interims(&self) -> Option<Vec<u8>> {
-        let mut interims = self.interims.borrow_mut();
-        (!interims.is_empty()).then(|| std::mem::take(&mut *interims))
     }
 
     pub(crate) fn record_write(&self, result: &Poll<io::Result<usize>>) {
@@ -390,89 +332,6 @@ impl ConnState {
 
     pub(crate) fn pieces(&self) -> &UnsentPieces {
         &self.pieces
-    }
-
-    /// Makes the records of requests wait until their response is sent.
-    pub(crate) fn hold_observations(&self) {
-        self.holds_observations.set(true);
-    }
-
-    /// Resets the progress of hyper's writes, because the record of the next response counts its own bytes.
-    /// Returns the body bytes of the previous response that hyper still has: they are counted as sent now.
-    pub(crate) fn begin_response(&self) -> u64 {
-        self.hyper_writes.set(HyperWrites::default());
-        self.hyper_given_bytes.take() - self.hyper_counted_bytes.take()
-    }
-
-    /// Keeps the record of a request whose response body has ended until the response is sent. Returns the record if it
-    /// is not kept.
-    pub(crate) fn hold(&self, mut observation: Observation) -> Option<Observation> {
-        if self.fast_path_gone.get() {
-            // hyper drops the socket before the body, so the written bytes are final.
-            observation.truncate(|_| self.body_bytes_written());
-            return Some(observation);
-        }
-        if !self.holds_observations.get() {
-            return Some(observation);
-        }
-        let mut held = self.held_observations.borrow_mut();
-        // Usually one record is held, and its memory is used again.
-        held.reserve_exact(1);
-        held.push(observation);
-        None
-    }
-
-    /// Takes the oldest record that [`hold`](Self::hold) has kept.
-    pub(crate) fn take_held(&self) -> Option<Observation> {
-        let mut held = self.held_observations.borrow_mut();
-        (!held.is_empty()).then(|| held.remove(0))
-    }
-
-    /// Records that the fast path was dropped with the socket, if records are held. No more bytes can be written.
-    pub(crate) fn set_fast_path_gone(&self) {
-        self.fast_path_gone.set(self.holds_observations.get());
-    }
-
-    /// Returns the number of body bytes that hyper has written after the last head.
-    pub(crate) fn body_bytes_written(&self) -> u64 {
-        self.hyper_writes.get().body_bytes
-    }
-
-    /// Returns the status of the last head that hyper wrote, if records are held.
-    pub(crate) fn status_written(&self) -> Option<StatusCode> {
-        StatusCode::from_u16(self.hyper_writes.get().status).ok()
-    }
-
-    /// Records that hyper gets bytes of a body. Returns true if they are counted when the socket accepts them.
-    pub(crate) fn counts_written(&self, bytes: u64) -> bool {
-        if !self.holds_observations.get() {
-            return false;
-        }
-        let given = self.hyper_given_bytes.get() + bytes;
-        self.hyper_given_bytes.set(given);
-        true
-    }
-
-    /// Records how many bytes of hyper's `pieces` the socket accepted. Returns how many body bytes these are. The bytes
-    /// after a head include the lines of chunks, so no more bytes are counted than hyper got.
-    pub(crate) fn record_hyper_write<'a>(
-        &self,
-        written: &Poll<io::Result<usize>>,
-        pieces: impl Iterator<Item = &'a [u8]>,
-    ) -> u64 {
-        let Poll::Ready(Ok(written)) = written else {
-            return 0;
-        };
-        let mut left = *written;
-        let mut writes = self.hyper_writes.get();
-        for piece in pieces {
-            let part = &piece[..piece.len().min(left)];
-            left -= part.len();
-            writes.record(part);
-        }
-        self.hyper_writes.set(writes);
-        let counted = writes.body_bytes.min(self.hyper_given_bytes.get());
-        counted - self.hyper_counted_bytes.replace(counted)
     }
 
     /// Records that a body has given a piece to the codec, and waits for the client to read the piece.

@@ -20,7 +20,7 @@ impl Drop for InFlight {
         conn.in_flight.set(conn.in_flight.get() - 1);
         if conn.in_flight.get() == 0 {
             conn.idle_since.set(conn.clock.now());
-            conn.response_ended.set(true); // hyper now has the complete last response.
+            conn.http1.response_ended.set(true); // hyper now has the complete last response.
         }
         // This request no longer waits for the client. Other requests set these fields again at their next wait.
         conn.client_turn_since.set(None);

@@ -31,7 +31,7 @@ BENCH_ARGS ?=
 .PHONY: help
 help: ## list the targets; make help ALL=1 describes all of them
 	@awk -v all="$(ALL)" -F ':.*## ' '/^[a-z0-9-]+:.*## / { \
-		if (!all && $$1 ~ /^(bench-|soak|h2spec|fuzz|check-|deny|advisories|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
+		if (!all && $$1 ~ /^(bench-|h2spec|fuzz|check-|deny|advisories|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
 		else printf "  make %-12s %s\n", $$1, $$2 } \
 		END { if (more) print "benchmarks and rare checks:" more | "fold -s -w 100" }' $(MAKEFILE_LIST)
 
@@ -308,17 +308,6 @@ bench-attacks: build ## hits, misses and memory of an edge while it is attacked 
 bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="--seconds 600 --hot 128MiB …")
 	@scripts/ensure-debian bench
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
-
-# The duration is that of the measurement. The fill and the warm-up before it take another quarter.
-SOAK_MINUTES ?= 30
-
-.PHONY: soak
-soak: build ## mixed traffic for a long time: memory, descriptors, counters, bodies, log (SOAK_MINUTES=20 SOAK_ARGS="--rate 1000 …")
-	@bench/soak/run.py $(EDGEWARD) --minutes $(SOAK_MINUTES) $(SOAK_ARGS)
-
-.PHONY: bench-lifecycle
-bench-lifecycle: build ## 200 reloads, certificates, log rotations and upgrades under load (BENCH_ARGS="--changes 40 …")
-	@bench/lifecycle/run.py $(EDGEWARD) $(BENCH_ARGS)
 
 .PHONY: bench-recipes
 bench-recipes: build ## seven package clients install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)

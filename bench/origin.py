@@ -93,7 +93,7 @@ class Origin:
         etag = b'"%d-%s"' % (version, hashlib.sha1(target).hexdigest()[:16].encode())
         common = (b"Cache-Control: max-age=%d\r\nETag: %s\r\nLast-Modified: %s\r\nCache-Tag: bench tag-%d\r\n"
                   b"Content-Type: %s\r\nAccept-Ranges: bytes\r\n" %
-                  (5 if b"/short-lived/" in target else 86400, etag, EPOCH, len(target) % 7,
+                  (5 if b"/short-lived/" in target else 3600, etag, EPOCH, len(target) % 7,
                    b"text/plain" if target.startswith(b"/t/") else b"application/octet-stream"))
         if fields.get(b"if-none-match") == etag:
             writer.write(b"HTTP/1.1 304 Not Modified\r\n" + common + b"\r\n")

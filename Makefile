@@ -290,10 +290,6 @@ h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cl
 bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-herd $(BENCH_ARGS)
 
-.PHONY: bench-origins
-bench-origins: rust compiler ## what clients see while servers of an origin are killed, hang, flap or move
-	$(CARGO) run $(LOCKED) --quiet --package edgeward-proxy --example bench_origins
-
 .PHONY: bench-ram
 bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")
 	CARGO_TARGET_DIR="$(abspath $(or $(CARGO_TARGET_DIR),target))/bench-ram" \
@@ -308,10 +304,6 @@ bench-attacks: build ## hits, misses and memory of an edge while it is attacked 
 bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="--seconds 600 --hot 128MiB …")
 	@scripts/ensure-debian bench
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
-
-.PHONY: bench-recipes
-bench-recipes: build ## seven package clients install twice through an edge (UPSTREAM_NPM=URL UPSTREAM_GO=… …)
-	@bench/recipes/run.py $(EDGEWARD)
 
 # Without TRACE, a web trace of six million requests is generated. pip installs libCacheSim into bench/scratch.
 TRACE ?=

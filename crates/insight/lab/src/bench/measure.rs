@@ -77,7 +77,8 @@ pub(super) fn parse_output(output: &str) -> Option<Measures> {
     parse_wrk(output).or_else(|| parse_h2load(output))
 }
 
-/// Adds the numbers and booleans of a JSON value. The name of a nested value is its path, such as `latency_ms.p99`.
+/// Adds the numbers and booleans of a JSON value. The name of a nested value is its path, such as `latency_ms.p99`
+/// or `runs.0.hits`.
 fn add_numbers(name: &str, value: &Value, measures: &mut Measures) {
     match value {
         Value::Object(members) => {
@@ -94,7 +95,12 @@ fn add_numbers(name: &str, value: &Value, measures: &mut Measures) {
         Value::Number(number) => {
             measures.extend(number.as_f64().map(|number| (name.to_owned(), number)));
         }
-        Value::Null | Value::String(_) | Value::Array(_) => {}
+        Value::Array(items) => {
+            for (n, value) in items.iter().take(ITEMS_MAX).enumerate() {
+                add_numbers(&format!("{name}.{n}"), value, measures);
+            }
+        }
+        Value::Null | Value::String(_) => {}
     }
 }
 
@@ -191,6 +197,9 @@ fn number_with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * scale)
 }
 
+/// The maximum number of items of a list that become measures. A time series is not a measure.
+const ITEMS_MAX: usize = 8;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,11 +279,13 @@ status codes: 100 2xx, 0 3xx, 3 4xx, 0 5xx
     #[test]
     fn the_numbers_of_a_json_object_are_measures_named_by_their_paths() {
         let pretty =
-            "{\n \"a\": {\"b\": 1.5, \"c\": [1], \"d\": true},\n \"e\": \"x\", \"f\": null }\n";
+            "{\n \"a\": {\"b\": 1.5, \"c\": [], \"d\": true},\n \"e\": \"x\", \"f\": null }\n";
         let last_line = "starting\n{broken\n{\"a\": {\"b\": 1.5, \"d\": true}}\nend\n";
         let expected = Measures::from([("a.b".to_owned(), 1.5), ("a.d".to_owned(), 1.0)]);
         assert_eq!(parse_output(pretty), Some(expected.clone()));
         assert_eq!(parse_output(last_line), Some(expected));
+        let list = Measures::from([("a.0.b".to_owned(), 2.0), ("a.1.b".to_owned(), 3.0)]);
+        assert_eq!(parse_output(r#"{"a": [{"b": 2}, {"b": 3}]}"#), Some(list));
         for output in ["", "[1]", "hello", "requests: none"] {
             assert_eq!(parse_output(output), None, "{output}");
         }

@@ -81,6 +81,8 @@ pub struct Counter {
 pub enum CounterValue {
     /// The sum of all values of a metric in the text format of Prometheus.
     Metric(String),
+    /// A number of a JSON document, as a JSON pointer (RFC 6901).
+    Json(String),
     /// A word of the page, counted from 1.
     Word(usize),
 }

@@ -170,15 +170,17 @@ fn counter(table: Table<'_>, known: &Placeholders) -> Option<Counter> {
     };
     let metric = table.entry("metric").map(|entry| entry.text());
     let word = table.entry("word").map(|entry| entry.whole(1..=10_000));
-    let value = match (metric, word) {
-        (Some(metric), None) => metric.map(|name| CounterValue::Metric(name.to_owned())),
-        (None, Some(word)) => word
+    let json = table.entry("json").map(|entry| path(&entry));
+    let value = match (metric, json, word) {
+        (Some(metric), None, None) => metric.map(|name| CounterValue::Metric(name.to_owned())),
+        (None, Some(json), None) => json.map(CounterValue::Json),
+        (None, None, Some(word)) => word
             .and_then(|n| usize::try_from(n).ok())
             .map(CounterValue::Word),
         _ => {
             table.wrong(
-                "a counter needs either a metric or a word",
-                "write metric = \"edgeward_origin_requests_total\", or word = 10 for the tenth word of the page",
+                "a counter needs either a metric, a JSON pointer or a word",
+                "write metric = \"edgeward_origin_requests_total\", json = \"/requests\", or word = 10",
             );
             None
         }

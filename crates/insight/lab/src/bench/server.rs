@@ -3,11 +3,15 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use edgeward_replay::load::{Stop, Target};
 use edgeward_replay::monitor::{Usage, fetch_page, usage_of_tree};
 
+use serde_json::Value;
+
+use super::command::POLL;
 use super::measure::Measures;
 use super::plan::{Counter, CounterValue, ServerPlan};
 use super::run::BenchmarkError;
@@ -183,7 +187,19 @@ fn count(counter: &Counter, values: &Values) -> Result<f64, String> {
     let target: Target = url
         .parse()
         .map_err(|error| format!("{url} is not a URL of an HTTP server: {error}"))?;
-    let page = fetch_page(&target, TIMEOUT).map_err(|error| format!("{url}: {error}"))?;
+    let deadline = Instant::now() + TIMEOUT;
+    let page = loop {
+        match fetch_page(&target, TIMEOUT) {
+            // An admin server may listen slightly later than the server itself.
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(POLL);
+            }
+            page => break page.map_err(|error| format!("{url}: {error}"))?,
+        }
+    };
     let page = String::from_utf8_lossy(&page);
     number_on(&page, &counter.value).ok_or_else(|| format!("{url} has no such number"))
 }
@@ -191,6 +207,10 @@ fn count(counter: &Counter, values: &Values) -> Result<f64, String> {
 /// Returns the number on a page. `None` if the page does not have it.
 fn number_on(page: &str, value: &CounterValue) -> Option<f64> {
     match value {
+        CounterValue::Json(pointer) => {
+            let page: Value = serde_json::from_str(page).ok()?;
+            page.pointer(pointer)?.as_f64()
+        }
         CounterValue::Word(n) => page.split_whitespace().nth(n - 1)?.parse().ok(),
         CounterValue::Metric(name) => {
             let lines = page
@@ -211,7 +231,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_a_word_of_a_page_or_the_sum_of_a_metric() {
+    fn a_counter_is_a_word_of_a_page_a_number_of_its_json_or_the_sum_of_a_metric() {
+        let json = CounterValue::Json("/a/1/b".to_owned());
+        assert_eq!(number_on(r#"{"a": [0, {"b": 7}]}"#, &json), Some(7.0));
+        assert_eq!(number_on("{}", &json), None);
         let stub_status =
             "Active connections: 1 \nserver accepts handled requests\n 3 3 17 \nReading: 0\n";
         assert_eq!(number_on(stub_status, &CounterValue::Word(10)), Some(17.0));

@@ -48,7 +48,7 @@ demo-filter: rust compiler ## lookups that are mostly 404, with and without an i
 .PHONY: demo-link
 demo-link: rust compiler ## two versions of packages over a WAN path: plain, gzip, link (DEMO_ARGS="--mbps 50 …")
 	@scripts/ensure-debian demo-link || true
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link --fetch --few
+	python3 bench/link/corpus.py bench/scratch/link/corpus --few
 	$(CARGO) build $(LOCKED) --release --quiet --package edgeward-cli
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-link --example demo_link -- bench/scratch/link/corpus $(DEMO_ARGS)
 
@@ -266,11 +266,6 @@ bench:
 			"$$(sed -n 's/^title = "\(.*\)"/\1/p' "$$plan")"; done
 endif
 
-.PHONY: bench-analyze
-bench-analyze: rust compiler ## count a log's requests; compares DuckDB, DataFusion, chDB and awk (LINES=100000000)
-	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
-
 # `make test` skips this target, because it fetches grpc-go from the network. The same calls by hand-written clients are in
 # crates/edge/proxy/tests/whole/streams.
 .PHONY: test-grpc
@@ -286,73 +281,18 @@ h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cl
 		exit 2; }
 	$(CARGO) test $(LOCKED) --package edgeward-proxy --test h2spec -- --ignored --nocapture --test-threads 1
 
-.PHONY: bench-herd
-bench-herd: build ## 10,000 clients request one object at once: cold, stale, uncacheable (BENCH_ARGS="--clients 1000 …")
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-herd $(BENCH_ARGS)
-
 .PHONY: bench-ram
 bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")
 	CARGO_TARGET_DIR="$(abspath $(or $(CARGO_TARGET_DIR),target))/bench-ram" \
 		$(CARGO) run $(LOCKED) --release --quiet --manifest-path bench/ram/Cargo.toml -- $(BENCH_ARGS)
 
-.PHONY: bench-attacks
-bench-attacks: build ## hits, misses and memory of an edge while it is attacked (BENCH_ARGS="--attacks idle …")
-	@scripts/ensure-debian bench
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-attacks $(BENCH_ARGS)
-
-.PHONY: bench-memory
-bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="--seconds 600 --hot 128MiB …")
-	@scripts/ensure-debian bench
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
-
-# Without TRACE, a web trace of six million requests is generated. pip installs libCacheSim into bench/scratch.
-TRACE ?=
-
-.PHONY: bench-sim
-bench-sim: build ## speed and memory of the simulator, compared with libCacheSim (TRACE=FILE)
-	@scripts/ensure-debian referee
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-sim $(TRACE) $(BENCH_ARGS)
-
-# TRACES is a folder with *.tr.zst. A run with traces of six million requests takes hours; the next run continues it.
-TRACES ?=
-
-.PHONY: bench-ohr
-bench-ohr: build ## hit ratios of all policies, compared with libCacheSim and bounds (TRACES=FOLDER BENCH_ARGS=--few)
-	@scripts/ensure-debian referee
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-ohr $(if $(TRACES),--traces "$(TRACES)") $(BENCH_ARGS)
-
-# The databases are kept in bench/scratch/ids, so that ten million rows are loaded only once.
-.PHONY: bench-ids
-bench-ids: rust compiler ## scan ids from PostgreSQL and Cassandra and build filters (BENCH_ARGS="--ids 620000 …")
-	@scripts/ensure-debian cassandra database
-	$(CARGO) build $(LOCKED) --release --package edgeward-cli --features cassandra
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-ids $(BENCH_ARGS)
-
-.PHONY: bench-negative
-bench-negative: build ## an edge with a filter of 100 million ids: hits, 404s, memory (BENCH_ARGS="--ids 10000000 …")
-	@scripts/ensure-debian bench
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-negative $(BENCH_ARGS)
-
 .PHONY: bench-index
 bench-index: rust compiler ## the disk cache's index with 100 million objects (BENCH_ARGS="OBJECTS GIB FOLDER")
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-store --example bench_index -- $(BENCH_ARGS)
 
-# Tools that are not installed are skipped, with a note.
-.PHONY: bench-link
-bench-link: rust compiler ## bytes that the link saves, compared with zstd, borg, restic, casync, rsync (BENCH_ARGS="--few …")
-	@scripts/ensure-debian bench-link || true
-	$(CARGO) build $(LOCKED) --release --package edgeward-chunk-store --example link_savings
-	$(CARGO) build $(LOCKED) --release --package edgeward-link --example bench_link_speed
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link $(BENCH_ARGS)
-
 .PHONY: bench-link-index
 bench-link-index: rust compiler ## the link's index for stores up to 10 TB: 8 GB of memory (BENCH_ARGS="64": only 64 KiB)
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-chunk-store --example bench_link_index -- $(BENCH_ARGS)
-
-.PHONY: bench-disk
-bench-disk: build ## the disk cache: effect of admission, with a report page (BENCH_ARGS="replay TRACE …", "hits …", "write …")
-	@scripts/ensure-debian bench
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-disk $(or $(BENCH_ARGS),replay)
 
 .PHONY: rust compiler tools
 rust:

@@ -14,23 +14,9 @@ function init(args)
     count = kind == "hit" and keys or 200000
     for n = 1, count do
         -- The factor 7919, a prime, spreads the ids.
-        local id = kind == "hit" and n * 7919 or ids + n * 7919
+        local id = kind == "hit" and n * 7919 % ids + 1 or ids + n * 7919
         requests[n] = string.format("GET /o/%d?size=1024 HTTP/1.1\r\nHost: bench\r\n\r\n", id)
     end
     math.randomseed(os.time())
     request = function() return requests[math.random(count)] end
-end
-
--- Prints one line for the benchmark. Times are in microseconds. wrk counts status codes from 400 as errors. For
--- `absent`, such a response is the expected one.
-function done(summary, latency)
-    local errors = summary.errors
-    io.write(string.format(
-        'result {"requests":%d,"duration_us":%d,"bytes":%d,"refused":%d,'
-        .. '"errors":{"connect":%d,"read":%d,"write":%d,"timeout":%d},'
-        .. '"latency_us":{"p50":%d,"p90":%d,"p99":%d,"p999":%d,"max":%d}}\n',
-        summary.requests, summary.duration, summary.bytes, errors.status,
-        errors.connect, errors.read, errors.write, errors.timeout,
-        latency:percentile(50), latency:percentile(90), latency:percentile(99),
-        latency:percentile(99.9), latency.max))
 end

@@ -24,9 +24,19 @@ usage: cargo xtask lives [options]
 
 /// Writes the scripts. Returns true if this succeeded.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let file = options.path("--out", root, "target/filter-lives.jsonl");
-    let lives: u64 = options.number("--lives", 40)?;
-    let first: u64 = options.number("--first", 0)?;
+    let file = root.join(
+        options
+            .value("--out")
+            .unwrap_or("target/filter-lives.jsonl"),
+    );
+    let number = |name: &str, default| match options.value(name) {
+        Some(text) => text
+            .parse::<u64>()
+            .with_context(|| format!("{name} {text}")),
+        None => Ok(default),
+    };
+    let lives = number("--lives", 40)?;
+    let first = number("--first", 0)?;
     let written = Command::new(env!("CARGO"))
         .args(["test", "--quiet", "--package", "edgeward-filter"])
         .args(["--test", "model", "lives_are_written"])

@@ -1,22 +1,9 @@
 //! Commands that need the whole workspace: `cargo xtask <command>`.
 
-mod bench_analyze;
-mod bench_attacks;
-mod bench_disk;
-mod bench_herd;
-mod bench_ids;
-mod bench_link;
-mod bench_memory;
-mod bench_negative;
-mod bench_ohr;
-mod bench_shared;
-mod bench_sim;
 mod docs_site;
 /// Writes random test scripts for the filter clients. A script describes the life of a client: a sequence of events.
 mod lives;
 mod options;
-mod oracle_trace;
-mod referee;
 mod tidy;
 /// Rewrites the golden files under `vectors/`.
 mod vectors;
@@ -31,61 +18,27 @@ use options::Options;
 struct Subcommand {
     name: &'static str,
     help: &'static str,
-    /// Executes the command. Returns true on success, and false if a check failed or a goal was missed.
+    /// Executes the command. Returns true on success, and false if a check failed.
     run: fn(&Path, &Options) -> anyhow::Result<bool>,
 }
 
-/// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 13] = [
+impl Subcommand {
+    fn run(&self, root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+        let mut arguments = arguments.peekable();
+        if matches!(arguments.peek().map(String::as_str), Some("--help" | "-h")) {
+            say(self.help);
+            return Ok(true);
+        }
+        (self.run)(root, &Options::parse(self.help, arguments)?)
+    }
+}
+
+/// All commands.
+const SUBCOMMANDS: [Subcommand; 4] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
         run: tidy::run,
-    },
-    Subcommand {
-        name: "bench-analyze",
-        help: bench_analyze::HELP,
-        run: bench_analyze::run,
-    },
-    Subcommand {
-        name: "bench-attacks",
-        help: bench_attacks::HELP,
-        run: bench_attacks::run,
-    },
-    Subcommand {
-        name: "bench-herd",
-        help: bench_herd::HELP,
-        run: bench_herd::run,
-    },
-    Subcommand {
-        name: "bench-ids",
-        help: bench_ids::HELP,
-        run: bench_ids::run,
-    },
-    Subcommand {
-        name: "bench-link",
-        help: bench_link::HELP,
-        run: bench_link::run,
-    },
-    Subcommand {
-        name: "bench-memory",
-        help: bench_memory::HELP,
-        run: bench_memory::run,
-    },
-    Subcommand {
-        name: "bench-negative",
-        help: bench_negative::HELP,
-        run: bench_negative::run,
-    },
-    Subcommand {
-        name: "bench-ohr",
-        help: bench_ohr::HELP,
-        run: bench_ohr::run,
-    },
-    Subcommand {
-        name: "bench-sim",
-        help: bench_sim::HELP,
-        run: bench_sim::run,
     },
     Subcommand {
         name: "docs-site",
@@ -113,15 +66,14 @@ fn main() -> ExitCode {
             say(help());
             Ok(true)
         }
-        Some("bench-disk") => bench_disk::run(root, arguments),
         Some(name) => match SUBCOMMANDS.iter().find(|command| command.name == name) {
-            Some(command) => options::run(command.run, command.help, root, arguments),
+            Some(command) => command.run(root, arguments),
             None => Err(anyhow::anyhow!(
                 "no command is called {name}\n  hint: cargo xtask --help lists the commands"
             )),
         },
     };
-    // Exit codes: 0 for success, 1 for a failed check or a missed goal, 2 for an error.
+    // Exit codes: 0 for success, 1 for a failed check, 2 for an error.
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -140,7 +92,7 @@ fn help() -> String {
     let commands = SUBCOMMANDS
         .iter()
         .map(|command| (command.name, command.help));
-    for (name, help) in commands.chain([("bench-disk", bench_disk::HELP)]) {
+    for (name, help) in commands {
         let about = help.lines().next().unwrap_or_default();
         _ = writeln!(text, "  {name:<17} {about}");
     }
@@ -170,7 +122,7 @@ mod tests {
         let helps = SUBCOMMANDS
             .iter()
             .map(|command| (command.name, command.help));
-        for (name, help) in helps.chain(bench_disk::HELPS) {
+        for (name, help) in helps {
             assert!(
                 help.contains(&format!("\n\nusage: cargo xtask {name}")),
                 "{name}"

@@ -10,7 +10,7 @@
 //!
 //! The bytes of the bodies are divided into four parts: bytes replaced by references (`named`), new chunks compressed
 //! against old chunks (`delta`), other new chunks (`literal`), and bytes sent without deduplication (`plain`). For
-//! comparison, zstd compresses each file alone in pieces of 256 KiB. `make bench-link` reads the JSON. Its `wire` is
+//! comparison, zstd compresses each file alone in pieces of 256 KiB. `bench/link/tool.py` reads the JSON. Its `wire` is
 //! the bytes of all frames in both directions; `naks` is the number of frames that the receiver refused.
 
 use std::fs;

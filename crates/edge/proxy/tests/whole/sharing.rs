@@ -48,7 +48,7 @@ fn fifty_concurrent_requests_cause_one_origin_request() {
     assert!(bed.get("/popular").is_hit());
 }
 
-/// A small form of `make bench-herd`.
+/// A small form of `make bench NAME=herd`.
 ///
 /// Method: five hundred clients wait for the head. The origin then stops within the body. All clients get the bytes
 /// before this point, and later the rest.

@@ -41,7 +41,7 @@ fn allowed_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(2 << 20)
 }
 
-/// The largest reduction is the capacity divided by this. `bench-memory` with small objects needs a reduction by a
+/// The largest reduction is the capacity divided by this. `bench/memory` with small objects needs a reduction by a
 /// third, when `density` replaces objects of one class of histories by those of another.
 const REDUCTION_SHARE: u64 = 2;
 

@@ -91,8 +91,7 @@ enum Body {
     Text,
 }
 
-/// The rows, by their names in the JSON output. `cargo xtask bench-link` prints them beside the goals and beside the
-/// figures of a commercial product.
+/// The rows, by their names in the JSON output. `bench/link/plan.toml` has the goals.
 fn rows() -> Vec<Row> {
     // `store` is the compression of the chunk stores, `methods` the compressions that the link may use. Most rows do
     // not compress the stores.

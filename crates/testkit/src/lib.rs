@@ -26,6 +26,7 @@ mod answer;
 pub mod disk;
 mod gate;
 mod origin;
+pub mod programs;
 mod request;
 pub mod s3;
 mod wan;

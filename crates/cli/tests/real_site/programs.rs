@@ -1,11 +1,12 @@
 //! Test helpers that run other programs, with time limits.
 
-use std::env;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+pub(crate) use edgeward_testkit::programs::{find, skip};
 
 /// The time limit of a program that [`run`] starts, in seconds. For example, wget copies the site through a debug
 /// build of the edge in about ten seconds.
@@ -18,27 +19,10 @@ pub(crate) fn are_installed(programs: &[&str]) -> bool {
         .iter()
         .filter(|program| find(program).is_none())
         .collect();
-    missing.is_empty() || !skip(&format!("not installed: {missing:?}"))
-}
-
-/// Prints that the test is skipped and returns true. Fails the test instead if `EDGEWARD_REQUIRE_TOOLS` is 1.
-pub(crate) fn skip(why: &str) -> bool {
-    let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "{why}\n  hint: run `scripts/ensure-debian test`, which installs what the tests need"
-    );
-    eprintln!("skipped: {why}");
-    true
-}
-
-/// The path of a program, or `None` if it is not installed. The folder of nginx is not in the PATH of ordinary users.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var("PATH").unwrap_or_default();
-    path.split(':')
-        .chain(["/usr/sbin", "/usr/local/sbin"])
-        .map(|folder| Path::new(folder).join(program))
-        .find(|candidate| candidate.is_file())
+    if !missing.is_empty() {
+        skip(&format!("not installed: {missing:?}"));
+    }
+    missing.is_empty()
 }
 
 /// The exit code and the output of a program.

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use edgeward_testkit::programs::find_or_skip;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -68,14 +69,7 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
 /// two logs: one in combined format, and one in a custom format with the cache status.
 #[test]
 fn nginx_s_logs_are_counted_with_a_detected_format_and_with_a_format_string() {
-    let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
-    let Some(nginx) = nginx.iter().find(|path| Path::new(path).is_file()) else {
-        let is_required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-        assert!(
-            !is_required,
-            "nginx is not installed\n  hint: scripts/ensure-debian test"
-        );
-        eprintln!("skipped: nginx is not installed");
+    let Some(nginx) = find_or_skip("nginx") else {
         return;
     };
     let folder = tempfile::tempdir().expect("the temporary folder is created");

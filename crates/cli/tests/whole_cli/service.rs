@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use edgeward_testkit::programs::find_or_skip;
 use rustix::process::Signal;
 
 use super::load::LoadOrigin;
@@ -144,12 +145,7 @@ fn a_socket_of_the_service_manager_serves_the_listener_with_its_address() {
 /// Method: Debian's logrotate moves the file and creates a new one, and then truncates a copied file.
 #[test]
 fn logrotate_loses_no_line() {
-    if !has_logrotate() {
-        assert!(
-            std::env::var_os("EDGEWARD_REQUIRE_TOOLS").is_none(),
-            "logrotate is missing"
-        );
-        eprintln!("skipped: logrotate is missing");
+    if find_or_skip("logrotate").is_none() {
         return;
     }
     let origin = LoadOrigin::start("a");
@@ -211,8 +207,4 @@ fn logrotate_loses_no_line() {
             (lines() == sent).then_some(())
         });
     }
-}
-
-fn has_logrotate() -> bool {
-    Command::new("logrotate").arg("--version").output().is_ok()
 }

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, TIMEOUT, TestBed};
+use crate::support::{Client, TestBed};
 use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
 use edgeward_testkit::Answer;
+use edgeward_testkit::client::until;
 use serde_json::Value;
 
 /// The size of a body that does not fit in the socket buffers of edge and client.
@@ -230,18 +231,10 @@ impl AccessLog {
 
     /// Waits until the log has `count` lines, and returns all lines.
     fn wait_for_lines(&self, count: usize) -> Vec<String> {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        until("the lines are written", || {
             let lines = complete_lines(&self.path);
-            if lines.len() >= count {
-                return lines;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{count} lines were not written: {lines:?}"
-            );
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
+            (lines.len() >= count).then_some(lines)
+        })
     }
 
     fn wait_for_json_lines(&self, count: usize) -> Vec<Value> {

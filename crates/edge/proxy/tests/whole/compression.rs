@@ -12,6 +12,7 @@ use edgeward_proxy::config::{DiskConfig, OriginAccepts, Token};
 use edgeward_semantics::content_coding::Coding;
 use edgeward_sites::{Settings, Site, Sites};
 use edgeward_store::disk::DiskSettings;
+use edgeward_testkit::programs::find_or_skip;
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
 
@@ -680,13 +681,16 @@ fn the_order_of_the_codings_is_a_setting() {
 /// Over TLS, Chromium accepts Brotli. The test is skipped without Chromium.
 #[test]
 fn chromium_decodes_the_encodings() {
+    let Some(chromium) = find_or_skip("chromium") else {
+        return;
+    };
     let identity = SelfSigned::new();
     let bed = TestBed::with_config(|config| config.listeners[0].tls = Some(identity.files()));
     let body = text(1, 20_000);
     bed.origin.on("/a", html(&body));
     let profile = tempfile::tempdir().expect("a folder");
     for _ in 0..2 {
-        let output = Command::new("chromium")
+        let output = Command::new(&chromium)
             .args([
                 "--headless",
                 "--no-sandbox",
@@ -696,13 +700,8 @@ fn chromium_decodes_the_encodings() {
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .args(["--dump-dom", "--timeout=20000"])
             .arg(format!("https://{}/a", bed.addr()))
-            .output();
-        let Ok(output) = output else {
-            let is_required = std::env::var_os("EDGEWARD_REQUIRE_TOOLS").is_some();
-            assert!(!is_required, "chromium is missing");
-            eprintln!("skipped: chromium is missing");
-            return;
-        };
+            .output()
+            .expect("chromium runs");
         let page = String::from_utf8_lossy(&output.stdout);
         let last = body.trim_end().lines().next_back().expect("a line");
         assert!(page.contains(last), "{page} {output:?}");
@@ -714,18 +713,17 @@ fn chromium_decodes_the_encodings() {
 /// curl decodes all codings that its libraries know. The test is skipped without curl.
 #[test]
 fn curl_decodes_the_encodings() {
+    let Some(curl) = find_or_skip("curl") else {
+        return;
+    };
     let bed = TestBed::start();
     let body = text(1, 50_000);
     bed.origin.on("/a", html(&body));
     for _ in 0..2 {
         let url = format!("http://{}/a", bed.addr());
         let arguments = ["--silent", "--compressed", "--max-time", "10", &url];
-        let Ok(output) = Command::new("curl").args(arguments).output() else {
-            let is_required = std::env::var_os("EDGEWARD_REQUIRE_TOOLS").is_some();
-            assert!(!is_required, "curl is missing");
-            eprintln!("skipped: curl is missing");
-            return;
-        };
+        let output = Command::new(&curl).args(arguments).output();
+        let output = output.expect("curl runs");
         assert_eq!(String::from_utf8(output.stdout).expect("text"), body);
     }
     let sent: f64 = ["br", "zstd", "gzip"]

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{ClientField, Networks};
@@ -14,6 +14,7 @@ use edgeward_sites::{
     Class, Condition, FieldChange, FieldCondition, PathPattern, RateKey, RateLimit, Redirect, Rule,
     Settings, Site, Sites, StatusSet, Template,
 };
+use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest};
 use edgeward_types::Pattern;
 use http::{HeaderName, StatusCode};
@@ -263,11 +264,7 @@ fn start_at(program: &str, arguments: impl FnOnce(&Path, u16) -> Vec<String>) ->
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
-    let deadline = Instant::now() + TIMEOUT;
-    while TcpStream::connect(addr).is_err() {
-        assert!(Instant::now() < deadline, "the program listens");
-        std::thread::yield_now();
-    }
+    until("the program listens", || TcpStream::connect(addr).ok());
     Some(Program {
         child,
         addr,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::closed_windows::ClosedWindows;
 use crate::support::{TestBed, pattern};
 use edgeward_testkit::Answer;
+use edgeward_testkit::client::until;
 use edgeward_types::ByteSize;
 
 const MIB: u64 = 1 << 20;
@@ -29,19 +30,14 @@ fn bed() -> TestBed {
 /// the time in which another 4 MiB arrive.
 fn rate_of_closed_windows(bed: &TestBed, requests: u64, at_once: u64) -> f64 {
     let client = ClosedWindows::request(bed, requests);
-    let until = |bytes: f64| {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
+    let read = |bytes: f64| {
+        until("the bytes are read", || {
             let now = bed.metric(ORIGIN_BYTES);
-            if now >= bytes {
-                return (now, Instant::now());
-            }
-            assert!(Instant::now() < deadline, "{now} of {bytes} bytes");
-            std::thread::yield_now();
-        }
+            (now >= bytes).then(|| (now, Instant::now()))
+        })
     };
-    let (first, start) = until(at_once as f64);
-    let (last, end) = until(first + (4 * MIB) as f64);
+    let (first, start) = read(at_once as f64);
+    let (last, end) = read(first + (4 * MIB) as f64);
     drop(client);
     (last - first) / (end - start).as_secs_f64()
 }
@@ -94,11 +90,9 @@ fn a_client_that_continues_to_read_no_longer_waits_for_the_rate() {
     let mut client = bed.connect();
     client.send_head("GET", "/large", &[]);
     let mut answer = client.head();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while bed.metric("edgeward_read_ahead_waits_total") < 2.0 {
-        assert!(Instant::now() < deadline, "the body is not read ahead");
-        std::thread::yield_now();
-    }
+    until("the body is read ahead", || {
+        (bed.metric("edgeward_read_ahead_waits_total") >= 2.0).then_some(())
+    });
     let start = Instant::now();
     client.body("GET", &mut answer);
     assert!(answer.complete && answer.body == pattern(0..32 * MIB));

@@ -4,10 +4,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Client, TIMEOUT, TestBed, config_for};
+use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{AccessLogConfig, ListenerConfig, LogDestination, LogFormat};
 use edgeward_proxy::{EdgeConfig, ReloadError};
 use edgeward_sites::{Settings, Site, Sites};
+use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
 use http::StatusCode;
 
@@ -202,10 +203,9 @@ fn a_reload_changes_listeners_and_is_refused_as_a_whole_if_a_port_is_in_use() {
     bed.edge.reloader().reload(&config).expect("valid");
     assert_eq!(Client::connect(addr).get("/", &[]).status, 200);
     // The listener closes after the reload has returned. Its connections stay.
-    let deadline = std::time::Instant::now() + TIMEOUT;
-    while TcpStream::connect(bed.addr()).is_ok() {
-        assert!(std::time::Instant::now() < deadline, "the listener is open");
-    }
+    until("the listener is closed", || {
+        TcpStream::connect(bed.addr()).is_err().then_some(())
+    });
     assert_eq!(open.get("/", &[]).status, 200);
     let used = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let used_addr = used.local_addr().expect("bound");

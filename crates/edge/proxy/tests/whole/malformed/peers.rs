@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use edgeward_proxy::Edge;
 use edgeward_proxy::config::OriginUrl;
+use edgeward_testkit::client::until;
+use edgeward_testkit::programs::find_or_skip;
 use edgeward_types::SplitMix64;
 use tempfile::TempDir;
 
@@ -40,16 +42,7 @@ impl Peer {
         arguments: &[&str],
         configure: impl Fn(&Path, u16) -> String,
     ) -> Option<Self> {
-        let candidates = ["/usr/sbin", "/usr/bin", "/usr/local/sbin"];
-        let found = candidates
-            .iter()
-            .map(|folder| Path::new(folder).join(program));
-        let Some(program) = found.into_iter().find(|path| path.exists()) else {
-            let required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-            assert!(!required, "{program} is missing");
-            eprintln!("skipped: {program} is missing");
-            return None;
-        };
+        let program = find_or_skip(program)?;
         // Another process may take the port between its choice and the start of the server.
         (0..5)
             .find_map(|_| Self::try_start(&program, arguments, &configure))
@@ -98,20 +91,13 @@ impl Peer {
 
     /// Returns the lines of the access log, once it has `count` lines, one of which is the request for [`LAST`].
     fn lines(&self, count: u64) -> Vec<String> {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        until("the access log is complete", || {
             let text = fs::read(self.log()).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text).into_owned();
+            let text = String::from_utf8_lossy(&text);
             let lines = text.lines().count() as u64;
-            if text.contains(LAST) && text.ends_with('\n') && lines >= count {
-                return text.lines().map(str::to_owned).collect();
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{lines} of {count} lines: {text}"
-            );
-            std::thread::yield_now();
-        }
+            (text.contains(LAST) && text.ends_with('\n') && lines >= count)
+                .then(|| text.lines().map(str::to_owned).collect())
+        })
     }
 }
 

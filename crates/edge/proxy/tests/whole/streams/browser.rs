@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use edgeward_proxy::Edge;
 use edgeward_proxy::config::{LOOPBACK_ANY_PORT, ListenerConfig};
+use edgeward_testkit::programs::find_or_skip;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -31,7 +32,7 @@ socket.onclose = event => {
 
 #[test]
 fn chromium_talks_to_a_websocket_over_http1_and_http2() {
-    if !is_installed("chromium") {
+    if find_or_skip("chromium").is_none() {
         return;
     }
     let (addr, done) = start_origin();
@@ -113,23 +114,6 @@ impl Drop for Browser {
 
 /// The longest time that the browser may take to start and to run the page.
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Returns true if the program is installed. Otherwise prints that the test is skipped, or fails the test if
-/// `EDGEWARD_REQUIRE_TOOLS` is 1.
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
-        return true;
-    }
-    let required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "{program} is not installed: run `scripts/ensure-debian test`"
-    );
-    eprintln!("skipped: {program} is not installed");
-    false
-}
 
 /// Starts an origin that serves the page and echoes the messages of WebSockets. Also returns the targets of requests
 /// for `/done`.

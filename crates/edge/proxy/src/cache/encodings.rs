@@ -50,6 +50,18 @@ pub(crate) fn encoded(
     Stored::encoded(key, response, plain)
 }
 
+/// An encoding to store.
+#[derive(Debug)]
+pub(crate) struct NewEncoding<'a> {
+    /// The response without a coding.
+    pub(crate) plain: &'a Arc<Stored>,
+    pub(crate) key: &'a CacheKey,
+    pub(crate) coding: Coding,
+    /// The version of the key before the body was encoded.
+    pub(crate) version: Version,
+    pub(crate) placement: Placement,
+}
+
 impl WorkerCache {
     /// Returns the encoding with this hash and key if memory has it, with the head and the freshness of `plain`.
     pub(crate) fn encoding_in_memory(
@@ -75,19 +87,21 @@ impl WorkerCache {
         Some(renewed)
     }
 
-    /// Stores an encoding of `plain` in each tier that admits it. `version` is the version of `key` before the body was
-    /// encoded. Returns the body; if memory does not store it, `share` is its charge.
-    #[expect(clippy::too_many_arguments, reason = "the state of one encoding")]
+    /// Stores an encoding in each tier that admits it. Returns the body; if memory does not store it, `share` is its
+    /// charge.
     pub(crate) fn store_encoding(
         &self,
-        plain: &Arc<Stored>,
-        key: &CacheKey,
-        coding: Coding,
-        version: Version,
+        encoding: &NewEncoding<'_>,
         body: Vec<u8>,
         share: MemoryShare,
-        placement: Placement,
     ) -> Bytes {
+        let &NewEncoding {
+            plain,
+            key,
+            coding,
+            version,
+            placement,
+        } = encoding;
         let length = body.len() as u64;
         let lines = encoded_lines(&plain.response().head, coding, length);
         let charge = charge_bytes(key.bytes.len(), lines.len(), length);
@@ -173,8 +187,8 @@ mod tests {
     use http::HeaderMap;
     use proptest::prelude::*;
 
-    use super::super::slices::write_slice_key;
-    use super::super::stored::push_fields;
+    use crate::cache::slices::write_slice_key;
+    use crate::cache::stored::push_fields;
     use std::num::NonZeroU64;
 
     use super::*;

@@ -15,9 +15,9 @@ use crate::observe::access_log::LogQueue;
 use crate::observe::counters::Counters;
 use crate::observe::metric_labels::WorkerTally;
 use crate::observe::spans::Sampler;
-use crate::origin::{OriginGroup, Servers, watch_servers};
+use crate::origin::{GroupParts, OriginGroup, Servers, watch_servers};
 use crate::path;
-use crate::path::worker::{CurrentWorker, Shared, Worker};
+use crate::path::worker::{CurrentWorker, Shared, Worker, WorkerParts};
 use crate::rt::health::Activity;
 use crate::rt::panics;
 
@@ -81,15 +81,15 @@ impl WorkerStart {
     async fn serve(mut self) {
         let origins = groups(&self.shared, &self.counters, self.number, None);
         let (log, sampler) = (self.log.map(Rc::new), self.sampler.map(Rc::new));
-        let first = Worker::new(
-            self.shared,
-            self.counters,
-            self.number,
+        let parts = WorkerParts {
+            shared: self.shared,
+            counters: self.counters,
+            number: self.number,
             origins,
             log,
             sampler,
-            None,
-        );
+        };
+        let first = Worker::new(parts, None);
         let workers = CurrentWorker::new(first);
         let mut retired: Vec<Weak<Worker>> = Vec::new();
         let mut watching = Watching::default();
@@ -178,15 +178,16 @@ fn groups(
             known.set_tally(tally);
             return Rc::clone(known);
         }
-        Rc::new(OriginGroup::new(
-            Arc::clone(servers),
-            origin.clone(),
-            config.limits.clone(),
-            config.workers,
-            (Arc::clone(counters), tally),
-            Arc::clone(&shared.clock),
-            Arc::clone(&shared.upload_budget),
-        ))
+        Rc::new(OriginGroup::new(GroupParts {
+            servers: Arc::clone(servers),
+            config: origin.clone(),
+            limits: config.limits.clone(),
+            workers: config.workers,
+            counters: Arc::clone(counters),
+            tally,
+            clock: Arc::clone(&shared.clock),
+            upload_budget: Arc::clone(&shared.upload_budget),
+        }))
     });
     groups.collect()
 }
@@ -210,17 +211,16 @@ fn next_generation(before: &Worker, switch: Switch) -> NextGeneration {
     let (old_log, old_sampler) = before.observers();
     let log = log.map_or(old_log, |log| log.map(Rc::new));
     let sampler = sampler.map_or(old_sampler, |sampler| sampler.map(Rc::new));
-    let counters = Arc::clone(&before.counters);
+    let parts = WorkerParts {
+        shared,
+        counters: Arc::clone(&before.counters),
+        number: before.number(),
+        origins,
+        log,
+        sampler,
+    };
     NextGeneration {
-        worker: Worker::new(
-            shared,
-            counters,
-            before.number(),
-            origins,
-            log,
-            sampler,
-            Some(before),
-        ),
+        worker: Worker::new(parts, Some(before)),
         done,
     }
 }

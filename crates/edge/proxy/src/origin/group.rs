@@ -51,16 +51,31 @@ pub(crate) struct OriginGroup {
     resolving: tokio::sync::Mutex<()>,
 }
 
+/// The state that a worker's group gets from its thread.
+pub(crate) struct GroupParts {
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) config: OriginConfig,
+    pub(crate) limits: LimitsConfig,
+    /// The number of workers, among which limits are divided.
+    pub(crate) workers: NonZeroUsize,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) tally: WorkerTally<OriginCounters>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) upload_budget: Arc<MemoryBudget>,
+}
+
 impl OriginGroup {
-    pub(crate) fn new(
-        servers: Arc<Servers>,
-        config: OriginConfig,
-        limits: LimitsConfig,
-        workers: NonZeroUsize,
-        (counters, tally): (Arc<Counters>, WorkerTally<OriginCounters>),
-        clock: Arc<Clock>,
-        upload_budget: Arc<MemoryBudget>,
-    ) -> Self {
+    pub(crate) fn new(parts: GroupParts) -> Self {
+        let GroupParts {
+            servers,
+            config,
+            limits,
+            workers,
+            counters,
+            tally,
+            clock,
+            upload_budget,
+        } = parts;
         // Each worker gets the same share.
         let tunnels_max = limits.tunnels_max.get().div_ceil(workers.get());
         let uploads = Uploads::new(

@@ -29,7 +29,7 @@ pub(crate) use body::OriginBody;
 pub use connect::ConnectorError;
 pub(crate) use connect::Endpoint;
 pub(crate) use error::OriginError;
-pub(crate) use group::OriginGroup;
+pub(crate) use group::{GroupParts, OriginGroup};
 pub use h1::check_response_head;
 pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use orphans::Abandoned;

@@ -28,7 +28,7 @@ use super::worker::Worker;
 use crate::cache::CacheKey;
 use crate::cache::disk::DiskEntry;
 use crate::cache::encoders::{Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody};
-use crate::cache::encodings::encoded;
+use crate::cache::encodings::{NewEncoding, encoded};
 use crate::cache::fill::{FillEnd, FillHead, FillReader};
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::config::CompressionConfig;
@@ -276,16 +276,15 @@ impl Making {
         let Ok((output, share)) = pending.await else {
             return; // the edge is stopping
         };
+        let encoding = NewEncoding {
+            plain: &self.plain,
+            key: &self.key,
+            coding: self.coding,
+            version,
+            placement: self.placement,
+        };
         let store = |body: Vec<u8>, share: MemoryShare| match self.is_cached {
-            true => cache.store_encoding(
-                &self.plain,
-                &self.key,
-                self.coding,
-                version,
-                body,
-                share,
-                self.placement,
-            ),
+            true => cache.store_encoding(&encoding, body, share),
             false => share.charge(body),
         };
         job.publish(match output {

@@ -206,6 +206,16 @@ impl CurrentWorker {
     }
 }
 
+/// The state that a worker gets from its thread.
+pub(crate) struct WorkerParts {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) number: usize,
+    pub(crate) origins: Vec<Rc<OriginGroup>>,
+    pub(crate) log: Option<Rc<LogQueue>>,
+    pub(crate) sampler: Option<Rc<Sampler>>,
+}
+
 impl Worker {
     /// Returns the bound of exchanges whose client has left.
     pub(crate) fn abandoned(&self) -> Abandoned {
@@ -215,15 +225,16 @@ impl Worker {
         }
     }
 
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        counters: Arc<Counters>,
-        number: usize,
-        origins: Vec<Rc<OriginGroup>>,
-        log: Option<Rc<LogQueue>>,
-        sampler: Option<Rc<Sampler>>,
-        before: Option<&Self>,
-    ) -> Rc<Self> {
+    /// Returns a worker with the tasks and connections of `before`, the worker of the generation before.
+    pub(crate) fn new(parts: WorkerParts, before: Option<&Self>) -> Rc<Self> {
+        let WorkerParts {
+            shared,
+            counters,
+            number,
+            origins,
+            log,
+            sampler,
+        } = parts;
         let (connection_tasks, fetch_tasks, connections) = match before {
             Some(before) => (
                 before.connection_tasks.clone(),

@@ -30,7 +30,7 @@ use crate::cache::disk_body::DiskBody;
 use crate::cache::push_class;
 use crate::cache::stored::{Stored, StoredBody};
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::request_settings::SettingsCache;
+use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, Request};
 use crate::observe::access_log::{LogText, RequestFacts, RequestText};
 use crate::observe::observation::Observation;
@@ -124,11 +124,13 @@ pub(super) fn try_hit(
         Outcome::Hit(hit) if !hit.revalidates => hit,
         outcome => return HitResult::NotServed(Some(outcome)),
     };
-    let begin = || {
-        let text = log_text(worker, client, plain, host);
-        let mut observation = Observation::begin_at(started_at, &settings.counters, text);
-        observation.sampled = sample(worker, client, plain, host, started_at);
-        observation
+    let request = HitRequest {
+        worker,
+        client,
+        plain,
+        host,
+        settings,
+        started_at,
     };
     let encodable = match &hit.found {
         FoundResponse::Stored(stored) => stored.response().generation,
@@ -145,7 +147,7 @@ pub(super) fn try_hit(
     let FoundResponse::Stored(stored) = &hit.found else {
         return match coding {
             Some(_) => HitResult::NotServed(Some(Outcome::Hit(hit))), // the encoding may be on disk, too
-            None => try_disk_hit(worker, client, plain, &query, hit, outbox, begin),
+            None => request.write_from_disk(&query, hit, outbox),
         };
     };
     if let (Some(coding), Some(generation)) = (coding, encodable) {
@@ -163,20 +165,8 @@ pub(super) fn try_hit(
         };
         // An encoding without a body states that the coding saves too little.
         if !body.is_empty() {
-            let mut observation = begin();
-            hit.count(worker, &mut observation);
-            observation.set_hit(encoding.response().status, None);
             worker.counters.encoded[coding].increment();
-            push_hit(
-                worker,
-                client,
-                plain,
-                hash,
-                &encoding,
-                body,
-                outbox,
-                &mut observation,
-            );
+            let observation = request.write_from_memory(&hit, hash, &encoding, body, outbox);
             worker.cache.recycle_key(hit.key);
             return HitResult::Complete(observation);
         }
@@ -184,173 +174,160 @@ pub(super) fn try_hit(
     let StoredBody::Memory(body) = &stored.response().body else {
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
-    let mut observation = begin();
-    hit.count(worker, &mut observation);
-    observation.set_hit(stored.response().status, None);
-    push_hit(
-        worker,
-        client,
-        plain,
-        hit.key.hash,
-        stored,
-        body,
-        outbox,
-        &mut observation,
-    );
+    let observation = request.write_from_memory(&hit, hit.key.hash, stored, body, outbox);
     worker.cache.recycle_key(hit.key);
     HitResult::Complete(observation)
 }
 
-/// Writes a response that memory has to the outbox. `body` is its body.
-#[expect(clippy::too_many_arguments, reason = "the state of one hit")]
-fn push_hit(
-    worker: &Worker,
-    client: &Client,
-    plain: &PlainHead<'_, '_>,
-    hash: KeyHash,
-    stored: &Arc<Stored>,
-    body: &Bytes,
-    outbox: &mut Outbox,
-    observation: &mut Observation,
-) {
-    let sent = (!plain.head_only).then_some(body);
-    observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
-    outbox.set_closes(plain.closes);
-    outbox.push(worker, hash, stored.response(), sent);
-    if !client.tls && !plain.head_only {
-        count_copy(worker, hash, stored, body.len());
-    }
-}
-
-/// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
-/// where the kernel sends it without a copy.
-fn count_copy(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, body_len: usize) {
-    if (Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX).contains(&(body_len as u64)) {
-        worker.cache.record_copied_hit(hash, stored);
-    }
-}
-
-fn try_disk_hit(
-    worker: &Rc<Worker>,
-    client: &Client,
-    plain: &PlainHead<'_, '_>,
-    query: &PlainQuery<'_, '_, '_>,
-    hit: Hit,
-    outbox: &mut Outbox,
-    begin: impl FnOnce() -> Observation,
-) -> HitResult {
-    let FoundResponse::Disk(on_disk) = &hit.found else {
-        return HitResult::NotServed(Some(Outcome::Hit(hit)));
-    };
-    let body = if plain.head_only || on_disk.length() == 0 {
-        // The response needs no byte of the body, so the hit does not promote the object to memory.
-        let (cache, charge_bytes) = (&worker.cache, on_disk.charge_bytes(hit.key.bytes.len()));
-        cache.count_partial_hit(hit.key.hash, on_disk.length(), charge_bytes);
-        None
-    } else {
-        // The first piece is read before the head is written: if the disk has lost it, the origin can still answer.
-        let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk, true);
-        match body.piece_now(&worker.cache, !client.tls) {
-            NonBlockingRead::Ready(piece) => Some((Some(piece), body)),
-            NonBlockingRead::WouldBlock => Some((None, body)),
-            NonBlockingRead::Miss(_) => {
-                worker.counters.disk_unreadable.increment();
-                return HitResult::NotServed(Some(decide_absent(worker, hit.key, query)));
-            }
-        }
-    };
-    let mut observation = begin();
-    hit.count(worker, &mut observation);
-    observation.set_hit(on_disk.status, Some("disk"));
-    outbox.set_closes(plain.closes);
-    outbox.push_disk_head(worker, on_disk);
-    worker.cache.recycle_key(hit.key);
-    let Some((front, rest)) = body else {
-        return HitResult::Complete(observation);
-    };
-    let mut front_bytes = 0;
-    if let Some(front) = front {
-        front_bytes = front.len();
-        outbox.push_piece(front);
-        outbox.set_memory(PieceMemory::Private);
-    }
-    match rest.remaining_bytes() {
-        0 => {
-            observation.set_body(front_bytes, false);
-            HitResult::Complete(observation)
-        }
-        left => {
-            let source = Source::Disk(Box::new(rest));
-            let in_flight = client.conn.begin_request();
-            let mut body = EdgeBody::new(source, Rc::clone(worker), in_flight, observation);
-            body.record_front(front_bytes);
-            HitResult::Started(Box::new(ResponseWriter::resume(body, left, plain.closes)))
-        }
-    }
-}
-
-/// Returns the text of a plain request for the access log: that of the [`Request`] which is not built for a hit.
-fn log_text(
-    worker: &Worker,
-    client: &Client,
-    plain: &PlainHead<'_, '_>,
-    host: &HostPrefix,
-) -> Option<LogText> {
-    worker.log_text(|queue, now| {
-        let filter = &worker.shared.canonicaliser.field_filter;
-        queue.text(&facts(worker, client, plain, host, now), |name| {
-            if filter.removes_from_plain(name, client.is_trusted) {
-                return None;
-            }
-            plain.value(name)
-        })
-    })
-}
-
-/// Decides whether a hit is sampled.
-fn sample(
-    worker: &Worker,
-    client: &Client,
-    plain: &PlainHead<'_, '_>,
-    host: &HostPrefix,
+/// A plain request that the cache answers.
+struct HitRequest<'q, 'a, 'f> {
+    worker: &'q Rc<Worker>,
+    client: &'q Client,
+    plain: &'q PlainHead<'a, 'f>,
+    host: &'q HostPrefix,
+    settings: &'q RequestSettings,
     started_at: Instant,
-) -> Option<Box<SampledRequest>> {
-    let parent = || {
-        let mut values = plain.values(&TRACEPARENT);
-        let value = values.next()?;
-        values.next().is_none().then(|| TraceParent::parse(value))?
-    };
-    let text = || {
-        let agent = [plain.value(&USER_AGENT)].into_iter();
-        let facts = facts(worker, client, plain, host, worker.wall());
-        RequestText::new(&mut Vec::new(), &facts, agent)
-    };
-    let sampler = worker.sampler()?;
-    let mut sampled = sampler.sample(client.is_trusted, started_at, parent, text)?;
-    sampled.end_lookup();
-    Some(sampled)
 }
 
-fn facts<'a>(
-    worker: &Worker,
-    client: &Client,
-    plain: &PlainHead<'a, '_>,
-    host: &'a HostPrefix,
-    now: Timestamp,
-) -> RequestFacts<'a> {
-    let fields = PlainFields {
-        worker,
-        client,
-        plain,
-    };
-    RequestFacts {
-        time: now,
-        peer: fields.stated_client().address,
-        is_tls: host.scheme == "https",
-        method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
-        host: host.canonical(),
-        target: plain.target.as_bytes(),
-        version: Version::HTTP_11,
+impl<'q> HitRequest<'q, '_, '_> {
+    /// Writes a response that memory has to the outbox. `stored` is the response of the hit or its encoding, and `body`
+    /// is its body.
+    fn write_from_memory(
+        &self,
+        hit: &Hit,
+        hash: KeyHash,
+        stored: &Arc<Stored>,
+        body: &Bytes,
+        outbox: &mut Outbox,
+    ) -> Observation {
+        let Self { worker, plain, .. } = *self;
+        let mut observation = self.begin();
+        hit.count(worker, &mut observation);
+        observation.set_hit(stored.response().status, None);
+        let sent = (!plain.head_only).then_some(body);
+        observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
+        outbox.set_closes(plain.closes);
+        outbox.push(worker, hash, stored.response(), sent);
+        // The copy of a body into a socket without TLS is counted. After some copies the cache moves the body to the
+        // arena, from where the kernel sends it without a copy.
+        let may_move = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
+        if !self.client.tls && !plain.head_only && may_move.contains(&(body.len() as u64)) {
+            worker.cache.record_copied_hit(hash, stored);
+        }
+        observation
+    }
+
+    fn write_from_disk(
+        &self,
+        query: &PlainQuery<'_, '_, '_>,
+        hit: Hit,
+        outbox: &mut Outbox,
+    ) -> HitResult {
+        let Self { worker, plain, .. } = *self;
+        let FoundResponse::Disk(on_disk) = &hit.found else {
+            return HitResult::NotServed(Some(Outcome::Hit(hit)));
+        };
+        let body = if plain.head_only || on_disk.length() == 0 {
+            // The response needs no byte of the body, so the hit does not promote the object to memory.
+            let (cache, charge_bytes) = (&worker.cache, on_disk.charge_bytes(hit.key.bytes.len()));
+            cache.count_partial_hit(hit.key.hash, on_disk.length(), charge_bytes);
+            None
+        } else {
+            // The first piece is read before the head is written: if the disk has lost it, the origin can still answer.
+            let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk, true);
+            match body.piece_now(&worker.cache, !self.client.tls) {
+                NonBlockingRead::Ready(piece) => Some((Some(piece), body)),
+                NonBlockingRead::WouldBlock => Some((None, body)),
+                NonBlockingRead::Miss(_) => {
+                    worker.counters.disk_unreadable.increment();
+                    return HitResult::NotServed(Some(decide_absent(worker, hit.key, query)));
+                }
+            }
+        };
+        let mut observation = self.begin();
+        hit.count(worker, &mut observation);
+        observation.set_hit(on_disk.status, Some("disk"));
+        outbox.set_closes(plain.closes);
+        outbox.push_disk_head(worker, on_disk);
+        worker.cache.recycle_key(hit.key);
+        let Some((front, rest)) = body else {
+            return HitResult::Complete(observation);
+        };
+        let mut front_bytes = 0;
+        if let Some(front) = front {
+            front_bytes = front.len();
+            outbox.push_piece(front);
+            outbox.set_memory(PieceMemory::Private);
+        }
+        match rest.remaining_bytes() {
+            0 => {
+                observation.set_body(front_bytes, false);
+                HitResult::Complete(observation)
+            }
+            left => {
+                let source = Source::Disk(Box::new(rest));
+                let in_flight = self.client.conn.begin_request();
+                let mut body = EdgeBody::new(source, Rc::clone(worker), in_flight, observation);
+                body.record_front(front_bytes);
+                HitResult::Started(Box::new(ResponseWriter::resume(body, left, plain.closes)))
+            }
+        }
+    }
+
+    /// Begins the record of the request.
+    fn begin(&self) -> Observation {
+        let counters = &self.settings.counters;
+        let mut observation = Observation::begin_at(self.started_at, counters, self.log_text());
+        observation.sampled = self.sample();
+        observation
+    }
+
+    /// Returns the text for the access log: that of the [`Request`] which is not built for a hit.
+    fn log_text(&self) -> Option<LogText> {
+        self.worker.log_text(|queue, now| {
+            let filter = &self.worker.shared.canonicaliser.field_filter;
+            queue.text(&self.facts(now), |name| {
+                if filter.removes_from_plain(name, self.client.is_trusted) {
+                    return None;
+                }
+                self.plain.value(name)
+            })
+        })
+    }
+
+    /// Decides whether the request is sampled.
+    fn sample(&self) -> Option<Box<SampledRequest>> {
+        let parent = || {
+            let mut values = self.plain.values(&TRACEPARENT);
+            let value = values.next()?;
+            values.next().is_none().then(|| TraceParent::parse(value))?
+        };
+        let text = || {
+            let agent = [self.plain.value(&USER_AGENT)].into_iter();
+            RequestText::new(&mut Vec::new(), &self.facts(self.worker.wall()), agent)
+        };
+        let (sampler, is_trusted) = (self.worker.sampler()?, self.client.is_trusted);
+        let mut sampled = sampler.sample(is_trusted, self.started_at, parent, text)?;
+        sampled.end_lookup();
+        Some(sampled)
+    }
+
+    fn facts(&self, now: Timestamp) -> RequestFacts<'q> {
+        let plain = self.plain;
+        let fields = PlainFields {
+            worker: self.worker,
+            client: self.client,
+            plain,
+        };
+        RequestFacts {
+            time: now,
+            peer: fields.stated_client().address,
+            is_tls: self.host.scheme == "https",
+            method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
+            host: self.host.canonical(),
+            target: plain.target.as_bytes(),
+            version: Version::HTTP_11,
+        }
     }
 }
 

@@ -248,9 +248,9 @@ mod tests {
     use edgeward_semantics::TraceParent;
     use serde_json::Value;
 
-    use super::super::RequestEnd;
-    use super::super::tests::text as request_text;
     use super::*;
+    use crate::observe::spans::RequestEnd;
+    use crate::observe::spans::tests::text as request_text;
 
     #[test]
     fn a_sampled_request_becomes_its_spans() {

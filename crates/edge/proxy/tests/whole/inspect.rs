@@ -285,6 +285,7 @@ fn a_question_counts_and_changes_nothing() {
                 && !line.contains("_read_ops")
                 && !line.contains("checkpoints")
                 && !line.contains("lag")
+                && !line.contains("overload_used")
         };
         lines
             .iter()

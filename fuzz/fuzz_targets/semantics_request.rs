@@ -7,7 +7,7 @@
 mod heads;
 
 use edgeward_semantics::range::RangeAnswer;
-use edgeward_semantics::range::multipart::{self, Boundary};
+use edgeward_semantics::multipart::{self, Boundary};
 use edgeward_semantics::{
     RequestDirectives, Target, Validators, Vary, conditional, hop_by_hop, invalidation, range,
     route,

@@ -6,6 +6,7 @@ use edgeward_types::{Timestamp, mix64};
 
 use super::health::{Health, HealthSettings, HealthState, Verdict};
 use super::method::Method;
+use super::server::{Query, Server, ServerId};
 
 /// The settings of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +30,6 @@ pub enum AllDown {
     Refuse,
 }
 
-/// Identifies a server of a group. A server that leaves a group and joins again has a new id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerId(pub u64);
-
 /// A server that is to be in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -48,21 +45,6 @@ pub struct Member {
 
 /// The largest weight. The sum of the weights of 4,096 servers times a number of 32 bits then fits into 64 bits.
 pub const WEIGHT_MAX: u32 = 1 << 20;
-
-/// The properties of a request that a choice depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
-    /// The time.
-    pub now: Timestamp,
-    /// A random number.
-    pub random: u64,
-    /// A hash of the cache key. Only [`Method::Hash`] uses it.
-    pub hash: u64,
-    /// True if the request may probe a server that failed, because it can be repeated at another server.
-    pub may_probe: bool,
-    /// The servers that the request was sent to before. They are not chosen again.
-    pub tried: &'a [ServerId],
-}
 
 /// A server that was chosen for a request. The request counts as under way until [`Group::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +78,6 @@ pub struct Group {
     servers: Vec<Server>,
     /// The largest turn that was served, so that a server that was absent does not make up for missed turns.
     virtual_time: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Server {
-    id: ServerId,
-    pub(crate) key: u64,
-    is_backup: bool,
-    pub(crate) weight: u64,
-    health: Health,
-    pub(crate) under_way: u32,
-    /// The next turn of the server in round robin. It grows by [`STRIDE`] over the weight for each request (stride
-    /// scheduling: Waldspurger, Weihl, 1995).
-    pub(crate) turn: u64,
 }
 
 /// The distance between two turns of a server with weight 1. A server with the largest weight still advances.

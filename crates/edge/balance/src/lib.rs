@@ -12,10 +12,10 @@ mod budget;
 mod group;
 mod health;
 mod method;
+mod server;
 
 pub use budget::{BudgetSettings, RetryBudget};
-pub use group::{
-    AllDown, Group, GroupSettings, Member, Query, Selection, ServerId, ServerView, WEIGHT_MAX,
-};
+pub use group::{AllDown, Group, GroupSettings, Member, Selection, ServerView, WEIGHT_MAX};
 pub use health::{HealthSettings, HealthState, Verdict};
 pub use method::Method;
+pub use server::{Query, ServerId};

@@ -2,7 +2,7 @@
 
 use edgeward_types::mix64;
 
-use super::group::{Query, Server};
+use super::server::{Query, Server};
 
 /// A method of balancing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

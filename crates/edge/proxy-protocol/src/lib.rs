@@ -7,67 +7,13 @@
 //! Specification: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. The sections in comments are its own.
 #![forbid(unsafe_code)]
 
+mod header;
 mod v1;
 mod v2;
 
 use core::net::{IpAddr, SocketAddr};
 
-/// The version of a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
-}
-
-/// The endpoints of a connection between a client and a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// The address of the client.
-    pub source: SocketAddr,
-    /// The address that the client has connected to.
-    pub destination: SocketAddr,
-}
-
-/// The content of a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Header {
-    /// The header states no usable address: LOCAL, UNKNOWN, UNSPEC, a Unix socket or datagrams. The addresses of the
-    /// connection itself apply. Health checks of proxies send such headers.
-    Local,
-    /// The proxy forwards the connection of a client.
-    Proxied(Addresses),
-}
-
-/// The result of reading the first bytes of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The bytes are the beginning of a header.
-    Incomplete,
-    /// The header is complete. It takes the first `len` bytes.
-    Complete {
-        /// The content.
-        header: Header,
-        /// The length in bytes, with extensions.
-        len: usize,
-    },
-}
-
-/// The reason why bytes are not a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum HeaderError {
-    /// The bytes begin with neither signature, for example with a request of HTTP.
-    #[error("the connection does not begin with a PROXY header")]
-    Missing,
-    /// The bytes begin with a signature, but their content is invalid.
-    #[error("the PROXY header is malformed")]
-    Malformed,
-    /// The header is longer than the limit.
-    #[error("the PROXY header is too long")]
-    TooLong,
-}
+pub use header::{Addresses, Header, HeaderError, Progress, Version};
 
 /// Reads a header from the first bytes of a connection. A header that is longer than `len_max` bytes is an error; the
 /// shortest limit that accepts all addresses is [`LEN_WITHOUT_EXTENSIONS_MAX`].
@@ -122,9 +68,3 @@ fn of_one_family(addresses: Addresses) -> Addresses {
 
 /// The longest header without extensions: version 2 with the paths of two Unix sockets (16 + 2 · 108 bytes).
 pub const LEN_WITHOUT_EXTENSIONS_MAX: usize = v2::FIXED_LEN + v2::UNIX_LEN;
-
-/// Returns true if `bytes` begin with all of `signature`, or are a part of it.
-fn has_signature(bytes: &[u8], signature: &[u8]) -> bool {
-    let compared = bytes.len().min(signature.len());
-    bytes[..compared] == signature[..compared]
-}

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io::Write as _;
 
-use crate::{Addresses, Header, HeaderError, Progress, has_signature};
+use crate::header::{Addresses, Header, HeaderError, Progress, has_signature};
 
 /// Reads a header that begins with `P`.
 pub(crate) fn read(bytes: &[u8], len_max: usize) -> Result<Progress, HeaderError> {

@@ -16,7 +16,7 @@ mod table;
 mod tags;
 
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
-pub use scope::{GROUPS_MAX, Scope, ScopeError, TEXT_BYTES_MAX, authority_of};
+pub use scope::{GROUPS_MAX, Purge, Scope, ScopeError, Stamp, TEXT_BYTES_MAX, authority_of};
 pub use selector::{METHODS, SelectedPurge, Selection, SelectorError, is_purge_method};
-pub use table::{Check, Limits, Purge, PurgeTable, Stamp, TableSize, Verdict};
+pub use table::{Check, Limits, PurgeTable, TableSize, Verdict};
 pub use tags::{visit_head_tags, visit_tags};

@@ -8,8 +8,7 @@
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
-use crate::scope::{Scope, ScopeError, TEXT_BYTES_MAX};
-use crate::table::{Purge, Stamp};
+use crate::scope::{Purge, Scope, ScopeError, Stamp, TEXT_BYTES_MAX};
 
 /// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::scope::{Scope, ScopeError};
-use crate::table::Purge;
+use crate::scope::{Purge, Scope, ScopeError};
 
 /// A checked request to purge objects.
 #[derive(Clone, Debug, PartialEq, Eq)]

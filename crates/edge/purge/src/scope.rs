@@ -7,6 +7,23 @@ use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use crate::tags::groups;
 
+/// A sequence number of a purge, with the epoch of the log that assigned it. The stamp of an object is the newest one
+/// when the object's request was sent to the origin.
+///
+/// The upper 24 bits are the epoch: a random number that a log gets when it is created. Stamps of one epoch are
+/// ordered by their sequence numbers. [`Stamp::NONE`] is older than all purges of any log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub u64);
+
+/// A requested purge of one scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The objects that the purge covers.
+    pub scope: Scope,
+    /// True if the objects become stale; false if they must not be used again.
+    pub soft: bool,
+}
+
 /// The objects that a purge covers. URLs are compared in the form of cache keys: `http://host[:port]/path[?query]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {

@@ -14,25 +14,10 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use crate::log::{RECORD_BYTES_MIN, Record};
-use crate::scope::{Scope, authority_of, hash_group, hash_host, hash_tag, hash_url, origin_of};
+use crate::scope::{
+    Purge, Stamp, authority_of, hash_group, hash_host, hash_tag, hash_url, origin_of,
+};
 use crate::tags::{head_fields, visit_groups, visit_tags};
-
-/// A sequence number of a purge, with the epoch of the log that assigned it. The stamp of an object is the newest one
-/// when the object's request was sent to the origin.
-///
-/// The upper 24 bits are the epoch: a random number that a log gets when it is created. Stamps of one epoch are
-/// ordered by their sequence numbers. [`Stamp::NONE`] is older than all purges of any log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp(pub u64);
-
-/// A requested purge of one scope.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Purge {
-    /// The objects that the purge covers.
-    pub scope: Scope,
-    /// True if the objects become stale; false if they must not be used again.
-    pub soft: bool,
-}
 
 /// The effect on an object of the purges that are newer than its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

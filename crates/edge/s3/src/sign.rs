@@ -13,7 +13,7 @@ use aws_sigv4::sign::v4;
 use edgeward_types::Timestamp;
 use http::header::{HeaderName, HeaderValue};
 
-use crate::Credentials;
+use crate::credentials::Credentials;
 
 /// The parts of a request that a signature covers.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct RequestParts<'a> {
     pub method: &'a str,
     /// The `Host` that is sent.
     pub host: &'a str,
-    /// The target that is sent, as [`bucket_target`](crate::bucket_target) returns it.
+    /// The target that is sent, as [`bucket_target`](crate::target::bucket_target) returns it.
     pub target: &'a str,
     /// The names and values of further fields that are signed. A bucket requires all fields `x-amz-…` among them.
     pub fields: &'a [(&'a str, &'a str)],

@@ -52,6 +52,7 @@ pub mod hop_by_hop;
 pub mod invalidation;
 mod list;
 mod media_type;
+pub mod multipart;
 pub mod negotiation;
 mod no_vary_search;
 mod post;

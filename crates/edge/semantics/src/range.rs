@@ -1,8 +1,6 @@
 //! Requests for ranges of bytes of a complete stored response (RFC 9110 §14).
 //!
-//! One range is answered with its bytes, several ranges with a [`multipart`] body.
-
-pub mod multipart;
+//! One range is answered with its bytes, several ranges with a [`multipart`](crate::multipart) body.
 
 use http::header::{HeaderMap, HeaderValue, IF_RANGE, RANGE};
 use http::{Method, StatusCode};
@@ -244,7 +242,7 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-fn value(text: String) -> HeaderValue {
+pub(crate) fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and ASCII punctuation")
 }
 

@@ -8,8 +8,10 @@ use http::header::HeaderName;
 
 use crate::fields::{Fields, NoFields, any_cookie};
 use crate::names::any_reading;
+use crate::network::Network;
+use crate::path_pattern::PathPattern;
 use crate::query::name_of;
-use crate::{Match, Network, PathPattern, PathReadings};
+use crate::readings::{Match, PathReadings};
 
 /// The parts of a request that conditions compare.
 #[derive(Clone, Copy, Debug)]
@@ -346,7 +348,7 @@ mod tests {
                 }
             }
             let pattern = PathPattern::glob("/a*c*").expect("a glob");
-            let (path, other) = (crate::matching_path(&path), crate::matching_path(&other));
+            let (path, other) = (crate::path::matching_path(&path), crate::path::matching_path(&other));
             prop_assert_eq!(pattern.matches(&path), pattern.matches(&other));
         }
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// slash, and dot segments are removed (RFC 3986 §5.2.4). `..` at the root has no effect.
 ///
 /// It is the most usual reading of a path: nginx and file servers read `/%61dmin/`, `//admin/` and `/x/../admin/` as
-/// `/admin/`. Only rules use this form, beside the [other readings](crate::PathReadings). The cache key and the
+/// `/admin/`. Only rules use this form, beside the [other readings](crate::readings::PathReadings). The cache key and the
 /// forwarded request keep the path as sent.
 ///
 /// The result begins with a slash. It is borrowed if nothing in the path needs a closer look, which is the usual case.

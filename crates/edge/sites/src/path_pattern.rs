@@ -5,7 +5,7 @@ use std::fmt;
 use edgeward_types::Pattern;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// A pattern of paths, written in the [form for matching](crate::matching_path).
+/// A pattern of paths, written in the [form for matching](crate::path::matching_path).
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// A text that matches whole paths, in which `*` matches zero or more bytes, also slashes. `/static/*` is a prefix.
@@ -53,7 +53,7 @@ impl PathPattern {
         if !text.starts_with(['/', '*']) {
             return Err(PathPatternError::NoPath(text.into()));
         }
-        let form = crate::matching_path(text);
+        let form = crate::path::matching_path(text);
         if text.starts_with('/') && *form != *text.as_bytes() {
             return Err(PathPatternError::NotInForm {
                 text: text.into(),
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_byte_that_is_not_utf8_evades_no_expression() {
         let pattern = PathPattern::regex(r"^/a/.*\.php$").expect("an expression");
-        assert!(pattern.matches(&crate::matching_path("/a/%ff.php")));
+        assert!(pattern.matches(&crate::path::matching_path("/a/%ff.php")));
     }
 
     #[test]

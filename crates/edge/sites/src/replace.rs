@@ -6,7 +6,7 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use crate::RequestView;
+use crate::condition::RequestView;
 use crate::template::Template;
 
 /// A string that is replaced.
@@ -225,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::RequestParts;
+    use crate::condition::RequestParts;
 
     fn replacements(pairs: &[(String, String)]) -> Result<Replacements, ReplacementError> {
         let list = pairs.iter().map(|(from, to)| Replacement {

@@ -308,7 +308,7 @@ impl Settings {
         replace(&mut self.id_filters, id_filters);
     }
 
-    /// Adds what a [disputed](crate::RuleSet) rule restricts. Settings that permit, and those that undo an earlier
+    /// Adds what a [disputed](crate::site::RuleSet) rule restricts. Settings that permit, and those that undo an earlier
     /// restriction, do not count. Settings about stored responses do not matter, because the request bypasses the
     /// cache.
     ///
@@ -469,12 +469,14 @@ mod tests {
         let mut first = Settings::default();
         first.response.insert(SET_COOKIE, FieldChange::Remove);
         first.response.insert(SERVER, FieldChange::Remove);
-        first
-            .ttl
-            .insert(crate::StatusSet::One(200), Duration::from_secs(1));
-        first
-            .default_ttl
-            .insert(crate::StatusSet::One(200), Duration::from_secs(1));
+        first.ttl.insert(
+            crate::status_map::StatusSet::One(200),
+            Duration::from_secs(1),
+        );
+        first.default_ttl.insert(
+            crate::status_map::StatusSet::One(200),
+            Duration::from_secs(1),
+        );
         let mut second = Settings::default();
         second.response.keep(SET_COOKIE);
         second.ttl.clear();
@@ -549,9 +551,10 @@ mod tests {
             ..Settings::default()
         };
         permits.response.keep(SERVER);
-        permits
-            .ttl
-            .insert(crate::StatusSet::One(200), Duration::from_secs(1));
+        permits.ttl.insert(
+            crate::status_map::StatusSet::One(200),
+            Duration::from_secs(1),
+        );
         settings.restrict(&permits, true);
         assert_eq!(settings.deny, Some(Some(StatusCode::FORBIDDEN)));
         assert!(matches!(settings.request_only, Some(Some(_))));

@@ -2,7 +2,10 @@
 
 use http::header::HeaderName;
 
-use crate::{Condition, HostPattern, HostTable, Match, RequestView, Settings};
+use crate::condition::{Condition, RequestView};
+use crate::host::{HostPattern, HostTable};
+use crate::readings::Match;
+use crate::settings::Settings;
 
 /// A rule: settings for the requests for which its condition holds.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +30,7 @@ pub struct Site {
 
 /// A set of rules of one site: those that apply to a request.
 ///
-/// A rule is *disputed* if its condition holds for some [readings](crate::PathReadings) of the request and not for
+/// A rule is *disputed* if its condition holds for some [readings](crate::readings::PathReadings) of the request and not for
 /// others. Only the origin knows if the request is one of those that the rule means. So
 ///
 /// - the disputed rule restricts the request, and permits nothing ([`Settings::restrict`]);
@@ -258,7 +261,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{PathPattern, RequestParts, StatusSet};
+    use crate::condition::RequestParts;
+    use crate::path_pattern::PathPattern;
+    use crate::status_map::StatusSet;
 
     fn hosts(texts: &[&str]) -> Vec<HostPattern> {
         texts

@@ -5,8 +5,8 @@ use std::fmt;
 use http::header::{ACCEPT, HeaderName, USER_AGENT};
 use regex::bytes::Regex;
 
-use crate::RequestView;
 use crate::class::{Device, ImageFormat};
+use crate::condition::RequestView;
 use crate::fields::first_line;
 
 /// A text with variables that are replaced by parts of a request.
@@ -292,8 +292,8 @@ mod tests {
     use super::*;
 
     fn render(template: &str, regex: Option<&str>, path: &str) -> (String, String) {
-        let regex = regex.map(|text| match crate::PathPattern::regex(text) {
-            Ok(crate::PathPattern::Regex(regex)) => regex,
+        let regex = regex.map(|text| match crate::path_pattern::PathPattern::regex(text) {
+            Ok(crate::path_pattern::PathPattern::Regex(regex)) => regex,
             other => panic!("{other:?} is not an expression"),
         });
         let template = Template::new(template, regex.as_ref()).expect("a template");
@@ -303,7 +303,7 @@ mod tests {
             method: &Method::GET,
             scheme: "https",
             host: "example.org",
-            path: &crate::PathReadings::of(path),
+            path: &crate::readings::PathReadings::of(path),
             sent_path: path,
             query: "q=1",
             fields: &fields,
@@ -411,7 +411,7 @@ mod tests {
                 method: &Method::GET,
                 scheme: "https",
                 host: &texts[1],
-                path: &crate::PathReadings::of(&path),
+                path: &crate::readings::PathReadings::of(&path),
                 sent_path: &path,
                 query: &texts[2],
                 fields: &fields,

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use edgeward_semantics::Validators;
 use edgeward_semantics::conditional;
-use edgeward_semantics::range::multipart::{self, Boundary};
+use edgeward_semantics::multipart::{self, Boundary};
 use edgeward_semantics::range::{self, ByteRange, RangeAnswer};
 use http::StatusCode;
 use http::header::{

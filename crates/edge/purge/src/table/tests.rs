@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::log::{self, Header};
+use crate::scope::Scope;
 
 const LIMITS: Limits = Limits {
     entries_max: 1000,

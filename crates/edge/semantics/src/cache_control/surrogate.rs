@@ -7,7 +7,10 @@
 use edgeward_types::Timestamp;
 use http::header::{DATE, HeaderMap, HeaderName};
 
-use super::{Argument, ResponseDirectives, delta_seconds, directives};
+use super::directives::{
+    Argument, DELTA_SECONDS_MAX, FieldScope, ResponseDirectives, delta_seconds, directives,
+    restrict,
+};
 use crate::date::date_field;
 
 pub(super) static SURROGATE_CONTROL: HeaderName = HeaderName::from_static("surrogate-control");
@@ -32,7 +35,7 @@ pub(super) fn surrogate_control(headers: &HeaderMap) -> Option<ResponseDirective
         }
     }
     let states_use = found.max_age.is_some() || found.s_maxage.is_some();
-    let forbids_use = found.no_store || found.private != super::FieldScope::Absent;
+    let forbids_use = found.no_store || found.private != FieldScope::Absent;
     (states_use || forbids_use).then_some(found)
 }
 
@@ -44,10 +47,10 @@ impl ResponseDirectives {
             Some(at) => (&value[..at], delta_seconds(&value[at + 1..])),
             None => (value, None),
         };
-        super::restrict(&mut self.max_age, delta_seconds(lifetime).unwrap_or(0));
+        restrict(&mut self.max_age, delta_seconds(lifetime).unwrap_or(0));
         if let Some(stale) = stale {
-            super::restrict(&mut self.stale_while_revalidate, stale);
-            super::restrict(&mut self.stale_if_error, stale);
+            restrict(&mut self.stale_while_revalidate, stale);
+            restrict(&mut self.stale_if_error, stale);
         }
     }
 }
@@ -69,7 +72,7 @@ pub(super) fn x_accel_expires(headers: &HeaderMap) -> Option<ResponseDirectives>
             // Without a `Date` the lifetime is unknown, so the response is stale.
             let date = date_field(headers, &DATE);
             let secs = date.map_or(0, |date| until.as_secs().saturating_sub(date.as_secs()));
-            found.max_age = Some(u32::try_from(secs).unwrap_or(super::DELTA_SECONDS_MAX));
+            found.max_age = Some(u32::try_from(secs).unwrap_or(DELTA_SECONDS_MAX));
         }
         digits => match delta_seconds(digits)? {
             0 => found.no_store = true,
@@ -131,7 +134,7 @@ mod tests {
         ] {
             let directives = from(lines);
             assert!(directives.is_targeted, "{lines}");
-            let is_refused = directives.no_store || directives.private == crate::FieldScope::Whole;
+            let is_refused = directives.no_store || directives.private == FieldScope::Whole;
             assert!(is_refused, "{lines}");
         }
         for lines in [

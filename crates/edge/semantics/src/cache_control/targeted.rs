@@ -8,8 +8,8 @@
 use http::header::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser, Version};
 
+use super::directives::{Argument, DELTA_SECONDS_MAX, ResponseDirectives};
 use super::surrogate::{SURROGATE_CONTROL, X_ACCEL_EXPIRES, surrogate_control, x_accel_expires};
-use super::{Argument, DELTA_SECONDS_MAX, ResponseDirectives};
 
 /// The targeted fields that this cache obeys, the preferred field first (RFC 9213 §2.2: the target list).
 pub static TARGETED_FIELDS: [HeaderName; 2] = [
@@ -89,8 +89,8 @@ mod tests {
     use http::header::{CONTENT_TYPE, SET_COOKIE};
     use proptest::prelude::*;
 
-    use super::super::FieldScope;
     use super::*;
+    use crate::cache_control::FieldScope;
     use crate::testing::headers;
 
     fn from(lines: &str) -> ResponseDirectives {

@@ -2,9 +2,10 @@
 //! parser. Sections are those of RFC 9111.
 
 use http::HeaderValue;
-use http::header::{CONTENT_TYPE, SET_COOKIE};
+use http::header::{CONTENT_TYPE, HeaderName, SET_COOKIE};
 use proptest::prelude::*;
 
+use super::directives::QUALIFIED_FIELDS_MAX;
 use super::*;
 use crate::testing::headers;
 

@@ -2,7 +2,7 @@
 
 use http::header::{ACCEPT_ENCODING, HeaderMap};
 
-use super::Coding;
+use super::coding::Coding;
 use crate::list::{self, Members};
 
 /// The weights that a request gives to codings, in thousandths.

@@ -5,7 +5,7 @@
 
 use http::header::HeaderValue;
 
-use super::{ByteRange, value};
+use crate::range::{ByteRange, value};
 
 /// Returns the `Content-Type` of the response. `boundary` separates the parts, and must not occur in the body.
 pub fn content_type(boundary: Boundary) -> HeaderValue {

@@ -1,9 +1,11 @@
 //! Tests `edgeward filter` as a user runs it.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use edgeward_testkit::client::exchange;
 use serde_json::Value;
 
 fn run(folder: &Path, arguments: &[&str], stdin: &str) -> Output {
@@ -207,8 +209,7 @@ fn inspect_and_diff_report_the_contents_of_filters() {
 /// journal number in the manifest, not the contents of the filter.
 #[test]
 fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
-    use std::io::{BufRead as _, BufReader, Read as _};
-    use std::net::TcpStream;
+    use std::io::{BufRead as _, BufReader};
 
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     std::fs::write(folder.path().join("ids.txt"), ids(1000)).expect("the file is written");
@@ -247,17 +248,8 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
         .split('/')
         .next()
         .expect("the URL has an address");
-    let send = |request: String| {
-        let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-        stream
-            .write_all(request.as_bytes())
-            .expect("the request is sent");
-        let mut response = Vec::new();
-        stream
-            .read_to_end(&mut response)
-            .expect("the server responds");
-        String::from_utf8_lossy(&response).into_owned()
-    };
+    let addr: SocketAddr = addr.parse().expect("the URL has an address");
+    let send = |request: String| String::from_utf8_lossy(&exchange(addr, request)).into_owned();
     // With `wait`, the publisher responds as soon as it has a manifest, after 20 s at the latest.
     let manifest = || {
         let path = "/sets/resource?wait=20000";

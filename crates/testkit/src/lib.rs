@@ -5,8 +5,9 @@
 //! so that blocking and async tests can use it. It can send responses that no HTTP library sends, for example
 //! with a wrong length, with a hundred megabytes of headers, or with half a body and then a reset. An
 //! [`Answer`] describes a response. A [`Gate`] makes a response wait for the test, so that no test sleeps.
-//! [`disk::SimulatedDisk`] is a disk in memory. [`s3::Bucket`] verifies signatures as a bucket does. [`Wan`] relays
-//! connections at a low rate and with a delay.
+//! [`client::Client`] sends given bytes to a server and returns the server's bytes. [`disk::SimulatedDisk`] is a disk
+//! in memory. [`s3::Bucket`] verifies signatures as a bucket does. [`Wan`] relays connections at a low rate and with a
+//! delay.
 //!
 //! ```
 //! use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod client;
 pub mod disk;
 mod gate;
 mod origin;

@@ -2,15 +2,14 @@
 //! uses, and the edge still works when the limit is reached.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
-use super::run::{Server, edgeward, output, until, wait};
+use super::run::{Server, edgeward, get, output, until, wait};
 
 #[test]
 fn every_server_raises_its_soft_limit_of_open_files_to_the_hard_limit() {
@@ -238,19 +237,4 @@ fn cpu_ticks(server: &Server) -> u64 {
     let number = |index: usize| -> u64 { fields[index].parse().expect("the value is a number") };
     // The time in user mode and in the kernel: fields 14 and 15 of the file. `fields` begins with field 3.
     number(11) + number(12)
-}
-
-/// The whole response as text, or the part that arrived.
-fn get(addr: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .expect("the read timeout is set");
-    _ = write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    );
-    let mut response = Vec::new();
-    _ = stream.read_to_end(&mut response);
-    String::from_utf8_lossy(&response).into_owned()
 }

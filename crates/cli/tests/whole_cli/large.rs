@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use edgeward_replay::Pattern;
 use edgeward_types::ByteSize;
-use serde_json::Value;
 use socket2::SockRef;
 
-use super::run::{Server, until};
+use super::run::{Server, status, until};
 
 /// Method: fetch the object from the origin no faster than the disk writes it. Request the object again, complete
 /// and by ranges; each of these responses must come from disk. Compare every byte with the pattern that the origin
@@ -159,26 +158,9 @@ impl Client {
     }
 
     fn device_counter(&self, counter: &str) -> u64 {
-        let status = self.status();
+        let status = status(self.admin);
         let value = status["disk"]["devices"][0][counter].as_u64();
         value.unwrap_or_else(|| panic!("{counter} in {status}"))
-    }
-
-    fn status(&self) -> Value {
-        let mut stream = connect(self.admin);
-        write!(
-            stream,
-            "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        )
-        .expect("the request is sent");
-        let mut response = String::new();
-        stream
-            .read_to_string(&mut response)
-            .expect("the admin server responds");
-        let (_, body) = response
-            .split_once("\r\n\r\n")
-            .expect("the response has a head");
-        serde_json::from_str(body).expect("the text is JSON")
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use edgeward_testkit::client::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -468,21 +469,11 @@ fn misses_of_an_edge_are_fetched_over_the_link() {
         "error",
     ]);
     let get = |path: &str| {
-        let mut tcp = TcpStream::connect(edge.addr("/listening/0"))
-            .expect("the server accepts the connection");
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: site.example\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        let answer = Client::connect(edge.addr("/listening/0")).get(
+            path,
+            &[("Host", "site.example"), ("Accept-Encoding", "gzip")],
         );
-        tcp.write_all(request.as_bytes())
-            .expect("the request is sent");
-        let mut bytes = Vec::new();
-        tcp.read_to_end(&mut bytes).expect("the server responds");
-        let end = bytes
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n")
-            .expect("the response has a head");
-        let status = String::from_utf8_lossy(&bytes[9..12]).into_owned();
-        (status, bytes[end + 4..].to_vec())
+        (answer.status.to_string(), answer.body)
     };
     let admin = edge.addr("/link/admin").to_string();
     let received = || {

@@ -1,16 +1,16 @@
 //! Tests memory under churn: objects of all sizes are stored and evicted, and the process stays within its configured
 //! memory.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use edgeward_testkit::client::Client;
 use edgeward_types::ByteSize;
 use serde_json::Value;
 
-use super::run::Server;
+use super::run::{Server, status};
 
 const HOT: ByteSize = ByteSize::mib(64);
 
@@ -109,56 +109,17 @@ fn churn(sizes: Sizes) -> (u64, u64) {
 
 /// Requests new objects. Every fourth request repeats the one before it.
 fn request_objects(addr: SocketAddr, sizes: Sizes, client: u64) {
-    let stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .expect("the timeout is set");
-    let mut stream = BufReader::new(stream);
-    let mut body = Vec::new();
+    let mut connection = Client::connect(addr);
     let mut bytes_received = 0;
     let mut number = 0_u64;
     while bytes_received < sizes.client_bytes() {
         number += 1;
         let object = (client << 32) | (number - u64::from(number.is_multiple_of(4)));
         let bytes = sizes.of(object);
-        let head = format!("GET /o/{object}?size={bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
-        stream
-            .get_mut()
-            .write_all(head.as_bytes())
-            .expect("the connection is open");
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            assert_ne!(
-                stream
-                    .read_line(&mut line)
-                    .expect("the response has a head"),
-                0
-            );
-        }
-        body.resize(usize::try_from(bytes).expect("the length fits"), 0);
-        stream
-            .read_exact(&mut body)
-            .expect("the response has a body");
+        let answer = connection.get(&format!("/o/{object}?size={bytes}"), &[]);
+        assert_eq!(answer.body.len() as u64, bytes);
         bytes_received += bytes;
     }
-}
-
-fn status(admin: SocketAddr) -> Value {
-    let mut stream = TcpStream::connect(admin).expect("the server accepts the connection");
-    let head = format!("GET /status HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-    stream
-        .write_all(head.as_bytes())
-        .expect("the connection is open");
-    let mut response = String::new();
-    stream
-        .read_to_string(&mut response)
-        .expect("the response is UTF-8");
-    let body = response
-        .split_once("\r\n\r\n")
-        .expect("the response has a head")
-        .1;
-    serde_json::from_str(body).expect("the text is JSON")
 }
 
 fn number(status: &Value, pointer: &str) -> u64 {

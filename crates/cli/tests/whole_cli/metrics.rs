@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use edgeward_metrics::{Definition, Kind, common_definitions};
 
-use super::run::{Server, output};
+use super::run::{Server, get, output};
 
 /// The sections of the reference page, each with heading, introduction and metrics. The first section has the metrics
 /// that all servers share.
@@ -346,13 +345,7 @@ fn check_process_metrics(server: &Server, page: &str) {
 }
 
 fn scrape(addr: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).expect("the request is sent");
-    let mut response = String::new();
-    stream
-        .read_to_string(&mut response)
-        .expect("the response is UTF-8");
+    let response = get(addr, "/metrics");
     let (head, body) = response
         .split_once("\r\n\r\n")
         .expect("the response has a head");

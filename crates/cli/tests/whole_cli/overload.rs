@@ -1,7 +1,8 @@
 //! Tests that a process under overload sheds load and recovers, and that it logs panics and stuck workers.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
+
+use edgeward_testkit::client::{self, Client};
 
 use super::descriptors::with_limits;
 use super::run::{Server, get, until};
@@ -109,18 +110,11 @@ fn words(args: &[String]) -> Vec<&str> {
 
 /// Sends a request that causes a fault in a debug build.
 fn fault(addr: SocketAddr, fault: &str) {
-    let mut client = TcpStream::connect(addr).expect("the edge listens");
-    let request = format!("GET /x HTTP/1.1\r\nHost: x\r\nedgeward-debug-fault: {fault}\r\n\r\n");
-    client
-        .write_all(request.as_bytes())
-        .expect("the request is sent");
-    let ended = std::io::Read::read(&mut client, &mut [0; 1]);
-    assert!(!matches!(ended, Ok(1..)), "the edge has answered");
+    let mut client = Client::connect(addr);
+    client.send_head("GET", "/x", &[("edgeward-debug-fault", fault)]);
+    assert!(client.try_head().is_none(), "the edge has answered");
 }
 
 fn metric(admin: SocketAddr, series: &str) -> f64 {
-    let metrics = get(admin, "/metrics");
-    let line = metrics.lines().find_map(|line| line.strip_prefix(series));
-    let text = line.unwrap_or_else(|| panic!("no {series} in {metrics}"));
-    text.trim().parse().expect("a number")
+    client::metric(&get(admin, "/metrics"), series)
 }

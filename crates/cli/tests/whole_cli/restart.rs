@@ -1,13 +1,12 @@
 //! Restarts an edge with a disk, by SIGTERM and by SIGKILL, and compares the hit ratios before and after.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
+use edgeward_testkit::client::{self, Client};
 use edgeward_types::{SplitMix64, mix64};
 use rustix::process::Signal;
 
-use super::run::{Server, until};
+use super::run::{Server, get, until};
 
 /// Requests by a Zipf distribution: object `n` of [`OBJECTS`] has the weight `1 / n`.
 struct Trace {
@@ -44,51 +43,14 @@ fn path_of(object: u64) -> String {
 
 const OBJECTS: u64 = 3000;
 
-/// A connection to the edge.
-struct Client(BufReader<TcpStream>);
+/// Returns true if the response to a GET is stored.
+fn is_hit(client: &mut Client, path: &str) -> bool {
+    client.get(path, &[]).is_hit()
+}
 
-impl Client {
-    fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).expect("the edge accepts the connection");
-        Self(BufReader::new(stream))
-    }
-
-    /// Sends a GET. Returns the value of `Cache-Status`.
-    fn get(&mut self, path: &str, fields: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
-        self.0
-            .get_mut()
-            .write_all(request.as_bytes())
-            .expect("the request is sent");
-        let (mut length, mut cache_status) = (0, String::new());
-        loop {
-            let mut line = String::new();
-            self.0.read_line(&mut line).expect("the edge responds");
-            let line = line.trim_end().to_ascii_lowercase();
-            if line.is_empty() {
-                break;
-            }
-            if let Some(text) = line.strip_prefix("content-length: ") {
-                length = text.parse().expect("a number");
-            } else if let Some(text) = line.strip_prefix("cache-status: ") {
-                cache_status = text.to_owned();
-            }
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).expect("the body arrives");
-        cache_status
-    }
-
-    /// Returns true if the response to a GET is stored.
-    fn is_hit(&mut self, path: &str) -> bool {
-        self.get(path, "").starts_with("edgeward; hit")
-    }
-
-    fn hits(&mut self, trace: &mut Trace, requests: u32) -> u32 {
-        (0..requests)
-            .map(|_| u32::from(self.is_hit(&trace.next())))
-            .sum()
-    }
+fn hits(client: &mut Client, trace: &mut Trace, requests: u32) -> u32 {
+    let hits = (0..requests).filter(|_| is_hit(client, &trace.next()));
+    u32::try_from(hits.count()).expect("few requests")
 }
 
 fn origin() -> Server {
@@ -125,19 +87,8 @@ fn client(edge: &Server) -> Client {
     Client::connect(edge.addr("/listening/0"))
 }
 
-/// Returns the value of a metric without labels, or with the labels in `name`.
-fn metric(edge: &Server, name: &str) -> f64 {
-    let mut stream = TcpStream::connect(edge.addr("/admin")).expect("connected");
-    stream
-        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
-        .expect("sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("UTF-8");
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let value = line.unwrap_or_else(|| panic!("no {name} in {text}"));
-    value.parse().expect("a number")
+fn metric(edge: &Server, series: &str) -> f64 {
+    client::metric(&get(edge.addr("/admin"), "/metrics"), series)
 }
 
 /// Waits until memory is filled, and returns the number of objects that were read into memory.
@@ -162,8 +113,8 @@ fn after_sigterm_the_hit_ratio_is_the_one_before() {
         let mut trace = Trace::new(1);
         let first = edge(folder.path(), &origin, &[&policy]);
         let mut connection = client(&first);
-        connection.hits(&mut trace, 5000);
-        let before = connection.hits(&mut trace, 1000);
+        hits(&mut connection, &mut trace, 5000);
+        let before = hits(&mut connection, &mut trace, 1000);
         let objects = metric(&first, "edgeward_hot_objects");
         drop(connection);
         let log = stop(first);
@@ -172,7 +123,7 @@ fn after_sigterm_the_hit_ratio_is_the_one_before() {
             "{log}"
         );
         let second = edge(folder.path(), &origin, &[&policy]);
-        let after = client(&second).hits(&mut trace, 1000);
+        let after = hits(&mut client(&second), &mut trace, 1000);
         let loaded = loaded(&second);
         eprintln!(
             "{policy}: {before} hits before, {after} after; {loaded} of {objects} objects loaded"
@@ -205,17 +156,17 @@ fn after_sigkill_the_objects_on_disk_are_hits_and_memory_is_filled_from_the_last
     let first = edge(folder.path(), &origin, &args);
     let mut connection = client(&first);
     for path in ["/o/twice?size=1000", "/o/once?size=1000"] {
-        connection.is_hit(path);
+        is_hit(&mut connection, path);
     }
     // 6 MB of other objects evict both from memory of 4 MiB.
     for n in 0..300 {
-        connection.is_hit(&format!("/o/other-{n}?size=20000"));
+        is_hit(&mut connection, &format!("/o/other-{n}?size=20000"));
     }
     assert!(
-        !connection.is_hit("/o/twice?size=1000"),
+        !is_hit(&mut connection, "/o/twice?size=1000"),
         "the second request is written to disk"
     );
-    connection.hits(&mut trace, 5000);
+    hits(&mut connection, &mut trace, 5000);
     let list = folder.path().join("hot.list");
     until("the objects are on disk and the list is written", || {
         let is_idle = |metric_of: &str| {
@@ -240,9 +191,9 @@ fn after_sigkill_the_objects_on_disk_are_hits_and_memory_is_filled_from_the_last
     let second = edge(folder.path(), &origin, &args);
     assert!(loaded(&second) > 10.0);
     let mut connection = client(&second);
-    assert!(connection.is_hit("/o/twice?size=1000"));
+    assert!(is_hit(&mut connection, "/o/twice?size=1000"));
     assert!(
-        !connection.is_hit("/o/once?size=1000"),
+        !is_hit(&mut connection, "/o/once?size=1000"),
         "memory was lost, and the disk lacks the object"
     );
 }
@@ -260,27 +211,22 @@ fn variants_survive_and_an_invalidated_response_does_not_return() {
     ]);
     let first = edge(folder.path(), &origin, &[]);
     let mut connection = client(&first);
-    let (german, french) = ("accept-language: de\r\n", "accept-language: fr\r\n");
+    let (german, french) = ([("accept-language", "de")], [("accept-language", "fr")]);
     for fields in [german, french] {
-        connection.get("/o/1?size=1000", fields);
+        connection.get("/o/1?size=1000", &fields);
     }
-    connection.get("/o/2?size=1000", german);
+    connection.get("/o/2?size=1000", &german);
     // RFC 9111 §4.4: a successful unsafe request invalidates the response.
-    let mut post = TcpStream::connect(first.addr("/listening/0")).expect("connected");
-    post.write_all(b"POST /o/2?size=1000 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        .expect("sent");
-    post.read_to_end(&mut Vec::new()).expect("answered");
+    client(&first).request("POST", "/o/2?size=1000", &[("content-length", "0")], b"");
     drop(connection);
     stop(first);
     let second = edge(folder.path(), &origin, &[]);
     let mut connection = client(&second);
-    let is_hit = |status: String| status.starts_with("edgeward; hit");
-    assert!(is_hit(connection.get("/o/1?size=1000", german)));
-    assert!(is_hit(connection.get("/o/1?size=1000", french)));
-    assert!(!is_hit(
-        connection.get("/o/1?size=1000", "accept-language: it\r\n")
-    ));
-    assert!(!is_hit(connection.get("/o/2?size=1000", german)));
+    assert!(connection.get("/o/1?size=1000", &german).is_hit());
+    assert!(connection.get("/o/1?size=1000", &french).is_hit());
+    let italian = [("accept-language", "it")];
+    assert!(!connection.get("/o/1?size=1000", &italian).is_hit());
+    assert!(!connection.get("/o/2?size=1000", &german).is_hit());
 }
 
 /// Method: the list is replaced by other bytes, by the list of another store, and by nothing.
@@ -291,7 +237,7 @@ fn a_corrupt_or_foreign_list_is_logged_and_memory_starts_empty() {
     let origin = origin();
     for folder in [&folder, &other_folder] {
         let first = edge(folder.path(), &origin, &[]);
-        client(&first).is_hit(&path_of(1));
+        is_hit(&mut client(&first), &path_of(1));
         stop(first);
     }
     let list = folder.path().join("hot.list");
@@ -307,7 +253,7 @@ fn a_corrupt_or_foreign_list_is_logged_and_memory_starts_empty() {
         std::fs::write(&list, content).expect("written");
         let second = edge(folder.path(), &origin, &[]);
         assert!(
-            client(&second).is_hit(&path_of(1)),
+            is_hit(&mut client(&second), &path_of(1)),
             "the disk has the object"
         );
         let log = stop(second);
@@ -335,12 +281,14 @@ fn a_stopping_edge_writes_objects_only_within_its_limits() {
         let first = edge(folder.path(), &origin, &[&set]);
         let mut connection = client(&first);
         let path = |n: u32| format!("/o/{n}?size=20000");
-        (0..20).for_each(|n| _ = connection.is_hit(&path(n)));
+        (0..20).for_each(|n| _ = is_hit(&mut connection, &path(n)));
         drop(connection);
         stop(first);
         let second = edge(folder.path(), &origin, &[]);
         let mut connection = client(&second);
-        let hits = (0..20).filter(|n| connection.is_hit(&path(*n))).count();
+        let hits = (0..20)
+            .filter(|n| is_hit(&mut connection, &path(*n)))
+            .count();
         assert!(expected.contains(&hits), "{limit}: {hits} hits");
     }
 }

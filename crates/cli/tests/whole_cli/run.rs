@@ -1,12 +1,13 @@
 //! Test helpers that run the binary. All of them except [`output`] have a time limit.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
+use edgeward_testkit::client::{TIMEOUT, exchange};
+pub(crate) use edgeward_testkit::client::{get, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -123,24 +124,16 @@ impl Drop for Server {
 
 /// Sends a request on a new connection and returns the whole response as text. The request must close the connection.
 pub(crate) fn send_request(addr: SocketAddr, request: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    stream
-        .set_read_timeout(Some(TIMEOUT))
-        .expect("the read timeout is set");
-    stream
-        .write_all(request.as_bytes())
-        .expect("the request is sent");
-    let mut response = Vec::new();
-    stream
-        .read_to_end(&mut response)
-        .expect("the server responds");
-    String::from_utf8_lossy(&response).into_owned()
+    String::from_utf8_lossy(&exchange(addr, request)).into_owned()
 }
 
-/// Requests a path and returns the whole response as text.
-pub(crate) fn get(addr: SocketAddr, path: &str) -> String {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    send_request(addr, &request)
+/// Requests `/status` of an admin server.
+pub(crate) fn status(admin: SocketAddr) -> Value {
+    let response = get(admin, "/status");
+    let (_, body) = response
+        .split_once("\r\n\r\n")
+        .expect("the response has a head");
+    serde_json::from_str(body).expect("the status is JSON")
 }
 
 /// Waits for the end of a child process, with a timeout.
@@ -149,19 +142,3 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
         child.try_wait().expect("the child can be waited for")
     })
 }
-
-/// Repeats `poll` until it returns a value, with a timeout.
-pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(value) = poll() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "waited too long: {what}");
-        thread::yield_now();
-        thread::park_timeout(Duration::from_millis(2));
-    }
-}
-
-/// The time limit of each wait for a process or a state: long enough for a machine that runs other tests meanwhile.
-const TIMEOUT: Duration = Duration::from_secs(60);

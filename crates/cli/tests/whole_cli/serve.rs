@@ -1,9 +1,9 @@
 //! Tests `serve`: its first line, its responses, and its reaction to signals.
 
-use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use edgeward_testkit::client::exchange;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -272,19 +272,11 @@ fn wait_until_origin_has_request(origin: &Server) {
     });
 }
 
-/// Returns the complete response as text, with one character per byte.
+/// Returns the complete response as text, with one character per byte, so that lengths are comparable.
 fn get(addr: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(55)))
-        .expect("the read timeout is set");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    )
-    .expect("the request is sent");
-    let mut response = Vec::new();
-    _ = stream.read_to_end(&mut response);
-    // One character per byte, so that lengths are comparable.
-    response.into_iter().map(char::from).collect()
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    exchange(addr, request)
+        .into_iter()
+        .map(char::from)
+        .collect()
 }

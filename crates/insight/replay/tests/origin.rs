@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use edgeward_replay::Pattern;
 use edgeward_replay::origin::{OriginConfig, RunningOrigin, SyntheticOrigin};
+use edgeward_testkit::client::exchange;
 
 fn start(config: OriginConfig) -> RunningOrigin {
     SyntheticOrigin::start(config).expect("a loopback port is free")
@@ -14,19 +15,9 @@ fn start(config: OriginConfig) -> RunningOrigin {
 
 /// Sends a request with `Connection: close` and returns the head and the body of the response.
 fn ask(addr: SocketAddr, method: &str, target: &str, headers: &str) -> (String, Vec<u8>) {
-    let mut stream = TcpStream::connect(addr).expect("the origin listens");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .expect("a timeout can be set");
     let request =
         format!("{method} {target} HTTP/1.1\r\nHost: o\r\nConnection: close\r\n{headers}\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .expect("the request is sent");
-    let mut response = Vec::new();
-    stream
-        .read_to_end(&mut response)
-        .expect("the whole response is read");
+    let mut response = exchange(addr, request);
     let end = response
         .windows(4)
         .position(|four| four == b"\r\n\r\n")

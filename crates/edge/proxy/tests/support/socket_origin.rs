@@ -1,11 +1,11 @@
 //! An origin that reads the head of one request from each connection, and then gives the socket to the test.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::{Deref, DerefMut};
 use std::sync::mpsc::{Receiver, channel};
 
 use super::accept_key::accept_of;
-use super::support::{TIMEOUT, TestBed, config_for};
+use super::support::{Client, TIMEOUT, TestBed, config_for};
 
 use edgeward_proxy::EdgeConfig;
 
@@ -42,7 +42,7 @@ pub(crate) struct SocketOrigin {
 pub(crate) struct SocketRequest {
     /// The request line and the fields, with the empty line.
     pub(crate) head: String,
-    pub(crate) stream: TcpStream,
+    pub(crate) peer: Client,
 }
 
 impl SocketOrigin {
@@ -55,15 +55,10 @@ impl SocketOrigin {
             while let Ok((stream, _)) = listener.accept() {
                 let sender = sender.clone();
                 std::thread::spawn(move || {
-                    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-                    stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
-                    stream.set_nodelay(true).expect("the option is known");
-                    let mut request = SocketRequest {
-                        head: String::new(),
-                        stream,
-                    };
-                    request.head = request.read_until("\r\n\r\n");
-                    _ = sender.send(request);
+                    let mut peer = Client::over(stream);
+                    if let Ok(head) = peer.try_read_until("\r\n\r\n") {
+                        _ = sender.send(SocketRequest { head, peer });
+                    }
                 });
             }
         });
@@ -78,6 +73,20 @@ impl SocketOrigin {
     }
 }
 
+impl Deref for SocketRequest {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.peer
+    }
+}
+
+impl DerefMut for SocketRequest {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.peer
+    }
+}
+
 impl SocketRequest {
     /// Returns the value of a field of the head, or an empty text.
     pub(crate) fn field(&self, name: &str) -> &str {
@@ -88,10 +97,6 @@ impl SocketRequest {
             .map_or("", |(_, value)| value.trim())
     }
 
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the edge reads");
-    }
-
     /// Answers the handshake of WebSocket.
     pub(crate) fn accept(&mut self) {
         let accept = accept_of(self.field("sec-websocket-key"));
@@ -99,41 +104,12 @@ impl SocketRequest {
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: {accept}\r\n\r\n"
         );
-        self.send(head.as_bytes());
+        self.peer.send(head);
     }
 
     /// Reads exactly this text.
     pub(crate) fn expect(&mut self, text: &str) {
-        let mut read = vec![0; text.len()];
-        self.stream.read_exact(&mut read).expect("the bytes arrive");
+        let read = self.peer.read_up_to(text.len());
         assert_eq!(String::from_utf8_lossy(&read), text);
-    }
-
-    /// Reads until the bytes end with `end`, or until the edge closes the connection.
-    pub(crate) fn read_until(&mut self, end: &str) -> String {
-        let mut read = Vec::new();
-        let mut byte = [0];
-        while !read.ends_with(end.as_bytes()) {
-            match self.stream.read(&mut byte) {
-                Ok(1) => read.push(byte[0]),
-                _ => break,
-            }
-        }
-        String::from_utf8_lossy(&read).into_owned()
-    }
-
-    /// Reads until the edge closes the connection. Returns the bytes.
-    pub(crate) fn read_to_end(&mut self) -> String {
-        let mut read = Vec::new();
-        self.stream.read_to_end(&mut read).expect("the edge closes");
-        String::from_utf8_lossy(&read).into_owned()
-    }
-
-    /// Returns true if the edge closes the connection, with a FIN or a reset.
-    pub(crate) fn is_closed(&mut self) -> bool {
-        match self.stream.read(&mut [0]) {
-            Ok(n) => n == 0,
-            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
-        }
     }
 }

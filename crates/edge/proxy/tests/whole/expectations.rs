@@ -1,12 +1,10 @@
 //! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin decides if the client sends its body.
 
-use std::io::{ErrorKind, Read};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use crate::codecs::{H2Request, send_h2};
 use crate::support::{TIMEOUT, TestBed};
-use crate::wire::Wire;
 use edgeward_testkit::{Answer, Gate};
 
 const PUT_HEADERS: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
@@ -18,8 +16,8 @@ fn an_origin_may_refuse_a_body_before_it_is_sent() {
     let bed = TestBed::start();
     let refusal = Answer::status(417).before_reading_body();
     bed.origin.on("/refused", refusal);
-    let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /refused HTTP/1.1\r\n{PUT_HEADERS}"));
+    let mut wire = bed.connect();
+    wire.send(format!("PUT /refused HTTP/1.1\r\n{PUT_HEADERS}"));
     let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 417 "), "{head}");
     // The client may or may not send the body after this response. The edge cannot know where a next request
@@ -49,8 +47,8 @@ fn a_refusal_arrives_completely() {
     bed.origin.on("/kept", refusal.clone());
     bed.origin.on("/closed", refusal.then_close());
     for path in ["/kept", "/closed"] {
-        let mut wire = Wire::connect(&bed);
-        wire.send(&format!("PUT {path} HTTP/1.1\r\n{PUT_HEADERS}"));
+        let mut wire = bed.connect();
+        wire.send(format!("PUT {path} HTTP/1.1\r\n{PUT_HEADERS}"));
         let all = wire.read_to_end();
         assert!(all.starts_with("HTTP/1.1 413 "), "{path}");
         assert!(all.ends_with(&text), "{path}: {} bytes", all.len());
@@ -74,20 +72,13 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
     let gate = Gate::new();
     bed.origin
         .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
-    let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}"));
+    let mut wire = bed.connect();
+    wire.send(format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}"));
     bed.origin.wait_until("the origin gets the head", |origin| {
         origin.requests("/wanted") == 1
     });
     // The origin has sent no `100 Continue`, so the edge must not have sent one either.
-    wire.0
-        .set_nonblocking(true)
-        .expect("the socket option can be set");
-    let early = wire.0.read(&mut [0; 1]).map_err(|error| error.kind());
-    assert_eq!(early, Err(ErrorKind::WouldBlock));
-    wire.0
-        .set_nonblocking(false)
-        .expect("the socket option can be set");
+    assert!(wire.is_silent());
     gate.open();
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
@@ -100,7 +91,7 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
         .expect("the origin got a request");
     assert_eq!(forwarded.body(), b"hello");
     // The connection stays open for another request.
-    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}hello"));
+    wire.send(format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}hello"));
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.read_until("thanks");
 }
@@ -141,8 +132,8 @@ fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
         TestBed::with_config(|config| config.origins[0].expect_timeout = Duration::from_millis(50));
     let answer = Answer::ok("thanks").ignores_expectation();
     bed.origin.on("/ignoring", answer);
-    let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /ignoring HTTP/1.1\r\n{PUT_HEADERS}"));
+    let mut wire = bed.connect();
+    wire.send(format!("PUT /ignoring HTTP/1.1\r\n{PUT_HEADERS}"));
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
     wire.read_until("thanks");
@@ -163,8 +154,8 @@ fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
         config.limits.rate_window = Duration::from_millis(800);
     });
     bed.origin.on("/wanted", Answer::ok("thanks"));
-    let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}"));
+    let mut wire = bed.connect();
+    wire.send(format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}"));
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     let head = wire.read_until("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
@@ -178,8 +169,8 @@ fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
 fn an_expectation_of_an_http10_client_is_not_forwarded() {
     let bed = TestBed::start();
     bed.origin.on("/old", Answer::ok("thanks"));
-    let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /old HTTP/1.0\r\n{PUT_HEADERS}hello"));
+    let mut wire = bed.connect();
+    wire.send(format!("PUT /old HTTP/1.0\r\n{PUT_HEADERS}hello"));
     assert!(wire.read_to_end().ends_with("thanks"));
     let forwarded = bed.origin.last("/old").expect("the origin got a request");
     assert_eq!(forwarded.header("expect"), None);

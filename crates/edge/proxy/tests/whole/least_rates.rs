@@ -61,7 +61,7 @@ fn an_upload_below_the_minimum_rate_gets_a_408() {
     assert_eq!(bed.origin.requests("/up"), 0);
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000000")]);
-    client.send(&vec![b'x'; 100_000]);
+    client.send(vec![b'x'; 100_000]);
     assert_eq!(
         upload_slowly(&mut client, step, b"x"),
         408,
@@ -86,7 +86,7 @@ fn a_slow_upload_above_the_minimum_rate_arrives() {
     client.send_head("POST", "/up", &[("content-length", "24000")]);
     let began = Instant::now();
     for piece in 1..=24 {
-        client.send(&[b'x'; 1000]);
+        client.send([b'x'; 1000]);
         while began.elapsed() < WINDOW * 3 * piece / 24 {
             std::thread::yield_now();
         }

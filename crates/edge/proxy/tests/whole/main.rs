@@ -17,8 +17,6 @@ mod identity;
 mod socket_origin;
 #[path = "../support/mod.rs"]
 mod support;
-#[path = "../support/wire.rs"]
-mod wire;
 
 mod access_log;
 mod authorization;

@@ -667,7 +667,7 @@ fn the_scheme_of_a_proxy_header_is_the_scheme_of_the_request() {
     for path in ["/a", "/rule/a"] {
         for (client, status) in [(1, 200), (0, 301), (1, 200)] {
             let mut connection = bed.connect();
-            connection.send(&header(client));
+            connection.send(header(client));
             assert_eq!(connection.get(path, &[]).status, status, "{path}");
         }
     }

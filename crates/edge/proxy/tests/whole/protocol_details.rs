@@ -1,10 +1,7 @@
 //! Requirements of RFC 9110, 9112 and 9113 for messages that an intermediary forwards.
 
-use std::net::Shutdown;
-
 use crate::codecs::{H2Request, for_hyper, send_h1, send_h2};
-use crate::support::TestBed;
-use crate::wire::Wire;
+use crate::support::{Client, TestBed};
 use edgeward_testkit::{Answer, Gate, Step};
 
 /// RFC 9113 §8.2.3: HTTP/2 may split cookies into several lines, but HTTP/1.1 must not.
@@ -220,12 +217,12 @@ fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     let request = |path: &str| {
         format!("GET {path} HTTP/1.0\r\nHost: shop.example\r\nConnection: keep-alive\r\n\r\n")
     };
-    let mut wire = Wire::connect(&bed);
-    wire.send(&request("/known"));
+    let mut wire = bed.connect();
+    wire.send(request("/known"));
     let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(head.contains("connection: keep-alive"), "{head}");
     wire.read_until("hello");
-    wire.send(&request("/unknown"));
+    wire.send(request("/unknown"));
     let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(!head.contains("keep-alive"), "{head}");
     assert_eq!(wire.read_to_end(), "hello");
@@ -242,7 +239,7 @@ fn the_end_of_a_chunk_is_sent_with_the_chunk() {
         .chunked(5)
         .wait_at(5, &gate);
     bed.origin.on("/a", answer);
-    let mut wire = Wire::connect(&bed);
+    let mut wire = bed.connect();
     wire.send("GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n");
     wire.read_until("\r\n\r\n");
     assert_eq!(wire.read_until("hello\r\n"), "5\r\nhello\r\n");
@@ -259,18 +256,16 @@ fn a_client_that_half_closes_gets_its_response() {
     bed.origin.otherwise(move |_| answer.clone());
     let get = "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n";
     let post = "POST /a HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 5\r\n\r\nhello";
-    let mut wires: Vec<Wire> = [
+    let mut wires: Vec<Client> = [
         get.to_owned(),
         for_hyper(&get.replace("/a", "/c")),
         post.to_owned(),
     ]
     .iter()
     .map(|request| {
-        let mut wire = Wire::connect(&bed);
+        let mut wire = bed.connect();
         wire.send(request);
-        wire.0
-            .shutdown(Shutdown::Write)
-            .expect("the socket can be shut down");
+        wire.shutdown_write();
         wire
     })
     .collect();
@@ -320,7 +315,7 @@ fn a_response_with_more_than_16_interim_responses_is_a_502() {
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".into(),
         ));
         bed.origin.on("/slow", Answer::script(steps));
-        let mut wire = Wire::connect(&bed);
+        let mut wire = bed.connect();
         wire.send("GET /slow HTTP/1.1\r\nHost: shop.example\r\n\r\n");
         for gate in gates.iter().take(16) {
             let head = wire.read_until("\r\n\r\n");
@@ -355,7 +350,7 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
     for early in [true, false] {
         let bed = TestBed::start();
         // All requests use one connection. If one request left unread bytes, the next response would be wrong.
-        let mut wire = Wire::connect(&bed);
+        let mut wire = bed.connect();
         for request in &requests {
             let gate = Gate::new();
             let answer = early_hints(&gate);
@@ -394,7 +389,7 @@ fn hits_have_the_links_of_early_hints() {
                 .into(),
         )])
     });
-    let mut wire = Wire::connect(&bed);
+    let mut wire = bed.connect();
     let get = "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n";
     wire.send(get);
     let all = wire.read_until("ok").to_ascii_lowercase();
@@ -427,7 +422,7 @@ fn http10_and_http2_clients_get_only_the_final_response() {
         format!("GET /c HTTP/1.0\r\n{fields}\r\n"),
         format!("POST /c HTTP/1.0\r\n{fields}Content-Length: 5\r\n\r\nhello"),
     ] {
-        let mut wire = Wire::connect(&bed);
+        let mut wire = bed.connect();
         wire.send(&request);
         let all = wire.read_to_end();
         assert!(all.starts_with("HTTP/1.") && all.ends_with("ok"), "{all}");
@@ -435,10 +430,10 @@ fn http10_and_http2_clients_get_only_the_final_response() {
     }
     // After a head with more than 64 fields, the fast path passes all bytes of the connection to hyper. The edge then
     // does not know where hyper's response begins, so it writes no interim response.
-    let mut wire = Wire::connect(&bed);
+    let mut wire = bed.connect();
     for n in 0..3 {
         let many: String = (0..70).map(|n| format!("X-{n}: y\r\n")).collect();
-        wire.send(&format!("GET /c?{n} HTTP/1.1\r\n{fields}{many}\r\n"));
+        wire.send(format!("GET /c?{n} HTTP/1.1\r\n{fields}{many}\r\n"));
         let all = wire.read_until("ok");
         assert!(all.starts_with("HTTP/1.1 200 "), "{all}");
         assert!(!all.contains("Early Hints"), "{all}");
@@ -465,7 +460,7 @@ fn early_hints_and_100_continue_reach_the_client_in_order() {
     ])
     .before_reading_body();
     bed.origin.on("/up", answer);
-    let mut wire = Wire::connect(&bed);
+    let mut wire = bed.connect();
     wire.send("PUT /up HTTP/1.1\r\nHost: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello");
     let all = wire.read_until("ok");
     let statuses: Vec<&str> = all

@@ -1,16 +1,15 @@
 //! Listeners on which proxies begin each connection with a PROXY header (`listener.proxy_protocol_from`).
 
-use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::time::Duration;
 
 use edgeward_proxy::config::{AccessLogConfig, ClientField, LogDestination, LogFormat, Networks};
 use edgeward_proxy_protocol::{Addresses, Header, Version, write};
 use edgeward_testkit::Answer;
+use edgeward_testkit::client::exchange;
 use edgeward_types::ByteSize;
 
 use crate::support::TestBed;
-use crate::wire::Wire;
 
 /// Starts an edge whose proxies are in these networks.
 fn behind(networks: &str) -> TestBed {
@@ -49,11 +48,7 @@ fn forwarded_for(bed: &TestBed, path: &str) -> Option<String> {
 
 /// Sends bytes on a new connection and returns all bytes of the response. A reset counts as the end.
 fn response(bed: &TestBed, bytes: &[u8]) -> String {
-    let mut wire = Wire::connect(bed);
-    wire.0.write_all(bytes).expect("the edge reads");
-    let mut received = Vec::new();
-    let _ = wire.0.read_to_end(&mut received);
-    String::from_utf8(received).expect("the response is text")
+    String::from_utf8(exchange(bed.addr(), bytes)).expect("the response is text")
 }
 
 #[test]
@@ -71,10 +66,9 @@ fn the_client_of_a_header_is_the_client_of_the_request() {
 fn a_header_may_arrive_in_pieces() {
     let bed = behind("127.0.0.0/8");
     for (version, path) in [(Version::V1, "/v1"), (Version::V2, "/v2")] {
-        let mut wire = Wire::connect(&bed);
-        wire.0.set_nodelay(true).expect("the option can be set");
+        let mut wire = bed.connect();
         for byte in [&header(version), request(path).as_bytes()].concat() {
-            wire.0.write_all(&[byte]).expect("the edge reads");
+            wire.send([byte]);
         }
         assert!(wire.read_to_end().starts_with("HTTP/1.1 200"));
         assert_eq!(forwarded_for(&bed, path).as_deref(), Some("192.0.2.7"));

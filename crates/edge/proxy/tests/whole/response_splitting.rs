@@ -9,7 +9,6 @@ use edgeward_testkit::Answer;
 use http::{HeaderName, StatusCode};
 
 use crate::support::TestBed;
-use crate::wire::Wire;
 
 /// The line that the requests try to make.
 const INJECTED: &str = "x-injected";
@@ -110,8 +109,8 @@ fn no_part_of_a_request_begins_a_line_of_a_field_a_location_or_a_forwarded_reque
             if matches!(part, "host" | "field" | "cookie") && matches!(*end, "\r\n" | "\n") {
                 continue;
             }
-            let mut wire = Wire::connect(&bed);
-            wire.send(&format!("{head}\r\nConnection: close\r\n\r\n"));
+            let mut wire = bed.connect();
+            wire.send(format!("{head}\r\nConnection: close\r\n\r\n"));
             let answer = wire.read_to_end();
             let shown = format!("{part} {end:?}: {answer:?}");
             assert!(answer.starts_with("HTTP/1.1 "), "{shown}");

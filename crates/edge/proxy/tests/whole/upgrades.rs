@@ -126,7 +126,7 @@ fn a_tunnel_carries_much_data_in_both_directions_at_once() {
             received
         })
     };
-    let (client, origin) = (pump(client, 1), pump(origin.stream, 2));
+    let (client, origin) = (pump(client, 1), pump(origin.peer.into_stream(), 2));
     let expected = |seed: usize| (0..BYTES).map(move |n| (n * 7 + seed) as u8);
     let received = client.join().expect("the client receives");
     assert!(received.into_iter().eq(expected(2)));
@@ -372,10 +372,7 @@ fn a_peer_that_half_closes_still_receives() {
 
     let (mut client, mut origin) = open(&bed);
     origin.send(b"last");
-    origin
-        .stream
-        .shutdown(Shutdown::Write)
-        .expect("the socket is open");
+    origin.shutdown_write();
     assert_eq!(client.read_up_to(5), b"last");
     client.send(b"reply");
     origin.expect("reply");
@@ -385,7 +382,7 @@ fn a_peer_that_half_closes_still_receives() {
 fn a_reset_of_one_connection_closes_the_other() {
     let bed = SocketBed::start();
     let (mut client, origin) = open(&bed);
-    Client::over(origin.stream).reset();
+    origin.peer.reset();
     assert!(client.is_closed());
     wait_until_ended(&bed, "error");
 

@@ -491,7 +491,7 @@ fn an_upload_that_its_client_aborts_invalidates_nothing() {
     bed.origin.once("/page", Answer::status(204));
     let mut client = bed.connect();
     client.send_head("POST", "/page", &[("content-length", "1000000")]);
-    client.send(&vec![b'x'; 100_000]);
+    client.send(vec![b'x'; 100_000]);
     bed.origin.wait_until("the origin gets the POST", |origin| {
         origin.requests("/page") == 2
     });

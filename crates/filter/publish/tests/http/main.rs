@@ -329,7 +329,7 @@ fn the_admin_address_serves_metrics_and_status() {
     let admin = publisher
         .admin_addr()
         .expect("the admin address is configured");
-    let metrics = get(admin, "/metrics", &[]).text();
+    let metrics = get(admin, "/metrics", &[]).text().to_owned();
     for line in [
         "edgeward_publish_posts_total 1",
         "edgeward_publish_scans_total 1",

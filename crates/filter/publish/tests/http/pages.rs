@@ -4,11 +4,11 @@ use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_publish::AllowedOrigins;
 
 use crate::SET;
-use crate::support::{HttpResponse, Table, config, get, post, send_request, start, wait_until};
+use crate::support::{Answer, Table, config, get, post, send_request, start, wait_until};
 
 const PAGE: &str = "https://shop.example";
 
-fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> HttpResponse {
+fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
     let fields = [
         ("origin", origin),
         ("access-control-request-method", "GET"),
@@ -111,7 +111,7 @@ fn a_set_is_served_in_guavas_format_if_configured() {
         (response.status == 200).then_some(response)
     };
     let first = wait_until("the filter in Guava's format is served", fetched);
-    let contains = |file: &HttpResponse, id: u64| {
+    let contains = |file: &Answer, id: u64| {
         let filter = GuavaFilter::from_bytes(&file.body).expect("the filter has Guava's format");
         let hash = Funnel::Utf8.hash(id.to_string().as_bytes());
         filter.might_contain(hash.expect("the id is UTF-8"))

@@ -44,7 +44,9 @@ fn connections_that_wait_for_their_clients_are_displaced() {
     // The snapshot must be larger than the buffers of two sockets. A false-positive rate of 2⁻³² takes 4 bytes per id.
     config.rate = edgeward_filter::Rate::MIN;
     let publisher = start(config, &Table::with(0..1_200_000));
-    let manifest = get(publisher.addr(), "/sets/resource", &[]).text();
+    let manifest = get(publisher.addr(), "/sets/resource", &[])
+        .text()
+        .to_owned();
     let digest = manifest
         .split("\"sha256\":\"")
         .nth(1)
@@ -121,7 +123,9 @@ fn a_client_that_reads_nothing_is_disconnected() {
     // The snapshot must be larger than the buffers of two sockets. A false-positive rate of 2⁻³² takes 4 bytes per id.
     config.rate = edgeward_filter::Rate::MIN;
     let publisher = start(config, &Table::with(0..1_200_000));
-    let manifest = get(publisher.addr(), "/sets/resource", &[]).text();
+    let manifest = get(publisher.addr(), "/sets/resource", &[])
+        .text()
+        .to_owned();
     let digest = manifest
         .split("\"sha256\":\"")
         .nth(1)
@@ -138,7 +142,7 @@ fn a_client_that_reads_nothing_is_disconnected() {
         .admin_addr()
         .expect("the admin address is configured");
     support::wait_until("the connection is closed", || {
-        let metrics = get(admin, "/metrics", &[]).text();
+        let metrics = get(admin, "/metrics", &[]).text().to_owned();
         metrics
             .contains("edgeward_publish_connections_stalled_total 1")
             .then_some(())

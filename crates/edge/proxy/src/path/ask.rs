@@ -1,21 +1,59 @@
-//! Sends a request to the origin, and applies the rules of the request's site to the origin's response.
+//! Sends requests to the origin. Requests of all kinds are sent here, so that no kind lacks a rule that holds for all
+//! of them:
 //!
-//! All fetches with a complete exchange ask here: complete responses, slices, HEAD requests, requests that are passed,
-//! and unsafe requests. Each response is therefore changed (`origin_response`, `replace`) before the edge decides how
-//! to use it, whatever the kind of the fetch. Handshakes have no complete exchange (`path/upgrade.rs`).
+//! - the times that the age and the storing of the response depend on;
+//! - the rules of the site on the origin's response (`origin_response`, `replace`), which change it before the edge
+//!   decides how to use it;
+//! - the removal of hop-by-hop fields;
+//! - the back-off after a stale response could not be refreshed.
+//!
+//! Health checks (`origin/watch.rs`) belong to no request of a client, so they have neither rules nor responses to use.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use edgeward_semantics::Exchange;
+use edgeward_semantics::{Exchange, hop_by_hop};
+use edgeward_types::KeyHash;
+use http::Method;
+use http::header::HeaderValue;
+use http::response::Parts;
 
-use super::rules::change_origin_response;
+use super::rules::{change_origin_head, change_origin_response};
 use super::worker::Worker;
-use crate::exchange::Request;
-use crate::origin::{Attempt, OriginError, OriginResponse, Outbound, Upload};
+use crate::exchange::{Request, UpgradeRequest};
+use crate::origin::{
+    Attempt, Conditions, OriginError, OriginResponse, Outbound, SwitchResponse, SwitchedConnection,
+    Upload,
+};
+
+/// A request to the origin, on behalf of a request of a client.
+pub(super) struct Question<'a> {
+    /// The method at the origin, which may be another one than that of the client.
+    pub(super) method: &'a Method,
+    pub(super) conditions: Conditions<'a>,
+    pub(super) attempt: Attempt,
+    pub(super) upload: Upload,
+    /// The key of the stale response that the request refreshes, if any. If the origin fails, the next refresh of this
+    /// key has to wait (`caching.validation_backoff`).
+    pub(super) refreshes: Option<KeyHash>,
+}
+
+impl<'a> Question<'a> {
+    /// Returns a request without content that may be repeated, because its method is safe.
+    pub(super) fn safe(method: &'a Method, conditions: Conditions<'a>) -> Self {
+        Self {
+            method,
+            conditions,
+            attempt: Attempt::without_body(true),
+            upload: Upload::Empty,
+            refreshes: None,
+        }
+    }
+}
 
 /// The result of an exchange with the origin.
 pub(super) struct Answered {
-    /// The response, as the rules of the site have changed it.
+    /// The response, as the rules of the site have changed it, without hop-by-hop fields.
     pub(super) sent: Result<OriginResponse, OriginError>,
     pub(super) exchange: Exchange,
     /// The time from the request to the head of the response. The worker's clock is too coarse to compare the times of
@@ -25,22 +63,104 @@ pub(super) struct Answered {
 
 /// Sends a request to its origin.
 pub(super) async fn ask(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     request: &Request,
-    outbound: &Outbound<'_>,
-    attempt: &Attempt,
-    upload: Upload,
+    question: Question<'_>,
 ) -> Answered {
+    let outbound = Outbound {
+        edge: worker.edge_info(request),
+        request,
+        method: question.method,
+        conditions: question.conditions,
+    };
     let (request_time, sent_at) = (worker.now(), Instant::now());
     let origin = worker.origin(request);
-    let mut sent = origin.send(attempt, outbound, upload).await;
+    let mut sent = origin
+        .send(&question.attempt, &outbound, question.upload)
+        .await;
     let (exchange, fetch_time) = (worker.exchange(request_time), sent_at.elapsed());
     if let Ok((parts, body)) = &mut sent {
         change_origin_response(request, (parts, body), worker);
+        hop_by_hop::strip_response(&mut parts.headers);
+    }
+    if let Some(hash) = question.refreshes {
+        record_refresh(worker, hash, &mut sent);
     }
     Answered {
         sent,
         exchange,
         fetch_time,
     }
+}
+
+/// Records that the refresh of a stale response has failed: without a response, with a status of 5xx, or, later,
+/// because the body ended early.
+fn record_refresh(
+    worker: &Rc<Worker>,
+    hash: KeyHash,
+    sent: &mut Result<OriginResponse, OriginError>,
+) {
+    match sent {
+        Ok((parts, body)) => {
+            if parts.status.is_server_error() {
+                worker.record_failed_refresh(hash, false);
+            }
+            let worker = Rc::clone(worker);
+            body.on_failure(move |error| {
+                worker.record_failed_refresh(hash, error.is_disconnect());
+            });
+        }
+        Err(error) => worker.record_failed_refresh(hash, error.is_disconnect()),
+    }
+}
+
+/// The origin's answer to a request for another protocol.
+pub(super) enum SwitchAnswer {
+    /// The connection has switched to this protocol.
+    Switched(Box<Parts>, SwitchedConnection, HeaderValue),
+    /// The origin answered with an ordinary response.
+    Other(OriginResponse),
+}
+
+/// Sends a request for another protocol, and checks that the origin switches as the request asks.
+pub(super) async fn ask_to_switch(
+    worker: &Worker,
+    request: &Request,
+    upgrade: &UpgradeRequest,
+) -> Result<SwitchAnswer, OriginError> {
+    let outbound = Outbound {
+        edge: worker.edge_info(request),
+        request,
+        method: &request.method,
+        conditions: Conditions::Keep,
+    };
+    match worker.origin(request).switch(&outbound).await? {
+        SwitchResponse::Switched(mut parts, connection) => {
+            // The check reads the hop-by-hop fields.
+            let checked = upgrade.check(&request.headers, &parts.headers);
+            let protocol = checked.map_err(|reason| failed(worker, reason))?;
+            worker.counters.upgrades_switched.increment();
+            change_origin_head(request, &mut parts.headers);
+            hop_by_hop::strip_response(&mut parts.headers);
+            Ok(SwitchAnswer::Switched(parts, connection, protocol))
+        }
+        // A successful response to a CONNECT would tell the client that the tunnel is open.
+        SwitchResponse::Other((parts, _)) if upgrade.is_connect() && parts.status.is_success() => {
+            Err(failed(worker, "it answered the handshake with a response"))
+        }
+        SwitchResponse::Other((mut parts, mut body)) => {
+            worker.counters.upgrades_answered.increment();
+            change_origin_response(request, (&mut parts, &mut body), worker);
+            hop_by_hop::strip_response(&mut parts.headers);
+            Ok(SwitchAnswer::Other((parts, body)))
+        }
+    }
+}
+
+/// Counts and returns the error that the origin has not switched protocols as the request asks.
+fn failed(worker: &Worker, reason: &'static str) -> OriginError {
+    let error = OriginError::UpgradeFailed { reason };
+    worker.counters.upgrades_failed.increment();
+    error.count(&worker.counters);
+    error
 }

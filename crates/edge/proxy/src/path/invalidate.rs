@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 use crate::cache::disk::Durable;
 use crate::cache::push_class;
 use crate::exchange::{ConnState, Request};
-use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Outbound, Upload};
-use crate::path::ask::ask;
+use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Upload};
+use crate::path::ask::{Question, ask};
 use crate::path::detachable::Detachable;
 use crate::path::fetch::{PostBegin, PostUpdate};
 use crate::path::worker::Worker;
@@ -105,18 +105,19 @@ async fn exchange(
     attempt: Attempt,
     upload: Upload,
 ) -> (Result<OriginResponse, OriginError>, Pending) {
-    let outbound = Outbound {
-        edge: worker.edge_info(&request),
-        request: &request,
-        method: &request.method,
-        conditions: Conditions::Keep,
-    };
     // A response that a rule keeps from the cache is not stored.
     let may_store = request.method == Method::POST
         && request.route == Route::Pass(PassReason::Method)
         && request.settings().stated.pass != Some(true);
     let begin = may_store.then(|| PostBegin::now(&worker, &request));
-    let answered = ask(&worker, &request, &outbound, &attempt, upload).await;
+    let question = Question {
+        method: &request.method,
+        conditions: Conditions::Keep,
+        attempt: attempt.clone(),
+        upload,
+        refreshes: None,
+    };
+    let answered = ask(&worker, &request, question).await;
     let sent = answered.sent;
     let pending = match &sent {
         Ok((parts, _)) => {

@@ -3,20 +3,20 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_semantics::{CacheStatus, hop_by_hop};
+use edgeward_semantics::CacheStatus;
 use http::header::{CACHE_STATUS, CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue};
 use http::response::Parts;
 use http::{Response, Version};
 use http_body::Body as _;
 
-use super::ask::ask;
+use super::ask::{Question, ask};
 use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
 use crate::exchange::{Request, RequestBody, RequestError};
 use crate::observe::log::ErrorChain;
 use crate::observe::spans::SampledRequest;
 use crate::origin::{
-    Attempt, Conditions, FilterTrailers, OriginBody, OriginError, OriginResponse, Outbound, Upload,
+    Attempt, Conditions, FilterTrailers, OriginBody, OriginError, OriginResponse, Upload,
     UploadProgress,
 };
 
@@ -33,21 +33,21 @@ pub(super) async fn pass(
         Err(error) => return refuse(reply, &error, status),
     };
     let progress = attempt.upload.clone();
-    let outbound = Outbound {
-        edge: worker.edge_info(&request),
-        request: &request,
+    let question = Question {
         method: &request.method,
         conditions: Conditions::Keep,
+        attempt,
+        upload,
+        refreshes: None,
     };
     reply.observation.trace(SampledRequest::begin_fetch);
-    let answered = ask(&worker, &request, &outbound, &attempt, upload).await;
+    let answered = ask(&worker, &request, question).await;
     reply.observation.trace(SampledRequest::end_fetch);
     let progress = progress.as_deref();
     finish(reply, &request, answered.sent, progress, status)
 }
 
-/// Responds with the origin's response to a request that was passed, or with the error of the exchange. The caller has
-/// changed the response by the rules of the site.
+/// Responds with the origin's response to a request that was passed, or with the error of the exchange.
 pub(super) fn finish(
     reply: Reply,
     request: &Request,
@@ -59,7 +59,6 @@ pub(super) fn finish(
         Ok(response) => response,
         Err(error) => return refuse(reply, &error, status),
     };
-    hop_by_hop::strip_response(&mut parts.headers);
     if progress.is_some_and(UploadProgress::is_refused) {
         reply.worker.counters.expectations_refused.increment();
         // RFC 9110 §10.1.1: the client may still send the body, so the start of the next request is unknown.
@@ -70,7 +69,7 @@ pub(super) fn finish(
     respond(reply, request, *parts, body, status)
 }
 
-/// Responds with the origin's response. The caller has removed the hop-by-hop fields.
+/// Responds with the origin's response.
 pub(super) fn respond(
     reply: Reply,
     request: &Request,

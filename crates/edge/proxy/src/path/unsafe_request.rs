@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use edgeward_semantics::{CacheStatus, hop_by_hop};
+use edgeward_semantics::CacheStatus;
 use http::Response;
 
 use super::body::EdgeBody;
@@ -31,9 +31,8 @@ pub(super) async fn pass(
     reply.observation.trace(SampledRequest::end_fetch);
     let is_refused = progress.as_ref().is_some_and(|upload| upload.is_refused());
     match (sent, update) {
-        (Ok((mut parts, body)), Some(update)) if !is_refused => {
-            hop_by_hop::strip_response(&mut parts.headers);
-            fetch::store_post(reply, request, (parts, body), update).await
+        (Ok(response), Some(update)) if !is_refused => {
+            fetch::store_post(reply, request, response, update).await
         }
         (sent, _) => pass::finish(reply, &request, sent, progress.as_deref(), status),
     }

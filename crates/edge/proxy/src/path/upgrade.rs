@@ -2,20 +2,19 @@
 
 use std::rc::Rc;
 
-use edgeward_semantics::{CacheStatus, PassReason, hop_by_hop};
+use edgeward_semantics::PassReason;
 use http::header::{
     CACHE_STATUS, CONNECTION, CONTENT_LENGTH, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE,
 };
 use http::{Response, StatusCode};
 
+use super::ask::{SwitchAnswer, ask_to_switch};
 use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
 use super::pass;
-use super::rules::{change_origin_head, change_origin_response};
 use super::tunnel::Tunnel;
 use crate::exchange::{Request, UpgradeRequest};
 use crate::observe::spans::SampledRequest;
-use crate::origin::{Conditions, OriginError, Outbound, SwitchResponse};
 
 /// Forwards the request. If the origin switches protocols, the body of the response is the [`Tunnel`], which the codec
 /// takes. Otherwise the client gets the origin's response.
@@ -25,44 +24,17 @@ pub(super) async fn forward(
     upgrade: UpgradeRequest,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    let origin = worker.origin(&request);
-    let outbound = Outbound {
-        edge: worker.edge_info(&request),
-        request: &request,
-        method: &request.method,
-        conditions: Conditions::Keep,
-    };
     let mut cache_status = PassReason::Upgrade.cache_status();
     reply.observation.trace(SampledRequest::begin_fetch);
-    let sent = origin.switch(&outbound).await;
+    let answer = ask_to_switch(&worker, &request, &upgrade).await;
     reply.observation.trace(SampledRequest::end_fetch);
-    let (mut parts, connection) = match sent {
-        Ok(SwitchResponse::Switched(parts, connection)) => (parts, connection),
-        // A successful response to a CONNECT would tell the client that the tunnel is open.
-        Ok(SwitchResponse::Other((parts, _)))
-            if upgrade.is_connect() && parts.status.is_success() =>
-        {
-            return fail(
-                reply,
-                "it answered the handshake with a response",
-                cache_status,
-            );
-        }
-        Ok(SwitchResponse::Other((mut parts, mut body))) => {
-            worker.counters.upgrades_answered.increment();
-            hop_by_hop::strip_response(&mut parts.headers);
-            change_origin_response(&request, (&mut parts, &mut body), &worker);
+    let (parts, connection, protocol) = match answer {
+        Ok(SwitchAnswer::Switched(parts, connection, protocol)) => (parts, connection, protocol),
+        Ok(SwitchAnswer::Other((parts, body))) => {
             return pass::respond(reply, &request, *parts, body, cache_status);
         }
         Err(error) => return pass::refuse(reply, &error, cache_status),
     };
-    let protocol = match upgrade.check(&request.headers, &parts.headers) {
-        Ok(protocol) => protocol,
-        Err(reason) => return fail(reply, reason, cache_status),
-    };
-    worker.counters.upgrades_switched.increment();
-    hop_by_hop::strip_response(&mut parts.headers);
-    change_origin_head(&request, &mut parts.headers);
     let mut headers = parts.headers;
     headers.remove(CONTENT_LENGTH); // RFC 9110 §8.6
     cache_status.fwd_status = Some(parts.status.as_u16());
@@ -83,13 +55,4 @@ pub(super) async fn forward(
         Source::Tunnel(tunnel),
         &cache_status,
     )
-}
-
-/// Responds with 502, because the origin has not switched protocols as the request asks.
-fn fail(reply: Reply, reason: &'static str, cache_status: CacheStatus) -> Response<EdgeBody> {
-    let error = OriginError::UpgradeFailed { reason };
-    let counters = &reply.worker.counters;
-    counters.upgrades_failed.increment();
-    error.count(counters);
-    pass::refuse(reply, &error, cache_status)
 }

@@ -11,7 +11,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_semantics::{CacheStatus, Forward, Verdict, answers_the_request, hop_by_hop};
+use edgeward_semantics::{CacheStatus, Forward, Verdict, answers_the_request};
 use edgeward_types::KeyHash;
 use http::header::{CONTENT_LENGTH, HeaderMap};
 use http::{Method, Response, StatusCode};
@@ -25,8 +25,8 @@ use crate::cache::fill::{BodyBuffer, Failure, FillReader, FollowResult};
 use crate::cache::stored::Stored;
 use crate::exchange::{Request, RequestError};
 use crate::observe::outcome::RequestOutcome;
-use crate::origin::{Attempt, Conditions, Outbound, Upload};
-use crate::path::ask::ask;
+use crate::origin::Conditions;
+use crate::path::ask::{Question, ask};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::deliver::Reply;
 use crate::path::fetch::lead::path_rule::keeps_rule;
@@ -45,34 +45,23 @@ pub(super) async fn validate(
     let worker = Rc::clone(&reply.worker);
     let stamp = worker.cache.purges.latest();
     let version = worker.cache.hot.version(key.hash);
-    let outbound = Outbound {
-        edge: worker.edge_info(&request),
-        request: &request,
-        method: &Method::HEAD,
-        conditions: Conditions::Remove,
+    let question = Question {
+        refreshes: Some(key.hash),
+        ..Question::safe(&Method::HEAD, Conditions::Remove)
     };
-    let attempt = Attempt::without_body(true);
-    let answered = ask(&worker, &request, &outbound, &attempt, Upload::Empty).await;
+    let answered = ask(&worker, &request, question).await;
     let mut status = CacheStatus::forward(reason);
     let policy = &stale.response().policy;
-    let (mut parts, body) = match answered.sent {
+    let (parts, body) = match answered.sent {
         Ok(response) => response,
         Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
-            worker.record_failed_refresh(key.hash, error.is_disconnect());
             reply.count_stale();
             status.ttl = Some(policy.ttl_secs(worker.now()));
             let status = status.with_detail(error.detail());
             return encoded::respond(reply, &request, &stale, Some(status)).await;
         }
-        Err(error) => {
-            worker.record_failed_refresh(key.hash, error.is_disconnect());
-            return pass::refuse(reply, &error, status);
-        }
+        Err(error) => return pass::refuse(reply, &error, status),
     };
-    if parts.status.is_server_error() {
-        worker.record_failed_refresh(key.hash, false);
-    }
-    hop_by_hop::strip_response(&mut parts.headers);
     if parts.status == StatusCode::OK {
         match revalidate::by_head(&worker, &request, &stale, &parts, answered.exchange, stamp) {
             Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
@@ -184,15 +173,9 @@ async fn lead(
     let worker = Rc::clone(&reply.worker);
     let status = CacheStatus::forward(reason).with_detail("head");
     let stamp = worker.cache.purges.latest();
-    let outbound = Outbound {
-        edge: worker.edge_info(&request),
-        request: &request,
-        method: &Method::HEAD,
-        conditions: Conditions::Remove,
-    };
-    let attempt = Attempt::without_body(true); // true: the HEAD may be repeated
-    let answered = ask(&worker, &request, &outbound, &attempt, Upload::Empty).await;
-    let (mut parts, body) = match answered.sent {
+    let question = Question::safe(&Method::HEAD, Conditions::Remove);
+    let answered = ask(&worker, &request, question).await;
+    let (parts, body) = match answered.sent {
         Ok(response) => response,
         Err(error) => {
             leader.fill.fail(Failure {
@@ -203,7 +186,6 @@ async fn lead(
             return pass::refuse(reply, &error, status);
         }
     };
-    hop_by_hop::strip_response(&mut parts.headers);
     let (code, exchange) = (parts.status, answered.exchange);
     match storability::decide(&worker, &request, code, &parts.headers, exchange) {
         Verdict::Store(storable) => {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{
-    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, keep_links,
+    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, keep_links,
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
@@ -36,8 +36,8 @@ use crate::cache::fill::{BodyBuffer, Encodable, Failure};
 use crate::cache::stored::Stored;
 use crate::exchange::Request;
 use crate::observe::counters::Counters;
-use crate::origin::{Attempt, Conditions, EarlyLinks, OriginBody, OriginError, Outbound, Upload};
-use crate::path::ask::ask;
+use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
+use crate::path::ask::{Question, ask};
 use crate::path::revalidate::{self, Validation};
 use crate::path::worker::Worker;
 use crate::path::{debug_faults, encoded, storability};
@@ -70,45 +70,27 @@ impl Fetch {
                 .map(|response| Validators::from_headers(&response.headers()));
             let slice_bytes = self.worker.config().ranges.slice_bytes.bytes();
             let range = self.part.map(|part| part.range_value(slice_bytes));
-            let attempt = Attempt::without_body(true); // true: the GET may be repeated
-            let outbound = Outbound {
-                edge: self.worker.edge_info(&self.request),
-                request: &self.request,
-                method: &Method::GET,
-                conditions: match (&range, &validators) {
-                    (Some(range), stale) => Conditions::Part {
-                        range,
-                        if_range: None,
-                        stale: stale.as_ref(),
-                    },
-                    (None, Some(validators)) => Conditions::Revalidate(validators),
-                    (None, None) => Conditions::Remove,
+            let conditions = match (&range, &validators) {
+                (Some(range), stale) => Conditions::Part {
+                    range,
+                    if_range: None,
+                    stale: stale.as_ref(),
                 },
+                (None, Some(validators)) => Conditions::Revalidate(validators),
+                (None, None) => Conditions::Remove,
             };
-            let answered = ask(
-                &self.worker,
-                &self.request,
-                &outbound,
-                &attempt,
-                Upload::Empty,
-            )
-            .await;
+            let question = Question {
+                refreshes: stale.as_ref().map(|_| self.key.hash),
+                ..Question::safe(&Method::GET, conditions)
+            };
+            let answered = ask(&self.worker, &self.request, question).await;
             let (exchange, fetch_time) = (answered.exchange, answered.fetch_time);
-            let (parts, mut body) = match answered.sent {
+            let (parts, body) = match answered.sent {
                 Ok(response) => response,
                 Err(error) => return self.fail(error, stale),
             };
             debug_faults::cause("fetch", &self.request.headers);
             let status = parts.status;
-            if stale.is_some() {
-                let (worker, hash) = (Rc::clone(&self.worker), self.key.hash);
-                if status.is_server_error() {
-                    worker.record_failed_refresh(hash, false);
-                }
-                body.on_failure(move |error| {
-                    worker.record_failed_refresh(hash, error.is_disconnect());
-                });
-            }
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
                 && may_serve_error(&self.worker, &self.request, &old.response().policy)
             {
@@ -167,11 +149,6 @@ impl Fetch {
 
     /// Ends the fetch with a stale response if RFC 5861 or RFC 9111 §4.2.4 allows it, otherwise with the error.
     fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
-        if stale.is_some() {
-            let is_disconnect = error.is_disconnect();
-            self.worker
-                .record_failed_refresh(self.key.hash, is_disconnect);
-        }
         let may_serve = |old: &Arc<Stored>| {
             may_serve_after(&self.worker, &self.request, &error, &old.response().policy)
         };
@@ -226,7 +203,6 @@ impl Fetch {
         has_stale: bool,
         versions: KeyVersions,
     ) -> Option<BodyTransfer> {
-        hop_by_hop::strip_response(&mut parts.headers);
         let verdict = storability::decide(
             &self.worker,
             &self.request,

@@ -22,8 +22,8 @@ use crate::cache::collapse::Role;
 use crate::cache::fill::{FillHead, FillReader, FollowResult};
 use crate::cache::stored::Stored;
 use crate::exchange::Request;
-use crate::origin::{Attempt, Conditions, Outbound, Upload, as_origin_sees};
-use crate::path::ask::ask;
+use crate::origin::{Conditions, as_origin_sees};
+use crate::path::ask::{Question, ask};
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
 use crate::path::pass;
@@ -96,15 +96,9 @@ pub(super) async fn answer_far(
     if !ignores_ranges(&worker, key, head) {
         worker.counters.ranges_passed_fill.increment();
         let status = CacheStatus::forward(reason).with_detail(detail);
-        let outbound = Outbound {
-            edge: worker.edge_info(request),
-            request,
-            method: &request.method,
-            conditions: Conditions::Keep,
-        };
-        let attempt = Attempt::without_body(true); // true: the GET may be repeated
-        let answered = ask(&worker, request, &outbound, &attempt, Upload::Empty).await;
-        let has_ignored = matches!(&answered.sent, Ok((parts, _)) if parts.status == StatusCode::OK)
+        let question = Question::safe(&request.method, Conditions::Keep);
+        let answered = ask(&worker, request, question).await;
+        let has_ignored = matches!(&answered.sent, Ok((head, _)) if head.status == StatusCode::OK)
             && !request.headers.contains_key(IF_RANGE);
         if !has_ignored {
             drop(reader);

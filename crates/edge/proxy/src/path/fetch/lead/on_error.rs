@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use edgeward_semantics::{Storable, StoredPolicy, Vary, hop_by_hop};
+use edgeward_semantics::{Storable, StoredPolicy, Vary};
 use http::StatusCode;
 use http::response::Parts;
 
@@ -25,8 +25,7 @@ impl Fetch {
     }
 
     /// Gives an error to the leader alone. Its client did not accept the stored response, which others may still get.
-    pub(super) fn give_error_to_leader(self, mut parts: Box<Parts>, body: Box<OriginBody>) {
-        hop_by_hop::strip_response(&mut parts.headers);
+    pub(super) fn give_error_to_leader(self, parts: Box<Parts>, body: Box<OriginBody>) {
         self.worker.counters.not_stored_semantics.increment();
         self.release_to_leader(parts, body, Some(KEEPS_STORED));
     }

@@ -9,7 +9,6 @@ use edgeward_semantics::slices::{
 };
 use edgeward_semantics::{
     ContentRange, Exchange, LifetimeSource, Storable, Validators, Vary, Verdict, conditional,
-    hop_by_hop,
 };
 use edgeward_store::hot::Offer;
 use http::header::{CONTENT_RANGE, HeaderMap, IF_RANGE};
@@ -28,8 +27,8 @@ use crate::cache::fill::{BodyBuffer, Failure, FillHead};
 use crate::cache::slices::Slices;
 use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
-use crate::origin::{Attempt, Conditions, OriginBody, Outbound, Upload};
-use crate::path::ask::ask;
+use crate::origin::{Conditions, OriginBody};
+use crate::path::ask::{Question, ask};
 use crate::path::fetch::{FetchResult, range_mark};
 use crate::path::sliced_body::SliceFetch;
 use crate::path::storability;
@@ -58,7 +57,6 @@ impl Fetch {
         mut versions: KeyVersions,
     ) -> Option<BodyTransfer> {
         let worker = Rc::clone(&self.worker);
-        hop_by_hop::strip_response(&mut parts.headers);
         let slice_bytes = worker.config().ranges.slice_bytes.bytes();
         let body_length = body.size_hint().exact();
         let (content, index) = match slices::first_answer(&parts.headers, body_length, slice_bytes)
@@ -280,19 +278,14 @@ impl Fetch {
             return self.fail_slice(detail, Some(SliceMismatch::Ignored));
         };
         let range = slicing.range_value(index);
-        let outbound = Outbound {
-            edge: worker.edge_info(&self.request),
-            request: &self.request,
-            method: &Method::GET,
-            conditions: Conditions::Part {
-                range: &range,
-                if_range: Some(validator.if_range()),
-                stale: None,
-            },
+        let conditions = Conditions::Part {
+            range: &range,
+            if_range: Some(validator.if_range()),
+            stale: None,
         };
-        let attempt = Attempt::without_body(true); // true: the GET may be repeated
-        let answered = ask(&worker, &self.request, &outbound, &attempt, Upload::Empty).await;
-        let (mut parts, body) = match answered.sent {
+        let question = Question::safe(&Method::GET, conditions);
+        let answered = ask(&worker, &self.request, question).await;
+        let (parts, body) = match answered.sent {
             Ok(response) => response,
             Err(error) => {
                 worker.counters.slices_failed.increment();
@@ -317,7 +310,6 @@ impl Fetch {
             path: version,
             stamp,
         };
-        hop_by_hop::strip_response(&mut parts.headers);
         let body_length = body.size_hint().exact();
         let answer = slices::slice_answer(
             slicing,

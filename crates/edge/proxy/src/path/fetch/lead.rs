@@ -32,7 +32,7 @@ use http_body::Body as _;
 use super::{FetchResult, NOT_ADMITTED};
 use crate::cache::CacheKey;
 use crate::cache::collapse::FetchLeader;
-use crate::cache::fill::{BodyBuffer, Encodable, Failure};
+use crate::cache::fill::{Encodable, Failure};
 use crate::cache::stored::Stored;
 use crate::exchange::Request;
 use crate::observe::counters::Counters;
@@ -43,6 +43,7 @@ use crate::path::worker::Worker;
 use crate::path::{debug_faults, encoded, storability};
 use destination::charge_of;
 pub(in crate::path) use on_error::{may_serve_after, may_serve_error};
+use pump::Transfer;
 use versions::KeyVersions;
 
 /// One fetch, from the request to the origin to the end of the body.
@@ -281,7 +282,7 @@ impl Fetch {
             return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
         };
         destination.generation = generation;
-        let mut disk = self.fill_disk(&mut destination, &storable, parts.status, length);
+        let disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
             // The disk refused this response. The older response on disk is removed, because lookups would find it.
@@ -321,52 +322,34 @@ impl Fetch {
                 buffer_max = 0;
             }
         }
-        let stored = destination.reservation.is_some() || disk.is_some();
-        let budget = &worker.cache.fill_budget;
-        let buffered = length.map_or(0, |length| length.min(buffer_max));
-        let memory = if let Some(reservation) = &mut destination.reservation {
-            Some(budget.charged_to_cache(reservation.take_charge()))
-        } else {
-            budget.reserve(buffered).or_else(|| {
-                // No memory is left to buffer the body, but the disk can still store it through a window.
-                buffer_max = 0;
-                disk.as_ref().and_then(|_| budget.reserve(0))
-            })
+        let may_window = disk.is_some(); // The disk can store the body through a window.
+        let mut transfer = Transfer {
+            body,
+            destination,
+            disk,
+            storable,
+            status,
+            length,
+            buffer_max,
         };
-        let Some(memory) = memory else {
+        let Some(memory) = transfer.reserve(&worker, may_window) else {
             counters.not_stored_fill_memory.increment();
-            return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
+            return self.release_to_leader(parts, transfer.body, Some(NOT_ADMITTED));
         };
-        let mut head = self.build_head(&storable, parts.status, length, response_time);
-        (head.stored, head.stamp) = (stored, versions.stamp);
+        let mut head = self.build_head(&transfer.storable, status, length, response_time);
         head.encodable = generation.map(|generation| Encodable {
             generation,
-            key: destination.key.as_slice().into(),
-            policy: storable.policy,
+            key: transfer.destination.key.as_slice().into(),
+            policy: transfer.storable.policy,
         });
-        let head = Arc::new(head);
-        let buffer = if destination.reservation.is_some() || length.is_none() {
-            BodyBuffer::contiguous(usize::try_from(buffered).unwrap_or(0))
-        } else {
-            BodyBuffer::pieces()
-        };
-        self.leader.fill.publish(Arc::clone(&head), buffer, memory);
+        let head = self.publish(&transfer, head, memory);
         // The fill has no trailers, so the leader gets none.
         parts.headers.remove(TRAILER);
         let headers = parts.headers;
         let shared = FetchResult::Shared { head, headers };
         // A small body arrives together with its head. The leader gets the result when the pump waits for the first
         // time, so that a small body is then complete and is sent in one piece.
-        let pump = self.pump(
-            shared,
-            body,
-            destination,
-            disk.take(),
-            storable,
-            parts.status,
-            buffer_max,
-            length,
-        );
+        let pump = self.pump(shared, transfer);
         // The future is boxed, because it is the largest part of a fetch, and many responses do not need it.
         Some(Box::pin(pump))
     }

@@ -13,7 +13,7 @@ use crate::cache::fill::{FillHead, FillVariant};
 use crate::origin::as_origin_sees;
 
 impl Fetch {
-    /// Returns the head that followers get. The caller fills in the last three fields.
+    /// Returns the head that followers get. The caller fills in the last three fields: `publish` the first two of them.
     pub(in crate::path::fetch) fn build_head(
         &self,
         storable: &Storable,

@@ -14,28 +14,83 @@ use http_body::Body as _;
 use super::Fetch;
 use super::destination::{Destination, charge_of};
 use crate::cache::disk::fill::DiskFill;
-use crate::cache::fill::PushResult;
+use crate::cache::fill::{BodyBuffer, FillHead, PushResult};
 use crate::cache::stored::{DiskPlan, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::observe::log::ErrorChain;
 use crate::origin::{OriginBody, OriginError};
 use crate::path::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
 use crate::path::fetch::FetchResult;
+use crate::path::worker::Worker;
+use crate::rt::budget::MemoryShare;
+
+/// A body on its way from the origin into the fill and the tiers that store it.
+pub(super) struct Transfer {
+    pub(super) body: Box<OriginBody>,
+    pub(super) destination: Destination,
+    pub(super) disk: Option<DiskFill>,
+    pub(super) storable: Box<Storable>,
+    pub(super) status: StatusCode,
+    /// The length of the body, if it is known.
+    pub(super) length: Option<u64>,
+    /// If the body exceeds this number of bytes, the fill keeps only a window of it.
+    pub(super) buffer_max: u64,
+}
+
+impl Transfer {
+    /// Reserves the memory in which the fill buffers the body. If memory is short and `may_window` is true, the fill
+    /// keeps a window.
+    pub(super) fn reserve(&mut self, worker: &Worker, may_window: bool) -> Option<MemoryShare> {
+        let budget = &worker.cache.fill_budget;
+        if let Some(reservation) = &mut self.destination.reservation {
+            return Some(budget.charged_to_cache(reservation.take_charge()));
+        }
+        budget.reserve(self.buffered_bytes()).or_else(|| {
+            self.buffer_max = 0;
+            may_window.then(|| budget.reserve(0)).flatten()
+        })
+    }
+
+    /// Returns the bytes that the fill buffers from the start. A body of unknown length grows its buffer.
+    fn buffered_bytes(&self) -> u64 {
+        self.length.map_or(0, |length| length.min(self.buffer_max))
+    }
+
+    fn buffer(&self) -> BodyBuffer {
+        match self.destination.reservation.is_some() || self.length.is_none() {
+            true => BodyBuffer::contiguous(usize::try_from(self.buffered_bytes()).unwrap_or(0)),
+            false => BodyBuffer::pieces(),
+        }
+    }
+}
 
 impl Fetch {
+    /// Gives the head of the response to the readers of the fill.
+    pub(super) fn publish(
+        &self,
+        transfer: &Transfer,
+        mut head: FillHead,
+        memory: MemoryShare,
+    ) -> Arc<FillHead> {
+        let destination = &transfer.destination;
+        head.stored = destination.reservation.is_some() || transfer.disk.is_some();
+        head.stamp = destination.versions.stamp;
+        let head = Arc::new(head);
+        let fill = &self.leader.fill;
+        fill.publish(Arc::clone(&head), transfer.buffer(), memory);
+        head
+    }
+
     /// Moves the body into the fill and to disk, and at its end into memory. The leader gets the result `shared`.
-    /// If the body exceeds `buffer_max` bytes, the fill keeps only a window of it. `length` is the body's, if known.
-    #[expect(clippy::too_many_arguments, reason = "state moved into the future")]
-    pub(super) async fn pump(
-        mut self,
-        shared: FetchResult,
-        mut body: Box<OriginBody>,
-        mut destination: Destination,
-        mut disk: Option<DiskFill>,
-        storable: Box<Storable>,
-        status: StatusCode,
-        buffer_max: u64,
-        length: Option<u64>,
-    ) {
+    pub(super) async fn pump(mut self, shared: FetchResult, transfer: Transfer) {
+        let Transfer {
+            mut body,
+            mut destination,
+            mut disk,
+            storable,
+            status,
+            length,
+            buffer_max,
+        } = transfer;
         let worker = Rc::clone(&self.worker);
         let mut shared = Some(shared);
         // While set, the body may be `EXEMPT_BYTES` ahead of its readers without waiting.

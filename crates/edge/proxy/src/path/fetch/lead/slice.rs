@@ -18,12 +18,13 @@ use http_body::Body as _;
 
 use super::destination::plan_of;
 use super::destination::{Destination, charge_of};
+use super::pump::Transfer;
 use super::{BodyTransfer, Fetch, KeyVersions, OpenFill};
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::head;
-use crate::cache::fill::{BodyBuffer, Failure, FillHead};
+use crate::cache::fill::{Failure, FillHead};
 use crate::cache::slices::Slices;
 use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
@@ -401,25 +402,20 @@ impl Fetch {
             let charge = charge_of(&destination, &storable, status, length);
             destination.offer(&worker, charge, length);
         }
-        let budget = &worker.cache.fill_budget;
-        let mut buffer_max = length;
-        let memory = match &mut destination.reservation {
-            Some(reservation) => Some(budget.charged_to_cache(reservation.take_charge())),
-            None => budget.reserve(length).or_else(|| {
-                // No memory is left to buffer the slice, so its fill keeps only a window.
-                buffer_max = 0;
-                budget.reserve(0)
-            }),
+        let mut transfer = Transfer {
+            body,
+            destination,
+            disk,
+            storable,
+            status,
+            length: Some(length),
+            buffer_max: length,
         };
-        let Some(memory) = memory else {
+        let Some(memory) = transfer.reserve(&worker, true) else {
             worker.counters.not_stored_fill_memory.increment();
             return self.fail_slice("fill-memory", None);
         };
-        let buffer = match &destination.reservation {
-            Some(_) => BodyBuffer::contiguous(usize::try_from(length).unwrap_or(0)),
-            None => BodyBuffer::pieces(),
-        };
-        let head = Arc::new(FillHead {
+        let head = FillHead {
             status,
             headers,
             variant: None,
@@ -427,27 +423,15 @@ impl Fetch {
             length: Some(length),
             shareable: arriving.is_storable,
             ignores_ranges: false,
-            stored: destination.reservation.is_some() || disk.is_some(),
+            stored: false,
             stamp: versions.stamp,
             encodable: None,
-        });
-        self.leader.fill.publish(Arc::clone(&head), buffer, memory);
-        self.leader.fill.announce();
-        let shared = FetchResult::Shared {
-            head,
-            headers: HeaderMap::new(),
         };
-        self.pump(
-            shared,
-            body,
-            destination,
-            disk,
-            storable,
-            status,
-            buffer_max,
-            Some(length),
-        )
-        .await;
+        let head = self.publish(&transfer, head, memory);
+        self.leader.fill.announce();
+        let headers = HeaderMap::new(); // The fetch of a slice has no leader that waits.
+        self.pump(FetchResult::Shared { head, headers }, transfer)
+            .await;
     }
 
     /// Begins to write a slice to disk, if the disk admits it. The disk then also gets the entry of the response.

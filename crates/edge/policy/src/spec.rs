@@ -335,9 +335,9 @@ mod tests {
     #[test]
     fn an_invalid_policy_is_rejected_with_a_hint() {
         for (text, hint) in [
-            ("mru", "use lru, gdsf"),
+            ("no-such-rule", "use lru, gdsf"),
             ("lru+gdsf", "before the +; use threshold:SIZE"),
-            ("adaptsize+mru", "after the +; use lru"),
+            ("adaptsize+no-such-rule", "after the +; use lru"),
             ("adaptsize+gdsf:2", "write gdsf"),
             ("exp:0+lru", "admit nothing"),
             ("threshold", "threshold:64KiB"),

@@ -312,8 +312,7 @@ impl ImageFormat {
 }
 
 /// Returns the language of `offered` with the highest weight in `Accept-Language`: a range matches a tag that is equal
-/// or
-/// that continues after a hyphen, and a longer range is shortened (RFC 4647 §3.4). Without a match, the first one.
+/// or that continues after a hyphen, and a longer range is shortened (RFC 4647 §3.4). Without a match, the first one.
 fn preferred_language<'a>(fields: &dyn Fields, offered: &'a [Box<str>]) -> &'a str {
     let mut best: Option<(u16, usize)> = None;
     fields.any_line(&ACCEPT_LANGUAGE, &mut |line| {

@@ -16,12 +16,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`FilterClient::start`] returns at once and starts a thread. The thread follows the publisher with long
-//! polls, and fetches snapshots and deltas by their SHA-256. It refuses manifests without a valid signature (unless
-//! [`Trust`] accepts all), and files that are incomplete, too large or older than those in use. Until the client has
-//! a filter and can show that it is fresh, the answer is [`Answer::Ask`]. If the publisher is down, the service gets
-//! more queries, but no answer is wrong.
-//! `edgeward_filter::client` decides whether the filter is fresh; this crate does the I/O.
+//! [`FilterClient::start`] returns at once and starts a thread. The thread follows the publisher with long polls, and
+//! fetches snapshots and deltas by their SHA-256. It refuses manifests without a valid signature (unless [`Trust`]
+//! accepts all), and files that are incomplete, too large or older than those in use. Until the client has a filter and
+//! can show that it is fresh, the answer is [`Answer::Ask`]. If the publisher is down, the service gets more queries,
+//! but no answer is wrong. `edgeward_filter::client` decides whether the filter is fresh; this crate does the I/O.
 //!
 //! [`FileFilter`] answers lookups from a file that another program updates.
 #![forbid(unsafe_code)]

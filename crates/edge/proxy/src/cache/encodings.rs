@@ -27,8 +27,7 @@ use crate::exchange::request_settings::Placement;
 use crate::rt::budget::{MemoryShare, charged};
 
 /// Returns the response of `plain` in a coding, with the current fields and freshness of `plain`. `key` is the key of
-/// the
-/// encoding, and `body` has the encoded bytes.
+/// the encoding, and `body` has the encoded bytes.
 pub(crate) fn encoded(
     plain: &Arc<Stored>,
     key: &[u8],

@@ -1,5 +1,5 @@
 //! Sliced responses: the entry under the key of the target has the head of a large representation, and each slice is an
-//! object of its own with status 206.
+//! object of its own with status 206. `path/fetch/lead/slice.rs` stores both; this file has their keys and their state.
 //!
 //! The key of a slice contains the generation of the entry. An entry that was purged, invalidated or replaced by
 //! another version takes all its slices along: a new entry has another generation, so no lookup finds the older slices.

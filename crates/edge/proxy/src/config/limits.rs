@@ -11,8 +11,7 @@ use crate::rt::pace::MinRate;
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
     /// Clients that the rate limits of rules remember. Default 65 536, which takes 1 MiB: many more than exceed a limit
-    /// at
-    /// the same time. A further client replaces one that is far below its limit.
+    /// at the same time. A further client replaces one that is far below its limit.
     pub rate_limit_clients_max: NonZeroUsize,
     /// The number of keys whose rates one client address may use together, if a rule limits the rate by a request
     /// field. Default 4: a client can invent keys, and few addresses have more clients with keys that use their whole
@@ -78,10 +77,9 @@ pub struct LimitsConfig {
     pub fill_bytes_max: ByteSize,
     /// Tunnels of all workers to one origin: connections that have switched to another protocol, such as WebSocket, and
     /// requests that ask for it. Default 16 384: a quarter of `connections_max`, so that tunnels leave connections to
-    /// requests. A
-    /// tunnel has a connection to the origin of its own, which `connections_per_worker_max` does not include: idle
-    /// tunnels must not take the connections of requests. A further request for a tunnel gets 503. One client address
-    /// may use the share of `client_share_percent`.
+    /// requests. A tunnel has a connection to the origin of its own, which `connections_per_worker_max` does not
+    /// include: idle tunnels must not take the connections of requests. A further request for a tunnel gets 503. One
+    /// client address may use the share of `client_share_percent`.
     pub tunnels_max: NonZeroUsize,
     /// Longest time without a byte in either direction of a tunnel. Default 10 min: WebSocket libraries send a ping
     /// every 15 to 60 s, and load balancers and address translation drop connections that are silent for longer. 10

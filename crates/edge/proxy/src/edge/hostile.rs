@@ -95,6 +95,13 @@ mod tests {
         "/healthz", "/", "/Purge", "/purge/",
     ];
 
+    #[test]
+    fn the_oracle_judges_every_page() {
+        for route in <Pages as edgeward_httpd::AdminPages>::ROUTES {
+            assert!(PATHS.contains(&route.path), "PATHS lacks {}", route.path);
+        }
+    }
+
     /// Method: all pages with all methods, each set of roles, and fields that are nearly a token. `admin_request`
     /// has the oracle.
     #[test]

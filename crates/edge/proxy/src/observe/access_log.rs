@@ -1,8 +1,8 @@
 //! The access log, which a separate thread writes.
 //!
-//! Each worker pushes a small struct into its own ring ([`LogQueue`]). One thread drains the rings, formats the lines
-//! and
-//! writes them. If a ring is full, further lines are dropped and counted, because a slow disk must not slow requests.
+//! Each worker pushes a small struct into its own ring ([`LogQueue`]). The thread `edgeward-log` drains the rings,
+//! formats the lines and writes them. If a ring is full, further lines are dropped and counted, because a slow disk
+//! must not slow requests.
 
 mod datagrams;
 mod destination;

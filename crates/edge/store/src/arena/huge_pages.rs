@@ -2,8 +2,8 @@
 //!
 //! When a body is freed, the arena punches a hole into its in-memory file. If a hole covers only a part of a huge page,
 //! the kernel may clear this part in place, while the page is in a socket buffer. The client would then receive zeros.
-//! Distributions disable huge pages for
-//! in-memory files (`never`) or enable them only on request (`advise`). The arena never requests them.
+//! Distributions disable huge pages for in-memory files (`never`) or enable them only on request (`advise`). The arena
+//! never requests them.
 
 use std::fs;
 use std::io;

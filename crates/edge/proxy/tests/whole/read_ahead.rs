@@ -15,11 +15,11 @@ const MIB: u64 = 1 << 20;
 const RATE: u64 = 2 * MIB;
 const ORIGIN_BYTES: &str = "edgeward_origin_bytes_total";
 
-/// Starts an edge with one worker. While no client reads a body, the edge reads bodies at [`RATE`] in total.
-fn bed() -> TestBed {
+/// Starts an edge with one worker. While no client reads a body, the edge reads bodies at `rate` in total.
+fn bed(rate: u64) -> TestBed {
     TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.limits.read_ahead_rate_max = ByteSize(RATE);
+        config.limits.read_ahead_rate_max = ByteSize(rate);
     })
 }
 
@@ -30,14 +30,17 @@ fn bed() -> TestBed {
 /// the time in which another 4 MiB arrive.
 fn rate_of_closed_windows(bed: &TestBed, requests: u64, at_once: u64) -> f64 {
     let client = ClosedWindows::request(bed, requests);
+    // On a busy machine the number of bytes may be older than the end of its request. The measured rate is then too
+    // low, but not too high.
     let read = |bytes: f64| {
         until("the bytes are read", || {
+            let before = Instant::now();
             let now = bed.metric(ORIGIN_BYTES);
-            (now >= bytes).then(|| (now, Instant::now()))
+            (now >= bytes).then(|| (now, before, Instant::now()))
         })
     };
-    let (first, start) = read(at_once as f64);
-    let (last, end) = read(first + (4 * MIB) as f64);
+    let (first, start, _) = read(at_once as f64);
+    let (last, _, end) = read(first + (4 * MIB) as f64);
     drop(client);
     (last - first) / (end - start).as_secs_f64()
 }
@@ -46,7 +49,7 @@ fn rate_of_closed_windows(bed: &TestBed, requests: u64, at_once: u64) -> f64 {
 /// the rest of all sixteen bodies would arrive in 0.1 s.
 #[test]
 fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_reads_them() {
-    let bed = bed();
+    let bed = bed(RATE);
     bed.origin
         .otherwise(|_| Answer::pattern(4 * MIB).header("cache-control", "max-age=600"));
     let rate = rate_of_closed_windows(&bed, 16, 16 * MIB * 5 / 4);
@@ -57,34 +60,34 @@ fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_reads_them() {
 /// The allowance of 1 MiB for each body does not apply to passed bodies.
 #[test]
 fn passed_bodies_are_read_at_the_rate_while_no_client_reads_them() {
-    let bed = bed();
+    let bed = bed(RATE);
     bed.origin
         .otherwise(|_| Answer::pattern(250_000).header("cache-control", "no-store"));
     let rate = rate_of_closed_windows(&bed, 60, MIB);
     assert!(rate < 1.5 * RATE as f64, "{:.1} MiB/s", rate / MIB as f64);
 }
 
-/// If the rate applied, the body would take 16 s.
+/// If the rate applied, the body would take 128 s.
 #[test]
 fn a_client_that_reads_its_body_does_not_wait_for_the_rate() {
-    let bed = bed();
+    let bed = bed(RATE / 8);
     bed.origin
         .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));
     let start = Instant::now();
     let answer = bed.get("/large");
     assert!(answer.complete && answer.body == pattern(0..32 * MIB));
     assert!(
-        start.elapsed() < Duration::from_secs(8),
+        start.elapsed() < Duration::from_secs(60),
         "{:?}",
         start.elapsed()
     );
 }
 
 /// The client reads no byte until the edge reads ahead at the rate, and then reads the complete body. If the
-/// rate still applied, the rest would take at least 10 s.
+/// rate still applied, the rest would take at least 100 s.
 #[test]
 fn a_client_that_continues_to_read_no_longer_waits_for_the_rate() {
-    let bed = bed();
+    let bed = bed(RATE / 8);
     bed.origin
         .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));
     let mut client = bed.connect();
@@ -97,7 +100,7 @@ fn a_client_that_continues_to_read_no_longer_waits_for_the_rate() {
     client.body("GET", &mut answer);
     assert!(answer.complete && answer.body == pattern(0..32 * MIB));
     assert!(
-        start.elapsed() < Duration::from_secs(7),
+        start.elapsed() < Duration::from_secs(60),
         "{:?}",
         start.elapsed()
     );

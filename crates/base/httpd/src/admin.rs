@@ -60,15 +60,14 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
             Ok(caller) => caller,
             Err(denied) => return deny(&denied),
         };
-        let of_path = || Self::routes().filter(|route| route.path == path);
-        let mut available = of_path().filter(|route| (route.is_available)(&self.0));
-        match available.find(|route| route.has(request.method())) {
+        let of_path = || Self::available(&self.0).filter(|route| route.path == path);
+        match of_path().find(|route| route.has(request.method())) {
             Some(route) => self.run(&route.run, request, caller).await,
-            None if of_path().any(|route| (route.is_available)(&self.0)) => {
+            None if of_path().next().is_some() => {
                 refuse_method(of_path().flat_map(Route::methods).copied())
             }
             None => {
-                let paths = Self::paths().join(", ");
+                let paths = Self::paths(&self.0).join(", ");
                 let text = format!("no {path} here; there are {paths}\n");
                 respond(StatusCode::NOT_FOUND, Media::Text, text)
             }
@@ -80,16 +79,24 @@ impl<P: AdminPages> AdminRoutes<P> {
     /// The pages that every admin server has.
     const OWN: &'static [Route<P>] = &[
         Route::show("/healthz", Media::Text, |_| "ok\n".to_owned()).open(),
-        Route::show("/", Media::Text, |_| Self::paths().join("\n") + "\n").open(),
+        Route::show("/", Media::Text, |pages| {
+            Self::paths(pages).join("\n") + "\n"
+        })
+        .open(),
     ];
 
     fn routes() -> impl Iterator<Item = &'static Route<P>> {
         P::ROUTES.iter().chain(Self::OWN)
     }
 
-    /// Returns the paths of all pages but `/`.
-    fn paths() -> Vec<&'static str> {
-        let mut paths: Vec<_> = Self::routes().map(|route| route.path).collect();
+    /// Returns the rows of the pages that this server has.
+    fn available(pages: &P) -> impl Iterator<Item = &'static Route<P>> {
+        Self::routes().filter(|route| (route.is_available)(pages))
+    }
+
+    /// Returns the paths of the pages that this server has, without `/`.
+    fn paths(pages: &P) -> Vec<&'static str> {
+        let mut paths: Vec<_> = Self::available(pages).map(|route| route.path).collect();
         paths.dedup();
         paths.retain(|path| *path != "/");
         paths
@@ -225,3 +232,26 @@ const VALUE_BYTES_MAX: usize = 1024;
 
 /// The time in which a setting's value must arrive.
 const VALUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has `/extra` if the value is true.
+    #[derive(Clone)]
+    struct Pages(bool);
+
+    impl AdminPages for Pages {
+        const ROUTES: &'static [Route<Self>] = &[
+            Route::show("/status", Media::Json, |_| "{}".to_owned()),
+            Route::show("/extra", Media::Text, |_| String::new()).only_if(|pages| pages.0),
+        ];
+    }
+
+    #[test]
+    fn a_server_lists_the_pages_that_it_has() {
+        let listed = |has_extra| AdminRoutes::paths(&Pages(has_extra));
+        assert_eq!(listed(true), ["/status", "/extra", "/healthz"]);
+        assert_eq!(listed(false), ["/status", "/healthz"]);
+    }
+}

@@ -308,8 +308,10 @@ impl Bench<'_> {
                 ));
             }
             for n in 0..servers.len() {
-                let values = self.server_values(servers, Some(n));
-                servers[n].keep_alive(&values, commands.stop)?;
+                if servers[n].has_ended()? {
+                    let values = self.server_values(servers, Some(n));
+                    servers[n].restart(&values, commands.stop)?;
+                }
             }
             if started.elapsed().as_secs() as usize >= series.len()
                 && let Some(usage) = usage(servers)

@@ -130,24 +130,27 @@ impl<'a> Server<'a> {
         self.process = None;
     }
 
-    /// Checks that the process runs. Starts a process that has ended again if the plan allows it.
-    pub(super) fn keep_alive(
-        &mut self,
-        values: &Values,
-        stop: &Stop,
-    ) -> Result<(), BenchmarkError> {
+    /// Returns true if the process has ended and the plan lets it start again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the process has ended and the plan does not expect it.
+    pub(super) fn has_ended(&mut self) -> Result<bool, BenchmarkError> {
         let Some(process) = &mut self.process else {
-            return Ok(());
+            return Ok(false);
         };
-        let Some(status) = process.exit_status() else {
-            return Ok(());
-        };
-        if !self.plan.restarts {
-            return Err(BenchmarkError::Ended {
+        match process.exit_status() {
+            None => Ok(false),
+            Some(_) if self.plan.restarts => Ok(true),
+            Some(status) => Err(BenchmarkError::Ended {
                 server: self.plan.name.clone(),
                 why: format!("{status}{}", process.last_output()),
-            });
+            }),
         }
+    }
+
+    /// Starts a process that has ended again.
+    pub(super) fn restart(&mut self, values: &Values, stop: &Stop) -> Result<(), BenchmarkError> {
         self.ended = self.latest;
         self.restarts += 1;
         self.launch(values, stop)

@@ -111,3 +111,31 @@ impl Label for Coding {
         self as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sets are declared in other crates, and their order gives the position of a label.
+    #[test]
+    fn the_labels_of_sets_of_other_crates_belong_to_their_values() {
+        for (work, label) in [
+            (Work::Connection, "connection"),
+            (Work::Pass, "pass"),
+            (Work::Miss, "miss"),
+            (Work::Hit, "hit"),
+        ] {
+            assert_eq!(work.as_str(), label);
+        }
+        for coding in [Coding::Brotli, Coding::Zstd, Coding::Gzip] {
+            assert_eq!(coding.as_str(), coding.name());
+        }
+        assert_eq!(<Coding as Label>::LABELS.len(), 3);
+        for status in [400, 408, 504].map(StatusCode::from_u16) {
+            let status = status.expect("a status");
+            let refused = RefusedStatus::of(status).expect("an error of the edge");
+            assert_eq!(refused.as_str(), status.as_str());
+        }
+        assert!(RefusedStatus::of(StatusCode::OK).is_none());
+    }
+}

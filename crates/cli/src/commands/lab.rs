@@ -45,7 +45,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         args.set.is_empty() && args.only.is_empty() && args.rounds.is_none(),
         Diagnostic::new(
-            "--set, --rounds and --only belong to a benchmark, and this plan has no [[server]]"
+            "--set, --rounds and --only belong to a benchmark, and this plan has no [[load]]"
         )
         .in_file(&file)
     );

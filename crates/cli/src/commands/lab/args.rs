@@ -10,11 +10,16 @@ use edgeward_lab::{Problem, Stop};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::signals::Signals;
 
-/// Run a plan: one trace through several caches and settings
+/// Run a plan: one trace through several caches, or a benchmark
 ///
-/// Starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) in front of one
-/// synthetic origin, replays one trace through each, checks every byte, samples their resources every second,
+/// A plan with `[[load]]` is a benchmark, any other plan an experiment.
+///
+/// An experiment starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) in front
+/// of one synthetic origin, replays one trace through each, checks every byte, samples their resources every second,
 /// and writes a report with all curves on one time axis.
+///
+/// A benchmark starts the plan's servers, sends its loads in rounds in which each server has its turn, and compares the
+/// measures with the plan's goals.
 ///
 /// Three plans are built in: second-hit, adaptsize-vs-peers and latency.
 #[derive(Debug, clap::Args)]
@@ -138,13 +143,15 @@ pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise, 2 the lab failed.
-A server that is not installed is omitted. Ctrl-C ends the experiment; the results so far remain.
+Exit codes: 0 all contenders ran and every byte was correct, or all runs of a benchmark were valid and met
+its goals; 1 otherwise; 2 the lab failed. A server that is not installed is omitted. Ctrl-C ends the lab; the
+results so far remain.
 
 Examples:
   edgeward lab second-hit
   edgeward lab adaptsize-vs-peers --trace akamai-w-web.tr.zst --report web.html
   edgeward lab latency --print-plan > mine.toml
   edgeward lab mine.toml --out results --json | jq '.contenders[] | {name, hits: .totals.hit_ratio}'
+  edgeward lab bench/hits/plan.toml --only \"hit 1024\" --rounds 3
 
-docs/how-to/lab.md describes the keys of a plan.";
+docs/how-to/lab.md describes the keys of an experiment, bench/README.md those of a benchmark.";

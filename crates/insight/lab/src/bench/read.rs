@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::measure::Expression;
 use super::plan::{Benchmark, Counter, CounterValue, Goal, LoadPlan, ServerPlan};
 use super::text::{self, Values};
-use crate::plan::{Entry, Table};
+use crate::plan::{Entry, Table, nearest};
 
 /// Reads a plan. `given` has values that replace those of `[set]`.
 pub(super) fn read(document: Table<'_>, given: &[(String, String)]) -> Option<Benchmark> {
@@ -400,10 +400,10 @@ fn check_placeholders(entry: &Entry<'_>, text: &str, known: &Placeholders) -> bo
         .find(|name| !known.names.contains(*name));
     if let Some(name) = unknown {
         let names: Vec<&str> = known.names.iter().map(String::as_str).collect();
-        entry.wrong(
-            &format!("has @{name}@, which has no value"),
-            format!("the values are {}", names.join(", ")),
-        );
+        let nearest = nearest(name, names.iter().copied());
+        let guess = nearest.map_or_else(String::new, |name| format!("did you mean @{name}@? "));
+        let hint = format!("{guess}the values are {}", names.join(", "));
+        entry.wrong(&format!("has @{name}@, which has no value"), hint);
     }
     unknown.is_none()
 }

@@ -18,6 +18,7 @@ use edgeward_trace::generate::Preset;
 
 use crate::figure::{ComparisonKind, Figure};
 
+pub(crate) use nearest::nearest;
 pub use table::{Entry, Problem, Table, read_document};
 
 /// A plan of an experiment.

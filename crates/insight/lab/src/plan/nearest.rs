@@ -2,7 +2,7 @@
 
 /// Returns the word of `known` with the smallest edit distance to `unknown`. Returns `None` if the distance exceeds a
 /// third of the characters of `unknown`; this tolerance is at least 1 and at most 4.
-pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerance = (unknown.chars().count() / 3).clamp(1, 4);
     known
         .map(|word| (strsim::osa_distance(unknown, word), word))

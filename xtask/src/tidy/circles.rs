@@ -11,10 +11,11 @@ use super::layers::{paths, segments_of};
 use super::source::modules;
 
 /// The folders without circles.
-pub(crate) const ROOTS: [&str; 8] = [
+pub(crate) const ROOTS: [&str; 9] = [
     "crates/cli/src",
     "crates/edge/balance/src",
     "crates/edge/overload/src",
+    "crates/edge/policy/src",
     "crates/edge/proxy-protocol/src",
     "crates/edge/purge/src",
     "crates/edge/s3/src",

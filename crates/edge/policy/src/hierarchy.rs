@@ -15,7 +15,7 @@
 //! [`Hierarchy`] stores neither bytes nor an index. Its methods need shared access only.
 
 use crate::disk_admission::{AnyDiskAdmission, DiskRejectReason, DiskVerdict};
-use crate::{Evicted, Object};
+use crate::object::{Evicted, Object};
 
 /// The rules between memory and disk.
 #[derive(Debug)]

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use edgeward_types::{KeyHash, Seed};
 
-use crate::admission::Admission;
+use crate::admission::rule::Admission;
 use crate::digest::Digest;
-use crate::eviction::Ranking;
 use crate::eviction::queue::{EntryState, LazyQueue};
+use crate::eviction::ranking::Ranking;
 use crate::ghosts::Ghosts;
+use crate::object::{Evicted, Object, RejectReason, Verdict};
+use crate::objective::Benefit;
 use crate::rng::Rng;
 use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
 use crate::tier::{HitRecorder, RecordHit, Tier};
-use crate::{Benefit, Evicted, Object, RejectReason, Verdict};
 
 /// One byte budget with an admission rule and a ranking for eviction.
 ///

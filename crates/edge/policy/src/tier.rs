@@ -7,9 +7,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::admission::Admission;
+use crate::admission::rule::Admission;
+use crate::object::{Evicted, Object, Verdict};
+use crate::objective::Benefit;
 use crate::slots::Slot;
-use crate::{Benefit, Evicted, Object, Verdict};
 
 /// A tier whose policy is selected at run time.
 pub type AnyTier = Box<dyn Tier>;
@@ -76,7 +77,7 @@ pub trait Tier: Debug + Send {
     /// The bytes that the tier itself takes, without the table of objects that the caller has.
     fn bookkeeping_bytes(&self) -> usize;
 
-    /// The bytes of bookkeeping beyond [`BOOKKEEPING_BYTES_CHARGED`](crate::BOOKKEEPING_BYTES_CHARGED) per resident
+    /// The bytes of bookkeeping beyond [`BOOKKEEPING_BYTES_CHARGED`] per resident
     /// object, and the state of the admission rule. A cache whose capacity limits all its memory reduces the capacity
     /// of the tier by this number.
     fn uncharged_bytes(&self) -> u64;
@@ -125,3 +126,9 @@ pub(crate) fn increment_alone(counter: &AtomicU32) -> u32 {
     counter.store(before.wrapping_add(1), Relaxed);
     before
 }
+
+/// The bytes of bookkeeping that a cache adds to the charge of a resident object: in a [`RankedTier`](crate::RankedTier), the object's
+/// entry (32 bytes), its entry in the queue (16) and its state in the ranking (8).
+///
+/// A tier with more bookkeeping reports the rest; see [`Tier::uncharged_bytes`].
+pub const BOOKKEEPING_BYTES_CHARGED: u64 = 32 + 16 + 8;

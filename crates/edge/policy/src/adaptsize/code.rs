@@ -17,8 +17,9 @@
 //! Cost: a step evaluates the model up to 24 times for a cache of 16 GiB, with ten passes over the known objects each.
 //! A step takes about 1 s for 250,000 objects. Memory: at most 48 bytes per known object, and 24 more during a step.
 
+use super::config::TunerConfig;
 use super::statistics::{NO_BIN, Statistics};
-use super::{CurvePoint, TunerConfig};
+use super::tuning::CurvePoint;
 
 /// An object of the model: its rate in requests per window, and its size.
 #[derive(Clone, Copy, Debug)]

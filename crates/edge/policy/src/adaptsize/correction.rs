@@ -8,11 +8,12 @@
 
 use edgeward_types::Seed;
 
+use super::config::TunerConfig;
 use super::gaps::Gaps;
 use super::sampled::SampledCaches;
 use super::search;
 use super::statistics::{NO_BIN, Object};
-use super::{CurvePoint, TunerConfig};
+use super::tuning::CurvePoint;
 
 /// The sampled caches with their smoothed hits, and the smoothed error of the last predictions.
 #[derive(Clone, Debug)]

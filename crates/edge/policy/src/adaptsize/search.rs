@@ -4,7 +4,8 @@
 //! lower one. The grid covers `c_min` to the capacity and has one further point: `c = ∞`, which admits every
 //! object. The refinement only replaces the best grid point by a better one.
 
-use super::{CurvePoint, TunerConfig};
+use super::config::TunerConfig;
+use super::tuning::CurvePoint;
 
 /// Returns the curve on the grid, ascending in `c` with `∞` last, and its refined best point.
 ///

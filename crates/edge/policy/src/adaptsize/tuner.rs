@@ -4,14 +4,15 @@ use edgeward_types::{KeyHash, Seed};
 
 use super::calibration::Calibration;
 use super::code;
+use super::config::{Mode, TunerConfig};
 use super::correction::Correction;
 use super::gaps::Gaps;
 use super::horizon::{ExpectedRequests, WindowObjects};
 use super::model::{BINS_PER_OCTAVE, ObjectRate, Population};
 use super::search;
 use super::statistics::{NO_BIN, Object, Statistics};
-use super::{CurvePoint, Mode, TunerConfig, Tuning};
-use crate::admission::{AdmissionTuner, TunerStep};
+use super::tuning::{CurvePoint, Tuning};
+use crate::admission::tuner::{AdmissionTuner, TunerStep};
 
 /// Chooses `c` for a cache that admits an object of `s` bytes with probability `e^(-s/c)`.
 ///

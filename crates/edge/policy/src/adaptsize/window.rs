@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use edgeward_types::KeyHash;
 
-use crate::Object;
+use crate::object::Object;
 
 use super::gaps::Gaps;
 use super::horizon::{ExpectedRequests, WindowModel, WindowObjects};

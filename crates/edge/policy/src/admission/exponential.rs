@@ -4,7 +4,8 @@
 //! after every window of requests ([`adaptsize`](crate::adaptsize)). The text of the paper has `e^(-s/c)`; its
 //! Theorem 1 prints `e^(-c·s)`, which is a misprint. Cost: one random draw and one power. Memory: none per object.
 
-use crate::{Object, rng::Rng};
+use crate::object::Object;
+use crate::rng::Rng;
 
 pub(super) fn admits(c: f64, object: &Object, rng: &mut Rng) -> bool {
     rng.unit() < (-(object.size_bytes as f64) / c).exp()

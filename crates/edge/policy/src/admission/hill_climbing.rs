@@ -18,16 +18,16 @@
 //! sampled request. Memory: each shadow has the entries and the index of a tier, about 80 bytes per object of its
 //! sample. The sample has all objects in caches below 32 MiB, a quarter at 64 MiB, and 1/64 from 1 GiB on.
 
-use edgeward_types::{ByteSize, KeyHash, Seed, mix64};
+use edgeward_types::{KeyHash, Seed, mix64};
 use hashbrown::HashMap;
 
-use super::AdmissionSpec;
+use super::rule::Admission;
 use super::tuner::{AdmissionTuner, TunerStep};
 use crate::eviction::EvictionSpec;
+use crate::object::{Evicted, Object, Verdict};
+use crate::objective::Benefit;
 use crate::slots::Slot;
-use crate::spec::PolicySpec;
 use crate::tier::{AnyTier, HitRecorder};
-use crate::{Benefit, Evicted, Object, Verdict};
 
 /// Sets a threshold by hill climbing.
 #[derive(Debug)]
@@ -124,11 +124,10 @@ struct Shadow {
 
 impl Shadow {
     fn new(eviction: EvictionSpec, capacity_bytes: u64) -> Self {
-        let policy = PolicySpec {
-            admission: AdmissionSpec::Threshold(ByteSize(capacity_bytes)),
-            eviction,
+        let admission = Admission::Threshold {
+            size_bytes_max: capacity_bytes,
         };
-        let tier = policy.tier(capacity_bytes, Seed(0));
+        let tier = eviction.tier(capacity_bytes, admission, Seed(0));
         Self {
             hit_recorder: tier.hit_recorder(),
             tier,

@@ -8,7 +8,8 @@
 //!
 //! Cost: one random draw and one division. Memory: none per object.
 
-use crate::{Object, rng::Rng};
+use crate::object::Object;
+use crate::rng::Rng;
 
 pub(super) fn admits(size_bytes: u64, object: &Object, rng: &mut Rng) -> bool {
     rng.unit() * (object.size_bytes as f64) < size_bytes as f64

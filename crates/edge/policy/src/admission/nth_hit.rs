@@ -14,8 +14,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::Object;
 use crate::disk_admission::{FALSE_POSITIVE_RATE_MAX, RequestCounter};
+use crate::object::Object;
 use crate::sketch::RotatingBloomConfig;
 
 /// The rule with its counter of requests.

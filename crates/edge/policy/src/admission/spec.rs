@@ -7,9 +7,13 @@ use edgeward_types::ByteSize;
 use crate::adaptsize::{Mode, Tuner, TunerConfig};
 use crate::disk_admission::REQUESTS_MAX;
 use crate::eviction::EvictionSpec;
-use crate::spec::{ParsePolicyError, reject_argument, split_argument};
+use crate::rule_text::{ParsePolicyError, reject_argument, split_argument};
 
-use super::{Admission, AdmissionTuner, HillClimbing, NthHit, PercentileTuner};
+use super::hill_climbing::HillClimbing;
+use super::nth_hit::NthHit;
+use super::percentile::PercentileTuner;
+use super::rule::Admission;
+use super::tuner::AdmissionTuner;
 
 /// An admission rule: `threshold:SIZE`, `threshold-percentile:P`, `hill-climbing`, `inverse-size:SIZE`, `exp:SIZE`,
 /// `adaptsize`, `adaptsize-horizon`, `adaptsize-code`, `second-hit`, `nth-hit:N`.
@@ -207,11 +211,3 @@ impl fmt::Display for AdmissionSpec {
         }
     }
 }
-
-/// The names of the admission rules that an edge serves with.
-pub const SERVED_ADMISSION_NAMES: &str = "threshold:SIZE, inverse-size:SIZE, exp:SIZE, adaptsize, \
-     adaptsize-horizon, second-hit, nth-hit:N";
-
-/// The names of the rules, for error messages.
-pub const ADMISSION_NAMES: &str = "threshold:SIZE, threshold-percentile:P, hill-climbing, inverse-size:SIZE, \
-     exp:SIZE, adaptsize, adaptsize-horizon, adaptsize-code, second-hit, nth-hit:N";

@@ -3,7 +3,7 @@
 //! Source: LRU-THOLD of Abrams et al., "Caching Proxies: Limitations and Potentials", WWW 1995. Cost: one comparison.
 //! Memory: none per object.
 
-use crate::Object;
+use crate::object::Object;
 
 pub(super) fn admits(size_bytes_max: u64, object: &Object) -> bool {
     object.size_bytes <= size_bytes_max

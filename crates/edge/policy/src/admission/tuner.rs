@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use edgeward_types::KeyHash;
 
-use crate::adaptsize::Tuning;
+use crate::adaptsize::tuning::Tuning;
 
 /// Watches requests on behalf of an admission rule.
 pub trait AdmissionTuner: Debug + Send {

@@ -34,13 +34,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use edgeward_types::{KeyHash, Seed};
 
-use crate::admission::Admission;
+use crate::admission::rule::Admission;
 use crate::digest::Digest;
 use crate::ghosts::Ghosts;
+use crate::object::{Evicted, Object, RejectReason, Verdict};
+use crate::objective::Benefit;
 use crate::rng::Rng;
 use crate::slots::{RESIDENTS_MAX, Slot};
-use crate::tier::{HitRecorder, Tier};
-use crate::{BOOKKEEPING_BYTES_CHARGED, Benefit, Evicted, Object, RejectReason, Verdict};
+use crate::tier::{BOOKKEEPING_BYTES_CHARGED, HitRecorder, Tier};
 use history::{History, Time};
 use hits::{PENDING_HITS_MAX, Shared};
 use learner::Learner;

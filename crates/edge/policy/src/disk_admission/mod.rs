@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 
 use edgeward_types::KeyHash;
 
-use crate::Object;
+use crate::object::Object;
 use crate::sketch::{RotatingBloomConfig, RotatingBloomStats, StateError};
 
 pub use counter::RequestCounter;

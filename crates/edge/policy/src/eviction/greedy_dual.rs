@@ -32,8 +32,9 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::Ranking;
-use crate::{Benefit, Object};
+use super::ranking::Ranking;
+use crate::object::Object;
+use crate::objective::Benefit;
 
 /// GreedyDual-Size with a cost of 1: evicts large objects that were not requested recently.
 pub type Gds = GreedyDual<PerByte>;

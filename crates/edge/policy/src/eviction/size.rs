@@ -7,8 +7,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::Ranking;
-use crate::{Benefit, Object};
+use super::ranking::Ranking;
+use crate::object::Object;
+use crate::objective::Benefit;
 
 /// Evicts the largest object; among objects of equal size, the one with the lowest slot number in the tier.
 #[derive(Clone, Copy, Debug, Default)]

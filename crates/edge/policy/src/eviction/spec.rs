@@ -4,18 +4,19 @@ use std::fmt;
 
 use edgeward_types::Seed;
 
-use super::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa, Size};
-use crate::admission::Admission;
+use super::greedy_dual::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa};
+use super::size::Size;
+use crate::admission::rule::Admission;
 use crate::density::DensityTier;
 use crate::lists::{
     AdaptiveReplacement, Camp, Fifo, Hyperbolic, Lhd, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve,
     Slru, TinyLfuAv, TwoQ, WTinyLfu,
 };
 use crate::ranked::RankedTier;
-use crate::spec::{ParsePolicyError, reject_argument, split_argument};
+use crate::rule_text::{ParsePolicyError, reject_argument, split_argument};
 use crate::tier::AnyTier;
 
-/// An eviction rule. [`EVICTION_NAMES`] lists the names.
+/// An eviction rule. [`EVICTION_NAMES`](crate::EVICTION_NAMES) lists the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionSpec {
     /// Evicts the least recently used object.
@@ -165,13 +166,6 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("infinite", EvictionSpec::Never),
 ];
 
-/// The names of the eviction rules, for messages and help.
-pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, w-tinylfu, tinylfu-av, \
-     size, lfu-da, gds, camp, hyperbolic, lhd, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
-
-/// The names of the eviction rules that an edge serves with.
-pub const SERVED_EVICTION_NAMES: &str = "lru, lfu-da, gdsf, gdsf-ghosts, gdsf-plain, density";
-
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {
     let (name, argument) = split_argument(text);
@@ -192,6 +186,7 @@ impl fmt::Display for EvictionSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rule_text::{EVICTION_NAMES, SERVED_EVICTION_NAMES};
 
     /// The names in the messages are those of the rules.
     #[test]

@@ -22,8 +22,8 @@ use edgeward_types::Seed;
 
 use super::ghosts::Ghosts;
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Balances recency and frequency by the requests of evicted objects.
 #[derive(Debug)]

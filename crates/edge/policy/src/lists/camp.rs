@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use edgeward_types::Seed;
 
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Prefers to evict large objects and objects that were not requested recently.
 #[derive(Debug)]

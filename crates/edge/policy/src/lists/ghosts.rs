@@ -6,7 +6,7 @@ use edgeward_types::{KeyHash, mix64};
 use hashbrown::HashTable;
 
 use super::links::{Index, Lists};
-use crate::Object;
+use crate::object::Object;
 
 /// `N` lists of ghosts. A key has at most one ghost in all lists. An [`Index`] is here the number of a ghost.
 #[derive(Debug)]

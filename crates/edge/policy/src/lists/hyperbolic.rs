@@ -15,9 +15,9 @@
 use edgeward_types::Seed;
 
 use super::links::Index;
+use super::order::{HitLog, Hits, ListOrder};
 use super::residents::Residents;
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use crate::object::Object;
 use crate::rng::Rng;
 
 /// Evicts one of 64 random objects: the one with the fewest requests per byte and time.

@@ -21,9 +21,9 @@
 use edgeward_types::Seed;
 
 use super::links::Index;
+use super::order::{HitLog, Hits, ListOrder};
 use super::residents::Residents;
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use crate::object::Object;
 use crate::rng::Rng;
 
 /// Evicts the object with the lowest hit density among random objects.

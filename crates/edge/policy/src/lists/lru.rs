@@ -3,8 +3,8 @@
 use edgeward_types::Seed;
 
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Evicts the object whose last request is the oldest. Cost: O(1).
 #[derive(Debug)]

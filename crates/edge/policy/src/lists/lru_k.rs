@@ -15,8 +15,8 @@ use edgeward_types::Seed;
 
 use super::ghosts::Ghosts;
 use super::links::Index;
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Evicts the object whose second-to-last request is the oldest.
 #[derive(Debug, Default)]

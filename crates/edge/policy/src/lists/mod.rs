@@ -12,12 +12,12 @@ pub mod arc;
 pub mod camp;
 pub mod fifo;
 mod ghosts;
-mod hits;
 pub mod hyperbolic;
 pub mod lhd;
 mod links;
 pub mod lru;
 pub mod lru_k;
+mod order;
 mod residents;
 pub mod s3_fifo;
 pub mod segmented;
@@ -29,76 +29,33 @@ pub mod tinylfu_av;
 pub mod two_q;
 pub mod w_tinylfu;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use edgeward_types::{KeyHash, Seed};
 
-use crate::admission::Admission;
+use crate::admission::rule::Admission;
 use crate::digest::Digest;
+use crate::object::{Evicted, Object, RejectReason, Verdict};
+use crate::objective::Benefit;
 use crate::rng::Rng;
 use crate::slots::{RESIDENTS_MAX, Slot};
-use crate::tier::{HitRecorder, RecordHit, Tier};
-use crate::{BOOKKEEPING_BYTES_CHARGED, Benefit, Evicted, Object, RejectReason, Verdict};
+use crate::tier::{BOOKKEEPING_BYTES_CHARGED, HitRecorder, RecordHit, Tier};
 use links::Index;
 
 pub use arc::AdaptiveReplacement;
 pub use camp::Camp;
 pub use fifo::Fifo;
-pub use hits::{HitLog, Hits};
 pub use hyperbolic::Hyperbolic;
 pub use lhd::Lhd;
 pub use lru::Lru;
 pub use lru_k::LruK;
+pub use order::{HitLog, Hits, ListOrder};
 pub use s3_fifo::S3Fifo;
 pub use segmented::{S4Lru, Slru};
 pub use sieve::Sieve;
 pub use tinylfu_av::TinyLfuAv;
 pub use two_q::TwoQ;
 pub use w_tinylfu::WTinyLfu;
-
-/// The order in which a tier evicts its objects. An object is identified by its index in the tier until it is evicted
-/// or removed.
-pub trait ListOrder: Debug + Send + Sized + 'static {
-    /// The kind of hits that the order needs.
-    const HITS: Hits;
-
-    /// Makes an empty order. Later changes of the capacity call [`resize`](Self::resize).
-    fn new(capacity_bytes: u64, seed: Seed) -> Self;
-
-    /// Notes that an object is offered. The tier may still reject the object.
-    fn offered(&mut self, _object: &Object) {}
-
-    /// Prepares for an object that the admission rule has admitted. An order with ghosts removes the object's ghost
-    /// here, before the victims become ghosts.
-    fn prepare(&mut self, _object: &Object) {}
-
-    /// Adds the object that was passed to [`prepare`](Self::prepare).
-    fn enter(&mut self, index: Index, object: &Object);
-
-    /// Processes one hit of a resident object, for [`Hits::InOrder`].
-    fn hit(&mut self, _index: Index) {}
-
-    /// Returns the object to evict next, and leaves it in its list. `incoming` is the object that needs the space, or
-    /// `None` if the tier shrinks.
-    ///
-    /// Returns `None` to reject `incoming`. If the tier shrinks, the function must return an object.
-    fn victim(&mut self, incoming: Option<&Object>, hits: &HitLog<Self>) -> Option<Index>;
-
-    /// Removes an evicted object. An order with ghosts keeps its key.
-    fn evict(&mut self, index: Index, _object: &Object) {
-        self.remove(index);
-    }
-
-    /// Removes an object after a purge or a replacement.
-    fn remove(&mut self, index: Index);
-
-    /// Changes the byte budget, before victims are chosen.
-    fn resize(&mut self, _capacity_bytes: u64) {}
-
-    /// Returns the bytes of the lists and of the ghosts.
-    fn bookkeeping_bytes(&self) -> usize;
-}
 
 /// A tier with one byte budget, an admission rule and a [`ListOrder`].
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use edgeward_types::Seed;
 
 use super::ghosts::Ghosts;
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Soon evicts new objects with fewer than two hits; evicts other objects in FIFO order when they are no longer hit.
 #[derive(Debug)]

@@ -11,8 +11,8 @@
 use edgeward_types::Seed;
 
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Segmented LRU with two segments; the higher has at most 80 % of the budget.
 pub type Slru = SegmentedLru<2, 80>;

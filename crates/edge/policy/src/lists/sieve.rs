@@ -11,8 +11,8 @@
 use edgeward_types::Seed;
 
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Evicts the first object, starting at the hand, that was not hit since the last visit of the hand.
 #[derive(Debug)]

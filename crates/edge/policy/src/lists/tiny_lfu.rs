@@ -7,7 +7,7 @@
 use edgeward_types::KeyHash;
 
 use super::links::{Index, Lists};
-use crate::Object;
+use crate::object::Object;
 use crate::sketch::FrequencySketch;
 
 /// The window, the main segments and the sketch.

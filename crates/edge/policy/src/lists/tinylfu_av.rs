@@ -19,9 +19,9 @@
 use edgeward_types::Seed;
 
 use super::links::Index;
+use super::order::{HitLog, Hits, ListOrder};
 use super::tiny_lfu::{PROBATION, Segments, WINDOW};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use crate::object::Object;
 
 /// The policy `tinylfu-av`. It evicts a candidate, or its victims if the candidate has at least as many requests as all
 /// of them together.

@@ -14,8 +14,8 @@ use edgeward_types::Seed;
 
 use super::ghosts::Ghosts;
 use super::links::{Index, Lists};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use super::order::{HitLog, Hits, ListOrder};
+use crate::object::Object;
 
 /// Evicts new objects in FIFO order; objects that were requested again after their eviction are kept in LRU order.
 #[derive(Debug)]

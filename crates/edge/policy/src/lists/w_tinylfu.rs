@@ -21,9 +21,9 @@
 use edgeward_types::Seed;
 
 use super::links::Index;
+use super::order::{HitLog, Hits, ListOrder};
 use super::tiny_lfu::{PROBATION, PROTECTED, Segments, WINDOW};
-use super::{HitLog, Hits, ListOrder};
-use crate::Object;
+use crate::object::Object;
 
 /// The policy `w-tinylfu`. It compares the oldest object of the window with the next victim of the main segments, and
 /// evicts the object with fewer requests.

@@ -7,8 +7,9 @@
 use edgeward_types::KeyHash;
 use hashbrown::HashTable;
 
-use super::reinsertion::HITS_MAX;
-use super::{LogShape, ReclaimCandidate, RecordLocation, Reinsertion, SegmentId, SegmentLog};
+use super::reinsertion::{HITS_MAX, ReclaimCandidate, Reinsertion};
+use super::segments::{RecordLocation, SegmentId, SegmentLog};
+use super::shape::LogShape;
 use crate::digest::Digest;
 
 /// The settings of a tier.

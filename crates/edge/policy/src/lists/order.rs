@@ -1,12 +1,59 @@
-//! The hits between two offers. They are recorded without a lock, and processed at the next offer.
+//! The order of a tier with lists, and the hits that it reads. Hits are recorded without a lock, and processed at the
+//! next offer.
 
+use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use super::ListOrder;
+use edgeward_types::Seed;
+
 use super::links::Index;
+use crate::object::Object;
 use crate::slots::{AccessStates, Slot};
 use crate::tier::{RecordHit, increment_alone};
+
+/// The order in which a tier evicts its objects. An object is identified by its index in the tier until it is evicted
+/// or removed.
+pub trait ListOrder: Debug + Send + Sized + 'static {
+    /// The kind of hits that the order needs.
+    const HITS: Hits;
+
+    /// Makes an empty order. Later changes of the capacity call [`resize`](Self::resize).
+    fn new(capacity_bytes: u64, seed: Seed) -> Self;
+
+    /// Notes that an object is offered. The tier may still reject the object.
+    fn offered(&mut self, _object: &Object) {}
+
+    /// Prepares for an object that the admission rule has admitted. An order with ghosts removes the object's ghost
+    /// here, before the victims become ghosts.
+    fn prepare(&mut self, _object: &Object) {}
+
+    /// Adds the object that was passed to [`prepare`](Self::prepare).
+    fn enter(&mut self, index: Index, object: &Object);
+
+    /// Processes one hit of a resident object, for [`Hits::InOrder`].
+    fn hit(&mut self, _index: Index) {}
+
+    /// Returns the object to evict next, and leaves it in its list. `incoming` is the object that needs the space, or
+    /// `None` if the tier shrinks.
+    ///
+    /// Returns `None` to reject `incoming`. If the tier shrinks, the function must return an object.
+    fn victim(&mut self, incoming: Option<&Object>, hits: &HitLog<Self>) -> Option<Index>;
+
+    /// Removes an evicted object. An order with ghosts keeps its key.
+    fn evict(&mut self, index: Index, _object: &Object) {
+        self.remove(index);
+    }
+
+    /// Removes an object after a purge or a replacement.
+    fn remove(&mut self, index: Index);
+
+    /// Changes the byte budget, before victims are chosen.
+    fn resize(&mut self, _capacity_bytes: u64) {}
+
+    /// Returns the bytes of the lists and of the ghosts.
+    fn bookkeeping_bytes(&self) -> usize;
+}
 
 /// The kind of hits that an eviction order needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::layers::{paths, segments_of};
 use super::source::modules;
 
 /// The folders without circles.
-pub(crate) const ROOTS: [&str; 9] = [
+pub(crate) const ROOTS: [&str; 10] = [
     "crates/cli/src",
     "crates/edge/balance/src",
     "crates/edge/overload/src",
@@ -21,6 +21,7 @@ pub(crate) const ROOTS: [&str; 9] = [
     "crates/edge/s3/src",
     "crates/edge/semantics/src",
     "crates/edge/sites/src",
+    "crates/edge/store/src",
 ];
 
 /// Checks the imports of the given files, whose paths are relative to `root`.

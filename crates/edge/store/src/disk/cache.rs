@@ -13,14 +13,16 @@ use super::device::{Device, FileDevice};
 use super::error::{BeginError, Miss, NonBlockingRead, OpenError, SyncError, WriteError};
 use super::format::Superblock;
 use super::location::Location;
+use super::message::{Message, PurgeCallback};
 use super::queue::NotQueued;
 use super::reader::DiskObject;
 use super::recovery::{self, Content, RecoveryReport};
 use super::settings::{DeviceSettings, DirectWrites, DiskSettings};
 use super::space::check_space;
 use super::volume::Volume;
-use super::write::{DiskWrite, WriteState};
-use super::writer::{Message, PurgeCallback, Writer};
+use super::write::DiskWrite;
+use super::write_state::WriteState;
+use super::writer::state::Writer;
 use crate::sync::Mutex;
 
 /// Objects on one or more devices. Cheap to clone; all clones share one cache.

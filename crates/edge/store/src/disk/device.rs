@@ -19,6 +19,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::mapping::Mapping;
 use super::page_replacement::PageReplacement;
+use super::settings::file_in;
 use super::space::{self, TooLittleSpace};
 
 /// A linear space of bytes with many reading threads and one writing thread.
@@ -107,7 +108,7 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens the file or device at `path` and locks it. For a directory, opens the file [`FILE_NAME`] in it.
+    /// Opens the file or device at `path` and locks it. For a directory, opens the file [`FILE_NAME`](super::FILE_NAME) in it.
     ///
     /// A missing file is created, and a file shorter than `bytes` grows. If the file is longer, only the first
     /// `bytes` are used, and the file is not truncated. If `bytes` is `None`, the file must exist, and all its
@@ -339,17 +340,6 @@ impl Device for FileDevice {
 
     fn name(&self) -> String {
         self.path.display().to_string()
-    }
-}
-
-/// The name of the log's file in a directory.
-pub const FILE_NAME: &str = "edgeward.store";
-
-pub(super) fn file_in(path: &Path) -> PathBuf {
-    if path.is_dir() {
-        path.join(FILE_NAME)
-    } else {
-        path.to_owned()
     }
 }
 

@@ -10,7 +10,7 @@
 //! header. Entries therefore need not be removed when a segment is overwritten. They also need not be removed
 //! when an object is purged: the index then has no entry for the object, so its record is not looked up.
 
-use super::reader::Record;
+use super::reader::record::Record;
 use crate::sync::Mutex;
 
 /// The cached metadata of one device.

@@ -36,8 +36,9 @@
 //!
 //! - `cache`: the entry point.
 //! - `device`: the file or block device under the log; `format`: the layout of the log.
-//! - `writer` and `reclaimer`: the thread that writes. `write`: the caller's handle of a write. `queue`: the
-//!   messages from callers to the thread. `unwritten`: records in the thread's write buffer.
+//! - `writer` and `reclaimer`: the thread that writes. `write`: the caller's handle of a write; `write_state`: what
+//!   this handle, the thread and purges share. `message` and `queue`: the messages from callers to the thread.
+//!   `unwritten`: records in the thread's write buffer.
 //! - `reader`: reads objects. `verified`: the blocks that were compared with their checksums; these blocks are
 //!   sent from the page cache to a socket, by `mapping`, or with `sendfile` if `page_replacement` permits this.
 //!   `heads`: a cache of records' metadata.
@@ -60,6 +61,7 @@ mod index;
 mod inspect;
 mod location;
 mod mapping;
+mod message;
 mod page_replacement;
 mod queue;
 mod reader;
@@ -73,11 +75,12 @@ mod unwritten;
 mod verified;
 mod volume;
 mod write;
+mod write_state;
 mod writer;
 
 pub use cache::{Candidate, DiskCache};
 pub use counters::{DeviceCounters, DeviceState, DiskCounters};
-pub use device::{Device, FILE_NAME, FileDevice, WRITE_ALIGN};
+pub use device::{Device, FileDevice, WRITE_ALIGN};
 pub use error::{
     BeginError, DamagedDevice, Miss, NonBlockingRead, OpenError, SyncError, WriteError,
 };
@@ -92,7 +95,7 @@ pub use location::Location;
 pub use mapping::Mapping;
 pub use reader::{DiskObject, Piece, SendError, Span};
 pub use recovery::{DeviceRecovery, RecoveryReport};
-pub use settings::{DeviceSettings, DirectWrites, DiskEvent, DiskSettings, EventSink};
+pub use settings::{DeviceSettings, DirectWrites, DiskEvent, DiskSettings, EventSink, FILE_NAME};
 pub use space::{TooLittleSpace, check_space};
 pub use write::DiskWrite;
 

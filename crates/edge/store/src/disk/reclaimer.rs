@@ -17,9 +17,10 @@ use edgeward_types::KeyHash;
 
 use super::format::{Entry, Extent, RecordKind};
 use super::location::Location;
-use super::reader::Record;
+use super::reader::record::Record;
 use super::volume::Volume;
-use super::writer::{AppendError, RecordDraft, Relocation, Writer, table_of};
+use super::writer::draft::{AppendError, RecordDraft, Relocation, table_of};
+use super::writer::state::Writer;
 
 /// An object with at least one record in the segment to reclaim.
 #[derive(Debug)]

@@ -8,10 +8,10 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use edgeward_policy::log::{LogShape, SegmentId, SegmentLog};
-use edgeward_types::{ByteSize, KeyHash};
+use edgeward_types::{ByteSize, KeyHash, Timestamp};
 
 use super::blank::{self, ForeignData};
 use super::checkpoint;
@@ -28,7 +28,6 @@ use super::scan::Scan;
 use super::segment::SegmentTable;
 use super::settings::DiskSettings;
 use super::volume::{Volume, VolumeParts};
-use super::writer::unix_secs;
 
 /// The report of opening a cache.
 #[derive(Clone, Debug, Default)]
@@ -238,7 +237,7 @@ fn new_superblock(
             .next_multiple_of(segments_align(segment_bytes)),
         checkpoint_offset,
         checkpoint_bytes,
-        created_unix_secs: unix_secs(),
+        created_unix_secs: Timestamp::from(SystemTime::now()).as_secs(),
     };
     segments_on(device, &superblock, settings.reserve_segments)?;
     Ok(superblock)

@@ -1,7 +1,7 @@
 //! The settings of a disk cache, and the events that it reports.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,5 +230,17 @@ impl fmt::Display for DiskEvent {
                 "{device} has a corrupt record: {record}; run `edgeward store verify` to check all records"
             ),
         }
+    }
+}
+
+/// The name of the log's file in a directory.
+pub const FILE_NAME: &str = "edgeward.store";
+
+/// Returns the file of the log: the path itself, or the file [`FILE_NAME`] in a folder.
+pub(super) fn file_in(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join(FILE_NAME)
+    } else {
+        path.to_owned()
     }
 }

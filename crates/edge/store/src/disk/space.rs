@@ -11,8 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::device::file_in;
-use super::settings::DeviceSettings;
+use super::settings::{DeviceSettings, file_in};
 
 /// A file system has too little free space for the files of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

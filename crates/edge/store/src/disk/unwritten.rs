@@ -19,7 +19,7 @@ use edgeward_policy::log::HITS_MAX;
 use edgeward_types::KeyHash;
 
 use super::location::Location;
-use super::write::WriteState;
+use super::write_state::WriteState;
 use crate::sync::Mutex;
 
 /// The objects in the write buffer of one device.

@@ -18,13 +18,13 @@ use super::format::Superblock;
 use super::heads::MetadataCache;
 use super::index::{Index, InsertOutcome};
 use super::location::Location;
+use super::message::Message;
 use super::queue::Queue;
 use super::segment::SegmentTable;
 use super::settings::{DiskEvent, DiskSettings};
 use super::unwritten::UnwrittenTable;
 use super::verified::VerifiedBlocks;
-use super::write::WriteState;
-use super::writer::Message;
+use super::write_state::WriteState;
 use crate::sync::Mutex;
 
 /// One device with its index, segments, queue, counters and health.

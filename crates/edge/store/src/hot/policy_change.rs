@@ -15,11 +15,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use edgeward_policy::{Evicted, EvictionSpec, Objective, PolicySpec, Slot};
+use edgeward_policy::{Evicted, EvictionSpec, Objective, PolicySpec};
 
+use super::cache::HotCache;
+use super::shared::{Shared, report_evicted};
 use super::tiers::Tiers;
 use super::tuning::Tuning;
-use super::{HotCache, Shared};
 use crate::versions::Version;
 
 /// The result of [`HotCache::change_policy`].
@@ -184,21 +185,6 @@ impl<V> Shared<V> {
             if moved.kept + moved.lost == 0 {
                 break;
             }
-        }
-    }
-}
-
-/// Calls `on_evicted` for each removed value and drops the values. `removed` is in the order of `evicted` but may lack
-/// objects, because an object whose fill is still in progress has no value. The caller must hold no lock.
-pub(super) fn report_evicted<V>(
-    evicted: &mut Vec<Evicted>,
-    removed: &mut Vec<(Slot, Version, Arc<V>)>,
-    on_evicted: &mut impl FnMut(&Evicted, Version, Arc<V>),
-) {
-    let mut evicted = evicted.drain(..);
-    for (slot, version, value) in removed.drain(..) {
-        if let Some(object) = evicted.find(|object| object.slot == slot) {
-            on_evicted(&object, version, value);
         }
     }
 }

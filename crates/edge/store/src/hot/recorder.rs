@@ -2,19 +2,12 @@
 //! never waits for the tuner's thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use edgeward_types::KeyHash;
 
-use super::tuning::{Inline, TuningSwitch};
-
-/// The data of a request that the tuner needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    pub(super) key: KeyHash,
-    pub(super) size_bytes: u64,
-    pub(super) hit: bool,
-}
+use super::sink::{Request, Sink};
+use super::tuning::TuningSwitch;
 
 /// Reports one worker's requests to the tuner: the per-thread ring of the AdaptSize paper (NSDI 2017, section 4.2).
 #[derive(Debug)]
@@ -23,17 +16,6 @@ pub struct Recorder {
     /// The number of the tuner that receives the requests.
     tuner: u64,
     tuning: Arc<TuningSwitch>,
-}
-
-/// The receiver of the requests.
-#[derive(Debug)]
-pub(super) enum Sink {
-    Off,
-    Ring {
-        ring: rtrb::Producer<Request>,
-        dropped: Arc<AtomicU64>,
-    },
-    Inline(Arc<dyn Inline>),
 }
 
 impl Recorder {
@@ -78,8 +60,3 @@ impl Recorder {
         (self.tuner, self.sink) = self.tuning.connect();
     }
 }
-
-/// The capacity of a ring in requests. A worker with 200 000 requests a second fills a ring in 80 ms. The tuner's
-/// thread empties the rings every 20 ms, but not while it computes. A request has 24 bytes, so a ring takes 384 KiB
-/// per worker.
-pub(super) const RING_REQUESTS: usize = 16_384;

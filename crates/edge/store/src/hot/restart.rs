@@ -12,8 +12,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use edgeward_policy::Evicted;
 
-use super::policy_change::{SLICE_OBJECTS, report_evicted};
-use super::{HotCache, Reservation};
+use super::cache::HotCache;
+use super::policy_change::SLICE_OBJECTS;
+use super::reservation::Reservation;
+use super::shared::report_evicted;
 use crate::hot_list::HotObject;
 use crate::versions::Version;
 

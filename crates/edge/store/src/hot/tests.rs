@@ -1,5 +1,10 @@
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
+
+use edgeward_policy::PolicySpec;
+use edgeward_types::{ByteSize, KeyHash};
 
 use super::*;
 
@@ -268,7 +273,7 @@ fn a_tuner_thread_receives_requests_and_counts_dropped_ones() {
         ..HotConfig::new(ByteSize(10_000))
     });
     let mut recorder = cache.recorder();
-    let sent = 40 * recorder::RING_REQUESTS as u64;
+    let sent = 40 * sink::RING_REQUESTS as u64;
     for n in 0..sent {
         recorder.record(KeyHash(n % 50), 100 + n % 50, false);
     }

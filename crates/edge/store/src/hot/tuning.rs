@@ -9,8 +9,8 @@ use std::time::Duration;
 use edgeward_policy::adaptsize;
 use edgeward_policy::admission::{self, AdmissionTuner};
 
-use super::Shared;
-use super::recorder::{RING_REQUESTS, Request, Sink};
+use super::shared::Shared;
+use super::sink::{Inline, RING_REQUESTS, Request, Sink};
 use crate::sync::Mutex;
 
 /// Selects the thread that runs the tuner.
@@ -181,11 +181,6 @@ impl fmt::Debug for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tuning").finish_non_exhaustive()
     }
-}
-
-/// A tuner that runs on the thread that records requests.
-pub(super) trait Inline: Send + Sync + fmt::Debug {
-    fn record(&self, request: Request);
 }
 
 impl<V: Send + Sync + 'static> Inline for Mutex<TunerStep<V>> {

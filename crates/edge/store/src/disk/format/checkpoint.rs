@@ -1,7 +1,7 @@
 //! The header block of a checkpoint, which is a saved index of the disk store. If this block is invalid, the index that
 //! follows it is ignored.
 
-use super::{ChecksumSeed, Fields};
+use super::fields::{ChecksumSeed, Fields};
 
 /// The header of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@
 //! make a body whose bytes look like a record.
 
 mod checkpoint;
+mod fields;
 mod record;
 mod segment;
 mod superblock;
 
-use edgeward_types::xxh3::xxh3_64_with_seed;
-
 pub(crate) use checkpoint::{CHECKPOINT_HEADER_BYTES, CheckpointHeader};
+pub(crate) use fields::ChecksumSeed;
 pub(crate) use record::{
     BLOCK_BYTES, Extent, RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind, block_count_of,
 };
@@ -25,46 +25,6 @@ pub(crate) use segment::{
 };
 pub use superblock::{FORMAT_VERSION, SuperblockError};
 pub(crate) use superblock::{NoValidSuperblock, SUPERBLOCK_BYTES, Superblock, is_segment_size};
-
-/// The seed of a device's checksums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChecksumSeed(pub(crate) u64);
-
-impl ChecksumSeed {
-    pub(crate) fn checksum(self, bytes: &[u8]) -> u64 {
-        xxh3_64_with_seed(bytes, self.0)
-    }
-}
-
-/// Reads numbers from the front of a slice. The caller has checked that the slice is long enough.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let (head, rest) = self
-            .0
-            .split_first_chunk()
-            .expect("the slice is long enough");
-        self.0 = rest;
-        *head
-    }
-
-    fn u8(&mut self) -> u8 {
-        u8::from_le_bytes(self.bytes())
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_le_bytes(self.bytes())
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.bytes())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.bytes())
-    }
-}
 
 #[cfg(test)]
 mod tests;

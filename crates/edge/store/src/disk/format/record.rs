@@ -8,7 +8,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::{ChecksumSeed, Fields};
+use super::fields::{ChecksumSeed, Fields};
 
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

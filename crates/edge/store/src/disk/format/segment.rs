@@ -5,8 +5,8 @@
 //! record, then a trailer. The footer is written when the segment is full, after the records are durable.
 //! Recovery need not search a segment that has a footer.
 
+use super::fields::{ChecksumSeed, Fields};
 use super::record::RecordKind;
-use super::{ChecksumSeed, Fields};
 
 /// The first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Two copies are written when the device is formatted. They are never written again, so no later write can
 //! damage them.
 
-use super::{ChecksumSeed, Fields};
+use super::fields::{ChecksumSeed, Fields};
 
 /// The constants of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,11 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use super::bucket::{BUCKET_BYTES, CacheLine, EMPTY};
+use super::config::IndexConfig;
 use super::geometry::{Identity, Shape};
-use super::insertion::SaveProgress;
+use super::locations::{BLOCK_BUCKETS, Index};
 use super::table::Table;
-use super::{BLOCK_BUCKETS, Index, IndexConfig};
-use crate::disk::Location;
+use super::writer::SaveProgress;
+use crate::disk::location::Location;
 
 /// The result of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 
 use edgeward_types::{ByteSize, KeyHash};
 
-use super::geometry::Identity;
+use super::geometry::{Geometry, Identity};
 use super::*;
+use crate::disk::location::Location;
 
 /// Returns the identity of a key in the index: the lower of its two bases, and its tag. A base is the number of a
 /// bucket within a layer of the table (see `geometry`).

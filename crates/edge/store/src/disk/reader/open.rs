@@ -6,7 +6,8 @@ use bytes::Bytes;
 use edgeward_types::KeyHash;
 
 use super::body::Body;
-use super::{DiskObject, Inner, Layout, NotRead, Wait, into_blocking};
+use super::object::{DiskObject, Inner, Layout};
+use super::waiting::{NotRead, Wait, into_blocking};
 use crate::disk::error::{Miss, NonBlockingRead};
 use crate::disk::format::{Extent, RecordKind};
 use crate::disk::location::Location;

@@ -17,8 +17,8 @@ use std::os::fd::BorrowedFd;
 
 use edgeward_policy::log::SegmentId;
 
-use super::DiskObject;
 use super::body::Body;
+use super::object::DiskObject;
 use crate::disk::error::Miss;
 use crate::disk::format::BLOCK_BYTES;
 use crate::disk::mapping::{Mapping, is_unreadable, unreadable_error};

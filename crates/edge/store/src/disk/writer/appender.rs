@@ -8,13 +8,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use edgeward_policy::log::{RecordLocation, SegmentId};
-use edgeward_types::KeyHash;
+use edgeward_types::{KeyHash, Timestamp};
 
-use super::{AppendError, RecordDraft, Relocation, TOMBSTONES_PER_RECORD, Writer, unix_secs};
+use super::draft::{AppendError, RecordDraft, Relocation};
+use super::state::Writer;
 use crate::disk::device::WRITE_ALIGN;
 use crate::disk::format::{
     BLOCK_BYTES, ENTRY_BYTES, Entry, Extent, RECORD_HEADER_BYTES, RecordHeader, RecordKind,
@@ -408,3 +409,10 @@ impl RecordDraft<'_> {
         }
     }
 }
+
+fn unix_secs() -> u64 {
+    Timestamp::from(SystemTime::now()).as_secs()
+}
+
+/// The largest number of tombstones in one record.
+pub(super) const TOMBSTONES_PER_RECORD: usize = 4096;

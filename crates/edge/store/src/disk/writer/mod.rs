@@ -16,197 +16,38 @@
 
 mod appender;
 mod buffer;
+pub(super) mod draft;
 mod objects;
 mod pace;
+pub(super) mod state;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use edgeward_policy::digest::Digest;
-use edgeward_policy::log::SegmentLog;
-use edgeward_types::{KeyHash, Timestamp};
+use edgeward_types::KeyHash;
 
-use self::buffer::PageBuffer;
-use self::pace::WriteRate;
+use self::appender::TOMBSTONES_PER_RECORD;
+use self::draft::AppendError;
+use self::state::Writer;
 use super::checkpoint;
 use super::counters::DeviceState;
 use super::error::{SyncError, WriteError};
-use super::format::{Entry, Extent, RecordKind, block_count_of};
-use super::location::Location;
+use super::message::{Message, PurgeCallback};
 use super::settings::DirectWrites;
-use super::volume::Volume;
-use super::write::WriteState;
-
-/// A message to the writer.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// Writes an object with its whole body.
-    Object {
-        write: Arc<WriteState>,
-        body: Vec<Bytes>,
-        body_bytes: u64,
-    },
-    /// Writes a piece of an object.
-    Piece {
-        write: Arc<WriteState>,
-        body: Vec<Bytes>,
-        body_bytes: u64,
-    },
-    /// Writes the commit record of an object in pieces.
-    Commit { write: Arc<WriteState> },
-    /// Replaces the head of the object at a location. The body stays the same.
-    Rewrite {
-        write: Arc<WriteState>,
-        from: Location,
-    },
-    /// Purges a key.
-    Tombstone { hash: KeyHash },
-    /// Purges a key, and calls `done` when the purge is durable.
-    Purge { hash: KeyHash, done: PurgeCallback },
-    /// Sends a result to `done` when all earlier messages are durable.
-    Sync {
-        done: SyncSender<Result<(), SyncError>>,
-    },
-    /// Like `Sync`. The writer ends after this message.
-    Close {
-        done: SyncSender<Result<(), SyncError>>,
-    },
-}
-
-/// The callback of a purge. It is called when the purge is durable or has failed. If the writer ends before
-/// this, the callback is dropped without a call.
-pub(crate) struct PurgeCallback(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
-
-impl PurgeCallback {
-    pub(crate) fn new(done: impl FnOnce(Result<(), SyncError>) + Send + 'static) -> Self {
-        Self(Box::new(done))
-    }
-}
-
-impl std::fmt::Debug for PurgeCallback {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PurgeCallback")
-    }
-}
-
-/// The state of the thread that writes a device.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    pub(super) volume: Arc<Volume>,
-    pub(super) log: SegmentLog,
-    /// Records since the last flush, with their padding.
-    buffer: PageBuffer,
-    /// The offset of the buffer in the open segment. The bytes before this offset were written.
-    flushed: u64,
-    /// The entries for the footer of the open segment.
-    entries: Vec<Entry>,
-    /// Objects whose only or commit record is in the buffer.
-    records_pending: Vec<(Arc<WriteState>, Location)>,
-    /// Objects with a piece in the buffer.
-    pieces_pending: Vec<Arc<WriteState>>,
-    /// Index entries that move when the buffer is written.
-    pub(super) moves_pending: Vec<Relocation>,
-    /// Hashes of purged keys that are not in a tombstone record yet.
-    tombstones: Vec<u64>,
-    /// Hashes of purged keys in tombstone records that are not durable yet.
-    tombstones_unsynced: Vec<u64>,
-    unsynced_bytes: u64,
-    write_rate: WriteRate,
-    /// The time when the oldest record in the buffer was appended.
-    buffered_since: Option<Instant>,
-    /// The time when the oldest data that is not durable was appended.
-    unsynced_since: Option<Instant>,
-    /// The time of the next try after a failure.
-    retry_at: Option<Instant>,
-    /// The time of the next checkpoint. `None` if checkpoints are written only at shutdown.
-    checkpoint_at: Option<Instant>,
-    /// The thread that writes a checkpoint.
-    checkpoint: Option<JoinHandle<()>>,
-    /// A fingerprint of the sequence of objects that were written, reinserted and evicted. Tests compare it
-    /// with that of the simulator.
-    digest: Digest,
-}
-
-/// A reinserted object and its old and new location.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Relocation {
-    pub(super) hash: KeyHash,
-    pub(super) from: Location,
-    pub(super) to: Location,
-}
-
-/// The fields of a record, except for its body and the fields that the writer fills in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RecordDraft<'a> {
-    pub(super) kind: RecordKind,
-    pub(super) hash: KeyHash,
-    pub(super) object_id: u64,
-    pub(super) key: &'a [u8],
-    pub(super) head: &'a [u8],
-    /// The table of the record: extents or tombstones. Empty for an object or a piece; the writer computes their
-    /// table, the checksums of the body's blocks.
-    pub(super) table: &'a [u8],
-    /// The number of items in the table.
-    pub(super) item_count: u32,
-    pub(super) body_bytes: u64,
-    /// For a piece, its offset in the body of the object. Otherwise 0.
-    pub(super) body_offset: u64,
-}
-
-/// The reason why a record was not appended.
-#[derive(Debug)]
-pub(super) enum AppendError {
-    Device(io::Error),
-    /// The log has no space for a reinserted record unless another segment is reclaimed.
-    NoRoom,
-}
-
-impl From<io::Error> for AppendError {
-    fn from(error: io::Error) -> Self {
-        Self::Device(error)
-    }
-}
+use super::write_state::WriteState;
 
 /// The largest number of purges that are kept while writes fail. They take 8 MiB.
 const TOMBSTONES_PENDING_MAX: usize = 1 << 20;
-
-/// The largest number of tombstones in one record.
-const TOMBSTONES_PER_RECORD: usize = 4096;
 
 /// The nice value of a writer that bypasses the page cache. If other threads use the whole processor, this thread
 /// gets a tenth of it.
 const LOW_PRIORITY: i32 = 10;
 
 impl Writer {
-    pub(crate) fn new(volume: Arc<Volume>, log: SegmentLog) -> Self {
-        let interval = volume.settings.checkpoint_interval;
-        Self {
-            buffer: PageBuffer::default(),
-            flushed: 0,
-            entries: Vec::new(),
-            records_pending: Vec::new(),
-            pieces_pending: Vec::new(),
-            moves_pending: Vec::new(),
-            tombstones: Vec::new(),
-            tombstones_unsynced: Vec::new(),
-            unsynced_bytes: 0,
-            write_rate: WriteRate::default(),
-            buffered_since: None,
-            unsynced_since: None,
-            retry_at: None,
-            checkpoint: None,
-            digest: Digest::default(),
-            checkpoint_at: (!interval.is_zero()).then(|| Instant::now() + interval),
-            volume,
-            log,
-        }
-    }
-
     /// Runs until a [`Message::Close`], or until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         if self.volume.settings.direct_writes != DirectWrites::Never {
@@ -352,7 +193,7 @@ impl Writer {
         while let Some((hash, done)) = next {
             match self.add_tombstone(hash) {
                 true => waiting.push(done),
-                false => (done.0)(Err(SyncError::NotWritable)),
+                false => done.call(Err(SyncError::NotWritable)),
             }
             if waiting.len() >= TOMBSTONES_PER_RECORD {
                 break;
@@ -371,7 +212,7 @@ impl Writer {
             false => self.sync_or_report(),
         };
         for done in waiting {
-            (done.0)(result);
+            done.call(result);
         }
     }
 
@@ -509,21 +350,6 @@ impl Writer {
             _ = thread.join();
         }
     }
-}
-
-pub(super) fn table_of(extents: &[Extent]) -> Vec<u8> {
-    extents
-        .iter()
-        .flat_map(|extent| extent.to_bytes())
-        .collect()
-}
-
-fn block_count(body_bytes: u64) -> u32 {
-    u32::try_from(block_count_of(body_bytes)).expect("a body in a record is less than a segment")
-}
-
-pub(super) fn unix_secs() -> u64 {
-    Timestamp::from(SystemTime::now()).as_secs()
 }
 
 /// The longest time that the writer waits for a message. A message ends the wait at once.

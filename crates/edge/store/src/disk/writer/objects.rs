@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{RecordDraft, Writer, block_count, table_of};
+use super::draft::{RecordDraft, block_count, table_of};
+use super::state::Writer;
 use crate::disk::error::WriteError;
 use crate::disk::format::{Extent, RecordKind};
 use crate::disk::location::Location;
-use crate::disk::write::WriteState;
+use crate::disk::write_state::WriteState;
 
 impl Writer {
     pub(super) fn write_object(

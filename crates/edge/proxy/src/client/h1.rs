@@ -11,24 +11,21 @@
 //! request is known or is [found](request_end) in its body, and later bytes wait in the inbox. *Passthrough*: the end
 //! of a request is unknown (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
 
-mod end; // the end of a connection
 mod handover;
 mod head;
 mod head_parts;
 mod hit;
 mod hostile;
-mod inbox; // received bytes and their charge
 mod outbox;
 mod plain_settings; // the settings of a request by site and rules
 mod request_end;
 mod response;
+mod state; // the state of the fast path and its inbox
 
-use std::fmt;
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use edgeward_semantics::encode_delimiters;
 use http::Method;
 
@@ -36,96 +33,18 @@ use super::stream::ClientStream;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
 use crate::exchange::field_bytes::Span;
-use crate::exchange::partial_head::PartialHead;
-use crate::exchange::{Client, CloseReason, Holding, InFlight, RequestError};
-use crate::observe::observation::Observation;
+use crate::exchange::{CloseReason, RequestError};
 use crate::path::lookup::Outcome;
-use crate::path::worker::{CurrentWorker, Worker};
 use head::{ParsedHead, no_fields, parse};
 use head_parts::HeadParts;
-use hit::{HitResult, HostPrefix, LastCodings, try_hit};
+use hit::{HitResult, HostPrefix, try_hit};
 pub use hostile::check_request;
-use outbox::Outbox;
 use request_end::RequestEndScan;
 use response::{FillProgress, ResponseWriter};
-
-/// One connection's fast path.
-pub(crate) struct FastPath {
-    workers: Rc<CurrentWorker>,
-    /// The generation of the last request.
-    worker: Rc<Worker>,
-    client: Client,
-    mode: Mode,
-    /// The response that the fast path waits for or writes, in [`Mode::Serving`].
-    response: Option<Box<ResponseWriter>>,
-    /// The host of the last plain request. The next request usually has the same host.
-    last_host: Option<HostPrefix>,
-    last_codings: LastCodings,
-    /// Bytes that have arrived and that neither the fast path nor hyper has read.
-    inbox: BytesMut,
-    /// The progress of parsing the head at the front of the inbox.
-    partial_head: PartialHead,
-    /// True if the edge reads no more bytes, for example because the client has half-closed.
-    read_ended: bool,
-    /// True if unread bytes follow the last request that the edge answers on this connection.
-    has_surplus: bool,
-    outbox: Outbox,
-    /// The record of a hit whose whole response is in the outbox.
-    sent_hit: Option<Observation>,
-    /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
-    /// memory that the client pins and the records of TLS that the socket has not accepted.
-    pending_write: Option<(InFlight, Option<PinnedPiece>, Holding)>,
-    /// The bytes of the current request that hyper got: at most those of the largest head.
-    hyper_bytes: usize,
-    /// The charge for a large inbox or head.
-    held: Holding,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Boundary,
-    Serving,
-    /// hyper serves one request. The scan finds its end.
-    HandedOver(RequestEndScan),
-    Passthrough,
-}
-
-impl fmt::Debug for FastPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FastPath")
-            .field("mode", &self.mode)
-            .field("inbox_bytes", &self.inbox.len())
-            .finish_non_exhaustive()
-    }
-}
+pub(crate) use state::FastPath;
+use state::{INBOX_BYTES_MAX, Mode};
 
 impl FastPath {
-    /// Returns the fast path of a new connection. `read_ahead` has the bytes that were read to detect the protocol.
-    pub(crate) fn new(workers: Rc<CurrentWorker>, client: Client, read_ahead: Bytes) -> Self {
-        if !read_ahead.is_empty() {
-            client.conn.record_received();
-        }
-        let held = client.conn.holding(0);
-        Self {
-            worker: workers.get(),
-            workers,
-            client,
-            mode: Mode::Boundary,
-            response: None,
-            last_host: None,
-            last_codings: LastCodings::default(),
-            inbox: BytesMut::from(read_ahead),
-            partial_head: PartialHead::default(),
-            read_ended: false,
-            has_surplus: false,
-            outbox: Outbox::default(),
-            sent_hit: None,
-            pending_write: None,
-            hyper_bytes: 0,
-            held,
-        }
-    }
-
     /// Serves plain requests. Resolves when hyper has to read the next bytes, or at an error.
     pub(crate) fn poll_serve<S: ClientStream>(
         &mut self,
@@ -492,6 +411,3 @@ const RESPONSES_PER_POLL: u32 = 32;
 
 /// Bytes of a request line besides the target: the method, the version, and the authority of an absolute target.
 const REQUEST_LINE_BYTES: u64 = 1024;
-
-/// An incomplete head of this many bytes is passed to hyper, unless even its first line is incomplete.
-const INBOX_BYTES_MAX: usize = 16 * 1024;

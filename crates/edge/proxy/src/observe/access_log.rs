@@ -13,7 +13,6 @@ mod syslog;
 
 use std::cell::RefCell;
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,27 +23,11 @@ use http::header::HeaderName;
 use super::log::ErrorChain;
 use crate::config::{AccessLogConfig, LogDestination};
 use crate::rt::background::Background;
+pub use destination::AccessLogError;
 use destination::{Destination, Written};
 use line::Formatter;
 pub(crate) use line::LogLine;
 pub(crate) use request_text::{RequestFacts, RequestText};
-
-/// The reason why the access log cannot be started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AccessLogError {
-    /// The file cannot be opened for appending.
-    #[error("the access log {} cannot be opened", .path.display())]
-    Open {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The thread that writes the log cannot be started.
-    #[error("the access log's thread cannot be started")]
-    Thread(#[source] io::Error),
-}
 
 /// Opens the access log's file again by its path. This is needed after a log rotation has renamed the open file.
 #[derive(Clone, Debug)]

@@ -9,11 +9,12 @@
 
 mod body;
 mod chunked;
+mod connection;
+mod error;
 mod head;
 
 use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,110 +22,21 @@ use bytes::BytesMut;
 use http::Method;
 use http::header::HeaderValue;
 use http::response::Parts;
-use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::time::{Instant, Sleep};
+use tokio::io::AsyncWrite as _;
+use tokio::time::Instant;
 
-use super::connect::OriginStream;
-use crate::config::{LimitsConfig, OriginConfig};
 use crate::exchange::InterimSink;
-use crate::exchange::partial_head::PartialHead;
 
 pub(super) use body::Body;
 use body::Framing;
+pub(super) use connection::Connection;
+use connection::INTERIM_MAX;
+pub(super) use error::ExchangeError;
+pub(crate) use error::H1Error;
 use head::Head;
-
-/// Limits of a response's head, and the framing that is accepted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeadLimits {
-    pub(super) bytes_max: usize,
-    pub(super) fields_max: usize,
-    /// See [`OriginConfig::accepts_unknown_codings`].
-    pub(super) accepts_unknown_codings: bool,
-    /// True if the request asks for another protocol, so that 101 is a final response.
-    pub(super) accepts_switch: bool,
-}
-
-impl HeadLimits {
-    pub(super) fn of(limits: &LimitsConfig, origin: &OriginConfig) -> Self {
-        Self {
-            accepts_unknown_codings: origin.accepts_unknown_codings,
-            bytes_max: limits.head_len_max(),
-            fields_max: limits.headers_max.get(),
-            accepts_switch: false,
-        }
-    }
-}
-
-/// The reason why a response cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum H1Error {
-    /// The connection failed.
-    #[error("the connection failed")]
-    Io(#[from] io::Error),
-    /// The connection was closed before the response was complete.
-    #[error("the connection was closed early")]
-    Closed,
-    /// The head is invalid.
-    #[error("the head is invalid: {0}")]
-    Head(httparse::Error),
-    /// The head exceeds its limits.
-    #[error("the head is too large")]
-    HeadTooLarge,
-    /// The end or the kind of the response is ambiguous.
-    #[error("{0}")]
-    Framing(&'static str),
-    /// The head did not arrive in time.
-    #[error("no response arrived in time")]
-    Timeout,
-}
-
-/// The error of an exchange. `response_began` is true if bytes of the response had arrived.
-#[derive(Debug)]
-pub(super) struct ExchangeError {
-    pub(super) error: H1Error,
-    pub(super) response_began: bool,
-}
-
-/// A connection to the origin, idle or in use by one exchange.
-pub(super) struct Connection {
-    stream: Box<dyn OriginStream>,
-    /// Bytes that were read and not parsed yet.
-    inbox: BytesMut,
-    /// The progress of parsing the head at the start of the inbox.
-    partial: PartialHead,
-    /// The interim responses that may still come before the final response.
-    interims_left: u32,
-    /// The values of `Link` of the 103 responses to the current request.
-    early_links: Vec<HeaderValue>,
-    /// The number of bytes to read at a time: the size of the last body, because the next body is often similar.
-    read_bytes: usize,
-    /// The timer for response heads. It is kept for the next request, because a reset costs less than a new timer.
-    timer: Pin<Box<Sleep>>,
-}
+pub(super) use head::HeadLimits;
 
 impl Connection {
-    pub(super) fn new(stream: Box<dyn OriginStream>) -> Self {
-        Self {
-            stream,
-            inbox: BytesMut::new(),
-            partial: PartialHead::default(),
-            interims_left: INTERIM_MAX,
-            early_links: Vec::new(),
-            read_bytes: READ_BYTES_MIN,
-            timer: Box::pin(tokio::time::sleep_until(Instant::now())),
-        }
-    }
-
-    /// Returns the stream. Must only be called if the connection [is quiet](Self::is_quiet).
-    pub(super) fn into_stream(self) -> Box<dyn OriginStream> {
-        self.stream
-    }
-
-    /// Returns true if no bytes have arrived since the last response, and the stream has not ended.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        self.inbox.is_empty() && self.stream.is_quiet()
-    }
-
     /// Sends a request and reads the head of its response, all within `timeout`. `interims` gets the interim responses.
     pub(super) async fn exchange(
         mut self,
@@ -232,13 +144,6 @@ impl Connection {
             }
         }
     }
-
-    /// Reads available bytes to the inbox. `reserve_bytes` is about the most bytes to read.
-    fn poll_read(&mut self, cx: &mut Context<'_>, reserve_bytes: usize) -> Poll<io::Result<usize>> {
-        self.inbox.reserve(reserve_bytes);
-        // Dropping the pending future loses no bytes, because `read_buf` has not read any.
-        pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
-    }
 }
 
 /// The values of `Link` of the 103 responses (RFC 8297) that came before a response. At most [`INTERIM_MAX`] heads have
@@ -254,13 +159,6 @@ struct OutgoingRequest<'a> {
     unsent: &'a [u8],
     flushed: bool,
 }
-
-/// The bounds of the bytes of one read. A small response fits the minimum.
-const READ_BYTES_MIN: usize = 8 << 10;
-const READ_BYTES_MAX: usize = 64 << 10;
-
-/// The most interim responses before a final response. RFC 9110 §15.2 allows any number.
-const INTERIM_MAX: u32 = 16;
 
 /// Parses a response's head, for [`hostile`](crate::hostile). Panics if the result depends on bytes after the head.
 pub fn check_response_head(bytes: &[u8]) {

@@ -1,6 +1,7 @@
 //! The origin side of the edge: the servers of each origin, a worker's connections to them, and the requests sent on
 //! them.
 
+mod adopt; // servers of an earlier configuration
 mod body;
 mod connect;
 mod error;
@@ -15,6 +16,7 @@ mod names;
 mod orphans; // fetches that can outlive their clients
 mod outbound; // builds the request to the origin
 mod pool;
+mod pool_h2; // the connections of HTTP/2
 mod queue; // the order of waiting requests, and each client's share of the connections
 mod s3; // the signatures of requests to buckets
 mod servers; // the state of the servers, shared by all workers

@@ -3,8 +3,6 @@
 //! Each worker has its own pools. A pool therefore needs no lock, and a response is read on the thread of its request.
 //! Requests take the most recently used idle connection, so that surplus connections stay idle until their timeout.
 
-mod h2;
-
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -35,14 +33,14 @@ use crate::observe::site_counters::FetchClass;
 
 /// The connections of a worker to one server of an origin. All servers of the origin share the slots.
 pub(super) struct OriginPool {
-    config: Rc<OriginConfig>,
-    limits: Rc<LimitsConfig>,
-    server: Arc<Server>,
+    pub(super) config: Rc<OriginConfig>,
+    pub(super) limits: Rc<LimitsConfig>,
+    pub(super) server: Arc<Server>,
     /// The HTTP/2 connection, if the origin's protocol is HTTP/2.
-    h2: RefCell<Option<http2::SendRequest<Upload>>>,
+    pub(super) h2: RefCell<Option<http2::SendRequest<Upload>>>,
     /// Locked by the request that opens the HTTP/2 connection.
-    h2_connecting: tokio::sync::Mutex<()>,
-    shared: Rc<PoolState>,
+    pub(super) h2_connecting: tokio::sync::Mutex<()>,
+    pub(super) shared: Rc<PoolState>,
 }
 
 /// The properties and the progress of sending one request, including all retries.

@@ -3,8 +3,6 @@
 //! The decisions are in [`edgeward_balance`]. One lock guards the state of a group; it is held for one decision, and
 //! only requests to the origin take it.
 
-mod adopt; // servers of an earlier configuration
-
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -33,9 +31,9 @@ use crate::rt::panics::lock;
 
 /// The servers of one origin.
 pub(crate) struct Servers {
-    origin: String,
+    pub(super) origin: String,
     /// The servers of the configuration. One with a host name becomes a server for each target.
-    configured: Vec<ConfiguredServer>,
+    pub(super) configured: Vec<ConfiguredServer>,
     tls: Option<OriginTlsConnectors>,
     proxy_protocol: Option<edgeward_proxy_protocol::Version>,
     names: Names,
@@ -45,15 +43,15 @@ pub(crate) struct Servers {
     /// Signs requests, if the origin is a bucket.
     signer: Option<Signer>,
     /// The time 0 of the group. Health follows the monotonic clock, so that a step of the wall clock ejects no server.
-    start: Instant,
+    pub(super) start: Instant,
     /// Changes when the list of servers changes.
     version: AtomicU64,
     state: Mutex<State>,
 }
 
 /// A server of the configuration.
-struct ConfiguredServer {
-    url: OriginUrl,
+pub(super) struct ConfiguredServer {
+    pub(super) url: OriginUrl,
     is_backup: bool,
     server_name: Option<ServerName<'static>>,
     routes: Routes,
@@ -66,15 +64,15 @@ enum Routes {
     Name,
 }
 
-struct State {
-    group: Group,
+pub(super) struct State {
+    pub(super) group: Group,
     budget: RetryBudget,
     random: SplitMix64,
     /// The last good answer for each configured server with a host name.
-    answers: HashMap<usize, Vec<Target>>,
+    pub(super) answers: HashMap<usize, Vec<Target>>,
     /// True if the last resolution of a host name failed.
     has_unresolved: bool,
-    servers: Vec<Arc<Server>>,
+    pub(super) servers: Vec<Arc<Server>>,
     next_id: u64,
 }
 
@@ -115,7 +113,11 @@ impl Servers {
     }
 
     /// Returns the servers of an origin, whose times begin at `start`.
-    fn at(config: &OriginConfig, seed: u64, start: Instant) -> Result<Self, ConnectorError> {
+    pub(super) fn at(
+        config: &OriginConfig,
+        seed: u64,
+        start: Instant,
+    ) -> Result<Self, ConnectorError> {
         let primaries = config.servers.iter().map(|url| (url, false));
         let backups = config.backup_servers.iter().map(|url| (url, true));
         let configured = primaries.chain(backups).map(|(url, is_backup)| {
@@ -181,12 +183,12 @@ impl Servers {
         Ok(servers)
     }
 
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         let millis = self.start.elapsed().as_millis();
         Timestamp::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
@@ -359,7 +361,7 @@ impl Servers {
     }
 
     /// Makes the list of servers from the configuration and the resolved addresses. Servers that stay keep their state.
-    fn update(&self, state: &mut State) {
+    pub(super) fn update(&self, state: &mut State) {
         let mut found: Vec<RequestedServer> = Vec::new();
         for (index, configured) in self.configured.iter().enumerate() {
             let requested = |route: Route, is_backup, weight| RequestedServer {

@@ -15,7 +15,7 @@ use http::StatusCode;
 use http::header::RANGE;
 use serde_json::{Value, json};
 
-use self::changes::Step;
+use self::changes::{RULES_PAGE, Step};
 use super::fetch::backs_off;
 use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
@@ -27,9 +27,6 @@ use crate::cache::negative::Negative;
 use crate::cache::stored::{StoredBody, StoredResponse};
 use crate::cache::{Tier, url_of};
 use crate::exchange::Request;
-
-/// The page that describes sites and rules.
-const RULES_PAGE: &str = "docs/how-to/sites.md";
 
 /// The section about paths that origins read differently.
 const READINGS_PAGE: &str = "docs/how-to/sites.md#paths-that-origins-read-differently";

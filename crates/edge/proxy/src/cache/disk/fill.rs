@@ -6,7 +6,8 @@ use bytes::Bytes;
 use edgeward_store::disk::{BeginError, DiskWrite, WriteError};
 use edgeward_types::KeyHash;
 
-use super::{Claim, DiskTier};
+use super::key_set::Claim;
+use super::tier::DiskTier;
 use crate::observe::counters::Counters;
 
 /// The reason why a write does not begin.

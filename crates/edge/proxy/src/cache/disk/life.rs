@@ -10,8 +10,10 @@ use edgeward_store::disk::{DamagedDevice, DiskCache, DiskEvent, EventSink, OpenE
 use edgeward_types::ByteSize;
 
 use super::admission::{Admissions, RuleSettings};
+use super::key_set::KeySet;
+use super::memory;
 use super::readers::Readers;
-use super::{DiskTier, KeySet, memory};
+use super::tier::DiskTier;
 use crate::cache::stored::Hot;
 use crate::config::DiskConfig;
 

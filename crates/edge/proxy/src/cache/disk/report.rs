@@ -5,8 +5,8 @@ use edgeward_policy::sketch::RotatingBloomStats;
 use edgeward_store::disk::{DeviceCounters, DeviceState};
 use serde_json::{Value, json};
 
-use super::DiskTier;
 use super::admission::Rule;
+use super::tier::DiskTier;
 
 metrics! {
     const DEVICE: DeviceCounters ["device"] = |device| {

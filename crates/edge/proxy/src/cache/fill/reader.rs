@@ -1,16 +1,19 @@
-//! The reader of a fill: waits for the head, then returns the bytes of the body, or of a range of it.
+//! The reader of a fill: joins it, waits for the head, then returns the bytes of the body, or of a range of it.
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::StatusCode;
 
 use super::body_buffer::{Arrived, COPIED_BYTES_MAX};
-use super::{BrokenFill, Failure, Fill, FillHead, Flow, FollowResult, Stage, State};
-use crate::cache::stored::Hot;
+use super::head::FillHead;
+use super::readers::Readers;
+use super::state::{Failure, Fill, Flow, FollowLimits, Stage, State};
+use crate::cache::stored::{Hot, Stored};
 use crate::exchange::pieces::PieceMemory;
 use crate::rt::panics::lock;
 
@@ -34,6 +37,85 @@ pub(crate) enum FillEnd {
     Pieces(u64),
     /// The body ended early, or only a window of it is kept.
     Unavailable,
+}
+
+/// The result of a follower's wait for the head.
+#[derive(Debug)]
+pub(crate) enum FollowResult {
+    /// The head arrived, and the body follows. The response may be a variant that does not match the follower.
+    Head(Arc<FillHead>),
+    /// A stored response answers the request: the origin validated it, or it may be served although it is stale.
+    Stored(Arc<Stored>),
+    /// The response is for the leader alone. The follower has to send a request of its own.
+    Released,
+    /// The leader's request failed before a head arrived.
+    Failed(Failure),
+}
+
+/// The error of a body that ended early.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the origin's response ended early")]
+pub(crate) struct BrokenFill;
+
+/// The reason why a request cannot join a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinError {
+    /// The fill has as many readers as its limit allows.
+    Full,
+    /// The head has not arrived before the deadline.
+    Overdue,
+    /// The response is for the leader alone, the fetch has failed, or only a window of the body is kept.
+    NotShared,
+}
+
+impl Fill {
+    /// Returns a new fill and the reader of its leader.
+    pub(crate) fn new(limits: FollowLimits) -> (Arc<Self>, FillReader) {
+        let fill = Arc::new(Self {
+            limits,
+            state: Mutex::new(State {
+                stage: Stage::Requested,
+                readers: Readers::default(),
+                pump: None,
+                lag_max: None,
+            }),
+            retry: OnceLock::new(),
+        });
+        let reader = fill.add_reader(lock(&fill.state));
+        (fill, reader)
+    }
+
+    /// Returns a reader, unless the fill can no longer be shared.
+    pub(crate) fn join(self: &Arc<Self>) -> Result<FillReader, JoinError> {
+        let state = lock(&self.state);
+        match &state.stage {
+            Stage::Flowing(flow) if !flow.head.shareable || flow.is_window => {
+                return Err(JoinError::NotShared);
+            }
+            Stage::Complete { head, .. } if !head.shareable => return Err(JoinError::NotShared),
+            Stage::Released | Stage::Failed(_) | Stage::Broken => return Err(JoinError::NotShared),
+            Stage::Requested if Instant::now() >= self.limits.head_deadline => {
+                return Err(JoinError::Overdue);
+            }
+            Stage::Flowing(_) | Stage::Complete { .. } | Stage::Requested | Stage::Stored(_) => {}
+        }
+        if state.readers.len() >= self.limits.readers_max {
+            return Err(JoinError::Full);
+        }
+        Ok(self.add_reader(state))
+    }
+
+    /// Returns a reader for a request that waited for a failed fetch, even if this fill has ended or is not shareable.
+    /// Returns `None` if only a window of the body is kept.
+    pub(crate) fn join_retry(self: &Arc<Self>) -> Option<FillReader> {
+        let state = lock(&self.state);
+        let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.is_window);
+        (!has_released).then(|| self.add_reader(state))
+    }
+
+    fn add_reader(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> FillReader {
+        FillReader::new(Arc::clone(self), state.readers.add())
+    }
 }
 
 impl FillReader {

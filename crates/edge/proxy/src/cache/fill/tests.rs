@@ -1,13 +1,18 @@
 //! Tests of fills with many readers, without sockets.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use edgeward_purge::Stamp;
 use edgeward_store::hot::{HotCache, HotConfig};
-use edgeward_types::ByteSize;
+use edgeward_types::{ByteSize, KeyHash};
+use http::{HeaderMap, StatusCode};
 
 use super::reader::{CROWD_READERS, TURN_BYTES};
+use super::state::WINDOW_BYTES;
 use super::*;
 use crate::cache::stored::Hot;
 use crate::rt::budget::MemoryBudget;

@@ -8,7 +8,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
 
 use super::request_end::{EndUncertain, RequestEndScan};
-use super::{FastPath, INBOX_BYTES_MAX, Mode};
+use super::state::{FastPath, INBOX_BYTES_MAX, Mode};
 use crate::client::stream::ClientStream;
 
 impl FastPath {

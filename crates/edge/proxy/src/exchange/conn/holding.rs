@@ -5,36 +5,9 @@
 //! connections is compared with `limits.connections_bytes_max` (see `path/relief.rs`). The constants are measured, see
 //! `docs/explanation/memory.md`.
 
-use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use super::ConnState;
-use crate::rt::budget::MemoryBudget;
-
-/// The memory that a connection holds.
-#[derive(Debug)]
-pub(super) struct HeldMemory {
-    /// The budget of all connections.
-    budget: Arc<MemoryBudget>,
-    /// The bytes of the budget that this connection holds.
-    held_bytes: Cell<u64>,
-    /// True if the held bytes have grown since the last [`ConnState::take_growth`].
-    has_grown: Cell<bool>,
-    /// The bytes of HTTP/2 content (DATA) that requests and tunnels have read.
-    content_read: Cell<u64>,
-}
-
-impl HeldMemory {
-    pub(super) fn new(budget: Arc<MemoryBudget>) -> Self {
-        Self {
-            budget,
-            held_bytes: Cell::new(0),
-            has_grown: Cell::new(false),
-            content_read: Cell::new(0),
-        }
-    }
-}
+use super::state::ConnState;
 
 impl ConnState {
     /// Charges `bytes` to this connection until the returned value is dropped.

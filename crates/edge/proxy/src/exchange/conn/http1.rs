@@ -1,40 +1,15 @@
 //! The state of an HTTP/1.1 connection, which two codecs share: the fast path and hyper. It has the progress of hyper's
 //! responses, records of requests that wait for their last byte, and interim responses (RFC 9110 §15.2).
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
 use http::StatusCode;
 
-use super::ConnState;
+use super::http1_state::HyperWrites;
+use super::state::ConnState;
 use crate::observe::observation::Observation;
-
-#[derive(Debug, Default)]
-pub(super) struct Http1State {
-    /// True if hyper has the complete response to the last request that it got.
-    pub(super) response_ended: Cell<bool>,
-    /// True if hyper has also flushed that response.
-    response_flushed: Cell<bool>,
-    /// True while the fast path, which answers simple HTTP/1.1 requests without hyper, has unsent bytes of a response.
-    pub(super) fast_path_writes: Cell<bool>,
-    /// Interim responses for the fast path to write.
-    interims: RefCell<Vec<u8>>,
-    /// The number of HTTP/1.1 requests so far.
-    requests: Cell<u64>,
-    /// The number of the HTTP/1.1 request that waits for its final response, and may get interim responses.
-    interim_request: Cell<Option<u64>>,
-    /// True if the record of a request waits until its response is flushed: for HTTP/1.1.
-    holds_observations: Cell<bool>,
-    held_observations: RefCell<Vec<Observation>>,
-    fast_path_gone: Cell<bool>,
-    /// The progress of hyper's current response, if records are held.
-    hyper_writes: Cell<HyperWrites>,
-    /// The body bytes of this response that hyper got, and those of them that were counted as sent.
-    hyper_given_bytes: Cell<u64>,
-    hyper_counted_bytes: Cell<u64>,
-}
 
 impl ConnState {
     /// Records that hyper gets a request.
@@ -191,52 +166,6 @@ impl InterimSink {
         {
             waiting.extend_from_slice(lines);
         }
-    }
-}
-
-/// The status and the number of body bytes that hyper has written of the current response.
-#[derive(Clone, Copy, Debug, Default)]
-struct HyperWrites {
-    /// The status of the response, or 0 before hyper has written the status line. The line must be in one piece.
-    status: u16,
-    /// How many of the four bytes CR LF CR LF, which end a head, the last written bytes match. 4 after the head.
-    end_matched: u8,
-    /// The number of bytes written after the head.
-    body_bytes: u64,
-}
-
-impl HyperWrites {
-    fn record(&mut self, mut bytes: &[u8]) {
-        if self.end_matched == 0
-            && let Some(digits) = bytes
-                .strip_prefix(b"HTTP/1.")
-                .and_then(|rest| rest.get(2..5))
-        {
-            let number = digits
-                .iter()
-                .fold(0, |n, digit| n * 10 + u16::from(digit.wrapping_sub(b'0')));
-            self.status = number;
-        }
-        // Nearly always the whole head is in one piece.
-        if self.end_matched == 0
-            && let Some(at) = memchr::memmem::find(bytes, b"\r\n\r\n")
-        {
-            self.end_matched = 4;
-            bytes = &bytes[at + 4..];
-        }
-        while self.end_matched < 4 {
-            let Some((&byte, rest)) = bytes.split_first() else {
-                return;
-            };
-            bytes = rest;
-            self.end_matched = match (self.end_matched, byte) {
-                (0 | 2, b'\r') => self.end_matched + 1,
-                (1 | 3, b'\n') => self.end_matched + 1,
-                (_, b'\r') => 1,
-                _ => 0,
-            };
-        }
-        self.body_bytes += bytes.len() as u64;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::ConnState;
+use super::state::ConnState;
 
 /// Counts one request as under way until dropped. The body of the response owns this value.
 #[derive(Debug)]
@@ -39,6 +39,13 @@ impl Drop for Orphan {
 }
 
 impl ConnState {
+    /// Counts a request whose head is complete as under way until the returned value is dropped.
+    pub(crate) fn begin_request(self: &Rc<Self>) -> InFlight {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.head_since.set(None);
+        InFlight(Rc::clone(self))
+    }
+
     /// Counts the fetch of a cancelled request until the returned value is dropped.
     pub(crate) fn begin_orphan(self: &Rc<Self>) -> Orphan {
         self.orphans.set(self.orphans.get() + 1);

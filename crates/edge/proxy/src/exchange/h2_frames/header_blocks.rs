@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use http::{HeaderName, Method, StatusCode};
 
 use super::huffman;
-use super::representations::{parse_integer, skip_string};
+use super::representations::{parse_integer, push_integer, push_text, skip_string};
 pub(crate) use paths::take_path;
 use paths::{DelimitedPath, Paths, delimited};
 
@@ -435,27 +435,6 @@ fn literal_ends(representation: &[u8]) -> Option<(&[u8], &[u8])> {
     let (index, rest) = parse_integer(representation, 6)?;
     let after_name = if index == 0 { skip_string(rest)? } else { rest };
     Some((after_name, skip_string(after_name)?))
-}
-
-fn push_text(out: &mut Vec<u8>, byte: u8, length: usize) {
-    push_integer(out, 0, 7, length);
-    out.resize(out.len() + length, byte);
-}
-
-/// Appends an integer (RFC 7541 §5.1). `pattern` has the bits before the prefix.
-fn push_integer(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usize) {
-    let mask = (1usize << prefix_bits) - 1;
-    let low_bits = |value: usize| u8::try_from(value & 0x7f).expect("seven bits");
-    if value < mask {
-        return out.push(pattern | low_bits(value));
-    }
-    out.push(pattern | low_bits(mask));
-    let mut rest = value - mask;
-    while rest >= 0x80 {
-        out.push(0x80 | low_bits(rest));
-        rest >>= 7;
-    }
-    out.push(low_bits(rest));
 }
 
 /// SETTINGS_HEADER_TABLE_SIZE of hyper: the default of RFC 9113 §6.5.2.

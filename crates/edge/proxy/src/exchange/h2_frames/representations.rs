@@ -55,3 +55,25 @@ pub(super) fn parse_integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[
     }
     None
 }
+
+/// Appends a string (RFC 7541 §5.2) of `length` equal bytes.
+pub(super) fn push_text(out: &mut Vec<u8>, byte: u8, length: usize) {
+    push_integer(out, 0, 7, length);
+    out.resize(out.len() + length, byte);
+}
+
+/// Appends an integer (RFC 7541 §5.1). `pattern` has the bits before the prefix.
+pub(super) fn push_integer(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usize) {
+    let mask = (1usize << prefix_bits) - 1;
+    let low_bits = |value: usize| u8::try_from(value & 0x7f).expect("seven bits");
+    if value < mask {
+        return out.push(pattern | low_bits(value));
+    }
+    out.push(pattern | low_bits(mask));
+    let mut rest = value - mask;
+    while rest >= 0x80 {
+        out.push(0x80 | low_bits(rest));
+        rest >>= 7;
+    }
+    out.push(low_bits(rest));
+}

@@ -3,10 +3,29 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
+use super::journald::Journald;
 use super::line::{Formatter, LogLine};
-use super::{AccessLogError, journald::Journald, syslog::Syslog};
+use super::syslog::Syslog;
 use crate::config::LogDestination;
+
+/// The reason why the access log cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessLogError {
+    /// The file cannot be opened for appending.
+    #[error("the access log {} cannot be opened", .path.display())]
+    Open {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The thread that writes the log cannot be started.
+    #[error("the access log's thread cannot be started")]
+    Thread(#[source] io::Error),
+}
 
 /// Where lines go. A destination that fails loses lines, and is opened again later.
 pub(super) enum Destination {
@@ -29,8 +48,8 @@ impl Destination {
     pub(super) fn write(&mut self, line: &LogLine, formatter: &mut Formatter) -> Written {
         match self {
             Self::Stream(stream) => stream.write(line, formatter),
-            Self::Syslog(syslog) => syslog.write(line, formatter),
-            Self::Journald(journald) => journald.write(line, formatter),
+            Self::Syslog(syslog) => syslog.write(line, formatter).map_err(Lost::of_line),
+            Self::Journald(journald) => journald.write(line, formatter).map_err(Lost::of_line),
         }
     }
 
@@ -51,6 +70,12 @@ pub(super) type Written = Result<(), Lost>;
 pub(super) struct Lost {
     pub(super) lines: u64,
     pub(super) error: io::Error,
+}
+
+impl Lost {
+    fn of_line(error: io::Error) -> Self {
+        Self { lines: 1, error }
+    }
 }
 
 /// A file or standard output. Lines are collected, so that one system call writes a few hundred of them.

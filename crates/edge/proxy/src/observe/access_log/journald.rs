@@ -1,10 +1,10 @@
 //! The access log in the journal of systemd, by journald's native protocol: one datagram per line, with a field for
 //! each value, so that `journalctl EDGEWARD_STATUS=503` finds requests. <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>
 
+use std::io;
 use std::path::Path;
 
 use super::datagrams::{Datagrams, Peer};
-use super::destination::{Lost, Written};
 use super::line::{self, Formatter, LogLine};
 use super::syslog::truncate;
 
@@ -24,7 +24,7 @@ impl Journald {
         }
     }
 
-    pub(super) fn write(&mut self, line: &LogLine, formatter: &mut Formatter) -> Written {
+    pub(super) fn write(&mut self, line: &LogLine, formatter: &mut Formatter) -> io::Result<()> {
         let Self { entry, value, .. } = self;
         entry.clear();
         // Severity 6 is informational, as in syslog.
@@ -39,8 +39,7 @@ impl Journald {
         line::for_each_value(line, &mut |name, value| {
             push(name, &mut |out| out.extend_from_slice(value));
         });
-        let sent = self.datagrams.send(entry);
-        sent.map_err(|error| Lost { lines: 1, error })
+        self.datagrams.send(entry)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The access log in syslog's format (RFC 5424), over a unix socket such as `/dev/log` or over UDP (RFC 5426).
 
 use std::fs;
+use std::io;
 
 use super::datagrams::{Datagrams, Peer};
-use super::destination::{Lost, Written};
 use super::line::{Formatter, LogLine};
 use crate::config::SyslogServer;
 
@@ -29,7 +29,7 @@ impl Syslog {
         }
     }
 
-    pub(super) fn write(&mut self, line: &LogLine, formatter: &mut Formatter) -> Written {
+    pub(super) fn write(&mut self, line: &LogLine, formatter: &mut Formatter) -> io::Result<()> {
         let message = &mut self.message;
         message.clear();
         message.extend_from_slice(PRIORITY_AND_VERSION);
@@ -37,8 +37,7 @@ impl Syslog {
         message.extend_from_slice(self.sender.as_bytes());
         formatter.write(line, message);
         truncate(message, MESSAGE_BYTES_MAX);
-        let sent = self.datagrams.send(message);
-        sent.map_err(|error| Lost { lines: 1, error })
+        self.datagrams.send(message)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use edgeward_types::hidden::visible_json;
 use serde::{Serialize, Serializer};
 
-use super::SampledRequest;
+use super::sampled::SampledRequest;
 use crate::observe::labels::Label as _;
 use crate::observe::site_counters::CLIENT_LEFT;
 

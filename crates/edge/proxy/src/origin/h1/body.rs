@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 
 use super::chunked::{Chunked, Step};
-use super::{Connection, H1Error, READ_BYTES_MAX, READ_BYTES_MIN};
+use super::connection::{Connection, READ_BYTES_MAX, READ_BYTES_MIN};
+use super::error::H1Error;
 use crate::origin::connect::OriginStream;
 
 /// The rule by which the end of a body is found.

@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderMap;
 
-use super::H1Error;
+use super::error::H1Error;
 use crate::exchange::field_bytes::FieldSpans;
 
 /// The decoder of one chunked body.

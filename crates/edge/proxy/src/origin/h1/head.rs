@@ -7,9 +7,32 @@ use http::{Method, Response, StatusCode, Version};
 
 use super::body::Framing;
 use super::chunked::Chunked;
-use super::{H1Error, HeadLimits};
+use super::error::H1Error;
+use crate::config::{LimitsConfig, OriginConfig};
 use crate::exchange::field_bytes::{FieldSpans, decimal, members};
 use crate::origin::interim;
+
+/// Limits of a response's head, and the framing that is accepted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::origin) struct HeadLimits {
+    pub(in crate::origin) bytes_max: usize,
+    pub(in crate::origin) fields_max: usize,
+    /// See [`OriginConfig::accepts_unknown_codings`].
+    pub(in crate::origin) accepts_unknown_codings: bool,
+    /// True if the request asks for another protocol, so that 101 is a final response.
+    pub(in crate::origin) accepts_switch: bool,
+}
+
+impl HeadLimits {
+    pub(in crate::origin) fn of(limits: &LimitsConfig, origin: &OriginConfig) -> Self {
+        Self {
+            accepts_unknown_codings: origin.accepts_unknown_codings,
+            bytes_max: limits.head_len_max(),
+            fields_max: limits.headers_max.get(),
+            accepts_switch: false,
+        }
+    }
+}
 
 /// A parsed head. Its bytes were removed from the inbox, the buffer of received bytes.
 #[derive(Debug)]

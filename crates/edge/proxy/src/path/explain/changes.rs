@@ -5,8 +5,10 @@ use http::StatusCode;
 use http::header::{HOST, HeaderName, HeaderValue};
 
 use crate::exchange::{FieldEdit, Request};
-use crate::path::explain::RULES_PAGE;
 use crate::path::rules::with_view;
+
+/// The page that describes sites and rules.
+pub(super) const RULES_PAGE: &str = "docs/how-to/sites.md";
 
 /// The section about strings that rules replace.
 const REPLACE_PAGE: &str = "docs/how-to/sites.md#replace-strings-in-bodies";

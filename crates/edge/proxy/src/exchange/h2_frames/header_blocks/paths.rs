@@ -13,7 +13,7 @@ use edgeward_semantics::{encode_delimiters, has_delimiters};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Uri};
 
-use super::{push_integer, push_text};
+use crate::exchange::h2_frames::representations::{push_integer, push_text};
 
 /// The paths with delimiters in a dynamic table.
 #[derive(Debug)]

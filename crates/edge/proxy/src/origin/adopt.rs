@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{ConfiguredServer, Server, Servers};
+use super::servers::{ConfiguredServer, Server, Servers};
 use crate::config::OriginConfig;
 use crate::origin::connect::ConnectorError;
 

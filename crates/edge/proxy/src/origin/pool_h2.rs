@@ -7,7 +7,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use super::OriginPool;
+use super::pool::OriginPool;
 use crate::exchange::h2_io::H2Io;
 use crate::origin::error::OriginError;
 use crate::origin::lease::Lease;

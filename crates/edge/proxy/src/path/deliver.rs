@@ -38,7 +38,6 @@ use crate::exchange::pieces::PieceMemory;
 use crate::exchange::request_settings::RequestSettings;
 use crate::exchange::{Client, FieldEdit, Handling, InFlight, Request, RequestError};
 use crate::observe::outcome::RequestOutcome;
-use crate::observe::site_counters::OutcomeClass;
 
 /// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {
@@ -74,12 +73,6 @@ impl Reply {
     /// Counts the outcome of the request, unless an outcome was counted.
     pub(super) fn count(&mut self, outcome: RequestOutcome) {
         self.observation.count(outcome, &self.worker.counters);
-    }
-
-    /// Counts that a stale response answers, because the origin has failed.
-    pub(super) fn count_stale(&mut self) {
-        self.worker.counters.stale_on_error.increment();
-        self.observation.set_class(OutcomeClass::HitStale);
     }
 
     /// Responds with a stored response, or with the 304, 206 or 416 that the request's conditions and range select.

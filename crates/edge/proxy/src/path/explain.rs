@@ -16,11 +16,11 @@ use http::header::RANGE;
 use serde_json::{Value, json};
 
 use self::changes::{RULES_PAGE, Step};
-use super::fetch::backs_off;
 use super::inspect::{self, FoundEntries, FoundEntry, InspectedRequest};
 use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
 use super::lookup::id_filters_of;
 use super::rules::{NotServed, RuleAnswer};
+use super::stale::StaleCause;
 use super::worker::Shared;
 use super::{coding_choice, deliver, encoded};
 use crate::cache::negative::Negative;
@@ -250,20 +250,16 @@ impl Explanation {
                 Ok(tier) => self.serve(shared, request, entry, tier, ttl),
             },
             FoundDecision::Validate { reason } => {
+                let hash = found.key.hash;
+                let backs_off = || StaleCause::of_back_off(shared, request, hash, &entry.stored);
                 if reason == Forward::Stale
-                    && backs_off(
-                        shared,
-                        request,
-                        found.key.hash,
-                        &entry.stored,
-                        directives.stale_if_error,
-                    )
+                    && let Some(cause) = backs_off()
                 {
                     let text =
                         "serve although it is stale: the origin has just failed to validate it";
                     self.step("back-off", text, "RFC 9111 §4.2.4, RFC 5861 §4");
                     self.serve(shared, request, entry, entry.tier(), ttl);
-                    self.cache_status = Some(CacheStatus::hit(ttl).with_detail("backoff"));
+                    self.cache_status = Some(cause.cache_status(reason, ttl));
                 } else {
                     self.cache_status = Some(CacheStatus::forward(reason));
                 }

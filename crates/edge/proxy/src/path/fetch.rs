@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use edgeward_purge::Verdict;
 use edgeward_semantics::Forward;
-use edgeward_types::KeyHash;
 use http::Response;
 use http::header::HeaderMap;
 
@@ -30,14 +29,14 @@ use crate::exchange::{Request, RequestBody};
 use crate::origin::{OriginError, OriginResponse};
 use crate::path::body::EdgeBody;
 use crate::path::sliced_body::SliceFetch;
-use crate::path::worker::{Shared, Worker};
+use crate::path::stale::StaleCause;
+use crate::path::worker::Worker;
 use lead::Fetch;
-pub(super) use lead::may_serve_error;
 pub(super) use lead::post::{PostBegin, PostUpdate};
 pub(super) use leader::store_post;
 use miss::Miss;
 use ranges::{part_to_fetch, range_mark};
-pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced, respond as respond_stored};
+pub(super) use sliced::{LOOKED_UP_MAX, answer_sliced, respond_stale};
 use steps::{FirstStep, first_step};
 
 /// The result of a fetch for its leader.
@@ -50,12 +49,10 @@ enum FetchResult {
     },
     /// The leader alone gets the response with its body. The text is the detail of `Cache-Status`.
     Direct(OriginResponse, Option<&'static str>),
-    /// A stored response answers the request, after a revalidation or although it is stale. `failure` is the detail
-    /// of `Cache-Status` if the origin could not be reached.
+    /// A stored response answers the request: after a revalidation, or for this cause although it is stale.
     Found {
         stored: Arc<Stored>,
-        fwd_status: Option<u16>,
-        failure: Option<&'static str>,
+        stale: Option<StaleCause>,
     },
     /// The stored response in slices answers the request. The fetch of one of its slices is under way.
     Sliced {
@@ -142,26 +139,6 @@ pub(super) fn revalidate_in_background(
     let fetch = fetch.run(Some(Arc::clone(stale)));
     let orphans = worker.origin(request).orphans();
     orphans.spawn(&worker.fetch_tasks, fetch, || false);
-}
-
-/// Returns true if the origin failed to validate `stale` a moment ago, and `stale` may be served instead of the error.
-/// `stale_if_error` is the directive of the request.
-pub(super) fn backs_off(
-    shared: &Shared,
-    request: &Request,
-    hash: KeyHash,
-    stale: &Stored,
-    stale_if_error: Option<u32>,
-) -> bool {
-    let (cache, now) = (&shared.cache, shared.clock.now());
-    let staleness_max = request.settings().stale_if_disconnected;
-    let policy = &stale.response().policy;
-    if policy.is_too_stale_for(stale_if_error, now) {
-        return false;
-    }
-    (cache.failed_validations.contains(hash, now) && policy.may_serve_on_error(now))
-        || (cache.unreached_validations.contains(hash, now)
-            && policy.may_serve_disconnected(now, staleness_max))
 }
 
 /// Returns true if a purge forbids to use a stored response.

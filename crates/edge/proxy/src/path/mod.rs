@@ -29,6 +29,7 @@ mod revalidate; // updates stored responses after a 304
 pub(crate) mod rules; // applies the rules of a site
 pub(crate) mod serve; // the entry of the request path
 mod sliced_body; // bodies that are stored in slices
+mod stale; // stale responses in place of an error
 mod storability; // the decision to store a response
 pub(crate) mod sweep; // closes what exceeds a limit
 pub(crate) mod tunnel; // copies bytes of other protocols

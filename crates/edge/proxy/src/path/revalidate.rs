@@ -25,55 +25,44 @@ pub(super) enum Validation {
     Mismatch,
 }
 
-/// Applies a 304 to a stored response, whose body stays. `exchange` has the times of the conditional request, and
-/// `stamp` is the newest purge before it.
-pub(super) fn not_modified(
-    worker: &Worker,
-    request: &Request,
-    stored: &Arc<Stored>,
-    not_modified: &Parts,
-    exchange: Exchange,
-    stamp: Stamp,
-) -> Validation {
-    let update = freshen::by_not_modified;
-    apply(
-        update,
-        worker,
-        request,
-        stored,
-        not_modified,
-        exchange,
-        stamp,
-    )
+/// A stored response, and the head that updates it. The body stays.
+pub(super) struct Validating<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) request: &'a Request,
+    pub(super) stored: &'a Arc<Stored>,
+    /// The head of the response to the conditional request or to the HEAD.
+    pub(super) response: &'a Parts,
+    /// The times of this request.
+    pub(super) exchange: Exchange,
+    /// The newest purge before this request.
+    pub(super) stamp: Stamp,
 }
 
-/// Applies the 200 to a HEAD to a stored response, whose body stays. `exchange` has the times of the HEAD, and `stamp`
-/// is the newest purge before it.
-pub(super) fn by_head(
-    worker: &Worker,
-    request: &Request,
-    stored: &Arc<Stored>,
-    response: &Parts,
-    exchange: Exchange,
-    stamp: Stamp,
-) -> Validation {
-    let update = freshen::by_head;
-    apply(update, worker, request, stored, response, exchange, stamp)
+impl Validating<'_> {
+    /// Applies a 304.
+    pub(super) fn by_not_modified(self) -> Validation {
+        apply(freshen::by_not_modified, self)
+    }
+
+    /// Applies the 200 to a HEAD.
+    pub(super) fn by_head(self) -> Validation {
+        apply(freshen::by_head, self)
+    }
 }
 
 /// A function of `freshen` that updates a stored head by the head of a response.
 type Update =
     fn(&Rules, &HeaderMap, freshen::StoredResponse<'_>, &HeaderMap, Exchange) -> Freshened;
 
-fn apply(
-    update: Update,
-    worker: &Worker,
-    request: &Request,
-    stored: &Arc<Stored>,
-    response: &Parts,
-    exchange: Exchange,
-    stamp: Stamp,
-) -> Validation {
+fn apply(update: Update, validating: Validating<'_>) -> Validation {
+    let Validating {
+        worker,
+        request,
+        stored,
+        response,
+        exchange,
+        stamp,
+    } = validating;
     let old = stored.response();
     let head = old.headers();
     let validators = Validators::from_headers(&head);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use edgeward_overload::{Level, Work};
-use edgeward_semantics::{CacheStatus, PassReason, Route, TraceParent};
+use edgeward_semantics::{PassReason, Route, TraceParent};
 use http::Response;
 
 use super::body::EdgeBody;
@@ -19,14 +19,12 @@ use super::deliver::Reply;
 use super::encoded::{self, Choice};
 use super::lookup::{Outcome, key_of, lookup};
 use super::rules::{self, NotServed};
+use super::stale::StaleCause;
 use super::worker::Worker;
 use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
-use crate::cache::CacheKey;
-use crate::cache::stored::Stored;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{Client, ConnState, Holding, Request, RequestBody, RequestError};
 use crate::observe::outcome::RequestOutcome;
-use crate::observe::site_counters::OutcomeClass;
 use crate::observe::spans::SampledRequest;
 use crate::path::debug_faults;
 use crate::rt::health::Activity;
@@ -155,10 +153,12 @@ fn carry_out(
         && worker.sheds(work)
     {
         return match outcome {
-            Outcome::Revalidate { key, stale, .. }
-                if fetch::may_serve_error(&worker, &request, &stale.response().policy) =>
+            Outcome::Revalidate { key, reason, stale }
+                if let Some(cause) = StaleCause::of_overload(&worker, &request, &stale) =>
             {
-                later(conn, stale_for_overload(reply, request, key, stale))
+                later(conn, async move {
+                    fetch::respond_stale(reply, request, key, stale, cause, reason).await
+                })
             }
             _ => ready(shed(reply, work == Work::Hit)),
         };
@@ -247,22 +247,6 @@ fn work_of(worker: &Worker, outcome: &Outcome) -> Option<Work> {
 fn shed(reply: Reply, close: bool) -> Response<EdgeBody> {
     let retry_after = reply.worker.config().overload.retry_after;
     reply.refuse(&RequestError::shed(retry_after, close))
-}
-
-/// Answers a request by a stale response that may be served instead of an error (RFC 5861 §4).
-async fn stale_for_overload(
-    mut reply: Reply,
-    request: Rc<Request>,
-    key: CacheKey,
-    stale: Arc<Stored>,
-) -> Response<EdgeBody> {
-    let worker = Rc::clone(&reply.worker);
-    worker.counters.shed_stale.increment();
-    reply.count(RequestOutcome::HitStale);
-    reply.observation.set_class(OutcomeClass::HitStale);
-    let ttl = stale.response().policy.ttl_secs(worker.now());
-    let status = CacheStatus::hit(ttl).with_detail("overload");
-    fetch::respond_stored(reply, request, key, stale, Some(status), None).await
 }
 
 fn ready(response: Response<EdgeBody>) -> Serving {

@@ -18,6 +18,7 @@ use http::{Method, Response, StatusCode};
 
 use super::lead::Fetch;
 use super::ranges::is_for;
+use super::sliced::respond_stale;
 use super::{FOLLOWS_MAX, wait_for_head};
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
@@ -30,13 +31,14 @@ use crate::path::ask::{Question, ask};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::deliver::Reply;
 use crate::path::fetch::lead::path_rule::keeps_rule;
-use crate::path::revalidate::{self, Validation};
+use crate::path::revalidate::{self, Validating, Validation};
+use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
 use crate::path::{encoded, pass, storability};
 
 /// Answers a HEAD without conditions. `stale` is the stale response that is stored under `key`.
 pub(super) async fn validate(
-    mut reply: Reply,
+    reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     reason: Forward,
@@ -50,20 +52,24 @@ pub(super) async fn validate(
         ..Question::safe(&Method::HEAD, Conditions::Remove)
     };
     let answered = ask(&worker, &request, question).await;
+    if let Some(cause) = StaleCause::of_answer(&worker, &request, &answered.sent, &stale) {
+        return respond_stale(reply, request, key, stale, cause, reason).await;
+    }
     let mut status = CacheStatus::forward(reason);
-    let policy = &stale.response().policy;
     let (parts, body) = match answered.sent {
         Ok(response) => response,
-        Err(error) if super::lead::may_serve_after(&worker, &request, &error, policy) => {
-            reply.count_stale();
-            status.ttl = Some(policy.ttl_secs(worker.now()));
-            let status = status.with_detail(error.detail());
-            return encoded::respond(reply, &request, &stale, Some(status)).await;
-        }
         Err(error) => return pass::refuse(reply, &error, status),
     };
     if parts.status == StatusCode::OK {
-        match revalidate::by_head(&worker, &request, &stale, &parts, answered.exchange, stamp) {
+        let validation = Validating {
+            worker: &worker,
+            request: &request,
+            stored: &stale,
+            response: &parts,
+            exchange: answered.exchange,
+            stamp,
+        };
+        match validation.by_head() {
             Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());
@@ -77,13 +83,6 @@ pub(super) async fn validate(
                 }
             }
         }
-    } else if parts.status.is_server_error()
-        && super::lead::may_serve_error(&worker, &request, policy)
-    {
-        reply.count_stale();
-        status.fwd_status = Some(parts.status.as_u16());
-        status.ttl = Some(policy.ttl_secs(worker.now()));
-        return encoded::respond(reply, &request, &stale, Some(status)).await;
     }
     pass::respond(reply, &request, *parts, body, status)
 }

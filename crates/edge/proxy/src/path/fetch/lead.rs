@@ -23,7 +23,6 @@ use edgeward_semantics::{
     Exchange, Storable, Validators, Vary, Verdict, answers_the_request, keep_links,
 };
 use edgeward_store::versions::Version;
-use edgeward_types::Timestamp;
 use http::header::TRAILER;
 use http::response::Parts;
 use http::{Method, StatusCode};
@@ -38,11 +37,11 @@ use crate::exchange::Request;
 use crate::observe::counters::Counters;
 use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
 use crate::path::ask::{Question, ask};
-use crate::path::revalidate::{self, Validation};
+use crate::path::revalidate::{self, Validating, Validation};
+use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
 use crate::path::{debug_faults, encoded, storability};
 use destination::charge_of;
-pub(in crate::path) use on_error::{may_serve_after, may_serve_error};
 use pump::Transfer;
 use versions::KeyVersions;
 
@@ -56,6 +55,19 @@ pub(super) struct Fetch {
     pub(super) part: Option<FirstPart>,
     /// The cell for the leader's result. `None` after the result was reported.
     pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
+}
+
+/// A response whose head has arrived.
+struct ArrivedResponse {
+    parts: Box<Parts>,
+    body: Box<OriginBody>,
+    exchange: Exchange,
+    /// The time from the request to the head of the response.
+    fetch_time: Duration,
+    /// The versions of the keys before the request was sent.
+    versions: KeyVersions,
+    /// True if the request was to validate a stored response.
+    has_stale: bool,
 }
 
 impl Fetch {
@@ -85,34 +97,32 @@ impl Fetch {
                 ..Question::safe(&Method::GET, conditions)
             };
             let answered = ask(&self.worker, &self.request, question).await;
-            let (exchange, fetch_time) = (answered.exchange, answered.fetch_time);
+            if let Some(old) = &stale
+                && let Some(cause) =
+                    StaleCause::of_answer(&self.worker, &self.request, &answered.sent, old)
+            {
+                return self.finish_with_stored(Arc::clone(old), Some(cause), true);
+            }
             let (parts, body) = match answered.sent {
                 Ok(response) => response,
-                Err(error) => return self.fail(error, stale),
+                Err(error) => return self.fail(error),
             };
             debug_faults::cause("fetch", &self.request.headers);
-            let status = parts.status;
-            if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
-                && may_serve_error(&self.worker, &self.request, &old.response().policy)
-            {
-                let status = Some(status.as_u16());
-                return self.finish_with_stored(Arc::clone(old), status, None, true);
-            }
-            if self.keeps_stored(status, stale.as_ref()) {
+            if self.keeps_stored(parts.status, stale.as_ref()) {
                 return self.give_error_to_leader(parts, body);
             }
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
             {
-                let validated = revalidate::not_modified(
-                    &self.worker,
-                    &self.request,
-                    old,
-                    &parts,
-                    exchange,
-                    versions.stamp,
-                );
-                match validated {
+                let validation = Validating {
+                    worker: &self.worker,
+                    request: &self.request,
+                    stored: old,
+                    response: &parts,
+                    exchange: answered.exchange,
+                    stamp: versions.stamp,
+                };
+                match validation.by_not_modified() {
                     Validation::Keep(stored) if self.keeps_rule(&stored) => {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
                         self.worker.counters.fills_freshened.increment();
@@ -121,11 +131,11 @@ impl Fetch {
                         if !shares {
                             self.do_not_collapse();
                         }
-                        return self.finish_with_stored(stored, Some(304), None, shares);
+                        return self.finish_with_stored(stored, None, shares);
                     }
                     Validation::Keep(stored) | Validation::UseOnce(stored) => {
                         self.remove(versions.key);
-                        return self.finish_with_stored(stored, Some(304), None, false);
+                        return self.finish_with_stored(stored, None, false);
                     }
                     Validation::Mismatch => {
                         self.remove(versions.key);
@@ -134,12 +144,18 @@ impl Fetch {
                     }
                 }
             }
-            let has_stale = stale.is_some();
             let is_part = parts.status == StatusCode::PARTIAL_CONTENT && self.part.is_some();
-            let rest = if is_part {
-                self.receive_part(parts, body, exchange, fetch_time, has_stale, versions)
-            } else {
-                self.receive(parts, body, exchange, fetch_time, has_stale, versions)
+            let arrived = ArrivedResponse {
+                parts,
+                body,
+                exchange: answered.exchange,
+                fetch_time: answered.fetch_time,
+                versions,
+                has_stale: stale.is_some(),
+            };
+            let rest = match is_part {
+                true => self.receive_part(arrived),
+                false => self.receive(arrived),
             };
             if let Some(rest) = rest {
                 rest.await;
@@ -148,14 +164,8 @@ impl Fetch {
         }
     }
 
-    /// Ends the fetch with a stale response if RFC 5861 or RFC 9111 §4.2.4 allows it, otherwise with the error.
-    fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
-        let may_serve = |old: &Arc<Stored>| {
-            may_serve_after(&self.worker, &self.request, &error, &old.response().policy)
-        };
-        if let Some(old) = stale.filter(may_serve) {
-            return self.finish_with_stored(old, None, Some(error.detail()), true);
-        }
+    /// Ends the fetch with an error.
+    fn fail(mut self, error: OriginError) {
         self.leader.close();
         self.worker.counters.fills_failed.increment();
         self.leader.fill.fail(Failure {
@@ -166,25 +176,16 @@ impl Fetch {
         self.report(FetchResult::Failed(error));
     }
 
-    /// Ends the fetch with a stored response. If `shares` is false, the followers have to send requests of their own.
-    fn finish_with_stored(
-        mut self,
-        stored: Arc<Stored>,
-        fwd_status: Option<u16>,
-        failure: Option<&'static str>,
-        shares: bool,
-    ) {
+    /// Ends the fetch with a stored response, which the origin has validated or which is served stale. If `shares` is
+    /// false, the followers have to send requests of their own.
+    fn finish_with_stored(mut self, stored: Arc<Stored>, stale: Option<StaleCause>, shares: bool) {
         self.leader.close();
         if shares {
             self.leader.fill.finish_with_stored(Arc::clone(&stored));
         } else {
             self.leader.fill.release();
         }
-        self.report(FetchResult::Found {
-            stored,
-            fwd_status,
-            failure,
-        });
+        self.report(FetchResult::Found { stored, stale });
     }
 
     fn report(&mut self, outcome: FetchResult) {
@@ -195,54 +196,45 @@ impl Fetch {
 
     /// Decides how a response is used if the fetch does not end with a stored response. Returns the future that moves
     /// the body into the fill, or `None` if the leader alone gets the response.
-    fn receive(
-        self,
-        mut parts: Box<Parts>,
-        body: Box<OriginBody>,
-        exchange: Exchange,
-        fetch_time: Duration,
-        has_stale: bool,
-        versions: KeyVersions,
-    ) -> Option<BodyTransfer> {
+    fn receive(self, mut arrived: ArrivedResponse) -> Option<BodyTransfer> {
+        let parts = &mut arrived.parts;
         let verdict = storability::decide(
             &self.worker,
             &self.request,
             parts.status,
             &parts.headers,
-            exchange,
+            arrived.exchange,
         );
         let mut storable = match verdict {
             Verdict::Store(storable) => storable,
             Verdict::Refuse(refusal) => {
-                self.record_refusal(parts.status, has_stale, versions);
-                return self.release_to_leader(parts, body, Some(refusal.as_str()));
+                self.record_refusal(parts.status, arrived.has_stale, arrived.versions);
+                let detail = Some(refusal.as_str());
+                return self.release_to_leader(arrived.parts, arrived.body, detail);
             }
         };
         if parts.status.is_server_error() && storable.vary == Vary::None {
             self.keep_variants(&mut storable);
         }
         storable.set_dates(&mut parts.headers);
-        self.store(
-            parts,
-            body,
-            storable,
-            exchange.response_time,
-            fetch_time,
-            versions,
-        )
+        self.store(arrived, storable)
     }
 
     /// Stores a response, unless its key has changed since `versions` or no tier admits it. Returns like
     /// [`receive`](Self::receive).
     fn store(
         mut self,
-        mut parts: Box<Parts>,
-        body: Box<OriginBody>,
+        arrived: ArrivedResponse,
         mut storable: Box<Storable>,
-        response_time: Timestamp,
-        fetch_time: Duration,
-        mut versions: KeyVersions,
     ) -> Option<BodyTransfer> {
+        let ArrivedResponse {
+            mut parts,
+            body,
+            exchange,
+            fetch_time,
+            mut versions,
+            has_stale: _,
+        } = arrived;
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
         if !worker.cache.hot.is_current(versions.primary) {
@@ -336,6 +328,7 @@ impl Fetch {
             counters.not_stored_fill_memory.increment();
             return self.release_to_leader(parts, transfer.body, Some(NOT_ADMITTED));
         };
+        let response_time = exchange.response_time;
         let mut head = self.build_head(&transfer.storable, status, length, response_time);
         head.encodable = generation.map(|generation| Encodable {
             generation,

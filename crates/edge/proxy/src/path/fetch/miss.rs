@@ -12,11 +12,9 @@ use super::lead::Fetch;
 use super::leader::leader_result;
 use super::ranges::{self, has_range};
 use super::respond::respond_fill;
-use super::sliced::BoxedResponse;
+use super::sliced::{BoxedResponse, respond_stale};
 use super::steps::{Fit, FollowStep, Followed, MissFacts, Stale, follow_step};
-use super::{
-    FOLLOWS_MAX, FetchResult, backs_off, find_new_fresh, head, is_purged, sliced, wait_for_head,
-};
+use super::{FOLLOWS_MAX, FetchResult, find_new_fresh, head, is_purged, sliced, wait_for_head};
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{Failure, FillHead, FillReader, FillVariant, FollowResult};
@@ -30,6 +28,7 @@ use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
 use crate::path::lookup::{Query as _, lookup_again};
 use crate::path::pass;
+use crate::path::stale::StaleCause;
 
 /// A request that no fresh stored response answers.
 pub(super) struct Miss {
@@ -47,6 +46,8 @@ impl Miss {
     pub(super) fn facts(&self, has_content: bool) -> MissFacts {
         let (worker, request) = (&self.reply.worker, &self.request);
         let is_head = request.method == Method::HEAD;
+        let backs_off =
+            |stale| StaleCause::of_back_off(&worker.shared, request, self.key.hash, stale);
         MissFacts {
             is_head,
             has_range: has_range(request), // plain requests have no range
@@ -57,13 +58,7 @@ impl Miss {
             fetches_body: is_head && self.stale.is_none() && head::fetches_body(worker, &self.key),
             stale: self.stale.as_ref().map(|stale| Stale {
                 is_reason: self.reason == Forward::Stale,
-                backs_off: backs_off(
-                    &worker.shared,
-                    request,
-                    self.key.hash,
-                    stale,
-                    request.directives().stale_if_error,
-                ),
+                backs_off: backs_off(stale).is_some(),
             }),
         }
     }
@@ -105,13 +100,17 @@ impl Miss {
         Box::pin(validation).await
     }
 
-    pub(super) async fn serve_stale(mut self) -> Response<EdgeBody> {
-        let stale = self.stale();
-        let ttl = stale.response().policy.ttl_secs(self.reply.worker.now());
-        let status = CacheStatus::hit(ttl).with_detail("backoff");
-        self.reply.count(RequestOutcome::HitStale);
-        self.reply.count_stale();
-        self.answer(stale, Some(status)).await
+    pub(super) async fn serve_stale(self) -> Response<EdgeBody> {
+        let (stale, cause) = (self.stale(), StaleCause::BackOff);
+        respond_stale(
+            self.reply,
+            self.request,
+            self.key,
+            stale,
+            cause,
+            self.reason,
+        )
+        .await
     }
 
     /// Answers with a stored response.
@@ -356,17 +355,15 @@ impl Miss {
             }
             FetchResult::Found {
                 stored,
-                fwd_status,
-                failure,
+                stale: Some(cause),
+            } => respond_stale(reply, request, key, stored, cause, reason).await,
+            FetchResult::Found {
+                stored,
+                stale: None,
             } => {
-                if fwd_status == Some(StatusCode::NOT_MODIFIED.as_u16()) {
-                    worker.counters.revalidated.increment();
-                    reply.observation.set_class(OutcomeClass::Revalidated);
-                } else {
-                    reply.count_stale();
-                }
-                status.fwd_status = fwd_status;
-                status.detail = failure.map(Into::into);
+                worker.counters.revalidated.increment();
+                reply.observation.set_class(OutcomeClass::Revalidated);
+                status.fwd_status = Some(StatusCode::NOT_MODIFIED.as_u16());
                 status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
                 sliced::respond(reply, request, key, stored, Some(status), None).await
             }

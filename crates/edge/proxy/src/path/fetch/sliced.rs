@@ -31,6 +31,7 @@ use crate::path::lookup::{Hit, Query, refuse_only_if_cached};
 use crate::path::sliced_body::{
     OpenSlice, OpeningSlice, SliceError, SliceFetch, SliceOpener, SlicedBody,
 };
+use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
 use crate::path::{encoded, pass};
 
@@ -122,6 +123,19 @@ pub(in crate::path) fn respond(
             }
         }
     })
+}
+
+/// Answers a request with a stale response in place of an error. `reason` is why the request was to be forwarded.
+pub(in crate::path) fn respond_stale(
+    mut reply: Reply,
+    request: Rc<Request>,
+    key: CacheKey,
+    stale: Arc<Stored>,
+    cause: StaleCause,
+    reason: Forward,
+) -> BoxedResponse {
+    let status = cause.record(&mut reply, &stale, reason);
+    respond(reply, request, key, stale, Some(status), None)
 }
 
 /// Begins a request again without a stored response. After [`RESTARTS_MAX`] times, passes it to the origin.

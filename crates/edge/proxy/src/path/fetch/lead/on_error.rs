@@ -5,16 +5,13 @@
 
 use std::sync::Arc;
 
-use edgeward_semantics::{Storable, StoredPolicy, Vary};
+use edgeward_semantics::{Storable, Vary};
 use http::StatusCode;
 use http::response::Parts;
 
 use super::Fetch;
 use crate::cache::stored::{Selector, Stored, StoredKind};
-use crate::exchange::Request;
-use crate::origin::{OriginBody, OriginError};
-use crate::path::lookup::Query as _;
-use crate::path::worker::Worker;
+use crate::origin::OriginBody;
 
 impl Fetch {
     /// Returns true if the response to a validation is an error, and the stored response stays.
@@ -43,34 +40,6 @@ impl Fetch {
             storable.vary = Vary::Fields(fields.clone());
         }
     }
-}
-
-/// Returns true if a stored response may be served because of this error (RFC 5861 §4, RFC 9111 §4.2.4).
-pub(in crate::path) fn may_serve_after(
-    worker: &Worker,
-    request: &Request,
-    error: &OriginError,
-    policy: &StoredPolicy,
-) -> bool {
-    let now = worker.now();
-    if error.is_disconnect() {
-        let staleness_max = request.settings().stale_if_disconnected;
-        policy.may_serve_disconnected(now, staleness_max)
-            && !policy.is_too_stale_for(request.directives().stale_if_error, now)
-    } else {
-        may_serve_error(worker, request, policy)
-    }
-}
-
-/// Returns true if a stored response may be served instead of a response with a status of 5xx (RFC 5861 §4).
-pub(in crate::path) fn may_serve_error(
-    worker: &Worker,
-    request: &Request,
-    policy: &StoredPolicy,
-) -> bool {
-    let now = worker.now();
-    policy.may_serve_on_error(now)
-        && !policy.is_too_stale_for(request.directives().stale_if_error, now)
 }
 
 /// The detail of `Cache-Status` for a 5xx that does not replace a stored response which may still be used.

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use edgeward_purge::Stamp;
-use edgeward_semantics::{Rules, Storable, Verdict, on_post_response};
+use edgeward_semantics::{Exchange, Rules, Storable, Verdict, on_post_response};
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
 use http::response::Parts;
 
 use super::versions::KeyVersions;
-use super::{Fetch, OpenFill};
+use super::{ArrivedResponse, Fetch, OpenFill};
 use crate::exchange::Request;
 use crate::origin::OriginResponse;
 use crate::path::lookup::key_of;
@@ -31,7 +31,7 @@ pub(in crate::path) struct PostUpdate {
     /// The version of the target's own key. The response is stored only if the key has not changed since.
     pub(in crate::path) version: Version,
     stamp: Stamp,
-    response_time: Timestamp,
+    exchange: Exchange,
     fetch_time: Duration,
 }
 
@@ -76,7 +76,7 @@ impl PostBegin {
             storable,
             version: self.version,
             stamp: self.stamp,
-            response_time: exchange.response_time,
+            exchange,
             fetch_time: self.sent_at.elapsed(),
         })
     }
@@ -107,10 +107,15 @@ impl Fetch {
             path: update.version,
             stamp: update.stamp,
         };
-        let (response_time, fetch_time) = (update.response_time, update.fetch_time);
-        let storable = update.storable;
-        let rest = self.store(parts, body, storable, response_time, fetch_time, versions);
-        if let Some(rest) = rest {
+        let arrived = ArrivedResponse {
+            parts,
+            body,
+            exchange: update.exchange,
+            fetch_time: update.fetch_time,
+            versions,
+            has_stale: false,
+        };
+        if let Some(rest) = self.store(arrived, update.storable) {
             rest.await;
         }
     }

@@ -8,7 +8,7 @@ use edgeward_semantics::slices::{
     self, FirstAnswer, SliceMismatch, Slicing, StrongValidator, Unusable,
 };
 use edgeward_semantics::{
-    ContentRange, Exchange, LifetimeSource, Storable, Validators, Vary, Verdict, conditional,
+    ContentRange, LifetimeSource, Storable, Validators, Vary, Verdict, conditional,
 };
 use edgeward_store::hot::Offer;
 use http::header::{CONTENT_RANGE, HeaderMap, IF_RANGE};
@@ -19,7 +19,7 @@ use http_body::Body as _;
 use super::destination::plan_of;
 use super::destination::{Destination, charge_of};
 use super::pump::Transfer;
-use super::{BodyTransfer, Fetch, KeyVersions, OpenFill};
+use super::{ArrivedResponse, BodyTransfer, Fetch, KeyVersions, OpenFill};
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
@@ -48,32 +48,32 @@ struct ArrivingSlice {
 impl Fetch {
     /// Decides how a 206 to a request for a part is used. Returns the future that moves the body if the response turns
     /// out to be complete.
-    pub(super) fn receive_part(
-        mut self,
-        mut parts: Box<Parts>,
-        body: Box<OriginBody>,
-        exchange: Exchange,
-        fetch_time: Duration,
-        has_stale: bool,
-        mut versions: KeyVersions,
-    ) -> Option<BodyTransfer> {
+    pub(super) fn receive_part(mut self, mut arrived: ArrivedResponse) -> Option<BodyTransfer> {
         let worker = Rc::clone(&self.worker);
         let slice_bytes = worker.config().ranges.slice_bytes.bytes();
-        let body_length = body.size_hint().exact();
-        let (content, index) = match slices::first_answer(&parts.headers, body_length, slice_bytes)
-        {
+        let body_length = arrived.body.size_hint().exact();
+        let headers = &arrived.parts.headers;
+        let (content, index) = match slices::first_answer(headers, body_length, slice_bytes) {
             FirstAnswer::Complete => {
                 let length = body_length.unwrap_or_default();
-                parts.headers = slices::complete_head(&parts.headers, length);
-                parts.status = StatusCode::OK;
-                return self.receive(parts, body, exchange, fetch_time, has_stale, versions);
+                arrived.parts.headers = slices::complete_head(headers, length);
+                arrived.parts.status = StatusCode::OK;
+                return self.receive(arrived);
             }
             FirstAnswer::Slice { index, content } => (content, Some(index)),
             FirstAnswer::Head(content) => (content, None),
             FirstAnswer::Unusable(reason) => {
-                return self.release_unsliced(parts, body, reason.as_str());
+                return self.release_unsliced(arrived.parts, arrived.body, reason.as_str());
             }
         };
+        let ArrivedResponse {
+            parts,
+            body,
+            exchange,
+            fetch_time,
+            mut versions,
+            has_stale,
+        } = arrived;
         let verdict = storability::decide(
             &self.worker,
             &self.request,

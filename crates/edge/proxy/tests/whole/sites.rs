@@ -9,8 +9,8 @@ use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_sites::{
-    Class, Condition, ErrorPage, FieldChange, HostPattern, PathPattern, RateKey, RateLimit,
-    Redirect, Rule, Settings, Site, Sites, StatusSet, Template,
+    Class, Condition, ErrorPage, FieldChange, FieldCondition, HostPattern, PathPattern, RateKey,
+    RateLimit, Redirect, Rule, Settings, Site, Sites, StatusSet, Template,
 };
 use edgeward_testkit::{Answer, ScriptedOrigin};
 use edgeward_types::Pattern;
@@ -348,6 +348,37 @@ fn a_shaped_query_is_the_query_of_the_key_and_of_the_origin() {
     // A purge names the URL as a client sends it.
     purge(&bed, "/a?utm_source=z&b=2&a=1");
     assert!(!bed.get("/a?a=1&b=2").is_hit());
+}
+
+/// The edge does not know the fields of the requests for a purged URL. A limit, which the page about purges states.
+#[test]
+fn a_rule_with_a_condition_on_fields_does_not_shape_the_url_of_a_purge() {
+    let settings = Settings {
+        query_drop: Some([Pattern::new("utm_*")].into()),
+        ..Settings::default()
+    };
+    let of_app = Condition {
+        fields: vec![FieldCondition {
+            name: HeaderName::from_static("x-app"),
+            values: vec![Pattern::new("1")],
+        }],
+        ..Condition::default()
+    };
+    let bed = TestBed::with_config(|config| {
+        let rule = Rule {
+            condition: of_app,
+            ..rule("/*", settings)
+        };
+        with_rules(vec![rule])(config);
+        config.purge.token = Token::new("correct-horse-battery").ok();
+    });
+    bed.origin.on("/a", cached("page"));
+    let get = || bed.get_with("/a?utm_source=x", &[("x-app", "1")]);
+    assert!(!get().is_hit());
+    purge(&bed, "/a?utm_source=x");
+    assert!(get().is_hit(), "the response is stored as /a");
+    purge(&bed, "/a");
+    assert!(!get().is_hit());
 }
 
 /// Purges a URL of the host `test.example`.

@@ -1,15 +1,14 @@
 //! Test helpers: the origin (nginx with an access log) and the edge in front of it.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use edgeward_testkit::programs::{ServerProcess, free_port};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use crate::programs::{Server, find, skip};
+use crate::programs::{Server, skip};
 use crate::read_file;
 
 /// The folder of documentation that every Debian system has.
@@ -24,10 +23,9 @@ const PACKAGE_BYTES_MAX: u64 = 6 << 20;
 /// nginx and the folder that it serves.
 pub(crate) struct Site {
     folder: TempDir,
-    port: u16,
+    server: ServerProcess,
     /// The number of bytes of the log that [`Site::take_log`] has read.
     log_bytes_read: Mutex<usize>,
-    _server: Server,
 }
 
 /// A line of nginx's log.
@@ -114,50 +112,30 @@ impl Site {
     }
 
     fn serve(folder: TempDir) -> Self {
-        let port = free_port();
         let here = folder.path().display();
-        // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
-        let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-        let user = if is_root { "user root;" } else { "" };
-        let config = format!(
-            "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
-            events {{ worker_connections 1024; }}
-            http {{
-                types {{ text/html html; text/css css; image/svg+xml svg; text/javascript js; audio/wav wav; }}
+        let server = ServerProcess::nginx(|_, addr| {
+            format!(
+                "types {{ text/html html; text/css css; image/svg+xml svg; text/javascript js; audio/wav wav; }}
                 default_type application/octet-stream;
                 log_format short '$request_uri';
                 access_log {here}/access.log short;
-                client_body_temp_path {here}/t1; proxy_temp_path {here}/t2;
-                fastcgi_temp_path {here}/t3; uwsgi_temp_path {here}/t4; scgi_temp_path {here}/t5;
                 server {{
-                    listen 127.0.0.1:{port};
+                    listen {addr};
                     root {here}/www;
                     autoindex on;
                     location /page/ {{ expires 1h; }}
-                }}
-            }}"
-        );
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, config).expect("the file is written");
-        let log = folder.path().join("error.log").display().to_string();
-        let arguments = [
-            "-e".to_owned(),
-            log,
-            "-c".to_owned(),
-            file.display().to_string(),
-        ];
-        let nginx = find("nginx").expect("the test checked that nginx is installed");
-        let server = Server::start(&nginx, &arguments, &[port]);
+                }}"
+            )
+        });
         Self {
+            server: server.expect("the test checked that nginx is installed"),
             folder,
-            port,
             log_bytes_read: Mutex::new(0),
-            _server: server,
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.server.addr())
     }
 
     /// The bytes of a file of the site.
@@ -282,12 +260,6 @@ fn noise(seconds: u32) -> Vec<u8> {
         file.extend_from_slice(&state.to_le_bytes());
     }
     file
-}
-
-/// A port that is free at the moment of the call; another process may take it later.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-    listener.local_addr().expect("the listener is bound").port()
 }
 
 /// Lists the regular files below `path` with their sizes. Symbolic links are skipped: some lead outside, some

@@ -1,16 +1,13 @@
 //! Tests `analyze` on logs of real servers: edgeward, and nginx if it is installed.
 
-use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use edgeward_testkit::programs::find_or_skip;
+use edgeward_testkit::programs::{ServerProcess, free_port};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::run::{Server, get, output, text, until};
+use super::run::{Server, get, output, text};
 
 /// The requested paths: the first page three times, the second page twice, all other pages once.
 const PATHS: [&str; 8] = [
@@ -69,30 +66,19 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
 /// two logs: one in combined format, and one in a custom format with the cache status.
 #[test]
 fn nginx_s_logs_are_counted_with_a_detected_format_and_with_a_format_string() {
-    let Some(nginx) = find_or_skip("nginx") else {
-        return;
-    };
-    let folder = tempfile::tempdir().expect("the temporary folder is created");
-    let here = folder.path().display();
-    let (port, origin) = (free_port(), free_port());
     let format = [
         r#"$host|[$time_local]|"$request"|$status|$body_bytes_sent"#,
         "|$upstream_cache_status|$sent_http_content_type",
     ]
     .concat();
-    // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
-    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    let user = if is_root { "user root;" } else { "" };
-    let config = format!(
-        "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
-        events {{}}
-        http {{
-            log_format own '{format}';
-            client_body_temp_path {here}/t1; proxy_temp_path {here}/t2;
-            fastcgi_temp_path {here}/t3; uwsgi_temp_path {here}/t4; scgi_temp_path {here}/t5;
+    let origin = free_port();
+    let server = ServerProcess::nginx(|folder, addr| {
+        let here = folder.display();
+        format!(
+            "log_format own '{format}';
             proxy_cache_path {here}/cache keys_zone=zone:1m;
             server {{
-                listen 127.0.0.1:{port};
+                listen {addr};
                 access_log {here}/combined.log combined;
                 access_log {here}/own.log own;
                 location / {{
@@ -103,26 +89,18 @@ fn nginx_s_logs_are_counted_with_a_detected_format_and_with_a_format_string() {
             server {{
                 listen 127.0.0.1:{origin}; access_log off;
                 location / {{ default_type text/x-page; return 200 'a page'; }}
-            }}
-        }}"
-    );
-    let config_file = folder.path().join("nginx.conf");
-    fs::write(&config_file, config).expect("the file is written");
-    let mut server = Command::new(nginx)
-        .args(["-p", name(folder.path()), "-c", name(&config_file)])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nginx starts");
-    let addr = SocketAddr::from(([127, 0, 0, 1], port));
-    until("nginx listens", || TcpStream::connect(addr).ok());
-    get_all(addr);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::QUIT)
-        .expect("the process runs");
-    super::run::wait(&mut server);
+            }}"
+        )
+    });
+    let Some(mut server) = server else { return };
+    get_all(server.addr());
+    let process = rustix::process::Pid::from_child(server.child());
+    rustix::process::kill_process(process, Signal::QUIT).expect("the process runs");
+    super::run::wait(server.child());
+    let folder = server.folder();
 
-    let combined = analyze(&[name(&folder.path().join("combined.log"))]);
-    let custom = analyze(&[name(&folder.path().join("own.log")), "--format", &format]);
+    let combined = analyze(&[name(&folder.join("combined.log"))]);
+    let custom = analyze(&[name(&folder.join("own.log")), "--format", &format]);
     for report in [&combined, &custom] {
         assert_eq!(
             (&report["requests"], &report["urls"]),
@@ -153,14 +131,6 @@ fn get_all(addr: SocketAddr) {
         let response = get(addr, path);
         assert!(response.starts_with("HTTP/1.1 "), "{path}: {response}");
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener
-        .local_addr()
-        .expect("the listener has an address")
-        .port()
 }
 
 fn name(path: &Path) -> &str {

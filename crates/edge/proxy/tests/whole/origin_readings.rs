@@ -1,10 +1,10 @@
 //! Rules and keys hold for all that an origin may read in a request: every reading of the path, every line of a field,
 //! and the scheme that a trusted proxy states.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use edgeward_sites::{
     Class, Condition, FieldChange, FieldCondition, PathPattern, RateKey, RateLimit, Redirect, Rule,
     Settings, Site, Sites, StatusSet, Template,
 };
-use edgeward_testkit::client::until;
+use edgeward_testkit::programs::{ServerProcess, find, find_or_skip};
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest};
 use edgeward_types::Pattern;
 use http::{HeaderName, StatusCode};
@@ -192,186 +192,95 @@ fn a_path_with_a_refused_form_gets_400() {
     }
 }
 
-/// A real origin.
-struct Program {
-    child: Child,
-    addr: SocketAddr,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-/// Returns the path of a program, or prints that it is missing.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let folders = path.split(':').chain(["/usr/sbin"]);
-    let found = folders
-        .map(|folder| Path::new(folder).join(program))
-        .find(|file| file.is_file());
-    if found.is_none() {
-        eprintln!("skipped: {program} is not installed");
-    }
-    found
-}
-
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/whole/origin_programs")
         .join(name)
 }
 
-/// Starts a program that prints its port.
-fn start(program: &str, arguments: &[&str], folder: tempfile::TempDir) -> Option<Program> {
-    let mut child = Command::new(find(program)?)
-        .args(arguments)
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let mut line = String::new();
-    let output = child.stdout.take().expect("the output is a pipe");
-    BufReader::new(output).read_line(&mut line).expect("a line");
-    let port = line
-        .trim()
-        .parse()
-        .unwrap_or_else(|_| panic!("{program} prints its port, not {line:?}"));
-    Some(Program {
-        child,
-        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-        _folder: folder,
+fn nginx(merge_slashes: &str) -> Option<ServerProcess> {
+    ServerProcess::nginx(|_, addr| {
+        format!(
+            "access_log off; merge_slashes {merge_slashes};\n\
+             server {{ listen {addr}; location /admin/ {{ return 200 ADMIN; }}\n\
+             location /account/ {{ return 200 PRIVATE; }} location / {{ return 200 OTHER; }} }}"
+        )
     })
 }
 
-/// Starts a server that gets its port from its configuration, and waits until it accepts connections.
-fn start_at(program: &str, arguments: impl FnOnce(&Path, u16) -> Vec<String>) -> Option<Program> {
-    let program = find(program)?;
-    let folder = tempfile::tempdir().expect("a folder");
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let addr = free.local_addr().expect("an address");
-    drop(free);
-    let child = Command::new(program)
-        .args(arguments(folder.path(), addr.port()))
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    until("the program listens", || TcpStream::connect(addr).ok());
-    Some(Program {
-        child,
-        addr,
-        _folder: folder,
-    })
-}
-
-fn nginx(merge_slashes: &str) -> Option<Program> {
-    start_at("nginx", |folder, port| {
-        let folder = folder.display();
-        let text = format!(
-            "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;\n\
-             events {{}}\n\
-             http {{ access_log off; merge_slashes {merge_slashes}; client_body_temp_path {folder}/b;\n\
-             proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;\n\
-             scgi_temp_path {folder}/s;\n\
-             server {{ listen 127.0.0.1:{port}; location /admin/ {{ return 200 ADMIN; }}\n\
-             location /account/ {{ return 200 PRIVATE; }} location / {{ return 200 OTHER; }} }} }}\n"
-        );
-        let file = format!("{folder}/nginx.conf");
-        std::fs::write(&file, text).expect("the file is written");
-        vec![
-            "-e".to_owned(),
-            format!("{folder}/error.log"),
-            "-c".to_owned(),
-            file,
-        ]
-    })
-}
-
-fn apache() -> Option<Program> {
-    let modules = Path::new("/usr/lib/apache2/modules");
-    if !modules.exists() {
-        eprintln!("skipped: no modules of Apache");
-        return None;
-    }
-    start_at("apache2", |folder, port| {
+fn apache() -> Option<ServerProcess> {
+    ServerProcess::apache(&["rewrite"], |folder| {
         for page in ["ADMIN", "PRIVATE", "OTHER"] {
             std::fs::write(folder.join(page), page).expect("the page is written");
         }
-        let (folder, modules) = (folder.display(), modules.display());
-        let mut text = format!(
-            "ServerRoot {folder}\nServerName origin\nListen 127.0.0.1:{port}\nPidFile {folder}/pid\n\
-             ErrorLog {folder}/error.log\nDocumentRoot {folder}\nAllowEncodedSlashes On\n\
-             RewriteEngine On\nRewriteRule ^/admin/ {folder}/ADMIN [L]\n\
+        let folder = folder.display();
+        format!(
+            "AllowEncodedSlashes On\nRewriteEngine On\nRewriteRule ^/admin/ {folder}/ADMIN [L]\n\
              RewriteRule ^/account/ {folder}/PRIVATE [L]\nRewriteRule ^ {folder}/OTHER [L]\n"
-        );
-        for module in ["mpm_event", "authz_core", "rewrite"] {
-            let line = format!("LoadModule {module}_module {modules}/mod_{module}.so\n");
-            text.insert_str(0, &line);
-        }
-        let file = format!("{folder}/apache.conf");
-        std::fs::write(&file, text).expect("the file is written");
-        ["-X", "-f", &file].map(str::to_owned).to_vec()
+        )
     })
 }
 
-fn go(mode: &str) -> Option<Program> {
-    let compiler = find("go").or_else(|| find("../local/go/bin/go"))?;
-    let folder = tempfile::tempdir().expect("a folder");
-    let binary = folder.path().join("origin");
-    let built = Command::new(compiler)
+/// Starts a program that prints its port.
+fn script(program: &str, arguments: &[&str]) -> Option<ServerProcess> {
+    let mut command = Command::new(find_or_skip(program)?);
+    command.args(arguments);
+    Some(ServerProcess::with_printed_port(command))
+}
+
+/// Starts the program `mux.go`, which is compiled into `folder`.
+fn go(folder: &Path, mode: &str) -> Option<ServerProcess> {
+    let binary = folder.join("origin");
+    let built = Command::new(find_or_skip("go")?)
         .args(["build", "-o"])
-        .arg(&binary)
-        .arg(source("mux.go"))
-        .current_dir(folder.path())
+        .args([&binary, &source("mux.go")])
+        .current_dir(folder)
         .status()
         .expect("the compiler starts");
     assert!(built.success(), "mux.go compiles");
-    let program = binary.display().to_string();
-    start(&program, &[mode], folder)
+    script(&binary.display().to_string(), &[mode])
 }
 
-/// Returns the real origins that are installed: six of the eight kinds need no package beside their language.
-fn origins() -> Vec<(&'static str, Program)> {
-    let folder = || tempfile::tempdir().expect("a folder");
+/// Returns the path of a program that `make test` does not install, because its package is large.
+fn find_optional(program: &str) -> Option<PathBuf> {
+    let found = find(program);
+    if found.is_none() {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+fn php() -> Option<ServerProcess> {
+    let program = find_optional("php")?;
+    ServerProcess::start(&program, |folder, addr| {
+        let mut command = Command::new(&program);
+        command.args(["-S", &addr.to_string(), "-t"]).arg(folder);
+        command.arg(source("router.php"));
+        command
+    })
+}
+
+/// Returns the real origins that are installed.
+fn origins() -> Vec<(&'static str, ServerProcess)> {
+    let folder = tempfile::tempdir().expect("a folder");
     let file = |name| source(name).display().to_string();
-    let php = |folder: &Path, port| {
-        let (address, root) = (format!("127.0.0.1:{port}"), folder.display().to_string());
-        vec![
-            "-S".to_owned(),
-            address,
-            "-t".to_owned(),
-            root,
-            file("router.php"),
-        ]
-    };
     let all = [
         ("nginx", nginx("on")),
         ("nginx, merge_slashes off", nginx("off")),
         ("Apache", apache()),
         (
             "Node, as Express",
-            start("node", &[&file("node.js"), "raw"], folder()),
+            script("node", &[&file("node.js"), "raw"]),
         ),
+        ("Node, new URL", script("node", &[&file("node.js"), "url"])),
+        ("Python, WSGI", script("python3", &[&file("wsgi.py")])),
+        ("Go, ServeMux", go(folder.path(), "mux")),
+        ("Go, own handler", go(folder.path(), "own")),
+        ("PHP", php()),
         (
-            "Node, new URL",
-            start("node", &[&file("node.js"), "url"], folder()),
+            "JDK",
+            find_optional("java").and_then(|_| script("java", &[&file("Contexts.java")])),
         ),
-        (
-            "Python, WSGI",
-            start("python3", &[&file("wsgi.py")], folder()),
-        ),
-        ("Go, ServeMux", go("mux")),
-        ("Go, own handler", go("own")),
-        ("PHP", start_at("php", php)),
-        ("JDK", start("java", &[&file("Contexts.java")], folder())),
     ];
     let installed = all
         .into_iter()
@@ -397,7 +306,7 @@ fn page_of(origin: SocketAddr, path: &str) -> String {
 #[test]
 fn rules_hold_for_what_real_origins_read() {
     for (name, program) in origins() {
-        let mut config = config_for(program.addr);
+        let mut config = config_for(program.addr());
         guarded(&mut config);
         let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
         let get = |path: &str| -> Answer {
@@ -405,7 +314,7 @@ fn rules_hold_for_what_real_origins_read() {
         };
         let mut pages = 0;
         for path in PATHS {
-            let page = page_of(program.addr, path);
+            let page = page_of(program.addr(), path);
             let answers = [get(path), get(path)];
             if page.ends_with("ADMIN") {
                 pages += 1;

@@ -4,95 +4,23 @@
 //! `EDGEWARD_MALFORMED_SEED` repeats them.
 
 use std::fs;
-use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use edgeward_proxy::Edge;
-use edgeward_proxy::config::OriginUrl;
 use edgeward_testkit::client::until;
-use edgeward_testkit::programs::find_or_skip;
+use edgeward_testkit::programs::ServerProcess;
 use edgeward_types::SplitMix64;
-use tempfile::TempDir;
 
 use super::{NEXT, exchange, fill, next_request, requests};
-use crate::support::{TIMEOUT, TestBed, config_for};
+use crate::support::{TestBed, config_for};
 
-/// A web server with a configuration of its own, and its access log.
-struct Peer {
-    child: Child,
-    folder: TempDir,
-    url: OriginUrl,
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
+/// A web server with an access log.
+struct Peer(ServerProcess);
 
 impl Peer {
-    /// Starts the program with the configuration that `configure` returns for a folder and a port. Returns `None` if
-    /// the program is not installed.
-    fn start(
-        program: &str,
-        arguments: &[&str],
-        configure: impl Fn(&Path, u16) -> String,
-    ) -> Option<Self> {
-        let program = find_or_skip(program)?;
-        // Another process may take the port between its choice and the start of the server.
-        (0..5)
-            .find_map(|_| Self::try_start(&program, arguments, &configure))
-            .or_else(|| {
-                panic!("{} does not start", program.display());
-            })
-    }
-
-    fn try_start(
-        program: &Path,
-        arguments: &[&str],
-        configure: &impl Fn(&Path, u16) -> String,
-    ) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("the folder can be created");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let addr = listener.local_addr().expect("the listener is bound");
-        drop(listener);
-        let path = folder.path().join("server.conf");
-        fs::write(&path, configure(folder.path(), addr.port())).expect("the file can be written");
-        let mut child = Command::new(program)
-            .args(arguments)
-            .arg(&path)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let deadline = Instant::now() + TIMEOUT;
-        while TcpStream::connect(addr).is_err() {
-            if child.try_wait().expect("the child exists").is_some() || Instant::now() > deadline {
-                let mut error = String::new();
-                let stderr = child.stderr.take();
-                _ = child.kill();
-                _ = stderr.map(|mut stderr| stderr.read_to_string(&mut error));
-                eprintln!("{}: {error}", program.display());
-                return None;
-            }
-            std::thread::yield_now();
-        }
-        let url = format!("http://{addr}").parse().expect("a URL");
-        Some(Self { child, folder, url })
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.path().join("access.log")
-    }
-
     /// Returns the lines of the access log, once it has `count` lines, one of which is the request for [`LAST`].
     fn lines(&self, count: u64) -> Vec<String> {
         until("the access log is complete", || {
-            let text = fs::read(self.log()).unwrap_or_default();
+            let text = fs::read(self.0.folder().join("access.log")).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);
             let lines = text.lines().count() as u64;
             (text.contains(LAST) && text.ends_with('\n') && lines >= count)
@@ -102,42 +30,33 @@ impl Peer {
 }
 
 fn nginx() -> Option<Peer> {
-    Peer::start("nginx", &["-c"], |folder, port| {
-        let folder = folder.display();
+    let server = ServerProcess::nginx(|folder, addr| {
         format!(
-            "daemon off; master_process off; error_log /dev/null; pid {folder}/pid;\n\
-             events {{ worker_connections 512; }}\n\
-             http {{\n\
-             log_format seen '$request|$http_via|$status';\n\
-             access_log {folder}/access.log seen;\n\
-             client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;\n\
-             fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;\n\
-             scgi_temp_path {folder}/scgi; large_client_header_buffers 8 64k;\n\
-             server {{ listen 127.0.0.1:{port}; location / {{ return 200 ok; }} }}\n\
-             }}\n"
+            "log_format seen '$request|$http_via|$status'; access_log {}/access.log seen;\n\
+             large_client_header_buffers 8 64k;\n\
+             server {{ listen {addr}; location / {{ return 200 ok; }} }}",
+            folder.display()
         )
-    })
+    });
+    server.map(Peer)
 }
 
 fn apache() -> Option<Peer> {
-    Peer::start("apache2", &["-X", "-f"], |folder, port| {
-        let folder = folder.display();
-        let modules = "/usr/lib/apache2/modules";
+    let server = ServerProcess::apache(&[], |folder| {
         format!(
-            "ServerRoot {folder}\nServerName localhost\nPidFile {folder}/pid\nListen 127.0.0.1:{port}\n\
-             LoadModule mpm_event_module {modules}/mod_mpm_event.so\n\
-             LoadModule authz_core_module {modules}/mod_authz_core.so\n\
-             DocumentRoot {folder}\nErrorLog /dev/null\nAllowEncodedSlashes On\n\
-             LimitRequestLine 65536\nLimitRequestFieldSize 65536\n\
-             LogFormat \"%r|%{{Via}}i|%>s\" seen\nCustomLog {folder}/access.log seen\n"
+            "AllowEncodedSlashes On\nLimitRequestLine 65536\nLimitRequestFieldSize 65536\n\
+             LogFormat \"%r|%{{Via}}i|%>s\" seen\nCustomLog {}/access.log seen\n",
+            folder.display()
         )
-    })
+    });
+    server.map(Peer)
 }
 
 fn bed(peer: &Peer) -> TestBed {
     let mut bed = TestBed::start();
     let mut config = config_for(bed.origin.addr());
-    config.origins[0].servers = vec![peer.url.clone()];
+    let url = format!("http://{}", peer.0.addr());
+    config.origins[0].servers = vec![url.parse().expect("a URL")];
     config.forwarding.default_authority = Some("h.example".to_owned());
     bed.edge = Edge::start(config).expect("the edge starts on a free port");
     bed

@@ -47,7 +47,6 @@ impl EdgeLink {
         config.knowledge = endpoint::knowledge_folder(store);
         config.dedup = settings.dedup;
         config.delta = settings.delta;
-        config.id_scheme = settings.ids.into();
         config.connections = settings.connections;
         config.times.outage_max = settings.timeout;
         config.methods = match settings.compression {

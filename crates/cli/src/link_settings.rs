@@ -49,8 +49,6 @@ pub(crate) struct LinkSettings {
     pub(crate) compression: Compression,
     pub(crate) dedup: bool,
     pub(crate) delta: bool,
-    /// The hash function of chunk ids.
-    pub(crate) ids: IdScheme,
     /// The number of connections to the gateway.
     pub(crate) connections: usize,
     /// When the link has been down for this time, its streams are reset.
@@ -72,7 +70,6 @@ impl Default for LinkSettings {
             compression: Compression::Zstd,
             dedup: true,
             delta: true,
-            ids: IdScheme::Blake3,
             connections: 2,
             timeout: Duration::from_secs(15),
             admin: None,
@@ -89,13 +86,4 @@ pub(crate) enum Compression {
     Lz4,
     /// No compression
     None,
-}
-
-/// The function that computes chunk ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum IdScheme {
-    /// Keyed BLAKE3
-    Blake3,
-    /// The tag of AES-GCM under the store key; an endpoint with this key can create different chunks with equal ids
-    Gmac,
 }

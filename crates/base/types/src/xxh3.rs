@@ -8,10 +8,11 @@
 //! takes about 20 instructions more on a short key, and 40 % less time on a block of 8 KiB
 //! (`docs/adr/0006-xxhash-for-keys.md`).
 
-use twox_hash::XxHash3_128;
-
 /// The state of XXH3 with 64 bits, for bytes that are hashed in parts; see [`std::hash::Hasher`].
 pub use twox_hash::XxHash3_64 as Xxh3;
+
+/// The state of XXH3 with 128 bits, for bytes that are hashed in parts.
+pub use twox_hash::XxHash3_128 as Xxh3_128;
 
 /// Returns the hash of `bytes` with 64 bits.
 #[inline]
@@ -28,7 +29,7 @@ pub fn xxh3_64_with_seed(bytes: &[u8], seed: u64) -> u64 {
 /// Returns the hash of `bytes` with 128 bits.
 #[inline]
 pub fn xxh3_128(bytes: &[u8]) -> u128 {
-    XxHash3_128::oneshot(bytes)
+    Xxh3_128::oneshot(bytes)
 }
 
 #[cfg(test)]

@@ -106,7 +106,6 @@ mod tests {
             flag("origin.url", "http://127.0.0.1:1"),
             flag("listener.address", "127.0.0.1:0"),
             flag("origin.link.gateway", "gateway.example:7443"),
-            flag("origin.link.ids", "gmac"),
         ];
         let refused = config::load(None, &flags).expect_err("a link");
         assert_eq!(

@@ -8,7 +8,7 @@ use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerMode;
 
-use crate::link_settings::{Compression, IdScheme};
+use crate::link_settings::Compression;
 use crate::negative::IdKind;
 
 /// An enum whose values have words in the configuration.
@@ -61,7 +61,6 @@ choices! {
     ClientField { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded, "none" => None }
     SampledFlag { "trusted" => Trusted, "always" => Always, "never" => Never }
     Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
-    IdScheme { "blake3" => Blake3, "gmac" => Gmac }
     IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }
 }
 

@@ -163,10 +163,6 @@ impl ChunkStore for NonBlocking<'_> {
         !self.pending.is_empty()
     }
 
-    fn prefetch(&mut self, ids: &[ChunkId]) {
-        self.shared.prefetch(ids);
-    }
-
     fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {
         let access = &mut Access::NonBlocking(&mut self.pending);
         self.shared.locate(id, &mut self.shared.state(), access)

@@ -8,9 +8,8 @@
 //! The driver is the program that connects endpoints to sockets; it has one endpoint for each peer.
 //! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated.
 //!
-//! `digest` is the checksum of a body. Four modules save processor time: `lanes` hashes several chunks at once,
-//! [`fingerprint`] recognises chunks without their hashes, `noise` detects chunks that cannot be compressed, and
-//! `ghash` (on x86-64) is a part of GMAC, the faster hash function for chunks.
+//! Two modules save processor time: [`fingerprint`] recognises chunks without their hashes, and `noise` detects chunks
+//! that cannot be compressed.
 //!
 //! The state machines have no clock. The driver decides when bytes are flushed and reports new connections. All other
 //! changes of state follow from received frames and from calls of the streams' users.
@@ -19,14 +18,10 @@
 pub mod buffer;
 pub mod chunker;
 pub mod codec;
-mod digest;
 pub mod endpoint;
 pub mod fingerprint;
-#[cfg(target_arch = "x86_64")]
-pub mod ghash;
 pub mod id;
 pub mod knowledge;
-mod lanes;
 mod noise;
 mod protocol;
 pub mod receiver;

@@ -54,12 +54,6 @@ pub trait ChunkStore {
     /// Returns a random number, which the store draws when it is created and again whenever it has lost its chunks.
     fn epoch(&self) -> u64;
 
-    /// Announces that these chunks will be looked up next, so that the store can prefetch their index entries into
-    /// the processor's cache.
-    fn prefetch(&mut self, ids: &[ChunkId]) {
-        _ = ids;
-    }
-
     /// Returns the location of the chunk with this hash, or `None` if the chunk is not found.
     fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation>;
 
@@ -147,8 +141,7 @@ pub fn load_verified(
     }
     let mut fingerprinted = Vec::new();
     store.entries_with_fingerprints(location, entries.len(), &mut fingerprinted);
-    // Chunks without a matching fingerprint are collected and hashed in groups, which is faster than one by one.
-    let (mut unverified, mut chunks) = (Vec::new(), Vec::new());
+    let mut all_valid = true;
     let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {
         let Some((chunk, later)) = rest.split_at_checked(entry.length as usize) else {
@@ -159,21 +152,17 @@ pub fn load_verified(
             .filter(|listed| listed.entry == *entry);
         let fingerprint = fingerprint.and_then(|listed| listed.fingerprint);
         if !id_key.matches_fingerprint(fingerprint, chunk) {
-            unverified.push((location.plus(nth), entry.id));
-            chunks.push(chunk);
+            let location = location.plus(nth);
+            if id_key.id(chunk) == entry.id {
+                store.set_fingerprint(location, &entry.id, || id_key.fingerprint(chunk));
+            } else {
+                store.forget(location);
+                all_valid = false;
+            }
         }
         rest = later;
     }
-    let mut all_valid = rest.is_empty();
-    for ((location, id), (found, chunk)) in unverified.iter().zip(id_key.each_id(&chunks)) {
-        if found == *id {
-            store.set_fingerprint(*location, id, || id_key.fingerprint(chunk));
-        } else {
-            store.forget(*location);
-            all_valid = false;
-        }
-    }
-    all_valid
+    all_valid && rest.is_empty()
 }
 
 /// Returns the total length of these chunks.

@@ -368,7 +368,7 @@ impl ConnectionKeeper {
         let our_hello = self.peer.with(Core::hello);
         transport.send_hello(our_hello).await?;
         let peer_hello = transport.receive_hello().await?;
-        let checksum = transport.checksum(&our_hello.agree(Role::Connector, &peer_hello)?);
+        let checksum = transport.checksum();
         let id = self
             .peer
             .with(|core| core.add_connection(Role::Connector, &our_hello, &peer_hello))?;

@@ -1,7 +1,7 @@
 //! The checked configuration of an endpoint. [`LinkConfig::new`] sets the defaults.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use edgeward_chunk_store::Chunks;
@@ -9,12 +9,12 @@ use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::{ChunkerError, ChunkerParams};
 use edgeward_dedup::codec::Methods;
 use edgeward_dedup::endpoint::EndpointConfig;
+use edgeward_dedup::fingerprint::FingerprintKey;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::{ReceiverConfig, Sharing};
 use edgeward_dedup::sender::SenderConfig;
 
 use crate::buffers::Buffers;
-use crate::ids::IdScheme;
 use crate::keys::Keys;
 
 /// The encryption of connections.
@@ -67,8 +67,6 @@ pub struct LinkConfig {
     pub times: Times,
     /// The buffers of bodies, shared by all peers.
     pub pool: Pool,
-    /// The hash function of chunk ids.
-    pub id_scheme: IdScheme,
 }
 
 /// Timeouts and intervals.
@@ -138,7 +136,6 @@ impl LinkConfig {
             knowledge: None,
             times: Times::default(),
             pool: Buffers::pool(),
-            id_scheme: IdScheme::Blake3,
         }
     }
 
@@ -162,7 +159,7 @@ impl LinkConfig {
         let credit = self.receive_bytes_max / 2 / streams_max as u64;
         let credit = credit.clamp(16 << 10, 256 << 10);
         Ok(EndpointConfig {
-            id_key: self.id_scheme.of(&self.store_key),
+            id_key: with_fingerprints(&self.store_key),
             sender: SenderConfig {
                 delta: self.delta,
                 keep_sent,
@@ -186,6 +183,22 @@ impl LinkConfig {
         })
     }
 }
+
+/// Returns this key with fingerprints, by which the sender recognises repeated chunks faster than by their hashes.
+fn with_fingerprints(key: &IdKey) -> IdKey {
+    match &*FINGERPRINT_KEY {
+        Some(fingerprints) => key.clone().with_fingerprints(Arc::clone(fingerprints)),
+        None => key.clone(),
+    }
+}
+
+/// The fingerprint key of all peers. The peers share the chunk store, which caches the fingerprints of chunks,
+/// so they need the same key. `None` if the random number generator fails; the endpoint then uses no
+/// fingerprints.
+static FINGERPRINT_KEY: LazyLock<Option<Arc<FingerprintKey>>> = LazyLock::new(|| {
+    let random = crate::random::<32>().ok()?;
+    Some(Arc::new(FingerprintKey::new(&random)))
+});
 
 /// The highest number of containers for which an endpoint records which of their chunks a peer has. The record has
 /// one bit per chunk; this limit corresponds to a store of about 1 TB.

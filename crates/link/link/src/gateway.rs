@@ -514,13 +514,18 @@ impl Shared {
             .endpoint(self.config.sharing, self.config.keep_sent, 0);
         let temporary =
             Endpoint::new(temporary.expect("the configuration was checked at the start"));
-        { temporary }
-            .hello(&self.config.link.store)
-            .agree(Role::Listener, &peer_hello)?;
+        let our_hello = { temporary }.hello(&self.config.link.store);
+        if let Err(disagreement) = our_hello.agree(Role::Listener, &peer_hello) {
+            // An edge with the store key gets the versions of this gateway, so that it can report the reason.
+            if peer_hello.key_check == our_hello.key_check {
+                transport.send_hello(our_hello).await?;
+            }
+            return Err(disagreement.into());
+        }
         let peer = self.peer_for_hello(transport.certificate(), &peer_hello, from)?;
         let our_hello = peer.with(Core::hello);
         transport.send_hello(our_hello).await?;
-        let checksum = transport.checksum(&our_hello.agree(Role::Listener, &peer_hello)?);
+        let checksum = transport.checksum();
         let id = peer.with(|core| core.add_connection(Role::Listener, &our_hello, &peer_hello))?;
         let connection = Connection::new(
             transport,

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use edgeward_dedup::wire::{AgreedTerms, Checksum, Disagreement, Frame, Hello, decode};
+use edgeward_dedup::wire::{Checksum, Disagreement, Frame, Hello, decode};
 
 use crate::config::Encryption;
 use crate::connection::{ConnectionError, ReadAhead, read_frame};
@@ -37,7 +37,7 @@ pub enum HandshakeError {
     /// HELLO could not be sent, or no valid HELLO was received.
     #[error("the peer sent no HELLO")]
     Hello(#[source] ConnectionError),
-    /// The endpoints have no common version, or different hash schemes or store keys.
+    /// The endpoints have no common version, or different store keys.
     #[error("the two endpoints are not compatible")]
     Disagreement(#[from] Disagreement),
     /// The handshake took too long.
@@ -135,8 +135,11 @@ impl Transport {
 
     /// Returns which bytes the checksums of frames cover on this connection. With TLS, they do not cover the
     /// bytes of bodies, because TLS already detects changed bytes.
-    pub(crate) fn checksum(&self, agreed: &AgreedTerms) -> Checksum {
-        agreed.checksum(matches!(self, Self::Tls(_)))
+    pub(crate) fn checksum(&self) -> Checksum {
+        match self {
+            Self::Tcp(_) => Checksum::Whole,
+            Self::Tls(_) => Checksum::Fields,
+        }
     }
 
     /// Sends HELLO. The connecting endpoint sends its HELLO first. The gateway checks that HELLO before it sends a

@@ -122,7 +122,7 @@ mod tests {
         for (nth, bytes) in payloads.into_iter().enumerate() {
             let payload = vec![nth as u8; bytes];
             let span = Span {
-                stream: StreamId(nth as u32),
+                stream: StreamId(nth as u64),
                 offset: 0,
                 length: bytes as u32,
             };

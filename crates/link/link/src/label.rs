@@ -112,7 +112,7 @@ impl Label {
             }
             ORIGIN if rest.is_empty() => Some(Self::Open(Target::Origin)),
             ANSWER => {
-                let stream = u32::from_le_bytes(rest.try_into().ok()?);
+                let stream = u64::from_le_bytes(rest.try_into().ok()?);
                 Some(Self::Answer(StreamId(stream)))
             }
             _ => None,
@@ -204,7 +204,7 @@ mod tests {
             b"\x01",
             b"\x01db",
             b"\x01\xff:1",
-            b"\x02\0\0\0",
+            b"\x02\0\0\0\0\0\0\0",
             b"\x03x",
             b"\x04",
         ] {

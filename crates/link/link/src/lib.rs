@@ -44,7 +44,6 @@ mod core; // the state of a peer
 mod deny;
 mod gateway;
 mod handshake;
-mod ids; // the hash function of chunk ids
 mod inbox; // the receive buffers of a connection
 mod keys;
 mod knowledge_files; // stores on disk which chunks each peer has
@@ -80,7 +79,6 @@ pub use connection::ConnectionError;
 pub use deny::{DenyError, DenyList};
 pub use gateway::{Gateway, GatewayConfig, GatewayCounters};
 pub use handshake::HandshakeError;
-pub use ids::IdScheme;
 pub use keys::{Keys, KeysError, certificate_fingerprint, generate_keys, load_store_key};
 pub use label::{HostPort, Label, ParseHostPortError, Target, refusal_reason};
 pub use listener::{ListenerTarget, LocalListener};

@@ -76,7 +76,7 @@ proptest! {
 
     /// Every label is decoded as it was encoded.
     #[test]
-    fn labels_are_decoded_as_encoded((host, port) in targets(), stream in any::<u32>()) {
+    fn labels_are_decoded_as_encoded((host, port) in targets(), stream in any::<u64>()) {
         let target: HostPort = text(&host, port).parse().expect("the text is a host and a port");
         let labels = [
             Label::Open(Target::Tcp(target)),
@@ -92,14 +92,14 @@ proptest! {
     #[test]
     fn other_labels_are_refused(
         kind in 0_u8..6,
-        rest in prop_oneof![vec(any::<u8>(), 0..8), nearly_a_target().prop_map(String::into_bytes)],
+        rest in prop_oneof![vec(any::<u8>(), 0..11), nearly_a_target().prop_map(String::into_bytes)],
     ) {
         let bytes = [&[kind], &rest[..]].concat();
         let decoded = Label::decode(&bytes);
-        // The kinds are a TCP target, the answer to a stream with a number of 4 bytes, and the HTTP origin.
+        // The kinds are a TCP target, the answer to a stream with a number of 8 bytes, and the HTTP origin.
         let is_valid = match kind {
             1 => std::str::from_utf8(&rest).ok().and_then(|rest| rest.parse::<HostPort>().ok()).is_some(),
-            2 => rest.len() == 4,
+            2 => rest.len() == 8,
             3 => rest.is_empty(),
             _ => false,
         };

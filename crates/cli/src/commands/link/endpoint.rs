@@ -23,7 +23,7 @@ use edgeward_types::ByteSize;
 use crate::commands::flag_values::{address, duration};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
-use crate::link_settings::{Compression, IdScheme};
+use crate::link_settings::Compression;
 use crate::output;
 use crate::signals::AsyncSignals;
 
@@ -65,10 +65,6 @@ pub(crate) struct EndpointArgs {
     /// Send new chunks as deltas against similar data sent before
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) delta: OnOff,
-
-    /// Function of chunk ids, the same at both endpoints; gmac is faster, for endpoints that trust each other
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = IdScheme::Blake3, hide_short_help = true)]
-    pub(crate) ids: IdScheme,
 
     /// Do not chunk data that looks encrypted or compressed
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
@@ -158,15 +154,6 @@ impl Compression {
     }
 }
 
-impl From<IdScheme> for edgeward_link::IdScheme {
-    fn from(scheme: IdScheme) -> Self {
-        match scheme {
-            IdScheme::Blake3 => Self::Blake3,
-            IdScheme::Gmac => Self::Gmac,
-        }
-    }
-}
-
 impl EndpointArgs {
     /// Reads the keys, opens the store and returns the configuration of the link.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
@@ -179,7 +166,6 @@ impl EndpointArgs {
             chunk_bytes,
             dedup: self.dedup == OnOff::On,
             delta: self.delta == OnOff::On,
-            id_scheme: self.ids.into(),
             probe: self.probe == OnOff::On,
             methods: match self.compression {
                 Compression::Zstd => Methods::ALL,

@@ -43,11 +43,6 @@ pub(super) static ROWS: &[Key] = rows! {
     /// sends.
     "origin.link.delta" live: Switch => ConfigDraft.link.delta;
 
-    /// The function that computes chunk ids; must be the same at the gateway. `gmac` is faster than `blake3`, but
-    /// anyone with the store key (the file `store.key` in the folder of keys) can create different chunks with the same
-    /// id. Use `gmac` only if the endpoints trust each other.
-    "origin.link.ids" live: Word::OF => ConfigDraft.link.ids;
-
     /// The number of TCP connections to the gateway. If there are several, the first one carries short messages, and
     /// the others carry long ones.
     "origin.link.connections" live: Count::of(1, 16) => ConfigDraft.link.connections;

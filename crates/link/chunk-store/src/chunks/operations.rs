@@ -13,10 +13,6 @@ use crate::non_blocking::Access;
 use super::{Chunks, Shared, State};
 
 impl Shared {
-    pub(crate) fn prefetch(&self, ids: &[ChunkId]) {
-        self.state().index.prefetch(ids);
-    }
-
     /// Returns the location of a chunk. If the chunk has several locations, prefers a location with its bytes.
     pub(crate) fn locate(
         &self,
@@ -212,10 +208,6 @@ impl Shared {
 impl ChunkStore for Chunks {
     fn epoch(&self) -> u64 {
         self.0.epoch()
-    }
-
-    fn prefetch(&mut self, ids: &[ChunkId]) {
-        self.0.prefetch(ids);
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {

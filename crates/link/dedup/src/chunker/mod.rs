@@ -208,11 +208,6 @@ impl Chunker {
             && self.rule.is_cut(window, WINDOW_BYTES, threshold)
     }
 
-    /// Ends the current chunk without a cut. The next byte begins a chunk.
-    pub fn restart(&mut self) {
-        self.length = 0;
-    }
-
     /// Returns the length of the chunk so far.
     pub fn length(&self) -> usize {
         self.length

@@ -32,7 +32,6 @@ mod simd;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use crate::digest::{BLOCK_BYTES, Block, DigestState};
 use crate::wire::PIECE_BYTES_MAX;
 
 /// The fingerprint of a chunk within this process.
@@ -84,32 +83,6 @@ impl FingerprintKey {
     /// Returns the fingerprint of these bytes, or `None` if they are longer than [`FINGERPRINTED_BYTES_MAX`].
     /// No chunk of the protocol is longer.
     pub fn fingerprint(&self, bytes: &[u8]) -> Option<ChunkFingerprint> {
-        self.fingerprint_of(bytes, |unit| self.sums(unit))
-    }
-
-    /// Like [`fingerprint`](Self::fingerprint), and adds `blocks` to the digest state of a body in the same
-    /// pass. `blocks` and `bytes` should cover nearly the same part of the body, so that both computations use
-    /// cached bytes.
-    pub(crate) fn fingerprint_along(
-        &self,
-        bytes: &[u8],
-        digest_state: &mut DigestState,
-        mut blocks: &[Block],
-    ) -> Option<ChunkFingerprint> {
-        let fingerprint = self.fingerprint_of(bytes, |unit| {
-            let (along, later) = blocks.split_at(blocks.len().min(unit.len() / BLOCK_BYTES));
-            blocks = later;
-            self.sums_along(unit, digest_state, along)
-        });
-        digest_state.add(blocks);
-        fingerprint
-    }
-
-    fn fingerprint_of(
-        &self,
-        bytes: &[u8],
-        mut sums: impl FnMut(&[u8]) -> [u64; PASSES],
-    ) -> Option<ChunkFingerprint> {
         if bytes.len() > FINGERPRINTED_BYTES_MAX {
             return None;
         }
@@ -117,7 +90,7 @@ impl FingerprintKey {
         let (units, _) = of_sums.as_chunks::<PASSES>();
         let mut total = start.wrapping_add(of_length.wrapping_mul(bytes.len() as u128));
         for (unit, numbers) in bytes.chunks(UNIT_BYTES).zip(units) {
-            for (sum, number) in sums(unit).into_iter().zip(numbers) {
+            for (sum, number) in self.sums(unit).into_iter().zip(numbers) {
                 total = total.wrapping_add(number.wrapping_mul(u128::from(sum)));
             }
         }
@@ -128,44 +101,20 @@ impl FingerprintKey {
         ))
     }
 
-    /// Returns the NH sums of a unit. The last unit of a chunk may be shorter than [`UNIT_BYTES`].
+    /// Returns the NH sums of a unit. The last unit of a chunk may be shorter than [`UNIT_BYTES`]. Portable code adds
+    /// the bytes after the unit's complete steps, of [`simd::STEP_BYTES`] bytes each.
     fn sums(&self, unit: &[u8]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            return self.sums_by(unit, |steps| avx2.nh(&self.first, steps));
+            let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);
+            let sums = avx2.nh(&self.first, steps);
+            if rest.is_empty() {
+                return sums;
+            }
+            let of_rest = nh(&self.first.0[steps.len() / 4..], rest);
+            return std::array::from_fn(|pass| sums[pass].wrapping_add(of_rest[pass]));
         }
         nh(&self.first.0, unit)
-    }
-
-    /// Like [`sums`](Self::sums), and adds these blocks to the digest state of a body. The blocks must not have
-    /// more bytes than the unit.
-    fn sums_along(
-        &self,
-        unit: &[u8],
-        digest_state: &mut DigestState,
-        blocks: &[Block],
-    ) -> [u64; PASSES] {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = self.avx2 {
-            return self.sums_by(unit, |steps| {
-                avx2.nh_along(&self.first, steps, digest_state, blocks)
-            });
-        }
-        digest_state.add(blocks);
-        nh(&self.first.0, unit)
-    }
-
-    /// Returns the NH sums of a unit. `of_steps` computes the sums of the unit's complete steps, of
-    /// [`simd::STEP_BYTES`] bytes each. Portable code adds the remaining bytes.
-    #[cfg(target_arch = "x86_64")]
-    fn sums_by(&self, unit: &[u8], of_steps: impl FnOnce(&[u8]) -> [u64; PASSES]) -> [u64; PASSES] {
-        let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);
-        let sums = of_steps(steps);
-        if rest.is_empty() {
-            return sums;
-        }
-        let of_rest = nh(&self.first.0[steps.len() / 4..], rest);
-        std::array::from_fn(|pass| sums[pass].wrapping_add(of_rest[pass]))
     }
 }
 
@@ -215,8 +164,6 @@ const SECOND_NUMBERS: usize = 2 + PASSES * FINGERPRINTED_BYTES_MAX.div_ceil(UNIT
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::id::BodyDigest;
 
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, prop_assert_ne, proptest};
@@ -269,30 +216,6 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 prop_assert_ne!(key.fingerprint(&bytes), fingerprint);
             }
-        }
-    }
-
-    proptest! {
-        /// The fingerprint of a chunk and the digest of its body are computed in one pass. Both are correct,
-        /// wherever the chunk is in the body.
-        #[test]
-        fn fingerprints_are_computed_in_one_pass_with_digests(
-            seed in vec(any::<u8>(), 1..50),
-            before in 0_usize..3000,
-            length in 0_usize..20_000,
-            more in 0_usize..2000,
-        ) {
-            let key = FingerprintKey::new(&[3; 32]);
-            let whole = before + length + more;
-            let body: Vec<u8> = (0..whole).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
-            let (chunk_end, mut digest) = (before + length, BodyDigest::default());
-            let mut taken = digest.update_whole(&body[..before]);
-            let (mut state, blocks) = digest.offer(&body[taken..chunk_end]).expect("no partial block is pending");
-            let fingerprint = key.fingerprint_along(&body[before..chunk_end], &mut state, blocks);
-            prop_assert_eq!(fingerprint, key.fingerprint(&body[before..chunk_end]));
-            taken += digest.accept(state, blocks.len());
-            digest.update(&body[taken..]);
-            prop_assert_eq!(digest.value(), edgeward_types::xxh3::xxh3_128(&body));
         }
     }
 

@@ -19,8 +19,6 @@ use std::arch::x86_64::{
 };
 
 use super::{PASS_WORDS, PASSES, UnitKey};
-use crate::digest::simd::Halves;
-use crate::digest::{self, BLOCK_BYTES, Block, Lanes};
 
 /// Proof that this processor has AVX2.
 #[derive(Clone, Copy, Debug)]
@@ -35,24 +33,7 @@ impl Avx2 {
     /// Like [`super::nh`]. The length of `bytes` must be a multiple of [`STEP_BYTES`], and at most one unit.
     pub(super) fn nh(self, key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
         // SAFETY: the processor has AVX2, because `self` exists.
-        unsafe { nh_along(key, bytes, &mut [0; _], &[]) }
-    }
-
-    /// Like [`nh`](Self::nh), and adds blocks of a body to the state of the body's digest (an XXH3 hash). The blocks
-    /// must not have more bytes than `bytes`. While one of the two computations waits for memory, the processor
-    /// continues with the other.
-    pub(super) fn nh_along(
-        self,
-        key: &UnitKey,
-        bytes: &[u8],
-        digest_state: &mut digest::DigestState,
-        blocks: &[Block],
-    ) -> [u64; PASSES] {
-        if let Some(last) = blocks.last() {
-            digest_state.record_last_block(last);
-        }
-        // SAFETY: the processor has AVX2, because `self` exists.
-        unsafe { nh_along(key, bytes, digest_state.lanes(), blocks) }
+        unsafe { nh(key, bytes) }
     }
 }
 
@@ -101,39 +82,18 @@ impl NhSums {
 }
 
 #[target_feature(enable = "avx2")]
-fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) -> [u64; PASSES] {
+fn nh(key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
     let (steps, _) = bytes.as_chunks::<STEP_BYTES>();
     let (keys, _) = key.0.as_chunks::<PASS_WORDS>();
     let ([first, keys @ ..], true) = (keys, steps.len() < keys.len()) else {
         panic!("the bytes are longer than a unit");
     };
-    let (along, later_steps) = steps.split_at(blocks.len() * BLOCK_STEPS);
-    let (keys_along, later_keys) = keys.split_at(along.len());
     let mut sums = NhSums::new(first);
-    // The lanes of the digest, in two registers.
-    let mut halves = Halves::new(lanes);
-    let along = along.chunks_exact(BLOCK_STEPS);
-    let keys_along = keys_along.chunks_exact(BLOCK_STEPS);
-    for ((steps, keys), block) in along.zip(keys_along).zip(blocks) {
-        let two = steps.as_chunks().0.iter().zip(keys.as_chunks().0);
-        let stripes = block.as_chunks().0.iter().enumerate();
-        // A stripe of the digest has the bytes of two steps.
-        for (([one, other], [one_key, other_key]), (nth, stripe)) in two.zip(stripes) {
-            sums.step(one, one_key);
-            sums.step(other, other_key);
-            halves.add(nth, stripe);
-        }
-        halves.scramble();
-    }
-    halves.store(lanes);
-    for (step, far) in later_steps.iter().zip(later_keys) {
+    for (step, far) in steps.iter().zip(keys) {
         sums.step(step, far);
     }
     sums.totals()
 }
-
-/// The number of steps per block of a body.
-const BLOCK_STEPS: usize = BLOCK_BYTES / STEP_BYTES;
 
 #[target_feature(enable = "avx2")]
 #[inline]

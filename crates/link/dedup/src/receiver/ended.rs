@@ -15,7 +15,7 @@ use crate::wire::{StreamId, StreamState};
 #[derive(Debug)]
 pub(super) struct EndedStreams {
     /// The first and the last number of each range.
-    ranges: BTreeMap<u32, u32>,
+    ranges: BTreeMap<u64, u64>,
     /// The latest streams that were delivered completely.
     complete: VecDeque<StreamId>,
     /// The maximum length of `complete`: twice `streams_max`.
@@ -89,7 +89,7 @@ mod tests {
     proptest! {
         /// The ranges contain the same numbers as a set, and no two ranges are adjacent.
         #[test]
-        fn the_ranges_match_a_set_of_ended_streams(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
+        fn the_ranges_match_a_set_of_ended_streams(ends in vec((0_u64..60, proptest::bool::ANY), 0..80)) {
             let mut ended = EndedStreams::new(100);
             let mut all = BTreeSet::new();
             let mut complete = BTreeSet::new();
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn the_largest_stream_number_can_end() {
         let mut ended = EndedStreams::new(1);
-        ended.insert(StreamId(u32::MAX), true);
-        ended.insert(StreamId(u32::MAX - 1), false);
-        assert_eq!(ended.state(StreamId(u32::MAX)), Some(StreamState::Complete));
+        ended.insert(StreamId(u64::MAX), true);
+        ended.insert(StreamId(u64::MAX - 1), false);
+        assert_eq!(ended.state(StreamId(u64::MAX)), Some(StreamState::Complete));
         assert_eq!(ended.ranges(), 1);
     }
 }

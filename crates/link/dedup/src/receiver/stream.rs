@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::Violation;
-use crate::id::{BodyDigest, IdKey, hash_groups};
+use crate::id::{BodyDigest, IdKey};
 use crate::knowledge::Knowledge;
 use crate::sender::TAIL_BYTES_MIN;
 use crate::store::ChunkStore;
@@ -227,13 +227,10 @@ pub(super) struct ChunkWriter<'a, S> {
 
 impl<S: ChunkStore> ChunkWriter<'_, S> {
     fn store_chunks(&mut self, chunks: &[&[u8]]) {
-        for group in hash_groups(chunks) {
-            let ids = self.id_key.ids(group);
-            self.store.prefetch(&ids);
-            for (id, chunk) in ids.into_iter().zip(group) {
-                if let Some(location) = self.store.insert(id, chunk) {
-                    self.knowledge.add(location);
-                }
+        for chunk in chunks {
+            let id = self.id_key.id(chunk);
+            if let Some(location) = self.store.insert(id, chunk) {
+                self.knowledge.add(location);
             }
         }
     }

@@ -158,7 +158,7 @@ pub struct Sender {
     config: SenderConfig,
     streams: BTreeMap<StreamId, OutgoingStream>,
     /// The number of the next stream to open.
-    next_number: u32,
+    next_number: u64,
     /// Streams whose next frame to send is short, each once, in round-robin order.
     short_ready: VecDeque<StreamId>,
     /// Streams whose next frame to send is long, each once, in round-robin order.

@@ -10,7 +10,7 @@ use crate::noise::is_noise;
 use crate::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 
-use super::predictor::{ChunkStart, Prediction, Predictor};
+use super::predictor::{Prediction, Predictor};
 use super::stream::BodyDigester;
 
 /// A range of a body, kept until it is acknowledged.
@@ -243,8 +243,6 @@ pub(super) struct PieceBuilder {
     after_match: Option<ChunkLocation>,
     /// Predicts the chunk after the last known chunk.
     predictor: Predictor,
-    /// The number of new chunks since the last known one.
-    new_chunks: usize,
 }
 
 impl PieceBuilder {
@@ -358,41 +356,11 @@ impl PieceBuilder {
         self.raw.len()
     }
 
-    /// Returns the number of chunks that may be hashed together before the first of them is looked up. It is
-    /// the number of new chunks since the last known chunk, because the next chunks are probably new too. If
-    /// one of them is known, the number of useless hashes is still smaller than the number of hashes computed
-    /// before.
-    pub(super) fn hash_batch(&self) -> usize {
-        // The bytes of a chunk that starts in earlier pieces are not contiguous.
-        let must_hash_alone = self.predictor.is_active() || !self.sent_prefix.is_empty();
-        if must_hash_alone {
-            1
-        } else {
-            self.new_chunks.max(1)
-        }
-    }
-
-    /// Returns the hashes of the next chunks. Each of `ends` is the distance from the end of the previous
-    /// chunk; the first is the distance from the end of the processed bytes.
-    pub(super) fn hashes(&self, ends: &[usize], id_key: &IdKey) -> Vec<ChunkId> {
-        let mut rest = &self.raw[self.chunks_bytes..];
-        let mut partial_bytes = self.processed - self.chunks_bytes;
-        let mut chunks = Vec::with_capacity(ends.len());
-        for end in ends {
-            let (chunk, later) = rest.split_at(partial_bytes + end);
-            chunks.push(chunk);
-            (rest, partial_bytes) = (later, 0);
-        }
-        id_key.ids(&chunks)
-    }
-
-    /// Ends the partial chunk after the processed bytes. `id` is its hash, if already computed. Returns false
-    /// if the lookup waits for a pending read; the chunk is then unchanged, and the caller must end it again
-    /// after the read.
+    /// Ends the partial chunk after the processed bytes. Returns false if the lookup waits for a pending read; the
+    /// chunk is then unchanged, and the caller must end it again after the read.
     #[must_use]
     pub(super) fn end_chunk<S: ChunkStore>(
         &mut self,
-        id: Option<ChunkId>,
         finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
@@ -405,7 +373,7 @@ impl PieceBuilder {
             self.sent_prefix.extend_from_slice(tail);
             &self.sent_prefix
         };
-        let id = id.unwrap_or_else(|| finder.id_key.id(chunk));
+        let id = finder.id_key.id(chunk);
         let (location, found) = finder.find_or_store(id, chunk);
         if location.is_none() && finder.store.has_pending_reads() {
             self.sent_prefix.truncate(skip);
@@ -441,24 +409,20 @@ impl PieceBuilder {
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) -> Prediction {
-        let (raw, start) = (&self.raw[..], self.processed);
-        // Bytes that are not sent as references are added to the digest when their frame is encoded.
-        let all_references = self.chunks_known || self.chunks.is_empty();
-        let offset = all_references.then_some(self.offset);
-        let chunk_start = ChunkStart { raw, start, offset };
-        let prediction = self
-            .predictor
-            .compare(&chunk_start, digest, chunker, finder);
+        let unprocessed = &self.raw[self.processed..];
+        let prediction = self.predictor.compare(unprocessed, chunker, finder);
         if let Prediction::Chunk(chunk) = prediction {
             let known = chunk
                 .location
                 .is_some_and(|location| finder.knowledge.has(location));
+            let is_reference = known && (self.chunks_known || self.chunks.is_empty());
             self.processed += chunk.length as usize;
-            self.add(chunk, 0, known, finder, batch, pieces);
-            // The digest reads the bytes now, because they are still in a first-level cache.
-            if known {
-                digest.add_early(self.offset, &self.raw[..self.chunks_bytes]);
+            // The digest reads the bytes now, because they are still in a first-level cache. Bytes that are not sent as
+            // references are added to the digest when their frame is encoded.
+            if is_reference {
+                digest.add(self.offset, &self.raw[..self.processed]);
             }
+            self.add(chunk, 0, known, finder, batch, pieces);
         }
         prediction
     }
@@ -488,7 +452,6 @@ impl PieceBuilder {
             }
         }
         self.chunks_known = known;
-        self.new_chunks = if known { 0 } else { self.new_chunks + 1 };
         self.chunks.push(chunk);
         self.chunks_bytes += tail_bytes;
         self.sent_prefix.clear();
@@ -546,7 +509,7 @@ impl PieceBuilder {
         let mut sent_tail = None;
         if self.partial_bytes() >= TAIL_BYTES_MIN {
             if self.processed > self.chunks_bytes {
-                if !self.end_chunk(None, finder, batch, pieces) {
+                if !self.end_chunk(finder, batch, pieces) {
                     return Err(Stalled);
                 }
             } else {

@@ -9,7 +9,6 @@ use crate::store::{ChunkLocation, ChunkStore, FingerprintedEntry};
 use crate::wire::CHUNKS_MAX;
 
 use super::piece::{ChunkFinder, PieceChunk};
-use super::stream::BodyDigester;
 
 /// Predicts consecutive chunks of one container.
 #[derive(Debug, Default)]
@@ -20,15 +19,6 @@ pub(super) struct Predictor {
     entries: Vec<FingerprintedEntry>,
     /// The index of the predicted chunk in `entries`.
     index: usize,
-}
-
-/// Bytes of a body, and the position in these bytes at which the next chunk starts.
-pub(super) struct ChunkStart<'a> {
-    pub(super) raw: &'a [u8],
-    pub(super) start: usize,
-    /// The offset of `raw` in the body, if all bytes of `raw` are sent as references. The digest of the body can then
-    /// be computed now. It is `None` if the digest is computed later, when the frame of the bytes is encoded.
-    pub(super) offset: Option<u64>,
 }
 
 /// The result of comparing bytes with the predicted chunk.
@@ -61,16 +51,10 @@ impl Predictor {
         self.entries.clear();
     }
 
-    /// Returns true if a chunk is predicted.
-    pub(super) fn is_active(&self) -> bool {
-        self.location.is_some()
-    }
-
-    /// Compares the bytes with the predicted chunk.
+    /// Compares the start of the bytes with the predicted chunk.
     pub(super) fn compare<S: ChunkStore>(
         &mut self,
-        chunk_start: &ChunkStart<'_>,
-        digest: &mut BodyDigester,
+        bytes: &[u8],
         chunker: &Chunker,
         finder: &mut ChunkFinder<'_, S>,
     ) -> Prediction {
@@ -83,21 +67,13 @@ impl Predictor {
         if fingerprint.is_none() || length > chunker.params().max() {
             return Prediction::Miss;
         }
-        let Some(bytes) = chunk_start.raw.get(..chunk_start.start + length) else {
+        let Some(chunk) = bytes.get(..length) else {
             return Prediction::Undecided;
         };
-        let chunk = &bytes[chunk_start.start..];
-        // If the peer has the chunk, the comparison also adds the bytes up to the chunk's end to the body's digest.
-        let digestible = chunk_start
-            .offset
-            .filter(|_| finder.knowledge.has(location));
-        let digestible = digestible.map(|offset| (offset, bytes));
-        let advance = digest.compare(finder.id_key, fingerprint, chunk, digestible);
-        let Some(digest_advance) = advance.filter(|_| chunker.may_end(chunk)) else {
+        if !finder.id_key.matches_fingerprint(fingerprint, chunk) || !chunker.may_end(chunk) {
             self.clear();
             return Prediction::Miss;
-        };
-        digest.accept(digest_advance);
+        }
         self.record_match(location);
         Prediction::Chunk(PieceChunk {
             id: entry.id,

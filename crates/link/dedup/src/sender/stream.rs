@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::chunker::{Chunker, ChunkerParams};
-use crate::digest::DigestState;
-use crate::fingerprint::ChunkFingerprint;
-use crate::id::{BodyDigest, GROUP_BYTES, IdKey};
+use crate::id::BodyDigest;
 use crate::knowledge::Knowledge;
 use crate::store::{ChunkLocation, ChunkStore};
 use crate::wire::NakCause;
@@ -186,8 +184,8 @@ impl OutgoingStream {
         }
         let mut pieces = Vec::new();
         // Without unsent bytes, only `close` can have stalled. It is called again below, and ends the last chunk.
-        self.stalled = self.builder.has_unsent_tail()
-            && !self.builder.end_chunk(None, finder, batch, &mut pieces);
+        self.stalled =
+            self.builder.has_unsent_tail() && !self.builder.end_chunk(finder, batch, &mut pieces);
         self.cut_chunks(Input::Continues, finder, batch, &mut pieces);
         self.enqueue(pieces, finder);
         if !self.stalled {
@@ -229,56 +227,14 @@ impl OutgoingStream {
                     Prediction::Undecided | Prediction::Miss => {}
                 }
             }
-            if self.builder.hash_batch() > 1 {
-                self.cut_together(finder, batch, pieces);
-                continue;
-            }
             match self.chunker.next_cut(self.builder.unprocessed()) {
                 Some(end) => {
                     self.builder.advance(end);
-                    self.stalled = !self.builder.end_chunk(None, finder, batch, pieces);
+                    self.stalled = !self.builder.end_chunk(finder, batch, pieces);
                 }
                 None => self.builder.advance(self.builder.unprocessed().len()),
             }
         }
-    }
-
-    /// Like [`cut_chunks`](Self::cut_chunks), but hashes several chunks together, as long as all are new.
-    fn cut_together<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-        pieces: &mut Vec<Piece>,
-    ) {
-        let (mut ends, most) = (Vec::new(), self.builder.hash_batch());
-        let unprocessed = self.builder.unprocessed();
-        let mut rest = &unprocessed[..unprocessed.len().min(GROUP_BYTES)];
-        while ends.len() < most
-            && !rest.is_empty()
-            && let Some(end) = self.chunker.next_cut(rest)
-        {
-            ends.push(end);
-            rest = &rest[end..];
-        }
-        let partial_bytes = if self.chunker.length() > 0 {
-            rest.len()
-        } else {
-            0
-        };
-        let ids = self.builder.hashes(&ends, finder.id_key);
-        finder.store.prefetch(&ids);
-        for (end, id) in ends.iter().zip(ids) {
-            self.builder.advance(*end);
-            self.stalled = !self.builder.end_chunk(Some(id), finder, batch, pieces);
-            if self.stalled || self.builder.hash_batch() == 1 {
-                // If a chunk is now predicted, its fingerprint is compared first, without computing hashes. If
-                // the stream has stalled, this chunk must be ended again. In both cases the chunker continues
-                // after this chunk.
-                self.chunker.restart();
-                return;
-            }
-        }
-        self.builder.advance(partial_bytes);
     }
 
     /// Copies bytes into buffers of [`make_space`](Self::make_space) and processes them.
@@ -521,59 +477,15 @@ impl BodyDigester {
     /// Adds bytes at this offset that are sent as references. Adds no bytes if earlier bytes of the body are
     /// not in the digest yet; they are added when their frame is encoded.
     pub(super) fn add(&mut self, offset: u64, bytes: &[u8]) {
-        if let Some(rest) = self.undigested(offset, bytes) {
+        let digested_bytes = self.end.checked_sub(offset).map(usize::try_from);
+        if let Some(Ok(digested_bytes)) = digested_bytes
+            && let Some(rest) = bytes.get(digested_bytes..)
+        {
             self.body.update(rest);
             self.end += rest.len() as u64;
         }
     }
-
-    /// Like [`add`](Self::add), but adds only whole blocks of the digest, which need no copy. The caller passes the
-    /// remaining bytes again later, with more bytes after them.
-    pub(super) fn add_early(&mut self, offset: u64, bytes: &[u8]) {
-        if let Some(rest) = self.undigested(offset, bytes) {
-            self.end += self.body.update_whole(rest) as u64;
-        }
-    }
-
-    /// Compares a chunk with a fingerprint. Returns `None` if they differ or `fingerprint` is `None`. In the same pass,
-    /// the function adds `bytes` to a copy of the digest. The caller [accepts](Self::accept) this copy, unless it
-    /// rejects the chunk for another reason. `bytes` has a part of the body that ends with the chunk, and the offset of
-    /// this part. It is `None` if bytes before the chunk can be added to the digest only when their frame is encoded.
-    pub(super) fn compare(
-        &self,
-        id_key: &IdKey,
-        fingerprint: Option<ChunkFingerprint>,
-        chunk: &[u8],
-        bytes: Option<(u64, &[u8])>,
-    ) -> Option<DigestAdvance> {
-        let undigested = bytes.and_then(|(offset, bytes)| self.undigested(offset, bytes));
-        match undigested.and_then(|bytes| self.body.offer(bytes)) {
-            Some((state, blocks)) => {
-                let state = id_key.matches_fingerprint_along(fingerprint, chunk, state, blocks)?;
-                Some(DigestAdvance(Some((state, blocks.len()))))
-            }
-            None => id_key
-                .matches_fingerprint(fingerprint, chunk)
-                .then_some(DigestAdvance(None)),
-        }
-    }
-
-    /// Accepts the digest that was computed in one pass with the fingerprint of a chunk.
-    pub(super) fn accept(&mut self, advance: DigestAdvance) {
-        if let Some((state, blocks)) = advance.0 {
-            self.end += self.body.accept(state, blocks) as u64;
-        }
-    }
-
-    /// Returns the part of `bytes` that is not digested yet. `None` if the digest ends before or after `bytes`.
-    fn undigested<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
-        let digested_bytes = self.end.checked_sub(offset)?;
-        bytes.get(usize::try_from(digested_bytes).ok()?..)
-    }
 }
-
-/// A digest computed in one pass with a fingerprint: its state, and the number of blocks added in this pass.
-pub(super) struct DigestAdvance(Option<(DigestState, usize)>);
 
 /// The operation to do when a stalled body continues. Each variant includes the operations of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -299,7 +299,7 @@ impl<'a> Fields<'a> {
     }
 
     fn stream(&mut self) -> Result<StreamId, WireError> {
-        self.u32().map(StreamId)
+        self.u64().map(StreamId)
     }
 
     pub(super) fn id(&mut self) -> Result<ChunkId, WireError> {

@@ -7,18 +7,18 @@ use crate::chunker::{ChunkerError, ChunkerParams};
 use crate::codec::Methods;
 use crate::id::{ChunkId, IdKey};
 
+use super::WireError;
 use super::decode::Fields;
-use super::{Checksum, WireError};
 
 /// The newest version of the protocol that this endpoint supports.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
-/// The oldest version of the protocol that this endpoint supports.
-pub const VERSION_MIN: u16 = 1;
+/// The oldest version of the protocol that this endpoint supports. Older versions number streams with 32 bits.
+pub const VERSION_MIN: u16 = 3;
 
-/// The oldest version with [`Checksum::Fields`]: on an authenticated connection, the checksum of a frame does not cover
-/// the bytes of a body.
-const VERSION_OF_FIELD_CHECKSUMS: u16 = 2;
+/// The byte of HELLO in which earlier versions state the scheme of chunk hashes. This version has one scheme, and an
+/// endpoint of an earlier version reads this number as the same scheme.
+const ID_SCHEME: u8 = 1;
 
 const MAGIC: [u8; 8] = *b"\x89EWL\r\n\x1a\n";
 
@@ -34,8 +34,6 @@ pub struct Hello {
     pub session: u64,
     /// The epoch of the endpoint's store. A changed number tells the peer that the store has lost its chunks.
     pub epoch: u64,
-    /// The scheme by which the endpoint hashes chunks ([`IdKey::scheme`]).
-    pub id_scheme: u8,
     /// A value by which the peers compare their store keys without revealing them ([`IdKey::check`]).
     pub key_check: ChunkId,
     /// The parameters of the chunker that the endpoint prefers.
@@ -74,7 +72,7 @@ pub struct AgreedTerms {
 pub enum Disagreement {
     /// The peers have no version in common.
     #[error(
-        "the peer supports versions {min} to {max} of the protocol, this endpoint {VERSION_MIN} to {VERSION}: upgrade the older one"
+        "the peer supports versions {min} to {max} of the link protocol, this endpoint versions {VERSION_MIN} to {VERSION}: upgrade the older endpoint"
     )]
     Version {
         /// The peer's oldest version.
@@ -82,31 +80,9 @@ pub enum Disagreement {
         /// The peer's newest version.
         max: u16,
     },
-    /// The peer hashes chunks by another scheme.
-    #[error(
-        "the peer hashes chunks by scheme {theirs}, this endpoint by scheme {ours} (1 is blake3, 2 is gmac): configure the same `ids` on both endpoints"
-    )]
-    IdScheme {
-        /// The scheme of this endpoint.
-        ours: u8,
-        /// The scheme of the peer.
-        theirs: u8,
-    },
     /// The keys differ, so that no chunk hashes would be equal.
     #[error("the peer has another store key: configure the same store key on both endpoints")]
     Key,
-}
-
-impl AgreedTerms {
-    /// Returns the kind of checksum on a connection. `authentic` is true if the transport itself detects changed
-    /// bytes.
-    pub fn checksum(&self, authentic: bool) -> Checksum {
-        if authentic && self.version >= VERSION_OF_FIELD_CHECKSUMS {
-            Checksum::Fields
-        } else {
-            Checksum::Whole
-        }
-    }
 }
 
 impl Hello {
@@ -118,10 +94,6 @@ impl Hello {
                 min: theirs.version_min,
                 max: theirs.version_max,
             });
-        }
-        if theirs.id_scheme != self.id_scheme {
-            let (ours, theirs) = (self.id_scheme, theirs.id_scheme);
-            return Err(Disagreement::IdScheme { ours, theirs });
         }
         if theirs.key_check != self.key_check {
             return Err(Disagreement::Key);
@@ -140,7 +112,7 @@ impl Hello {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&self.version_min.to_le_bytes());
         out.extend_from_slice(&self.version_max.to_le_bytes());
-        out.push(self.id_scheme);
+        out.push(ID_SCHEME);
         out.push(ChunkerParams::KIND);
         out.push(self.chunker.average_log2());
         out.push(self.methods.bits());
@@ -158,7 +130,7 @@ impl Hello {
             return Err(fields.field_error("magic", u64::from_le_bytes(magic)));
         }
         let (version_min, version_max) = (fields.u16()?, fields.u16()?);
-        let (id_scheme, kind) = (fields.u8()?, fields.u8()?);
+        let (_id_scheme, kind) = (fields.u8()?, fields.u8()?);
         let (average_log2, methods) = (fields.u8()?, fields.u8()?);
         let seed = fields.u64()?;
         let chunker = ChunkerParams::from_wire(kind, average_log2, seed);
@@ -169,7 +141,6 @@ impl Hello {
         Ok(Self {
             version_min,
             version_max,
-            id_scheme,
             chunker,
             methods: Methods::from_bits(methods),
             session: fields.u64()?,
@@ -187,7 +158,6 @@ impl Hello {
             version_max: VERSION,
             session,
             epoch,
-            id_scheme: key.scheme(),
             key_check: key.check(),
             chunker,
             methods: Methods::NONE,

@@ -56,7 +56,7 @@ const _: () =
 /// The number of a stream. Each endpoint numbers the streams that it sends from 0, and uses no number twice in
 /// a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u32);
+pub struct StreamId(pub u64);
 
 /// A range of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -343,7 +343,7 @@ fn the_number_of_queued_naks_is_limited() {
 /// Returns a well-formed frame with mostly invalid content. Its numbers are chosen from a few values, so that
 /// several frames refer to the same stream and offset.
 fn random_frame(random: &mut Random, chunks: &[ChunkId]) -> Vec<u8> {
-    let stream_id = StreamId([0, 1, 2, 3, 4, 9, u32::MAX][random.below(7)]);
+    let stream_id = StreamId([0, 1, 2, 3, 4, 9, u64::MAX][random.below(7)]);
     let offsets = [0, 1, 100, 400, 900, 4096, 4500, (1 << 63) - 1];
     let offset = offsets[random.below(8)];
     let length = [1, 100, 300, 400, 900, 4096][random.below(6)];
@@ -490,7 +490,7 @@ fn no_sequence_of_frames_breaks_an_endpoint() {
                 0 => _ = end.endpoint.open(b"y", true),
                 1 => {
                     let text = random.text(9000);
-                    let stream_id = StreamId(random.below(4) as u32);
+                    let stream_id = StreamId(random.below(4) as u64);
                     _ = end
                         .endpoint
                         .write(stream_id, &text, &mut end.store, &mut PatchCodec);
@@ -501,14 +501,14 @@ fn no_sequence_of_frames_breaks_an_endpoint() {
                 }
                 2 => {
                     _ = end.endpoint.close(
-                        StreamId(random.below(4) as u32),
+                        StreamId(random.below(4) as u64),
                         &mut end.store,
                         &mut PatchCodec,
                     );
                 }
-                3 => end.endpoint.reset(StreamId(random.below(4) as u32), 1),
-                4 => end.endpoint.stop(StreamId(random.below(4) as u32), 1),
-                5 => _ = end.endpoint.take(StreamId(random.below(4) as u32)),
+                3 => end.endpoint.reset(StreamId(random.below(4) as u64), 1),
+                4 => end.endpoint.stop(StreamId(random.below(4) as u64), 1),
+                5 => _ = end.endpoint.take(StreamId(random.below(4) as u64)),
                 6 => {
                     let mut out = Vec::new();
                     while end.endpoint.transmit(

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -14,7 +13,7 @@ use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
 use edgeward_dedup::fingerprint::FingerprintKey;
-use edgeward_dedup::id::{IdKey, Tagger};
+use edgeward_dedup::id::IdKey;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, TakeResult};
 use edgeward_dedup::sender::{Lane, SenderConfig, SenderEvent};
@@ -34,8 +33,6 @@ pub(crate) struct Plan {
     pub(crate) id_bits: u32,
     /// True if repeated chunks are recognised by fingerprints.
     pub(crate) fingerprints: bool,
-    /// If set, chunks are hashed by this counter, which counts the hashes.
-    pub(crate) hash_counter: Option<Arc<HashCounter>>,
     pub(crate) receiver: ReceiverConfig,
     /// The settings of the same names of [`SenderConfig`]; `unacked_max` is in bytes.
     pub(crate) unacked_max: usize,
@@ -90,7 +87,6 @@ impl Plan {
             seed,
             id_bits: 128,
             fingerprints: true,
-            hash_counter: None,
             receiver: ReceiverConfig {
                 streams_max: 16,
                 credit: 32 << 10,
@@ -106,17 +102,6 @@ impl Plan {
             flush: 8,
             faults: Faults::default(),
         }
-    }
-}
-
-/// A tagger that counts the chunks that it hashes.
-#[derive(Debug, Default)]
-pub(crate) struct HashCounter(pub(crate) AtomicU64);
-
-impl Tagger for HashCounter {
-    fn tag(&self, bytes: &[u8]) -> [u8; 16] {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        IdKey::new([5; 32]).id(bytes).0
     }
 }
 
@@ -537,10 +522,6 @@ impl World {
 
 fn id_key(plan: &Plan) -> IdKey {
     let ids = IdKey::new([3; 32]).weakened(plan.id_bits);
-    let ids = match &plan.hash_counter {
-        Some(counter) => ids.with_tagger(Arc::clone(counter) as Arc<dyn Tagger>),
-        None => ids,
-    };
     if plan.fingerprints {
         ids.with_fingerprints(Arc::new(FingerprintKey::new(&[4; 32])))
     } else {

@@ -11,14 +11,16 @@ mod store;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use edgeward_dedup::fingerprint::FingerprintKey;
+use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::Lane;
-use edgeward_dedup::store::ChunkStore as _;
+use edgeward_dedup::store::{ChunkStore as _, Entry, load_verified};
 use edgeward_dedup::wire::{Frame, decode, frame_length};
 
-use link::{DELAY, Faults, HashCounter, Plan, World};
+use link::{DELAY, Faults, Plan, World};
+use store::MemoryStore;
 use support::Random;
 
 /// Returns the number of runs of a test: `EDGEWARD_LINK_RUNS` divided by `divisor`.
@@ -226,58 +228,75 @@ fn bodies_survive_collisions_of_chunk_hashes() {
     );
 }
 
-/// When a chunk is sent for the third time, neither endpoint hashes it. Fingerprints do not change the bytes on
-/// the link.
+/// When a chunk is sent for the third time, the sender recognises it by its fingerprint. Fingerprints do not change the
+/// bytes on the link.
 ///
-/// Method: send a body three times, and then an edited version of the body, with fingerprints and without. Count the
-/// computed hashes.
+/// Method: send a body three times, and then an edited version of the body, with fingerprints and without.
 #[test]
-fn chunks_with_fingerprints_are_not_hashed_again() {
+fn repeated_chunks_are_recognised_by_fingerprints() {
+    let body = Random(6).text(500_000);
+    let version = Random(7).edited(&body, 6);
     let [with, without] = [true, false].map(|fingerprints| {
-        let counter = Arc::new(HashCounter::default());
         let mut world = World::new(Plan {
             fingerprints,
-            hash_counter: Some(Arc::clone(&counter)),
             flush: 0,
             ..Plan::without_faults(12)
         });
-        let body = Random(6).text(500_000);
-        let version = Random(7).edited(&body, 6);
-        [body.clone(), body.clone(), body, version].map(|body| {
-            let before = (counter.0.load(Ordering::Relaxed), world.wire_bytes);
-            world.send(0, body);
+        [&body, &body, &body, &version].map(|body| {
+            let recognised = |world: &World| {
+                let sender = world.endpoints[0].endpoint.sender();
+                sender.counters().recognised
+            };
+            let before = (recognised(&world), world.wire_bytes);
+            world.send(0, body.clone());
             world.run();
-            let hashes = counter.0.load(Ordering::Relaxed) - before.0;
-            (hashes, world.wire_bytes - before.1)
+            let recognised = recognised(&world) - before.0;
+            (recognised as usize, world.wire_bytes - before.1)
         })
     });
     let [wire, wire_without] = [with, without].map(|each| each.map(|(_, wire)| wire));
     assert_eq!(wire, wire_without);
-    let [hashes, hashes_without] = [with, without].map(|each| each.map(|(hashes, _)| hashes));
-    assert_eq!(
-        hashes[..2],
-        hashes_without[..2],
-        "there are no fingerprints yet"
-    );
-    assert!(hashes[0] > 100, "{hashes:?}: too few to show anything");
+    let [recognised, recognised_without] = [with, without].map(|each| each.map(|(bytes, _)| bytes));
+    assert_eq!(recognised_without, [0; 4]);
+    assert_eq!(recognised[..2], [0; 2], "there are no fingerprints yet");
     // Some chunks are still hashed: those in the last container, at the end of the body, and around an edit.
-    assert!(
-        hashes[2] * 10 < hashes_without[2],
-        "{hashes:?}, {hashes_without:?}"
-    );
-    assert!(
-        hashes[3] * 2 < hashes_without[3],
-        "{hashes:?}, {hashes_without:?}"
-    );
+    assert!(recognised[2] > body.len() * 9 / 10, "{recognised:?}");
+    assert!(recognised[3] > body.len() / 2, "{recognised:?}");
 }
 
-/// Chunks are stored, recognised and sent in the same way, whether they are hashed one by one or together.
+/// A chunk that is loaded from the store is not hashed if it has the fingerprint of the stored chunk.
+///
+/// Method: verify the chunk under another hash key and the same fingerprint key. Only the fingerprint can match.
+#[test]
+fn loaded_chunks_with_a_fingerprint_are_not_hashed() {
+    let fingerprints = Arc::new(FingerprintKey::new(&[4; 32]));
+    let keys = [[1; 32], [2; 32]].map(IdKey::new);
+    let [key, other] = keys.map(|key| key.with_fingerprints(Arc::clone(&fingerprints)));
+    let chunk = Random(6).noise(5000);
+    let entry = Entry {
+        id: key.id(&chunk),
+        length: 5000,
+    };
+    for has_fingerprint in [true, false] {
+        let mut store = MemoryStore::new(1, 32 << 10, 10);
+        let location = store.insert(entry.id, &chunk).expect("the store has space");
+        let load = |store: &mut MemoryStore, key| {
+            load_verified(store, key, location, &[entry], &mut [0; 5000])
+        };
+        if has_fingerprint {
+            assert!(load(&mut store, &key), "the chunk is hashed");
+        }
+        assert_eq!(load(&mut store, &other), has_fingerprint);
+    }
+}
+
+/// Chunks are stored, recognised and sent in the same way, whatever the lengths of writes.
 ///
 /// Method: send new bodies, known bodies and mixed bodies. Write them in steps of 1000 bytes, so that never two
 /// chunks are available at once, and in long steps. Compare counters and stores.
 #[test]
-fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
-    let [alone, together] = [1000, 60_000].map(|step| {
+fn the_lengths_of_writes_do_not_change_the_chunks() {
+    let [short, long] = [1000, 60_000].map(|step| {
         let mut world = World::new(Plan {
             write_bytes_max: [step; 3],
             flush: 0,
@@ -310,9 +329,9 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
             wire,
         )
     });
-    assert!(alone.0.recognised > 0 && alone.0.literal > 0);
-    assert_eq!((alone.0, &alone.1), (together.0, &together.1));
-    assert!(alone.2.abs_diff(together.2) < alone.2 / 1000);
+    assert!(short.0.recognised > 0 && short.0.literal > 0);
+    assert_eq!((short.0, &short.1), (long.0, &long.1));
+    assert!(short.2.abs_diff(long.2) < short.2 / 1000);
 }
 
 /// Known chunks are not sent again. Sending a body for the second time takes about a hundredth of its bytes,
@@ -597,16 +616,16 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     };
     write(end, &noise);
     // The OPEN and the first 4 KiB of the long body are short frames, too.
-    assert_eq!([transmit(end), transmit(end)], [Some(20), Some(4129)]);
+    assert_eq!([transmit(end), transmit(end)], [Some(24), Some(4133)]);
     (0..12).for_each(|_| write(end, b"a question"));
     let lengths: Vec<_> = std::iter::from_fn(|| transmit(end)).collect();
-    // Each of the 12 short bodies is an OPEN frame of 20 bytes and a PLAIN frame of 43 bytes.
+    // Each of the 12 short bodies is an OPEN frame of 24 bytes and a PLAIN frame of 47 bytes.
     let long = lengths.iter().position(|bytes| *bytes > 50);
     assert!(
         (1..=8).contains(&long.expect("a frame of the long body is sent")),
         "{lengths:?}"
     );
-    let requests = lengths.iter().filter(|bytes| **bytes == 43);
+    let requests = lengths.iter().filter(|bytes| **bytes == 47);
     assert_eq!(requests.count(), 12);
 }
 

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Client, Encryption, Gateway, GatewayConfig, IdScheme, Keys, LinkConfig, ListenerTarget,
-    LocalListener, Target,
+    Client, Encryption, Gateway, GatewayConfig, Keys, LinkConfig, ListenerTarget, LocalListener,
+    Target,
 };
 use edgeward_testkit::{Wan, WanSettings};
 
@@ -34,8 +34,6 @@ pub(crate) struct Features {
     pub(crate) methods: Methods,
     /// The average size of a chunk in bytes.
     pub(crate) chunk_bytes: u32,
-    /// The hash function of chunk ids.
-    pub(crate) id_scheme: IdScheme,
 }
 
 /// The capacity of each endpoint's chunk store.
@@ -269,7 +267,6 @@ fn config(keys: &TempDir, endpoint: &str, features: &Features) -> io::Result<Lin
         dedup: features.dedup,
         delta: features.delta,
         methods: features.methods,
-        id_scheme: features.id_scheme,
         ..LinkConfig::new(encryption, store_key, store)
     })
 }

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use edgeward_dedup::codec::{Method, Methods};
-use edgeward_link::IdScheme;
 use edgeward_testkit::{Wan, WanSettings};
 
 use crate::endpoints::{Features, LinkBed};
@@ -24,7 +23,6 @@ const ALL_FEATURES: Features = Features {
     delta: true,
     methods: Methods::ALL,
     chunk_bytes: 8 << 10,
-    id_scheme: IdScheme::Blake3,
 };
 
 /// Measures the latency over the link and through a TCP relay in turns, on loopback and without other traffic.

@@ -31,8 +31,6 @@ use std::sync::Arc;
 
 use edgeward_dedup::codec::{Method, Methods};
 
-use edgeward_link::IdScheme;
-
 use edgeward_types::SplitMix64;
 use endpoints::{Features, LinkBed, Relay, Source};
 
@@ -103,7 +101,6 @@ fn rows() -> Vec<Row> {
         delta: true,
         methods: Methods::ALL,
         chunk_bytes: 8 << 10,
-        id_scheme: IdScheme::Blake3,
     };
     let dedup_only = Features {
         tls: false,
@@ -184,30 +181,6 @@ fn rows() -> Vec<Row> {
             name: "all duplicate, without TLS",
             body: Body::Repeated,
             features: dedup_only,
-            bandwidth: None,
-        },
-        // In the rows "names by gmac", chunk ids are computed by GMAC instead of BLAKE3.
-        noise(
-            "everything on, names by gmac",
-            Features {
-                id_scheme: IdScheme::Gmac,
-                ..all
-            },
-        ),
-        noise(
-            "dedup only, names by gmac",
-            Features {
-                id_scheme: IdScheme::Gmac,
-                ..dedup_only
-            },
-        ),
-        Row {
-            name: "all duplicate, names by gmac",
-            body: Body::Repeated,
-            features: Features {
-                id_scheme: IdScheme::Gmac,
-                ..all
-            },
             bandwidth: None,
         },
         Row {

@@ -505,10 +505,10 @@ fn outgoing_stream(frame: &[u8]) -> Option<StreamId> {
     const OPEN: u8 = 2;
     const RESET: u8 = 9;
     let kind = *frame.get(4)?;
-    let stream = frame.get(16..20)?.try_into().ok()?;
+    let stream = frame.get(16..24)?.try_into().ok()?;
     (OPEN..=RESET)
         .contains(&kind)
-        .then(|| StreamId(u32::from_le_bytes(stream)))
+        .then(|| StreamId(u64::from_le_bytes(stream)))
 }
 
 /// `fill` appends frames until they have this many bytes. The last frame may exceed this number.

@@ -15,16 +15,17 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
 
 use edgeward_dedup::id::IdKey;
 
-use crate::{cipher, deny};
+use crate::deny;
 
 /// The TLS configuration of an endpoint, as a server and as a client.
 #[derive(Clone, Debug)]
@@ -80,16 +81,6 @@ pub enum KeysError {
 impl Keys {
     /// Reads the folder of an endpoint that [`generate_keys`] created: the certificates, and the key of chunk hashes.
     pub fn load(folder: &Path) -> Result<(Self, IdKey), KeysError> {
-        let keys = Self::load_for(folder, cipher::suites())?;
-        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
-    }
-
-    /// Reads the certificates and the private key, but not the key of chunk hashes. Connections will use these cipher
-    /// suites.
-    pub(crate) fn load_for(
-        folder: &Path,
-        suites: Vec<SupportedCipherSuite>,
-    ) -> Result<Self, KeysError> {
         let authority = folder.join(CA);
         let mut roots = RootCertStore::empty();
         for certificate in read_certificates(&authority)? {
@@ -110,7 +101,7 @@ impl Keys {
             source,
         };
         let roots = Arc::new(roots);
-        let provider = crypto_provider(suites);
+        let provider = crypto_provider();
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let verifier = verifier.build().map_err(|source| KeysError::Authority {
@@ -137,10 +128,11 @@ impl Keys {
         client.resumption = rustls::client::Resumption::disabled();
         client.alpn_protocols = vec![ALPN.to_vec()];
         client.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
-        Ok(Self {
+        let keys = Self {
             server: Arc::new(server),
             client: Arc::new(client),
-        })
+        };
+        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
     }
 }
 
@@ -281,9 +273,14 @@ fn pem_error(path: &Path, what: &'static str, error: rustls_pki_types::pem::Erro
     }
 }
 
-fn crypto_provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
+/// Returns AWS-LC with the cipher suites of TLS 1.3, AES with a key of 128 bits first: it is the fastest.
+fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        cipher_suites,
+        cipher_suites: vec![
+            cipher_suite::TLS13_AES_128_GCM_SHA256,
+            cipher_suite::TLS13_AES_256_GCM_SHA384,
+            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ],
         ..aws_lc_rs::default_provider()
     })
 }

@@ -36,7 +36,6 @@ mod allow;
 mod backoff;
 mod budget;
 mod buffers;
-mod cipher;
 mod client;
 mod config;
 mod connection;

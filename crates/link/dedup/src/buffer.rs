@@ -21,6 +21,12 @@ pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 /// in use.
 const SMALL_BYTES_MAX: usize = LARGE_BYTES[0] / 2;
 
+/// Returns the length of the memory of a buffer for this many bytes.
+pub fn allocated_bytes(bytes: usize) -> usize {
+    let mut sizes = LARGE_BYTES.into_iter().filter(|_| bytes > SMALL_BYTES_MAX);
+    sizes.find(|&size| bytes <= size).unwrap_or(bytes)
+}
+
 /// Keeps unused large buffers for the next user. The crate `edgeward_link` implements this trait.
 pub trait BufferCache: Send + Sync {
     /// Returns memory of this size, which is one of [`LARGE_BYTES`], if one is available.
@@ -43,10 +49,8 @@ impl Pool {
 
     /// Returns a buffer with space for at least `bytes`.
     pub fn buffer(&self, bytes: usize) -> Buffer {
-        let mut sizes = LARGE_BYTES.into_iter().filter(|_| bytes > SMALL_BYTES_MAX);
-        let large = sizes.find(|&size| bytes <= size);
-        let cache = self.0.as_ref().filter(|_| large.is_some());
-        let bytes = large.unwrap_or(bytes);
+        let bytes = allocated_bytes(bytes);
+        let cache = self.0.as_ref().filter(|_| LARGE_BYTES.contains(&bytes));
         let memory = cache.and_then(|cache| cache.take(bytes));
         Buffer {
             bytes: memory.unwrap_or_else(|| vec![0; bytes].into()),

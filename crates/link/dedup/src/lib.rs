@@ -118,8 +118,12 @@ pub enum Violation {
     /// An acknowledgement of bytes that were not sent.
     #[error("stream {}: acknowledgement of bytes that were not sent", .0.0)]
     Acknowledged(StreamId),
-    /// NAKs (requests for missing chunks) are queued faster than the peer reads them. The value is their number.
-    #[error("too many unread NAKs: {0}")]
+    /// The pieces of a body that wait for earlier bytes take too much memory, because they are too short.
+    #[error("stream {}: too many short pieces wait for earlier bytes", .0.0)]
+    Pieces(StreamId),
+    /// Acknowledgements, NAKs (requests for missing chunks) and STOPs are queued faster than the peer reads them. The
+    /// value is their number.
+    #[error("too many unread answers: {0}")]
     Flood(usize),
     /// A frame that is not valid in this direction or in this state of the connection.
     #[error("unexpected frame")]

@@ -49,7 +49,9 @@ impl Receiver {
         ids: &[ChunkId],
         resources: &mut Resources<'_, S, C>,
     ) -> Result<Buffer, LookupError> {
-        self.load_each(ids, PIECE_BYTES_MAX, resources)
+        let base = self.load_each(ids, PIECE_BYTES_MAX, resources)?;
+        self.counters.bases += base.len() as u64;
+        Ok(base)
     }
 
     /// Loads chunks from any locations, at most `bytes_max` bytes in total. Adjacent chunks are loaded

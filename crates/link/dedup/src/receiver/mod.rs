@@ -9,6 +9,7 @@
 //! [`Receiver::take`]) has not read. Each stream has a small reserved window. Larger windows come from one budget
 //! of all streams, so that a single fast stream can have nearly the whole budget.
 
+mod assembler;
 mod ended;
 mod lookup;
 mod stream;
@@ -37,7 +38,9 @@ pub struct ReceiverConfig {
     /// offset that the user has read.
     pub window_max: u64,
     /// The maximum of the sum of all windows, in bytes: received bytes that are unread, and bytes that the
-    /// sender may still send. Must be at least `streams_max` times `credit`.
+    /// sender may still send. Must be at least `streams_max` times `credit`. Pieces that wait for earlier bytes may
+    /// take one and a half times the memory of their bytes. Incomplete chunks may take another quarter of the budget,
+    /// and 64 KiB for each stream.
     pub budget: u64,
     /// The chunks that the peer may refer to.
     pub sharing: Sharing,
@@ -102,6 +105,8 @@ pub struct ReceiverCounters {
     pub delivered: u64,
     /// Bytes of bodies that were loaded from the store.
     pub from_store: u64,
+    /// Bytes that were loaded from the store to decompress deltas.
+    pub bases: u64,
     /// Frames refused because a chunk was missing or did not match its hash.
     pub missing: u64,
     /// Frames refused because they refer to a chunk that was never exchanged with the peer.
@@ -148,9 +153,9 @@ pub enum AnswerUrgency {
     Urgent,
 }
 
-/// The maximum number of queued NAKs. Each takes 29 bytes on the wire. If this many NAKs wait, the peer does
-/// not read from the connection.
-const NAKS_MAX: usize = 1 << 16;
+/// The maximum number of queued acknowledgements, NAKs and STOPs. A correct peer has at most `streams_max` streams
+/// whose end is not acknowledged. If this many answers wait, the peer does not read from the connection.
+const ANSWERS_MAX: usize = 1 << 16;
 
 impl Receiver {
     /// Creates a receiver without streams.
@@ -180,15 +185,21 @@ impl Receiver {
         memory: Option<&Bytes>,
         resources: &mut Resources<'_, S, C>,
     ) -> Result<FrameOutcome, Violation> {
+        // A frame adds at most three answers.
+        let answers = self.acks.len() + self.naks.len() + self.stops.len();
+        if answers >= ANSWERS_MAX {
+            return Err(Violation::Flood(answers));
+        }
         match frame {
             Frame::Open { stream, label } => self.open(stream, label).map(FrameOutcome::from),
             Frame::Close {
                 stream,
                 length,
                 digest,
-            } => self
-                .close(stream, (length, digest), resources)
-                .map(FrameOutcome::from),
+            } => {
+                self.close(stream, (length, digest), resources);
+                Ok(FrameOutcome::Done)
+            }
             Frame::Reset { stream, reason } => self.reset(stream, reason).map(FrameOutcome::from),
             Frame::Plain {
                 span,
@@ -404,18 +415,17 @@ impl Receiver {
         stream: StreamId,
         close: (u64, u128),
         resources: &mut Resources<'_, S, C>,
-    ) -> Result<(), Violation> {
+    ) {
         match self.streams.get_mut(&stream) {
             Some(incoming) if incoming.outcome.is_none() => {
                 incoming.expected_end = Some(close);
                 self.end_if_complete(stream, resources);
             }
             None if self.ended.state(stream).is_none() => {
-                self.queue_nak(stream, u64::MAX, NakCause::Unopened)?;
+                self.naks.push_back((stream, u64::MAX, NakCause::Unopened));
             }
             _ => _ = self.acks.insert(stream),
         }
-        Ok(())
     }
 
     fn reset(&mut self, stream: StreamId, reason: u32) -> Result<(), Violation> {
@@ -445,15 +455,12 @@ impl Receiver {
     ) -> Result<FrameOutcome, Violation> {
         let Span { stream, offset, .. } = span;
         let Some(incoming) = self.streams.get(&stream) else {
-            return match self.ended.state(stream) {
-                Some(_) => {
-                    self.acks.insert(stream);
-                    Ok(FrameOutcome::Done)
-                }
-                None => self
-                    .queue_nak(stream, offset, NakCause::Unopened)
-                    .map(FrameOutcome::from),
-            };
+            if self.ended.state(stream).is_some() {
+                self.acks.insert(stream);
+            } else {
+                self.naks.push_back((stream, offset, NakCause::Unopened));
+            }
+            return Ok(FrameOutcome::Done);
         };
         if span.end() > incoming.limit {
             let (end, limit) = (span.end(), incoming.limit);
@@ -467,9 +474,8 @@ impl Receiver {
             Ok(piece) => piece,
             Err(LookupError::Pending) => return Ok(FrameOutcome::Retry),
             Err(LookupError::Refused(cause)) => {
-                return self
-                    .queue_nak(stream, offset, cause)
-                    .map(FrameOutcome::from);
+                self.naks.push_back((stream, offset, cause));
+                return Ok(FrameOutcome::Done);
             }
         };
         let incoming = self
@@ -485,24 +491,24 @@ impl Receiver {
         }
         if let Some(offset) = refused {
             self.counters.missing += 1;
-            self.queue_nak(stream, offset, NakCause::Missing)?;
+            self.naks.push_back((stream, offset, NakCause::Missing));
         }
         self.end_if_complete(stream, resources);
+        self.limit_partial_chunks(stream);
         Ok(FrameOutcome::Done)
     }
 
-    /// Queues a NAK. Fails if too many NAKs are queued.
-    fn queue_nak(
-        &mut self,
-        stream: StreamId,
-        offset: u64,
-        cause: NakCause,
-    ) -> Result<(), Violation> {
-        if self.naks.len() >= NAKS_MAX {
-            return Err(Violation::Flood(self.naks.len()));
+    /// Releases the incomplete chunk of this stream if it is long and the incomplete chunks of all streams take too
+    /// much memory.
+    fn limit_partial_chunks(&mut self, stream: StreamId) {
+        let partial = |incoming: &IncomingStream| incoming.partial_chunk_bytes() as u64;
+        let is_long = |incoming: &IncomingStream| partial(incoming) > PARTIAL_CHUNK_BYTES;
+        if self.streams.get(&stream).is_some_and(is_long)
+            && self.streams.values().map(partial).sum::<u64>() > self.config.budget / 4
+            && let Some(incoming) = self.streams.get_mut(&stream)
+        {
+            incoming.release_partial_chunk();
         }
-        self.naks.push_back((stream, offset, cause));
-        Ok(())
     }
 
     /// Ends a stream if CLOSE and all bytes were received. Queues STOP if the body is wrong.
@@ -582,6 +588,9 @@ impl Receiver {
         removed.is_some()
     }
 }
+
+/// An incomplete chunk of up to this length is always kept. By default, chunks are not longer.
+const PARTIAL_CHUNK_BYTES: u64 = 64 << 10;
 
 /// The largest number of delivered bytes whose acknowledgement may wait: a few frames of a fast body. Each
 /// acknowledgement wakes the sender, so fewer of them are better. But until the acknowledgement, the sender

@@ -1,6 +1,6 @@
 //! The state of one incoming stream: puts pieces in order, delivers them to the user, and stores their chunks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
@@ -10,6 +10,8 @@ use crate::knowledge::Knowledge;
 use crate::sender::TAIL_BYTES_MIN;
 use crate::store::ChunkStore;
 use crate::wire::{PIECE_BYTES_MAX, StreamId};
+
+use super::assembler::{EarlyPieces, push_unread};
 
 /// A piece of a body. If it was sent as references, its bytes were read from the chunk store.
 #[derive(Debug)]
@@ -45,12 +47,13 @@ pub(super) struct IncomingStream {
     pub(super) outcome: Option<Result<(), u32>>,
     /// True if an event has reported that bytes can be read, and the user has not read all of them.
     pub(super) reported: bool,
-    /// Pieces that arrived before earlier bytes of the body, by offset.
-    early_pieces: BTreeMap<u64, ReceivedPiece>,
-    /// The total number of bytes of `early_pieces`.
-    early_bytes: u64,
-    /// The received bytes of a chunk whose end is not received yet.
+    /// Pieces that arrived before earlier bytes of the body.
+    early_pieces: EarlyPieces,
+    /// The received bytes of a chunk whose end is not received yet, unless they were
+    /// [released](Self::release_partial_chunk).
     partial_chunk: Vec<u8>,
+    /// The number of released bytes of this chunk.
+    released_bytes: usize,
     digest: BodyDigest,
 }
 
@@ -64,9 +67,9 @@ impl IncomingStream {
             unread: VecDeque::new(),
             outcome: None,
             reported: false,
-            early_pieces: BTreeMap::new(),
-            early_bytes: 0,
+            early_pieces: EarlyPieces::default(),
             partial_chunk: Vec::new(),
+            released_bytes: 0,
             digest: BodyDigest::default(),
         }
     }
@@ -78,8 +81,7 @@ impl IncomingStream {
 
     /// Returns true if this piece was already received.
     pub(super) fn has(&self, offset: u64, end: u64) -> bool {
-        let early = self.early_pieces.get(&offset);
-        end <= self.delivered || early.is_some_and(|early| offset + early.bytes.len() as u64 == end)
+        end <= self.delivered || self.early_pieces.contains(offset, end)
     }
 
     /// Adds a piece, and delivers all pieces that follow the delivered bytes without a gap. Returns the offset
@@ -92,28 +94,15 @@ impl IncomingStream {
         writer: &mut ChunkWriter<'_, S>,
     ) -> Result<Option<u64>, Violation> {
         if offset > self.delivered {
-            self.early_bytes += piece.bytes.len() as u64;
-            if let Some(before) = self.early_pieces.insert(offset, piece) {
-                self.early_bytes -= before.bytes.len() as u64;
-            }
-            // All early pieces lie between the delivered offset and the limit. If they have more bytes than
-            // this range, some of them overlap.
-            let is_overlapping = self.early_bytes > self.limit - self.delivered;
-            return if is_overlapping {
-                Err(Violation::Overlap(stream))
-            } else {
-                Ok(None)
-            };
+            let window = self.limit - self.delivered;
+            self.early_pieces.insert(stream, offset, piece, window)?;
+            return Ok(None);
         }
         if let Some(refused) = self.deliver(stream, offset, piece, writer)? {
             return Ok(Some(refused));
         }
-        while let Some(early) = self.early_pieces.first_entry()
-            && *early.key() <= self.delivered
-        {
-            let (offset, piece) = early.remove_entry();
-            self.early_bytes -= piece.bytes.len() as u64;
-            if let Some(refused) = self.deliver(stream, offset, piece, writer)? {
+        while let Some(piece) = self.early_pieces.take(self.delivered) {
+            if let Some(refused) = self.deliver(stream, self.delivered, piece, writer)? {
                 return Ok(Some(refused));
             }
         }
@@ -138,18 +127,22 @@ impl IncomingStream {
             return Err(Violation::Overlap(stream));
         }
         match &piece.kind {
-            PieceContent::Plain => self.partial_chunk.clear(),
             // The stored chunk begins with other bytes than those received before, for example because two
             // different chunks have the same hash. The sender must send the bytes of this piece.
-            PieceContent::References { prefix } if *prefix != self.partial_chunk => {
+            PieceContent::References { prefix }
+                if self.released_bytes > 0 || *prefix != self.partial_chunk =>
+            {
                 return Ok(Some(offset));
             }
-            PieceContent::References { .. } => self.partial_chunk.clear(),
+            PieceContent::Plain | PieceContent::References { .. } => {
+                self.partial_chunk.clear();
+                self.released_bytes = 0;
+            }
             PieceContent::Chunks { cuts } => self.add_chunks(stream, &piece.bytes, cuts, writer)?,
         }
         self.digest.update(&piece.bytes);
         self.delivered = end;
-        self.unread.push_back(piece.bytes);
+        push_unread(&mut self.unread, piece.bytes);
         Ok(None)
     }
 
@@ -161,7 +154,8 @@ impl IncomingStream {
         writer: &mut ChunkWriter<'_, S>,
     ) -> Result<(), Violation> {
         let mut chunks = Vec::with_capacity(cuts.len());
-        let (mut rest, mut partial_bytes) = (bytes, self.partial_chunk.len());
+        let mut rest = bytes;
+        let mut partial_bytes = self.released_bytes + self.partial_chunk.len();
         for &cut in cuts {
             let missing = (cut as usize).checked_sub(partial_bytes);
             let split = missing.and_then(|missing| rest.split_at_checked(missing));
@@ -178,11 +172,29 @@ impl IncomingStream {
                 self.partial_chunk.extend_from_slice(first);
                 *first = &self.partial_chunk;
             }
-            writer.store_chunks(&chunks);
+            // The first chunk cannot be stored if a part of it was released.
+            let unstored = usize::from(self.released_bytes > 0);
+            writer.store_chunks(&chunks[unstored..]);
             self.partial_chunk.clear();
+            self.released_bytes = 0;
         }
-        self.partial_chunk.extend_from_slice(rest);
+        if self.released_bytes > 0 {
+            self.released_bytes += rest.len();
+        } else {
+            self.partial_chunk.extend_from_slice(rest);
+        }
         Ok(())
+    }
+
+    /// Returns the number of bytes that are kept of a chunk whose end is not received yet.
+    pub(super) fn partial_chunk_bytes(&self) -> usize {
+        self.partial_chunk.capacity()
+    }
+
+    /// Releases the memory of a chunk whose end is not received yet. The chunk will not be stored.
+    pub(super) fn release_partial_chunk(&mut self) {
+        self.released_bytes += self.partial_chunk.len();
+        self.partial_chunk = Vec::new();
     }
 
     /// Ends the body if CLOSE and all bytes were received.
@@ -199,7 +211,7 @@ impl IncomingStream {
             Err(crate::reason::DIGEST)
         } else {
             // A shorter last chunk is not stored, because its entries in the store would be too large for it.
-            if self.partial_chunk.len() >= TAIL_BYTES_MIN {
+            if self.released_bytes == 0 && self.partial_chunk.len() >= TAIL_BYTES_MIN {
                 writer.store_chunks(&[&self.partial_chunk]);
             }
             Ok(())

@@ -131,17 +131,14 @@ fn credit_is_a_limit() {
     }
 }
 
-/// Overlapping pieces could take more memory than the credit allows. When their bytes exceed the credit, the peer has
-/// violated the protocol.
+/// Overlapping pieces could take more memory than the credit allows, so they violate the protocol.
 #[test]
 fn overlapping_pieces_do_not_fill_memory() {
     let mut receiver = TestReceiver::opened(small_limits());
-    let takes = (1..100)
-        .map(|offset| receiver.take(plain(offset, &[0; 400])))
-        .collect::<Vec<_>>();
-    assert_eq!(takes.iter().take_while(|taken| taken.is_ok()).count(), 2);
-    assert_eq!(takes[2], Err(Violation::Overlap(STREAM)));
-    // A repeated piece replaces the earlier one and takes no additional memory.
+    assert_eq!(receiver.take(plain(1, &[0; 400])), Ok(()));
+    let taken = receiver.take(plain(2, &[0; 400]));
+    assert_eq!(taken, Err(Violation::Overlap(STREAM)));
+    // A repeated piece takes no additional memory.
     let mut receiver = TestReceiver::opened(small_limits());
     assert!((0..100).all(|_| receiver.take(plain(1, &[0; 400])).is_ok()));
 }
@@ -325,19 +322,35 @@ fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
     }
 }
 
-/// The number of queued NAKs is limited. A peer that causes more NAKs without reading them violates the protocol.
+/// The number of queued answers is limited. A peer that causes more of them without reading violates the protocol.
+///
+/// Method: frames that cause only NAKs, only acknowledgements, or an acknowledgement and a STOP.
 #[test]
-fn the_number_of_queued_naks_is_limited() {
-    let mut receiver = TestReceiver::new(small_limits());
-    let unknown = |number| Frame::Close {
+fn the_number_of_queued_answers_is_limited() {
+    let close = |number| Frame::Close {
         stream: StreamId(number),
         length: 0,
         digest: 0,
     };
-    let taken = (0..100_000)
-        .take_while(|&number| receiver.take(unknown(number)).is_ok())
-        .count();
-    assert_eq!(taken, 1 << 16);
+    let reset = |number| Frame::Reset {
+        stream: StreamId(number),
+        reason: 0,
+    };
+    let open = |number| Frame::Open {
+        stream: StreamId(number),
+        label: b"",
+    };
+    let frames: [fn(u64) -> Frame<'static>; 3] = [close, reset, open];
+    for (nth, frame) in frames.into_iter().enumerate() {
+        let mut receiver = TestReceiver::new(small_limits());
+        let numbers = (0..100_000).take_while(|&number| receiver.take(frame(number)).is_ok());
+        assert_eq!(numbers.count(), 1 << 16, "{nth}");
+        let flood = Err(Violation::Flood(1 << 16));
+        assert_eq!(receiver.take(frame(1 << 20)), flood, "{nth}");
+        // A peer that reads the answers can continue.
+        receiver.answers(|_| ());
+        assert_eq!(receiver.take(frame(1 << 16)), Ok(()), "{nth}");
+    }
 }
 
 /// Returns a well-formed frame with mostly invalid content. Its numbers are chosen from a few values, so that

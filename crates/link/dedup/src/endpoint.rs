@@ -92,6 +92,19 @@ impl Endpoint {
         self.knowledge = knowledge;
     }
 
+    /// Ends all streams and forgets which chunks the peer has, as after a restart of the process. The peer detects a
+    /// new session.
+    pub fn restart(&mut self) {
+        *self = Self::new(EndpointConfig {
+            id_key: self.id_key.clone(),
+            sender: self.sender_config,
+            receiver: self.receiver_config,
+            containers_max: self.knowledge.containers_max(),
+            session: self.session.wrapping_add(1),
+            pool: self.pool.clone(),
+        });
+    }
+
     /// Returns the HELLO for a new connection.
     pub fn hello(&mut self, store: &impl ChunkStore) -> Hello {
         self.epoch = store.epoch();

@@ -13,6 +13,7 @@
 mod encoding;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::store::ChunkLocation;
 
@@ -107,6 +108,36 @@ impl Knowledge {
         }
     }
 
+    /// Returns a copy of at most `containers_max` containers with these numbers, the lowest first.
+    #[must_use]
+    pub fn part(&self, numbers: Range<u32>, containers_max: usize) -> Self {
+        let containers = self.containers.range(numbers).take(containers_max);
+        Self {
+            containers: containers
+                .map(|(number, known)| (*number, known.clone()))
+                .collect(),
+            ..*self
+        }
+    }
+
+    /// Adds the containers of a later [part](Self::part) of the same knowledge. Returns false if the epoch of a store
+    /// has changed since the first part, so that the parts cannot be combined.
+    pub fn append(&mut self, mut later: Self) -> bool {
+        let epochs = |knowledge: &Self| (knowledge.own_epoch, knowledge.peer_epoch);
+        self.containers.append(&mut later.containers);
+        epochs(self) == epochs(&later)
+    }
+
+    /// Returns the highest number of a remembered container.
+    pub fn last_container(&self) -> Option<u32> {
+        self.containers.last_key_value().map(|(number, _)| *number)
+    }
+
+    /// Returns the maximum number of remembered containers.
+    pub fn containers_max(&self) -> usize {
+        self.containers_max
+    }
+
     /// Returns the number of remembered containers.
     pub fn containers(&self) -> usize {
         self.containers.len()
@@ -165,6 +196,29 @@ mod tests {
             change(&mut knowledge, 2);
             assert!(!knowledge.has(location(0, 0)));
         }
+    }
+
+    /// Parts of the knowledge have together the same encoding as the whole. Parts of different epochs are not combined.
+    #[test]
+    fn parts_have_the_knowledge_of_the_whole() {
+        let mut knowledge = Knowledge::new(100);
+        knowledge.set_own_epoch(1);
+        knowledge.set_peer_epoch(2);
+        (0..50).for_each(|n| knowledge.add(location(n * 3, n as u16)));
+        let mut copy = knowledge.part(0..0, 7);
+        let mut next = 0;
+        loop {
+            let part = knowledge.part(next..140, 7);
+            next = part.last_container().map_or(140, |last| last + 1);
+            let is_last = part.containers() < 7;
+            assert!(copy.append(part));
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!(copy.encode(u32::MAX), knowledge.encode(140));
+        knowledge.set_peer_epoch(3);
+        assert!(!copy.append(knowledge.part(0..1, 7)));
     }
 
     #[test]

@@ -52,6 +52,11 @@ impl Budget {
         self.remaining_bytes == 0
     }
 
+    #[cfg(test)]
+    pub(crate) fn remaining_bytes(&self) -> usize {
+        self.remaining_bytes
+    }
+
     /// If the budget is spent, starts a new one, calls [`yield_now`] and returns true: the caller returns `Pending`.
     pub(crate) fn yield_if_spent(&mut self, cx: &mut Context<'_>) -> bool {
         let is_spent = self.is_spent();

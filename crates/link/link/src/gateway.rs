@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use edgeward_dedup::endpoint::Endpoint;
+use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::wire::{Hello, Role};
 use edgeward_httpd::{AcceptedConnection, Slots};
@@ -304,11 +305,34 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the peer that sent the HELLO `peer_hello`, and creates the peer if it is new.
+    /// Reads the knowledge file of a peer that the gateway does not have in memory. A thread that may block reads the
+    /// file.
+    async fn read_knowledge(
+        &self,
+        certificate: Option<&[u8]>,
+        peer_hello: &Hello,
+    ) -> Option<Knowledge> {
+        let files = self.knowledge_files.clone()?;
+        let is_known = self.peers().by_key.contains_key(&PeerKey {
+            certificate: certificate.map(<[u8]>::to_vec),
+            epoch: peer_hello.epoch,
+            session: None,
+        });
+        if is_known {
+            return None;
+        }
+        let name = files.file_name(certificate, peer_hello.epoch);
+        let read = tokio::task::spawn_blocking(move || files.load(&name));
+        read.await.ok().flatten()
+    }
+
+    /// Returns the peer that sent the HELLO `peer_hello`, and creates the peer if it is new. `known` is the content of
+    /// its knowledge file.
     fn peer_for_hello(
         self: &Arc<Self>,
         certificate: Option<Vec<u8>>,
         peer_hello: &Hello,
+        known: Option<Knowledge>,
         from: SocketAddr,
     ) -> Result<Arc<Peer>, HandshakeError> {
         let mut peers = self.peers();
@@ -352,15 +376,7 @@ impl Shared {
             unacked_max: link.unacked_bytes_max,
         };
         let mut core = Core::new(core, Endpoint::new(endpoint), link.store.clone());
-        let known = self
-            .knowledge_files
-            .as_ref()
-            .filter(|_| !is_clone)
-            .and_then(|knowledge_files| {
-                knowledge_files
-                    .load(&knowledge_files.file_name(key.certificate.as_deref(), key.epoch))
-            });
-        if let Some(known) = known {
+        if let Some(known) = known.filter(|_| !is_clone) {
             core.set_knowledge(known);
         }
         let peer = Arc::new(Peer::new(core));
@@ -522,7 +538,11 @@ impl Shared {
             }
             return Err(disagreement.into());
         }
-        let peer = self.peer_for_hello(transport.certificate(), &peer_hello, from)?;
+        let certificate = transport.certificate();
+        let known = self
+            .read_knowledge(certificate.as_deref(), &peer_hello)
+            .await;
+        let peer = self.peer_for_hello(certificate, &peer_hello, known, from)?;
         let our_hello = peer.with(Core::hello);
         transport.send_hello(our_hello).await?;
         let checksum = transport.checksum();

@@ -65,7 +65,9 @@ impl KnowledgeFiles {
         let end = store.open_container_number();
         let mut changed = Vec::new();
         for (name, peer) in peers {
-            let bytes = peer.with(|core| core.endpoint().knowledge().encode(end));
+            let Some(bytes) = copy_in_parts(peer, end).map(|known| known.encode(end)) else {
+                continue;
+            };
             let id = self.id_key.id(&bytes);
             if saved_hashes.get(name) != Some(&id) {
                 changed.push((name, bytes, id));
@@ -112,6 +114,31 @@ impl KnowledgeFiles {
         self.folder.join(name)
     }
 }
+
+/// Returns a copy of what is known about the containers with numbers below `end`. The lock of the peer is released
+/// between the parts, because a copy of all containers may take a tenth of a second. Returns `None` if one of the
+/// stores has lost its chunks in the meantime.
+fn copy_in_parts(peer: &Peer, end: u32) -> Option<Knowledge> {
+    let part = |next| {
+        peer.with(|core| {
+            let known = core.endpoint().knowledge();
+            known.part(next..end, CONTAINERS_PER_PART)
+        })
+    };
+    let mut copy = part(0);
+    let mut containers = copy.containers();
+    while containers == CONTAINERS_PER_PART
+        && let Some(last) = copy.last_container()
+    {
+        let next = part(last + 1);
+        containers = next.containers();
+        copy.append(next).then_some(())?;
+    }
+    Some(copy)
+}
+
+/// The number of containers that are copied while the lock of a peer is held. They take about a megabyte.
+const CONTAINERS_PER_PART: usize = 4 << 10;
 
 /// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";

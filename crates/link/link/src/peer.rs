@@ -1,8 +1,8 @@
 //! The state of a peer behind a lock. The connections to the peer and its streams share it.
 
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::core::Core;
 
@@ -37,9 +37,14 @@ impl Peer {
 
     /// Runs an action under the lock, and then wakes the tasks that can continue.
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
-        // A panic of another task may leave the state machines inconsistent. A body that becomes corrupt is detected
-        // by its digest, and its stream fails.
-        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut core = self.core.lock().unwrap_or_else(|poisoned| {
+            // The panic of another task may have left the state machines inconsistent.
+            tracing::error!("a task of the link has panicked: all streams of its peer end");
+            self.core.clear_poison();
+            let mut core = poisoned.into_inner();
+            core.restart();
+            core
+        });
         let result = action(&mut core);
         let wakers = core.take_wakers();
         drop(core);

@@ -42,6 +42,8 @@ pub(super) struct Duplex {
     pub(super) reader_waker: Option<Waker>,
     /// The waker of a writer that waits for credit.
     pub(super) writer_waker: Option<Waker>,
+    /// True while the stream is in `Core::writers_at_limit`.
+    pub(super) waits_at_limit: bool,
     /// The times of the held bytes, if bytes are held.
     pub(super) send_delay: Option<SendDelay>,
     /// The time of the next decision about the held bytes, if it is scheduled.
@@ -264,7 +266,9 @@ impl Core {
     fn wait_for_credit(&mut self, id: DuplexId, waker: &Waker) {
         if let Some(duplex) = self.duplexes.get_mut(&id) {
             duplex.writer_waker = Some(waker.clone());
-            if self.endpoint.sender().unacked() >= self.config.unacked_max {
+            if self.endpoint.sender().unacked() >= self.config.unacked_max
+                && !std::mem::replace(&mut duplex.waits_at_limit, true)
+            {
                 self.writers_at_limit.push_back(id);
             }
         }
@@ -527,6 +531,7 @@ impl Core {
             incoming_end: None,
             reader_waker: None,
             writer_waker: None,
+            waits_at_limit: false,
             send_delay: None,
             next_decision: None,
             has_written: false,

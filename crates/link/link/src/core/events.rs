@@ -120,6 +120,7 @@ impl Core {
             let woken = self.writers_at_limit.len().min(1 + free / SHARE_BYTES);
             for id in self.writers_at_limit.drain(..woken) {
                 if let Some(duplex) = self.duplexes.get_mut(&id) {
+                    duplex.waits_at_limit = false;
                     self.to_wake.extend(duplex.wake_writer());
                     self.send_decisions
                         .extend(duplex.schedule_decision().map(|due| (due, id)));

@@ -7,18 +7,21 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
+use edgeward_dedup::codec::Method;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::id::IdKey;
+use edgeward_dedup::reason;
 use edgeward_dedup::receiver::Sharing;
-use edgeward_dedup::wire::{FrameSink as _, Role, decode, frame_length};
+use edgeward_dedup::wire::{Frame, FrameSink as _, Role, Span, StreamId, decode, frame_length};
 
 use edgeward_types::mix64;
 
 use super::{ConnectionId, Core, CoreConfig, DuplexId, Read, Written};
-use crate::budget::Budget;
+use crate::budget::{BUDGET_BYTES, Budget};
 use crate::config::{Encryption, LinkConfig};
-use crate::label::Target;
+use crate::label::{Label, Target};
 use crate::outbox::Outbox;
+use crate::peer::Peer;
 use crate::send_delay::ACK_DELAY;
 
 /// The one-way delay of the network; the round-trip time is 80 ms. The bandwidth is unlimited.
@@ -344,4 +347,83 @@ fn a_response_carries_the_acknowledgement() {
         let unacked = simulation.cores[EDGE].endpoint().sender().unacked();
         acked = written - unacked;
     }
+}
+
+/// A writer that finds the limit of unacknowledged bytes reached several times is woken once.
+#[test]
+fn a_writer_at_the_limit_is_listed_once() {
+    let mut simulation = Simulation::new(|config| config.unacked_bytes_max = 64 << 10);
+    let [stream, _] = simulation.open_stream();
+    let (now, body) = (simulation.now, noise(1 << 20));
+    let edge = &mut simulation.cores[EDGE];
+    let mut fulls = 0;
+    while fulls < 3 {
+        let budget = &mut Budget::default();
+        match edge.write(stream, &body, now, Waker::noop(), budget) {
+            Written::Full => fulls += 1,
+            written => assert!(matches!(written, Written::Bytes(_)), "{written:?}"),
+        }
+    }
+    assert_eq!(edge.writers_at_limit, [stream]);
+}
+
+/// A delta of one byte is charged the stored chunk that is loaded to decompress it.
+#[test]
+fn a_short_delta_is_charged_its_base() {
+    let mut simulation = Simulation::new(|_| {});
+    let (connection, core) = (
+        simulation.connections[GATEWAY],
+        &mut simulation.cores[GATEWAY],
+    );
+    let mut handle = |frame: Frame<'_>| {
+        let mut budget = Budget::default();
+        let handled = core.handle(connection, frame, None, 100, u32::MAX, &mut budget);
+        assert!(matches!(handled, Ok(Ok(None))), "{handled:?}");
+        BUDGET_BYTES - budget.remaining_bytes()
+    };
+    let span = |offset, length| Span {
+        stream: StreamId(0),
+        offset,
+        length,
+    };
+    let chunk = noise(100_000);
+    let label = &Label::Open(Target::Origin).encode();
+    let stream = StreamId(0);
+    handle(Frame::Open { stream, label });
+    handle(Frame::Literal {
+        span: span(0, 100_000),
+        method: Method::None,
+        cuts: vec![100_000],
+        payload: &chunk,
+    });
+    let charged = handle(Frame::Delta {
+        span: span(100_000, 1),
+        method: Method::None,
+        base: vec![IdKey::new([3; 32]).id(&chunk)],
+        cuts: Vec::new(),
+        payload: b"x",
+    });
+    assert!(charged >= 100_000, "{charged}");
+}
+
+/// After a panic of a task that held the lock of a peer, the streams of the peer end, its connections are closed, and a
+/// new session begins.
+#[test]
+fn a_panic_ends_the_streams_of_its_peer() {
+    let mut simulation = Simulation::new(|_| {});
+    let [stream, _] = simulation.open_stream();
+    let Simulation { cores, .. } = simulation;
+    let [edge, _] = cores;
+    let peer = Peer::new(edge);
+    let session = peer.with(|core| core.hello().session);
+    let panicked = std::thread::scope(|scope| {
+        let task = scope.spawn(|| peer.with(|_| panic!("a panic of a test")));
+        task.join()
+    });
+    assert!(panicked.is_err());
+    let (read, connections) =
+        peer.with(|core| (core.read(stream, Waker::noop()), core.connection_count()));
+    assert_eq!((read, connections), (Read::Failed(reason::RESTARTED), 0));
+    assert_ne!(peer.with(|core| core.hello().session), session);
+    assert!(peer.with(|core| core.open(Target::Origin)).is_ok());
 }

@@ -11,12 +11,13 @@ use super::layers::{paths, segments_of};
 use super::source::modules;
 
 /// The folders without circles.
-pub(crate) const ROOTS: [&str; 10] = [
+pub(crate) const ROOTS: [&str; 11] = [
     "crates/cli/src",
     "crates/edge/balance/src",
     "crates/edge/overload/src",
     "crates/edge/policy/src",
     "crates/edge/proxy-protocol/src",
+    "crates/edge/proxy/src",
     "crates/edge/purge/src",
     "crates/edge/s3/src",
     "crates/edge/semantics/src",

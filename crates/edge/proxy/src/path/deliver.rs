@@ -50,8 +50,6 @@ pub(crate) struct Reply {
     settings: Option<Rc<RequestSettings>>,
     /// The changes of the response's fields that rules demand.
     response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
-    /// The number of times that the request began again, because the representation changed before the response began.
-    pub(super) restarts: u32,
     /// True if the response has no body, because its request is a HEAD.
     is_head: bool,
 }
@@ -65,7 +63,6 @@ impl Reply {
             origin: request.origin,
             settings: request.settings.clone(),
             response_fields: request.response_fields.clone(),
-            restarts: 0,
             is_head: request.method == Method::HEAD,
         }
     }

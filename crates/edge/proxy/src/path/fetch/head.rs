@@ -16,10 +16,11 @@ use edgeward_types::KeyHash;
 use http::header::{CONTENT_LENGTH, HeaderMap};
 use http::{Method, Response, StatusCode};
 
-use super::lead::Fetch;
+use super::follow::{FOLLOWS_MAX, wait_for_head};
+use super::lead::path_rule::keeps_rule;
+use super::lead::state::Fetch;
 use super::ranges::is_for;
-use super::sliced::respond_stale;
-use super::{FOLLOWS_MAX, wait_for_head};
+use super::sliced::{Answered, respond_stale};
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{BodyBuffer, Failure, FillReader, FollowResult};
@@ -30,7 +31,6 @@ use crate::origin::Conditions;
 use crate::path::ask::{Question, ask};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::deliver::Reply;
-use crate::path::fetch::lead::path_rule::keeps_rule;
 use crate::path::revalidate::{self, Validating, Validation};
 use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
@@ -43,7 +43,7 @@ pub(super) async fn validate(
     key: CacheKey,
     reason: Forward,
     stale: Arc<Stored>,
-) -> Response<EdgeBody> {
+) -> Answered {
     let worker = Rc::clone(&reply.worker);
     let stamp = worker.cache.purges.latest();
     let version = worker.cache.hot.version(key.hash);
@@ -58,7 +58,7 @@ pub(super) async fn validate(
     let mut status = CacheStatus::forward(reason);
     let (parts, body) = match answered.sent {
         Ok(response) => response,
-        Err(error) => return pass::refuse(reply, &error, status),
+        Err(error) => return Ok(pass::refuse(reply, &error, status)),
     };
     if parts.status == StatusCode::OK {
         let validation = Validating {
@@ -74,7 +74,7 @@ pub(super) async fn validate(
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());
                 status.ttl = Some(updated.response().policy.ttl_secs(worker.now()));
-                return encoded::respond(reply, &request, &updated, Some(status)).await;
+                return Ok(encoded::respond(reply, &request, &updated, Some(status)).await);
             }
             // The stored response is outdated, or may no longer be stored.
             Validation::Mismatch | Validation::UseOnce(_) | Validation::Keep(_) => {
@@ -84,7 +84,7 @@ pub(super) async fn validate(
             }
         }
     }
-    pass::respond(reply, &request, *parts, body, status)
+    Ok(pass::respond(reply, &request, *parts, body, status))
 }
 
 /// Returns true if the next HEAD of the key is fetched with GET.

@@ -8,74 +8,37 @@ pub(super) mod path_rule;
 pub(in crate::path) mod post;
 mod pump;
 mod slice;
+pub(super) mod state;
 mod versions;
 
-use std::cell::Cell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use edgeward_semantics::content_coding::add_vary;
-use edgeward_semantics::slices::FirstPart;
-use edgeward_semantics::{
-    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, keep_links,
-};
-use edgeward_store::versions::Version;
+use edgeward_semantics::{Storable, Validators, Vary, Verdict, answers_the_request, keep_links};
 use http::header::TRAILER;
-use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body::Body as _;
 
-use super::{FetchResult, NOT_ADMITTED};
-use crate::cache::CacheKey;
-use crate::cache::collapse::FetchLeader;
+use super::respond::NOT_ADMITTED;
 use crate::cache::fill::{Encodable, Failure};
 use crate::cache::stored::Stored;
-use crate::exchange::Request;
-use crate::observe::counters::Counters;
-use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
+use crate::origin::{Conditions, EarlyLinks, OriginError};
 use crate::path::ask::{Question, ask};
 use crate::path::revalidate::{self, Validating, Validation};
 use crate::path::stale::StaleCause;
-use crate::path::worker::Worker;
 use crate::path::{debug_faults, encoded, storability};
 use destination::charge_of;
 use pump::Transfer;
+use state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use versions::KeyVersions;
-
-/// One fetch, from the request to the origin to the end of the body.
-pub(super) struct Fetch {
-    pub(super) worker: Rc<Worker>,
-    pub(super) request: Rc<Request>,
-    pub(super) key: CacheKey,
-    pub(super) leader: FetchLeader,
-    /// The part of the response that is requested. `None` for the complete response.
-    pub(super) part: Option<FirstPart>,
-    /// The cell for the leader's result. `None` after the result was reported.
-    pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
-}
-
-/// A response whose head has arrived.
-struct ArrivedResponse {
-    parts: Box<Parts>,
-    body: Box<OriginBody>,
-    exchange: Exchange,
-    /// The time from the request to the head of the response.
-    fetch_time: Duration,
-    /// The versions of the keys before the request was sent.
-    versions: KeyVersions,
-    /// True if the request was to validate a stored response.
-    has_stale: bool,
-}
 
 impl Fetch {
     /// Sends the request, which validates `stale` if given. Reports a result to the leader and to the followers.
     pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
-            let versions = self.read_versions();
+            let versions = KeyVersions::read(&self.worker, &mut self.key);
             let validators = stale
                 .as_ref()
                 .map(|stored| stored.response())
@@ -174,24 +137,6 @@ impl Fetch {
             mismatch: None,
         });
         self.report(FetchResult::Failed(error));
-    }
-
-    /// Ends the fetch with a stored response, which the origin has validated or which is served stale. If `shares` is
-    /// false, the followers have to send requests of their own.
-    fn finish_with_stored(mut self, stored: Arc<Stored>, stale: Option<StaleCause>, shares: bool) {
-        self.leader.close();
-        if shares {
-            self.leader.fill.finish_with_stored(Arc::clone(&stored));
-        } else {
-            self.leader.fill.release();
-        }
-        self.report(FetchResult::Found { stored, stale });
-    }
-
-    fn report(&mut self, outcome: FetchResult) {
-        if let Some(result) = self.result.take() {
-            result.set(Some(outcome));
-        }
     }
 
     /// Decides how a response is used if the fetch does not end with a stored response. Returns the future that moves
@@ -363,34 +308,6 @@ impl Fetch {
             self.remove(versions.key);
         }
     }
-
-    /// Records that the response to a request for the target cannot answer other requests. For a time, requests for the
-    /// target do not wait for each other (Varnish: hit-for-miss).
-    fn do_not_collapse(&self) {
-        let marks = &self.worker.cache.hit_for_miss;
-        marks.mark(self.key.primary_hash(), self.worker.now());
-    }
-
-    /// Removes the stored response that the origin did not confirm.
-    fn remove(&self, version: Version) {
-        if self.worker.cache.remove(version, &self.key.bytes).is_none() {
-            self.worker.counters.dropped_removal.increment();
-        }
-    }
-
-    /// Gives the response and its body to the leader alone. The followers have to send requests of their own.
-    fn release_to_leader(
-        mut self,
-        parts: Box<Parts>,
-        body: Box<OriginBody>,
-        detail: Option<&'static str>,
-    ) -> Option<BodyTransfer> {
-        self.leader.close();
-        self.leader.fill.release();
-        self.worker.counters.fills_released.increment();
-        self.report(FetchResult::Direct((parts, body), detail));
-        None
-    }
 }
 
 /// The detail of `Cache-Status` if the stored response was invalidated or replaced during the fetch.
@@ -398,22 +315,3 @@ const CHANGED: &str = "changed";
 
 /// The largest response that is buffered for later followers if admission does not store it and no follower waits.
 const LONE_SHARE_BYTES_MAX: u64 = 8 << 20;
-
-/// The rest of a fetch after the head of the response: the future that moves the body.
-type BodyTransfer = Pin<Box<dyn Future<Output = ()>>>;
-
-/// Counts a fetch as under way until dropped.
-struct OpenFill(Arc<Counters>);
-
-impl OpenFill {
-    fn new(counters: &Arc<Counters>) -> Self {
-        counters.fills.increment();
-        Self(Arc::clone(counters))
-    }
-}
-
-impl Drop for OpenFill {
-    fn drop(&mut self) {
-        self.0.fills.decrement();
-    }
-}

@@ -9,9 +9,8 @@ use std::task::Poll;
 use edgeward_semantics::{CacheStatus, Forward};
 use http::Response;
 
-use super::FetchResult;
-use super::lead::Fetch;
 use super::lead::post::PostUpdate;
+use super::lead::state::{Fetch, FetchResult};
 use super::respond::report_stored;
 use crate::cache::fill::Fill;
 use crate::exchange::Request;

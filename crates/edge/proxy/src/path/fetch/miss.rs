@@ -8,13 +8,16 @@ use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{CacheStatus, Forward, conditional};
 use http::{Method, Response, StatusCode};
 
-use super::lead::Fetch;
+use super::follow::{FOLLOWS_MAX, find_new_fresh, is_purged, wait_for_head};
+use super::lead::state::{Fetch, FetchResult};
 use super::leader::leader_result;
-use super::ranges::{self, has_range};
+use super::part::{has_range, part_to_fetch};
 use super::respond::respond_fill;
-use super::sliced::{BoxedResponse, respond_stale};
-use super::steps::{Fit, FollowStep, Followed, MissFacts, Stale, follow_step};
-use super::{FOLLOWS_MAX, FetchResult, find_new_fresh, head, is_purged, sliced, wait_for_head};
+use super::sliced::{Answered, Answering, OutdatedSlices, respond_stale};
+use super::steps::{
+    FirstStep, Fit, FollowStep, Followed, MissFacts, Stale, first_step, follow_step,
+};
+use super::{head, ranges, sliced};
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{Failure, FillHead, FillReader, FillVariant, FollowResult};
@@ -32,18 +35,57 @@ use crate::path::stale::StaleCause;
 
 /// A request that no fresh stored response answers.
 pub(super) struct Miss {
-    pub(super) reply: Reply,
-    pub(super) request: Rc<Request>,
-    pub(super) key: CacheKey,
-    pub(super) reason: Forward,
+    reply: Reply,
+    request: Rc<Request>,
+    key: CacheKey,
+    reason: Forward,
     /// The stored response to validate.
-    pub(super) stale: Option<Arc<Stored>>,
+    stale: Option<Arc<Stored>>,
     /// The part of the response to fetch first, if the response is fetched in slices.
-    pub(super) part: Option<FirstPart>,
+    part: Option<FirstPart>,
 }
 
 impl Miss {
-    pub(super) fn facts(&self, has_content: bool) -> MissFacts {
+    pub(super) fn new(
+        reply: Reply,
+        request: Rc<Request>,
+        key: CacheKey,
+        reason: Forward,
+        stale: Option<Arc<Stored>>,
+    ) -> Self {
+        Self {
+            part: part_to_fetch(&reply.worker, &request, &key, stale.as_ref()),
+            reply,
+            request,
+            key,
+            reason,
+            stale,
+        }
+    }
+
+    /// Carries out the first step, and those that follow from it.
+    pub(super) async fn carry_out(self, incoming: Option<RequestBody>) -> Answered {
+        let step = first_step(self.facts(incoming.is_some()));
+        // Other steps do not read the content of the request.
+        let incoming = incoming.filter(|_| matches!(step, FirstStep::Pass { .. }));
+        match step {
+            FirstStep::Head => {
+                let answer = head::miss(self.reply, self.request, self.key, self.reason);
+                Ok(Box::pin(answer).await)
+            }
+            FirstStep::Pass { may_follow } => self.pass(incoming, may_follow).await,
+            FirstStep::ValidateHead => self.validate_head().await,
+            FirstStep::ServeStale => self.serve_stale().await,
+            FirstStep::Share { for_head } => {
+                if for_head {
+                    self.reply.worker.counters.head_fetches.increment();
+                }
+                self.share().await
+            }
+        }
+    }
+
+    fn facts(&self, has_content: bool) -> MissFacts {
         let (worker, request) = (&self.reply.worker, &self.request);
         let is_head = request.method == Method::HEAD;
         let backs_off =
@@ -74,33 +116,29 @@ impl Miss {
     }
 
     /// Forwards the request, unless a fetch that is under way has the range.
-    pub(super) async fn pass(
-        mut self,
-        incoming: Option<RequestBody>,
-        may_follow: bool,
-    ) -> Response<EdgeBody> {
+    async fn pass(mut self, incoming: Option<RequestBody>, may_follow: bool) -> Answered {
         self.reply.count(RequestOutcome::forwarded(self.reason));
         let (request, reason) = (self.request, self.reason);
         let mut reply = self.reply;
         if may_follow {
             reply = match Box::pin(ranges::follow(reply, &request, &self.key, reason)).await {
-                Ok(response) => return response,
+                Ok(answered) => return answered,
                 Err(reply) => reply,
             };
         }
         let detail = if has_range(&request) { "range" } else { "head" };
         let status = CacheStatus::forward(reason).with_detail(detail);
-        Box::pin(pass::pass(reply, request, incoming, status)).await
+        Ok(Box::pin(pass::pass(reply, request, incoming, status)).await)
     }
 
-    pub(super) async fn validate_head(mut self) -> Response<EdgeBody> {
+    async fn validate_head(mut self) -> Answered {
         self.reply.count(RequestOutcome::forwarded(self.reason));
         let stale = self.stale();
         let validation = head::validate(self.reply, self.request, self.key, self.reason, stale);
         Box::pin(validation).await
     }
 
-    pub(super) async fn serve_stale(self) -> Response<EdgeBody> {
+    async fn serve_stale(self) -> Answered {
         let (stale, cause) = (self.stale(), StaleCause::BackOff);
         respond_stale(
             self.reply,
@@ -114,12 +152,12 @@ impl Miss {
     }
 
     /// Answers with a stored response.
-    fn answer(self, stored: Arc<Stored>, status: Option<CacheStatus>) -> BoxedResponse {
+    fn answer(self, stored: Arc<Stored>, status: Option<CacheStatus>) -> Answering {
         sliced::respond(self.reply, self.request, self.key, stored, status, None)
     }
 
     /// Shares a fetch with other requests for the key: leads it, or follows it.
-    pub(super) async fn share(mut self) -> Response<EdgeBody> {
+    async fn share(mut self) -> Answered {
         let worker = Rc::clone(&self.reply.worker);
         let collapse = &worker.cache.collapse;
         let is_checked = self.is_checked();
@@ -155,9 +193,11 @@ impl Miss {
             follows_left -= 1;
             let followed = self.followed(wait_for_head(&reader).await, &reader);
             match follow_step(followed, follows_left == 0) {
-                FollowStep::Read(head) => return self.read(&head, reader).await,
+                FollowStep::Read(head) => return Ok(self.read(&head, reader).await),
                 FollowStep::Answer(stored) => return self.answer_shared(stored).await,
-                FollowStep::AskForRange(head) => return self.ask_for_range(&head, reader).await,
+                FollowStep::AskForRange(head) => {
+                    return Ok(self.ask_for_range(&head, reader).await);
+                }
                 FollowStep::LookUpAgain => {
                     // A marker is now stored, so a new lookup can compute the key of this request's response.
                     let (key, fresh) = lookup_again(&worker, &self.request).await;
@@ -184,7 +224,7 @@ impl Miss {
                     let status = self.collapsed().with_detail(failure.detail);
                     let text = "the shared request to the origin failed";
                     let error = RequestError::after_lookup(failure.status, status, text);
-                    return self.reply.refuse(&error);
+                    return Ok(self.reply.refuse(&error));
                 }
             }
         }
@@ -271,7 +311,7 @@ impl Miss {
     }
 
     /// Answers with a response that a shared fetch has stored or validated.
-    async fn answer_shared(mut self, stored: Arc<Stored>) -> Response<EdgeBody> {
+    async fn answer_shared(mut self, stored: Arc<Stored>) -> Answered {
         let worker = &self.reply.worker;
         worker.counters.collapsed.increment();
         let (policy, now) = (&stored.response().policy, worker.now());
@@ -294,7 +334,7 @@ impl Miss {
     }
 
     /// Leads a fetch for this request and its followers.
-    async fn lead(self, mut leader: FetchLeader, reader: FillReader) -> Response<EdgeBody> {
+    async fn lead(self, mut leader: FetchLeader, reader: FillReader) -> Answered {
         // Another fetch may have stored a fresh response between the lookup and `join`.
         match find_new_fresh(&self.reply.worker, &self.key, self.stale.as_ref()) {
             Some(stored) => {
@@ -306,13 +346,13 @@ impl Miss {
         }
     }
 
-    async fn fetch_alone(self) -> Response<EdgeBody> {
+    async fn fetch_alone(self) -> Answered {
         let (leader, reader) = self.reply.worker.cache.collapse.lead_uncollapsed();
         self.run(leader, reader).await
     }
 
     /// Runs a fetch, and answers the request with its result.
-    async fn run(self, leader: FetchLeader, reader: FillReader) -> Response<EdgeBody> {
+    async fn run(self, leader: FetchLeader, reader: FillReader) -> Answered {
         let Self {
             mut reply,
             request,
@@ -342,7 +382,7 @@ impl Miss {
                     head::keep_head(&worker, &key);
                 }
                 status.fwd_status = Some(head.status.as_u16());
-                respond_fill(reply, &request, &head, headers, reader, status).await
+                Ok(respond_fill(reply, &request, &head, headers, reader, status).await)
             }
             FetchResult::Direct(response, detail) => {
                 drop(reader);
@@ -351,7 +391,7 @@ impl Miss {
                 }
                 status.detail = detail.map(Into::into);
                 let (parts, body) = response;
-                pass::respond(reply, &request, *parts, body, status)
+                Ok(pass::respond(reply, &request, *parts, body, status))
             }
             FetchResult::Found {
                 stored,
@@ -374,13 +414,19 @@ impl Miss {
             }
             FetchResult::Unsliced(_) if request.method == Method::HEAD || !has_range(&request) => {
                 // A stale response in slices is no longer available in slices, so the complete response is fetched.
-                sliced::restart(reply, request, key, reason).await
+                Err(Box::new(OutdatedSlices {
+                    reply,
+                    request,
+                    key,
+                    reason,
+                }))
             }
             FetchResult::Unsliced(detail) => {
                 tracing::debug!(detail, "a range is passed to the origin");
-                Box::pin(pass::pass(reply, request, None, status.with_detail(detail))).await
+                let status = status.with_detail(detail);
+                Ok(Box::pin(pass::pass(reply, request, None, status)).await)
             }
-            FetchResult::Failed(error) => pass::refuse(reply, &error, status),
+            FetchResult::Failed(error) => Ok(pass::refuse(reply, &error, status)),
         }
     }
 }

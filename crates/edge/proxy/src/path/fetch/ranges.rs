@@ -1,26 +1,23 @@
-//! Requests for ranges without a stored response: the part to request from the origin, and answers from a fetch that is
-//! under way.
+//! Requests for ranges without a stored response, and answers from a fetch that is under way.
 //!
 //! A range that the fetch will have soon is cut from its body. A range far ahead is requested from the origin, unless
 //! the origin has shown that it ignores ranges: it would send the whole response again. Then the range is cut from the
 //! body under way, too. One request finds out for all others ([`answer_far`]).
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use edgeward_semantics::range::RangeAnswer;
-use edgeward_semantics::slices::FirstPart;
 use edgeward_semantics::{CacheStatus, Forward};
 use edgeward_types::KeyHash;
-use http::header::{IF_RANGE, RANGE};
-use http::{Method, Response, StatusCode};
+use http::header::IF_RANGE;
+use http::{Response, StatusCode};
 
+use super::follow::{is_purged, wait_for_head};
 use super::respond::respond_shared;
-use super::{sliced, wait_for_head};
+use super::sliced::{self, Answered};
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
 use crate::cache::fill::{FillHead, FillReader, FollowResult};
-use crate::cache::stored::Stored;
 use crate::exchange::Request;
 use crate::origin::{Conditions, as_origin_sees};
 use crate::path::ask::{Question, ask};
@@ -37,7 +34,7 @@ pub(super) async fn follow(
     request: &Rc<Request>,
     key: &CacheKey,
     reason: Forward,
-) -> Result<Response<EdgeBody>, Reply> {
+) -> Result<Answered, Reply> {
     let worker = Rc::clone(&reply.worker);
     let Some(reader) = worker.cache.collapse.follow(key.hash, &key.bytes) else {
         return Err(reply);
@@ -48,7 +45,8 @@ pub(super) async fn follow(
         Some(FollowResult::Head(head)) if is_for(&worker, request, key, &head) => {
             let arrived = reader.fill().arrived_bytes();
             if is_far(request, &head, arrived) {
-                return Ok(answer_far(reply, request, key, reason, "range", &head, reader).await);
+                let answer = answer_far(reply, request, key, reason, "range", &head, reader).await;
+                return Ok(Ok(answer));
             }
             // Without a length, the client gets the whole response.
             let is_whole = head.status == StatusCode::OK && ignores_ranges(&worker, key, &head);
@@ -58,9 +56,9 @@ pub(super) async fn follow(
             worker.counters.collapsed.increment();
             let headers = head.headers.clone();
             let response = respond_shared(reply, request, &head, headers, reader, status);
-            Ok(response)
+            Ok(Ok(response))
         }
-        Some(FollowResult::Stored(stored)) if !super::is_purged(&worker, key, &stored) => {
+        Some(FollowResult::Stored(stored)) if !is_purged(&worker, key, &stored) => {
             worker.counters.collapsed.increment();
             status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
             let (request, key) = (Rc::clone(request), key.clone());
@@ -158,52 +156,6 @@ pub(super) fn is_for(worker: &Worker, request: &Request, key: &CacheKey, head: &
         ))
     });
     is_variant && !is_purged && head.covers(key.target())
-}
-
-/// Returns the part to request for a request with a range, or for a stale response in slices. Returns `None` to request
-/// the complete response, or to pass the request.
-pub(super) fn part_to_fetch(
-    worker: &Worker,
-    request: &Request,
-    key: &CacheKey,
-    stale: Option<&Arc<Stored>>,
-) -> Option<FirstPart> {
-    let wants_range = has_range(request);
-    let slice_bytes = worker.config().ranges.slice_bytes.bytes();
-    if let Some(stale) = stale {
-        // A new version of a response in slices is fetched in slices too, because it is large.
-        let is_sliced = slice_bytes > 0 && stale.slices().is_some();
-        let first = || FirstPart::of_request(&request.headers, slice_bytes);
-        return is_sliced.then(|| first().unwrap_or(FirstPart::Slice { index: 0 }));
-    }
-    if !wants_range {
-        return None;
-    }
-    let is_checked = request.settings().caching.check_authorization;
-    let part = (slice_bytes > 0 && request.method == Method::GET && !is_checked)
-        .then(|| FirstPart::of_first_request(&request.headers, slice_bytes))
-        .flatten();
-    if part.is_none() {
-        worker.counters.ranges_passed_form.increment();
-        return None;
-    }
-    let (now, hit_for_miss) = (worker.now(), &worker.cache.hit_for_miss);
-    let is_marked = hit_for_miss.contains(range_mark(key.primary_hash()), now)
-        || hit_for_miss.contains(key.primary_hash(), now);
-    if is_marked {
-        worker.counters.ranges_passed_marked.increment();
-        return None;
-    }
-    part
-}
-
-/// Returns the hash by which a target is marked whose ranges cannot be sliced.
-pub(super) fn range_mark(primary: KeyHash) -> KeyHash {
-    KeyHash(!primary.0)
-}
-
-pub(super) fn has_range(request: &Request) -> bool {
-    !request.plain && request.headers.contains_key(RANGE)
 }
 
 /// A range that begins up to this number of bytes after those that have arrived is read from the fill. At 100 Mbit/s

@@ -4,7 +4,6 @@ use edgeward_semantics::{CacheStatus, conditional};
 use http::header::HeaderMap;
 use http::{Response, StatusCode};
 
-use super::NOT_ADMITTED;
 use crate::cache::fill::{FillHead, FillReader};
 use crate::exchange::Request;
 use crate::path::body::{EdgeBody, Source};
@@ -77,3 +76,6 @@ pub(super) fn report_stored(cache_status: &mut CacheStatus, head: &FillHead) {
         });
     }
 }
+
+/// The detail of `Cache-Status` if no tier stores the response: by the policy, its size, or because memory is used.
+pub(super) const NOT_ADMITTED: &str = "not-admitted";

@@ -13,8 +13,10 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::{Response, StatusCode};
 
-use super::lead::Fetch;
-use super::{range_mark, revalidate_in_background, wait_for_head};
+use super::background::revalidate_in_background;
+use super::follow::wait_for_head;
+use super::lead::state::Fetch;
+use super::part::range_mark;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::disk::DiskEntry;
 use crate::cache::disk_body::DiskBody;
@@ -27,24 +29,35 @@ use crate::exchange::{Request, RequestError};
 use crate::observe::outcome::RequestOutcome;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::{Reply, needed_bytes};
+use crate::path::encoded;
 use crate::path::lookup::{Hit, Query, refuse_only_if_cached};
 use crate::path::sliced_body::{
     OpenSlice, OpeningSlice, SliceError, SliceFetch, SliceOpener, SlicedBody,
 };
 use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
-use crate::path::{encoded, pass};
 
-/// A response that is not boxed would make the types of `fetch` and of this module infinite.
-pub(super) type BoxedResponse = Pin<Box<dyn Future<Output = Response<EdgeBody>>>>;
+/// The response to a request, or the request if it has to begin again.
+pub(super) type Answered = Result<Response<EdgeBody>, Box<OutdatedSlices>>;
+
+/// A request for a representation in slices that has changed at the origin. It begins again without a stored response.
+pub(super) struct OutdatedSlices {
+    pub(super) reply: Reply,
+    pub(super) request: Rc<Request>,
+    pub(super) key: CacheKey,
+    pub(super) reason: Forward,
+}
+
+/// The future is boxed, because few responses are in slices, and the state of the others is kept small.
+pub(super) type Answering = Pin<Box<dyn Future<Output = Answered>>>;
 
 /// Answers a hit whose body is in slices. `stored` is its response.
-pub(in crate::path) async fn answer_sliced(
+pub(super) async fn answer(
     mut reply: Reply,
     request: Rc<Request>,
     hit: Hit,
     stored: Arc<Stored>,
-) -> Response<EdgeBody> {
+) -> Answered {
     let worker = Rc::clone(&reply.worker);
     let key = hit.key.clone();
     if hit.revalidates {
@@ -60,7 +73,7 @@ pub(in crate::path) async fn answer_sliced(
         return respond(reply, request, key, stored, None, None).await;
     }
     if request.directives().only_if_cached {
-        return reply.refuse(&refuse_only_if_cached());
+        return Ok(reply.refuse(&refuse_only_if_cached()));
     }
     reply.count(RequestOutcome::Partial);
     let status = CacheStatus::forward(Forward::Partial).with_detail("slices");
@@ -68,22 +81,22 @@ pub(in crate::path) async fn answer_sliced(
 }
 
 /// Answers a request with a stored response, which may be in slices. `first` is a slice whose fetch is under way. If
-/// the representation has changed at the origin, the request begins again.
-pub(in crate::path) fn respond(
+/// the representation has changed at the origin, the request has to begin again.
+pub(super) fn respond(
     reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     stored: Arc<Stored>,
     cache_status: Option<CacheStatus>,
     first: Option<(u64, SliceFetch)>,
-) -> BoxedResponse {
+) -> Answering {
     Box::pin(async move {
         let worker = Rc::clone(&reply.worker);
         let needed = stored
             .slices()
             .and_then(|_| needed_bytes(&request, stored.response()));
         let Some(needed) = needed else {
-            return encoded::respond(reply, &request, &stored, cache_status).await;
+            return Ok(encoded::respond(reply, &request, &stored, cache_status).await);
         };
         let opener = Opener::new(&worker, &request, &stored);
         let slicing = opener.slicing();
@@ -99,7 +112,7 @@ pub(in crate::path) fn respond(
                     let ttl = stored.response().policy.ttl_secs(worker.now());
                     status = Some(CacheStatus::hit(ttl).with_detail("disk"));
                 }
-                return reply.stored_with(&request, &stored, status, Some(Box::new(body)));
+                return Ok(reply.stored_with(&request, &stored, status, Some(Box::new(body))));
             }
             Err(error) => error,
         };
@@ -108,55 +121,40 @@ pub(in crate::path) fn respond(
         match error {
             SliceError::Changed | SliceError::Ignored => {
                 worker.counters.slices_changed_restarted.increment();
-                restart(reply, request, key, reason).await
+                Err(Box::new(OutdatedSlices {
+                    reply,
+                    request,
+                    key,
+                    reason,
+                }))
             }
             SliceError::Failed(failure) => {
                 let status = CacheStatus::forward(reason).with_detail(failure.detail);
                 let text = "the request to the origin for a part failed";
-                reply.refuse(&RequestError::after_lookup(failure.status, status, text))
+                Ok(reply.refuse(&RequestError::after_lookup(failure.status, status, text)))
             }
             SliceError::Incomplete => {
                 let status = CacheStatus::forward(reason).with_detail("http_response_incomplete");
                 let text = "the origin's response ended early";
                 let code = StatusCode::BAD_GATEWAY;
-                reply.refuse(&RequestError::after_lookup(code, status, text))
+                Ok(reply.refuse(&RequestError::after_lookup(code, status, text)))
             }
         }
     })
 }
 
 /// Answers a request with a stale response in place of an error. `reason` is why the request was to be forwarded.
-pub(in crate::path) fn respond_stale(
+pub(super) fn respond_stale(
     mut reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     stale: Arc<Stored>,
     cause: StaleCause,
     reason: Forward,
-) -> BoxedResponse {
+) -> Answering {
     let status = cause.record(&mut reply, &stale, reason);
     respond(reply, request, key, stale, Some(status), None)
 }
-
-/// Begins a request again without a stored response. After [`RESTARTS_MAX`] times, passes it to the origin.
-pub(super) fn restart(
-    mut reply: Reply,
-    request: Rc<Request>,
-    key: CacheKey,
-    reason: Forward,
-) -> BoxedResponse {
-    reply.restarts += 1;
-    Box::pin(async move {
-        if reply.restarts > RESTARTS_MAX {
-            let status = CacheStatus::forward(reason).with_detail("changes");
-            return pass::pass(reply, request, None, status).await;
-        }
-        super::fetch(reply, request, None, key, reason, None).await
-    })
-}
-
-/// The times that a request begins again. A representation that changes with each request cannot be sliced.
-const RESTARTS_MAX: u32 = 2;
 
 /// The most slices that are looked up to decide if a response is a hit.
 pub(in crate::path) const LOOKED_UP_MAX: u64 = 4096;

@@ -1,7 +1,7 @@
 //! The steps of a request that no fresh stored response answers, decided from values alone. `fetch` carries them out.
 //!
 //! [`first_step`] chooses the kind of the fetch. [`follow_step`] decides the step after a shared fetch for which the
-//! request has waited. A request follows at most [`FOLLOWS_MAX`](super::FOLLOWS_MAX) fetches, then it fetches alone, so
+//! request has waited. A request follows at most [`FOLLOWS_MAX`](super::follow::FOLLOWS_MAX) fetches, then it fetches alone, so
 //! it ends.
 
 /// Facts about a request and its URL.

@@ -7,7 +7,7 @@ use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::{ACCEPT_RANGES, AGE, HeaderValue};
 
-use super::Fetch;
+use super::state::Fetch;
 use crate::cache::PathRule;
 use crate::cache::fill::{FillHead, FillVariant};
 use crate::origin::as_origin_sees;

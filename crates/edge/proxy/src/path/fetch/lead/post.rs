@@ -9,8 +9,8 @@ use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
 use http::response::Parts;
 
+use super::state::{ArrivedResponse, Fetch, OpenFill};
 use super::versions::KeyVersions;
-use super::{ArrivedResponse, Fetch, OpenFill};
 use crate::exchange::Request;
 use crate::origin::OriginResponse;
 use crate::path::lookup::key_of;

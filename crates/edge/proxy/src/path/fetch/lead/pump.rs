@@ -11,15 +11,14 @@ use edgeward_semantics::Storable;
 use http::StatusCode;
 use http_body::Body as _;
 
-use super::Fetch;
 use super::destination::{Destination, charge_of};
+use super::state::{Fetch, FetchResult};
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::{BodyBuffer, FillHead, PushResult};
 use crate::cache::stored::{DiskPlan, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::observe::log::ErrorChain;
 use crate::origin::{OriginBody, OriginError};
 use crate::path::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
-use crate::path::fetch::FetchResult;
 use crate::path::worker::Worker;
 use crate::rt::budget::MemoryShare;
 

@@ -19,7 +19,8 @@ use http_body::Body as _;
 use super::destination::plan_of;
 use super::destination::{Destination, charge_of};
 use super::pump::Transfer;
-use super::{ArrivedResponse, BodyTransfer, Fetch, KeyVersions, OpenFill};
+use super::state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
+use super::versions::KeyVersions;
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
@@ -30,7 +31,7 @@ use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{Conditions, OriginBody};
 use crate::path::ask::{Question, ask};
-use crate::path::fetch::{FetchResult, range_mark};
+use crate::path::fetch::part::range_mark;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::storability;
 

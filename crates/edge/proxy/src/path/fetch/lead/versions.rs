@@ -5,9 +5,9 @@ use std::sync::Arc;
 use edgeward_purge::Stamp;
 use edgeward_store::versions::Version;
 
-use super::Fetch;
 use crate::cache::stored::{Hot, Stored, StoredKind};
-use crate::cache::{PathRule, path_key};
+use crate::cache::{CacheKey, PathRule, path_key};
+use crate::path::worker::Worker;
 
 /// The versions of two keys, read before a fetch sends its request. Each change of an entry makes a new version. A
 /// response is stored only if both are still current.
@@ -26,17 +26,9 @@ pub(super) struct KeyVersions {
 }
 
 impl KeyVersions {
-    /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.
-    pub(super) fn renew(&mut self, hot: &Hot) {
-        self.key = hot.renewed(self.key).unwrap_or(self.key);
-        self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
-    }
-}
-
-impl Fetch {
     /// Reads the current versions. Removes a marker from the key if the marker is no longer current.
-    pub(super) fn read_versions(&mut self) -> KeyVersions {
-        let cache = &self.worker.cache;
+    pub(super) fn read(worker: &Worker, key: &mut CacheKey) -> Self {
+        let cache = &worker.cache;
         let stamp = cache.purges.latest();
         let hot = &cache.hot;
         let is_current = |marker: &Arc<Stored>, hash| {
@@ -46,25 +38,31 @@ impl Fetch {
                     if variants.version.is_some_and(|version| hot.is_current(version)))
         };
         let mut under_rule = None;
-        if let PathRule::Applied { marker, target } = &self.key.path_rule {
+        if let PathRule::Applied { marker, target } = &key.path_rule {
             let path = hot.version(cache.hash(&path_key(target)));
             if is_current(marker, path.key()) {
                 under_rule = Some((hot.version(cache.hash(target)), path));
             } else {
-                self.key.leave_path_rule(cache.hash_seed);
+                key.leave_path_rule(cache.hash_seed);
             }
         }
-        let primary = hot.version(self.key.primary_hash());
-        let key = hot.version(self.key.hash);
-        let marker = self.key.marker.take();
-        self.key.marker = marker.filter(|marker| is_current(marker, primary.key()));
+        let primary = hot.version(key.primary_hash());
+        let own = hot.version(key.hash);
+        let marker = key.marker.take();
+        key.marker = marker.filter(|marker| is_current(marker, primary.key()));
         let (target, path) = under_rule.unwrap_or((primary, primary));
-        KeyVersions {
-            key,
+        Self {
+            key: own,
             primary,
             target,
             path,
             stamp,
         }
+    }
+
+    /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.
+    pub(super) fn renew(&mut self, hot: &Hot) {
+        self.key = hot.renewed(self.key).unwrap_or(self.key);
+        self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
     }
 }

@@ -102,10 +102,15 @@ check-small: rust compiler ## lints of the binary without its default features, 
 		$(CARGO) clippy $(LOCKED) --package edgeward-cli --no-default-features --all-targets --quiet -- \
 		--deny warnings
 
+# The lints have compiled what rustdoc reads of each crate. Cargo uses it again if compiler, its arguments and the features
+# are the same: `--examples` adds those of tests.
 .PHONY: docs
 docs: rust compiler ## the API documentation; warnings are errors
-	@RUSTDOCFLAGS="--deny warnings" $(STEP) "API documentation (rustdoc, warnings denied)" \
-		$(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items --quiet
+	@RUSTDOCFLAGS="--deny warnings" \
+		RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" \
+		CLIPPY_ARGS="--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" \
+		$(STEP) "API documentation (rustdoc, warnings denied)" \
+		$(CARGO) doc $(LOCKED) --workspace --lib --bins --examples --no-deps --document-private-items --quiet
 
 .PHONY: reference
 reference: rust compiler ## rewrites the generated pages: settings, metrics, malformed messages

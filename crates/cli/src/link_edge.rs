@@ -58,9 +58,11 @@ impl EdgeLink {
             .enable_all()
             .build()
             .context("cannot start the runtime of the link")?;
+        let gateways = std::iter::once(gateway).chain(&settings.more_gateways);
+        let gateways = gateways.map(ToString::to_string).collect();
         let (client, admin) = runtime.block_on(async {
             let client =
-                Client::start(config, &gateway.to_string()).map_err(endpoint::with_hint)?;
+                Client::start_with_failover(config, gateways).map_err(endpoint::with_hint)?;
             let status_client = client.clone();
             let read_status = Arc::new(move || EndpointStatus::from(&status_client));
             let admin = endpoint::start_admin(settings.admin, read_status).await?;

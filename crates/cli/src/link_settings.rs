@@ -38,6 +38,8 @@ impl std::fmt::Display for HostPort {
 #[derive(Clone, Debug)]
 pub(crate) struct LinkSettings {
     pub(crate) gateway: Option<HostPort>,
+    /// The gateways that are used, in this order, if `gateway` cannot be reached.
+    pub(crate) more_gateways: Vec<HostPort>,
     /// The folder of the TLS keys and of the store key.
     pub(crate) keys: Option<PathBuf>,
     /// The folder, file or device of the chunk store.
@@ -62,6 +64,7 @@ impl Default for LinkSettings {
     fn default() -> Self {
         Self {
             gateway: None,
+            more_gateways: Vec::new(),
             keys: None,
             store: None,
             store_size: ByteSize::gib(4),

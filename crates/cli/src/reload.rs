@@ -78,13 +78,27 @@ impl ReloadableConfig {
             .map_err(|error| diagnostic::on_one_line(&anyhow::Error::from(error)))?;
         let mut edge = checked.edge;
         let running = self.reloader.config();
-        // The filters of unchanged rules stay loaded. The link is that of the start.
+        // The filters of unchanged rules stay loaded. The links are those of the start.
         edge.negative = match format!("{:?}", applied.negative) == format!("{:?}", checked.negative)
         {
             true => running.negative,
             false => negative::start(&checked.negative).map_err(|error| format!("{:#}", error))?,
         };
-        edge.origins[0].dial.clone_from(&running.origins[0].dial);
+        for origin in &mut edge.origins {
+            let started = running.origins.iter();
+            let mut started = started.filter(|started| started.name == origin.name);
+            origin.dial = started.next().and_then(|started| started.dial.clone());
+        }
+        // Without its link, the edge would send the requests for the origin to the host of its URL.
+        let unlinked = checked.links.iter().find(|(name, _)| {
+            let origin = edge.origins.iter().find(|origin| origin.name == *name);
+            origin.is_some_and(|origin| origin.dial.is_none())
+        });
+        if let Some((name, _)) = unlinked {
+            return Err(format!(
+                "the link of the origin {name} is new: a link starts with the edge, so restart or upgrade it"
+            ));
+        }
         self.reloader
             .reload(&edge)
             .map_err(|error| with_causes(&error))?;

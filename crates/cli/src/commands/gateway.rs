@@ -11,8 +11,10 @@ use serde_json::json;
 
 use edgeward_dedup::receiver::Sharing;
 use edgeward_link::{
-    Admin, Allow, DenyError, DenyList, EndpointStatus, Gateway, GatewayConfig, HostPort, Rule,
+    Admin, Allow, DenyError, DenyList, EndpointStatus, Gateway, GatewayConfig, HostPort,
+    IdentityLimits, OriginTls, OriginTlsError, Rule,
 };
+use edgeward_types::ByteSize;
 
 use super::flag_values::address;
 use super::link::endpoint::{
@@ -28,9 +30,13 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7443", value_parser = listen)]
     listen: SocketAddr,
 
-    /// Origin server that answers the edges' misses, as http://HOST:PORT
+    /// Origin server that answers the edges' misses, as http://HOST:PORT or https://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = origin)]
-    origin: Option<HostPort>,
+    origin: Option<OriginAddress>,
+
+    /// Certificates of the CAs that may sign the certificate of an https origin [default: those of the system]
+    #[arg(long, value_name = "FILE", hide_short_help = true, requires = "origin")]
+    origin_ca: Option<PathBuf>,
 
     /// Another permitted target: db:3306, *.example.com:443, 10.0.0.0/8:3306; repeatable
     ///
@@ -54,7 +60,25 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "N", default_value_t = 512, hide_short_help = true)]
     pending_max: usize,
 
-    /// File of denied certificates, one SHA-256 fingerprint per line; read again when it changes
+    /// Maximum of connections with the same certificate
+    #[arg(long, value_name = "N", default_value_t = IdentityLimits::default().connections_max, hide_short_help = true)]
+    connections_per_certificate: usize,
+
+    /// Maximum of concurrent streams with the same certificate
+    #[arg(long, value_name = "N", default_value_t = IdentityLimits::default().streams_max, hide_short_help = true)]
+    streams_per_certificate: usize,
+
+    /// Memory of all peers with the same certificate above which their streams are refused
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1536MiB",
+        hide_short_help = true
+    )]
+    memory_per_certificate: ByteSize,
+
+    /// File of denied certificates, one SHA-256 fingerprint per line; read again when it changes [default: deny.txt in
+    /// the folder of --keys]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     deny: Option<PathBuf>,
 
@@ -88,11 +112,27 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Parses `http://HOST:PORT`; without a port, the port is 80.
-fn origin(text: &str) -> Result<HostPort, String> {
-    let rest = text.strip_prefix("http://").ok_or(
-        "the origin must be http://HOST:PORT; for an https origin put a TLS proxy next to the gateway",
-    )?;
+/// The address of an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OriginAddress {
+    host_port: HostPort,
+    is_https: bool,
+}
+
+impl std::fmt::Display for OriginAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.host_port)
+    }
+}
+
+/// Parses `http://HOST:PORT` or `https://HOST:PORT`; without a port, the port is 80 or 443.
+fn origin(text: &str) -> Result<OriginAddress, String> {
+    let http = text.strip_prefix("http://").map(|rest| (rest, false));
+    let https = text.strip_prefix("https://").map(|rest| (rest, true));
+    let (rest, is_https) = http
+        .or(https)
+        .ok_or("the origin must be http://HOST:PORT or https://HOST:PORT")?;
     let rest = rest.trim_end_matches('/');
     let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
@@ -100,9 +140,15 @@ fn origin(text: &str) -> Result<HostPort, String> {
     let host_port = if has_port {
         rest.parse()
     } else {
-        format!("{rest}:80").parse()
+        let port = if is_https { 443 } else { 80 };
+        format!("{rest}:{port}").parse()
     };
-    host_port.map_err(|error: edgeward_link::ParseHostPortError| error.to_string())
+    let host_port =
+        host_port.map_err(|error: edgeward_link::ParseHostPortError| error.to_string())?;
+    Ok(OriginAddress {
+        host_port,
+        is_https,
+    })
 }
 
 /// Runs the gateway until a signal stops it.
@@ -113,7 +159,10 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
             .into());
     }
     let deny_list = load_deny_list(args)?;
-    let mut config = GatewayConfig::new(args.endpoint.config()?, args.listen, args.origin.clone());
+    let origin_tls = origin_tls(args)?;
+    let origin = args.origin.as_ref().map(|origin| origin.host_port.clone());
+    let mut config = GatewayConfig::new(args.endpoint.config()?, args.listen, origin);
+    config.origin_tls = origin_tls;
     config.allow = args
         .allow
         .iter()
@@ -122,6 +171,11 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     config.identity = args.accept_encoding == Encoding::Identity;
     config.peers_max = args.peers_max;
     config.peers_per_certificate_max = args.peers_per_certificate;
+    config.identity_limits = IdentityLimits {
+        connections_max: args.connections_per_certificate,
+        streams_max: args.streams_per_certificate,
+        memory_max: args.memory_per_certificate.bytes(),
+    };
     config.pending_max = args.pending_max;
     config.deny = deny_list;
     config.keep_sent = args.keep_sent == OnOff::On;
@@ -135,10 +189,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         let read_status = Arc::new(move || EndpointStatus::from(&*status_source));
         let admin = start_admin(args.endpoint.admin, read_status).await?;
         let addr = gateway.local_addr();
-        let origin = args
-            .origin
-            .as_ref()
-            .map(|origin| format!("http://{origin}"));
+        let origin = args.origin.as_ref().map(ToString::to_string);
         let text = format!(
             "gateway on {addr}{}{}",
             origin
@@ -154,18 +205,48 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load_deny_list(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
-    let Some(path) = &args.deny else {
+/// Returns the TLS client of an https origin.
+fn origin_tls(args: &GatewayArgs) -> anyhow::Result<Option<OriginTls>> {
+    let is_https = args.origin.as_ref().is_some_and(|origin| origin.is_https);
+    if !is_https {
+        if args.origin_ca.is_some() {
+            return Err(
+                Diagnostic::new("--origin-ca has no effect on an http origin")
+                    .hint("remove --origin-ca, or give --origin https://HOST:PORT")
+                    .into(),
+            );
+        }
         return Ok(None);
-    };
-    if args.endpoint.encryption == OnOff::Off {
+    }
+    let tls = OriginTls::new(args.origin_ca.as_deref()).map_err(|error| {
+        let hint = match &error {
+            OriginTlsError::NoSystemRoots => {
+                "install the package ca-certificates, or give --origin-ca FILE"
+            }
+            _ => "give a PEM file with the certificates of CAs",
+        };
+        Diagnostic::from_error(&error).hint(hint)
+    })?;
+    Ok(Some(tls))
+}
+
+fn load_deny_list(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
+    let is_encrypted = args.endpoint.encryption == OnOff::On;
+    if args.deny.is_none() && !is_encrypted {
+        return Ok(None);
+    }
+    if !is_encrypted {
         return Err(Diagnostic::new(
             "--deny has no effect without encryption, because edges then have no certificates",
         )
         .hint("remove --encryption off or --deny")
         .into());
     }
-    let list = DenyList::load(path).map_err(|error| {
+    let list = match &args.deny {
+        Some(path) => DenyList::load(path),
+        None => DenyList::in_keys(&args.endpoint.keys),
+    };
+    let list = list.map_err(|error| {
         let hint = match &error {
             DenyError::Line { .. } => {
                 "`openssl x509 -in cert.pem -noout -fingerprint -sha256` prints a fingerprint"

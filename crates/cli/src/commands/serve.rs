@@ -104,7 +104,7 @@ struct Serving {
     edge: RunningEdge,
     signals: Signals,
     config: EdgeConfig,
-    _link: Option<EdgeLink>,
+    _links: Vec<(String, EdgeLink)>,
     /// Gets the process that replaces this one.
     replaced: mpsc::Receiver<NewProcess>,
 }
@@ -135,8 +135,14 @@ fn start(
     // exceeds a limit in bytes, the function's argument.
     edge_config.hot.return_freed_pages = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
-    let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
-    edge_config.origins[0].dial = link.as_ref().map(EdgeLink::dial);
+    let mut links = Vec::new();
+    for (name, settings) in &checked.links {
+        links.push((name.clone(), EdgeLink::start(settings)?));
+    }
+    for origin in &mut edge_config.origins {
+        let link = links.iter().find(|(name, _)| *name == origin.name);
+        origin.dial = link.map(|(_, link)| link.dial());
+    }
     // The signals are handled before the first line is printed, because the reader of this line may send a signal
     // immediately.
     let mut signals = Signals::of_server()?;
@@ -165,12 +171,12 @@ fn start(
     if let Some(file) = &edge_config.pid_file {
         write_pid(file).map_err(|error| Diagnostic::unreadable(file, "cannot write", &error))?;
     }
-    announce(&edge, &edge_config, link.as_ref(), args.json)?;
+    announce(&edge, &edge_config, &links, args.json)?;
     Ok(Serving {
         edge,
         signals,
         config: edge_config,
-        _link: link,
+        _links: links,
         replaced,
     })
 }
@@ -315,11 +321,15 @@ fn url(addr: &ListenAddress, has_tls: bool) -> String {
     }
 }
 
+fn link_json(link: &EdgeLink) -> serde_json::Value {
+    json!({ "admin": link.admin_addr().map(|addr| format!("http://{addr}")) })
+}
+
 /// Prints one line with the addresses, for people and for the program that started the edge.
 fn announce(
     edge: &RunningEdge,
     config: &EdgeConfig,
-    link: Option<&EdgeLink>,
+    links: &[(String, EdgeLink)],
     as_json: bool,
 ) -> anyhow::Result<()> {
     let listening = edge.listening().iter().zip(&config.listeners);
@@ -334,9 +344,12 @@ fn announce(
             "listening": urls,
             "admin": admin,
             "origins": config.origins.iter().map(|origin| origin.url().to_string()).collect::<Vec<_>>(),
-            "link": link.map(|link| json!({
-                "admin": link.admin_addr().map(|addr| format!("http://{addr}")),
-            })),
+            // The first link, and all links by the names of their origins.
+            "link": links.first().map(|(_, link)| link_json(link)),
+            "links": links
+                .iter()
+                .map(|(origin, link)| (origin.clone(), link_json(link)))
+                .collect::<serde_json::Map<_, _>>(),
             "policy": hot.policy.to_string(),
             "hot_bytes": hot.capacity.bytes(),
             "disk": config.disk.as_ref().map(|disk| json!({

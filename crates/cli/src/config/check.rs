@@ -30,8 +30,9 @@ pub(crate) struct CheckedConfig {
     pub(crate) edge: EdgeConfig,
     /// The `[[negative]]` rules. Their filters are started together with the edge.
     pub(crate) negative: Vec<NegativeSettings>,
-    /// The settings of the link, or `None` if the edge has no link. The link is started together with the edge.
-    pub(crate) link: Option<LinkSettings>,
+    /// The names of the origins that have a link, and the settings of their links. The links are started together with
+    /// the edge.
+    pub(crate) links: Vec<(String, LinkSettings)>,
     pub(crate) settings: Vec<Setting>,
     /// The `[[site]]`s of the file.
     pub(crate) sites: Vec<SiteSummary>,
@@ -87,7 +88,7 @@ pub(super) fn check(
             settings: final_settings(&raw_settings, &draft),
             sites: summaries,
             negative: draft.negative.clone(),
-            link: draft.link.gateway.is_some().then(|| draft.link.clone()),
+            links: links(&draft),
             edge: edge_config(draft),
         });
     }
@@ -104,6 +105,15 @@ pub(super) fn check(
     Err(Diagnostics(located))
 }
 
+/// Returns the links with the names of their origins.
+fn links(draft: &ConfigDraft) -> Vec<(String, LinkSettings)> {
+    let origins = draft.edge.origins.iter().zip(&draft.links);
+    let linked = origins.filter(|(_, link)| link.gateway.is_some());
+    linked
+        .map(|(origin, link)| (origin.name.clone(), link.clone()))
+        .collect()
+}
+
 fn edge_config(draft: ConfigDraft) -> EdgeConfig {
     let ConfigDraft {
         mut edge,
@@ -112,7 +122,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         mut disk,
         disk_hosts,
         negative: _,
-        link: _,
+        links: _,
         purge_token_file: _,
         admin_certificates,
         admin_key,
@@ -171,6 +181,9 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
     edge
 }
 
+/// The table of the link of an origin.
+const LINK: &str = "origin.link";
+
 /// All settings with their final values, in the order of `docs/reference/configuration.md`.
 fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let mut settings = Vec::new();
@@ -186,6 +199,7 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
     let repeated = [
         ("listener", draft.listeners.len()),
         ("origin", draft.edge.origins.len()),
+        (LINK, draft.links.len()),
         ("disk_device", draft.disk.settings.devices.len()),
         ("disk_host", draft.disk_hosts.len()),
         ("negative", draft.negative.len()),
@@ -193,11 +207,19 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
     ];
     for (table, items) in repeated {
         // The keys of a single origin have no index, like the keys of the table `[origin]`.
-        let has_index = table != "origin" || items > 1;
+        let is_of_origin = table == "origin" || table == LINK;
+        let has_index = !is_of_origin || draft.edge.origins.len() > 1;
         for item in 0..items {
+            // One of several origins has the defaults of a link only if it has a link.
+            if table == LINK && has_index && draft.links[item].gateway.is_none() {
+                continue;
+            }
             for key in keys::all().filter(|key| split_path(key).0 == table) {
                 if let Some(value) = key.field.show(draft, item) {
-                    let indexed = || format!("{table}[{item}].{}", split_path(key).1);
+                    let indexed = || match table {
+                        LINK => format!("origin[{item}].link.{}", split_path(key).1),
+                        _ => format!("{table}[{item}].{}", split_path(key).1),
+                    };
                     settings.push(Setting {
                         key: if has_index {
                             indexed()
@@ -212,7 +234,8 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
             }
         }
     }
-    for key in keys::all().filter(|key| !is_repeated(split_path(key).0)) {
+    let is_single = |table: &str| !is_repeated(table) && table != LINK;
+    for key in keys::all().filter(|key| is_single(split_path(key).0)) {
         if let Some(value) = key.field.show(draft, 0) {
             settings.push(Setting {
                 key: key.path.to_owned(),

@@ -29,7 +29,8 @@ pub(super) struct ConfigDraft {
     pub(super) disk: DiskConfig,
     pub(super) disk_hosts: Vec<DraftHost>,
     pub(super) negative: Vec<NegativeSettings>,
-    pub(super) link: LinkSettings,
+    /// The settings `[origin.link]` of each `[[origin]]`.
+    pub(super) links: Vec<LinkSettings>,
     pub(super) purge_token_file: Option<PathBuf>,
     pub(super) admin_certificates: Option<PathBuf>,
     pub(super) admin_key: Option<PathBuf>,
@@ -118,7 +119,7 @@ impl ConfigDraft {
             disk: DiskConfig::with(DiskSettings::default()),
             disk_hosts: Vec::new(),
             negative: Vec::new(),
-            link: LinkSettings::default(),
+            links: vec![LinkSettings::default()],
             purge_token_file: None,
             admin_certificates: None,
             admin_key: None,
@@ -175,6 +176,17 @@ impl Part for DraftBucket {
         let bucket = item_mut(&mut draft.buckets, item, Self::default);
         bucket.is_given = true;
         bucket
+    }
+}
+
+impl Part for LinkSettings {
+    fn of(draft: &ConfigDraft, item: usize) -> Option<&Self> {
+        draft.links.get(item)
+    }
+
+    fn of_mut(draft: &mut ConfigDraft, item: usize) -> &mut Self {
+        OriginConfig::of_mut(draft, item);
+        item_mut(&mut draft.links, item, Self::default)
     }
 }
 

@@ -70,9 +70,9 @@ pub(super) const TABLES: [(&str, &str); 21] = [
     ),
     (
         "origin.link",
-        "The link to a gateway near the origin, for an edge with one origin. The edge sends misses through the link, and the gateway forwards them \
-         to its own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. See \
-         docs/how-to/link.md.",
+        "The link to a gateway near the origin. The edge sends misses through the link, and the gateway forwards \
+         them to its own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. Each of \
+         several origins may have a link: write `[origin.link]` below its `[[origin]]`. See docs/how-to/link.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (

@@ -130,6 +130,11 @@ impl Endpoints {
     }
 
     fn forward(&self, gateway: SocketAddr) -> Server {
+        self.forward_as("edge", gateway)
+    }
+
+    /// Starts a forwarder with the folder of keys of an edge.
+    fn forward_as(&self, edge: &str, gateway: SocketAddr) -> Server {
         let (to, gateway) = (self.target.to_string(), gateway.to_string());
         let args = [
             "link",
@@ -141,7 +146,7 @@ impl Endpoints {
             "--gateway",
             &gateway,
         ];
-        self.start("edge", &args)
+        self.start(edge, &args)
     }
 }
 
@@ -506,6 +511,128 @@ fn misses_of_an_edge_are_fetched_over_the_link() {
     });
 }
 
+/// An edge with two origins sends the requests for each through the link of that origin.
+#[test]
+fn two_origins_are_reached_by_two_links() {
+    let endpoints = Endpoints::new(&[]);
+    let bodies = [noise(50_000, 1), noise(50_000, 2)];
+    let mut config = "[[listener]]\naddress = \"127.0.0.1:0\"\n".to_owned();
+    let mut gateways = Vec::new();
+    for (nth, body) in bodies.iter().enumerate() {
+        let url = format!("http://{}", origin(body.clone()).0);
+        let store = text_of_path(&endpoints.folder.path().join(format!("store-{nth}")));
+        let keys = text_of_path(&endpoints.folder.path().join("keys/gateway"));
+        let gateway = Server::start(&[
+            "gateway",
+            "--listen",
+            "127.0.0.1:0",
+            "--origin",
+            &url,
+            "--keys",
+            &keys,
+            "--store",
+            &store,
+            "--store-size",
+            "64MiB",
+            "--json",
+            "-q",
+            "--log",
+            "warn",
+        ]);
+        config.push_str(&format!(
+            "[[origin]]\nname = \"o{nth}\"\nurl = \"http://{nth}.example\"\n\
+             [origin.link]\ngateway = \"{}\"\nkeys = \"keys/edge\"\nstore = \"edge-{nth}\"\n\
+             store_size = \"64MiB\"\nadmin = \"127.0.0.1:0\"\n\
+             [[site]]\nhosts = [\"{nth}.example\"]\norigin = \"o{nth}\"\n",
+            listening(&gateway)
+        ));
+        gateways.push(gateway);
+    }
+    let file = endpoints.folder.path().join("edge.toml");
+    fs::write(&file, config).expect("the file is written");
+    let file = text_of_path(&file);
+    let edge = Server::start(&["serve", "--config", &file, "--json", "-q", "--log", "error"]);
+    for (nth, body) in bodies.iter().enumerate() {
+        let host = format!("{nth}.example");
+        until("the link is up", || {
+            let client = Client::connect(edge.addr("/listening/0"));
+            let answer = { client }.get("/", &[("Host", &host)]);
+            (answer.status.to_string() == "200").then(|| assert!(answer.body == *body, "{host}"))
+        });
+        let admin = edge.addr(&format!("/links/o{nth}/admin")).to_string();
+        let out = output(&["link", "status", &admin, "--json"]);
+        let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
+        let received = report["peers"][0]["received"]["bytes"].as_u64();
+        assert!(received > Some(50_000), "{report}");
+    }
+}
+
+/// An edge is added, listed and revoked by its name while the gateway and both edges run. The revoked edge states the
+/// reason; the other edge is not affected.
+#[test]
+fn one_of_two_edges_is_revoked() {
+    let endpoints = Endpoints::new(&[]);
+    let keys = text_of_path(&endpoints.folder.path().join("keys"));
+    let run = |args: &[&str]| {
+        let out = output(args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    run(&[
+        "link", "keygen", "--out", &keys, "--add", "paris", "--days", "20",
+    ]);
+    let gateway = endpoints.gateway("127.0.0.1:0");
+    let edges = ["edge", "paris"].map(|edge| endpoints.forward_as(edge, listening(&gateway)));
+    for edge in &edges {
+        until("the link is up", || {
+            round_trip(edge.addr("/listening/0"), b"hello")
+                .ok()
+                .filter(|back| back == b"hello")
+        });
+    }
+    let states = || {
+        let list = run(&["link", "keys", "list", "--keys", &keys, "--json"]);
+        let list: Value = serde_json::from_str(&list).expect("the text is JSON");
+        let rows = list.as_array().expect("the list is an array").iter();
+        rows.map(|row| format!("{} {}", row["name"], row["state"]).replace('"', ""))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        states(),
+        ["edge valid", "gateway valid", "paris expires soon"]
+    );
+    let connected = |gateway: &Server| {
+        let edges = status(gateway)["edges"].clone();
+        let edges = edges.as_array().expect("the edges are an array").iter();
+        edges
+            .map(|edge| format!("{} {}", edge["name"], edge["stores"]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(connected(&gateway), ["\"edge\" 1", "\"paris\" 1"]);
+
+    let printed = run(&["link", "keys", "revoke", "paris", "--keys", &keys]);
+    assert!(
+        printed.contains("Revoked paris") && printed.contains("deny.txt"),
+        "{printed}"
+    );
+    assert_eq!(states()[2], "paris revoked");
+    let error = until("the edge is refused", || {
+        let error = status(&edges[1])["peers"][0]["last_error"].clone();
+        error.as_str().map(str::to_owned)
+    });
+    assert!(error.contains("it is on the deny list"), "{error}");
+    until("the connections of the edge are closed", || {
+        (connected(&gateway) == ["\"edge\" 1"]).then_some(())
+    });
+    let back = round_trip(edges[0].addr("/listening/0"), b"hello");
+    assert_eq!(back.expect("the other edge is connected"), b"hello");
+
+    let table = run(&["link", "keys", "list", "--keys", &keys]);
+    assert!(table.contains("paris    revoked"), "{table}");
+    let renewed = run(&["link", "keys", "renew", "edge", "--keys", &keys]);
+    assert!(renewed.contains("keys/edge to the endpoint"), "{renewed}");
+}
+
 #[test]
 fn operator_mistakes_get_an_error_with_a_hint() {
     let endpoints = Endpoints::new(&[]);
@@ -517,7 +644,9 @@ fn operator_mistakes_get_an_error_with_a_hint() {
     let none = text_of_path(&folder.join("none"));
     let out = text_of_path(&folder.join("keys"));
     let common = ["--keys", &keys, "--store", &store, "--store-size", "64MiB"];
-    let cases: [(Vec<&str>, &str); 6] = [
+    let users = text_of_path(&folder.join("users"));
+    fs::write(&users, "ann\n").expect("the file is written");
+    let cases: [(Vec<&str>, &str); 12] = [
         ([&["gateway"][..], &common].concat(), "give --origin"),
         (
             vec![
@@ -526,8 +655,8 @@ fn operator_mistakes_get_an_error_with_a_hint() {
             "keygen --out",
         ),
         (
-            [&["gateway", "--origin", "https://a"][..], &common].concat(),
-            "http://HOST:PORT",
+            [&["gateway", "--origin", "ftp://a"][..], &common].concat(),
+            "https://HOST:PORT",
         ),
         (
             [
@@ -538,6 +667,40 @@ fn operator_mistakes_get_an_error_with_a_hint() {
             "--chunk 4KiB",
         ),
         (vec!["link", "keygen", "--out", &out], "keys exist already"),
+        (
+            vec!["link", "keygen", "--out", &out, "--add", "edge"],
+            "link keys renew edge",
+        ),
+        (
+            vec!["link", "keygen", "--out", &none, "--add", "paris"],
+            "with its folder `ca`",
+        ),
+        (
+            vec!["link", "keys", "revoke", "rome", "--keys", &out],
+            "list` shows the names",
+        ),
+        (
+            vec![
+                "link", "keys", "new-ca", "--finish", "--keys", &out, "--days",
+            ],
+            "unexpected argument",
+        ),
+        (
+            [
+                &["gateway", "--origin", "http://a", "--origin-ca", &out][..],
+                &common,
+            ]
+            .concat(),
+            "remove --origin-ca",
+        ),
+        (
+            [
+                &["link", "socks", "--gateway", "a:1", "--users", &users][..],
+                &common,
+            ]
+            .concat(),
+            "NAME:PASSWORD on each line",
+        ),
         (vec!["link", "status", "127.0.0.1:1"], "--admin address"),
     ];
     for (args, expected) in cases {

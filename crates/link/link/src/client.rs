@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -21,6 +22,8 @@ use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
 use crate::handshake::{HandshakeError, Transport, connect, set_socket_options};
+use crate::identity::Identity;
+use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{Target, refusal_reason};
 use crate::peer::Peer;
@@ -28,19 +31,23 @@ use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
 
-/// A link to one gateway. It reconnects until all clones of this value are dropped. Clones share the link.
+/// A link to one gateway at a time. It reconnects until all clones of this value are dropped. Clones share the link.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
 struct Shared {
     peer: Arc<Peer>,
     config: LinkConfig,
-    gateway: String,
+    gateways: Arc<Gateways>,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
     state: watch::Receiver<LinkState>,
+    last_error: LastError,
     /// The tasks of the link. Dropping them aborts them.
     _tasks: JoinSet<()>,
 }
+
+/// The reason why the last attempt to connect failed, or `None` after a success.
+type LastError = Arc<Mutex<Option<String>>>;
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +75,25 @@ pub enum OpenError {
 impl Client {
     /// Starts a link to `gateway` (`HOST:PORT`). Its tasks run on the current Tokio runtime.
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
+        Self::start_with_failover(config, vec![gateway.to_owned()])
+    }
+
+    /// Starts a link to the first of `gateways` that can be reached. If the link to it is lost and it cannot be reached
+    /// again, the link moves to the next one, and stays there until that one is lost too. Open streams are reset at a
+    /// move, because the other gateway does not know them.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `gateways` is empty.
+    pub fn start_with_failover(
+        config: LinkConfig,
+        gateways: Vec<String>,
+    ) -> Result<Self, SetupError> {
+        assert!(!gateways.is_empty(), "a link needs a gateway");
+        let gateways = Arc::new(Gateways {
+            addresses: gateways,
+            selected: AtomicUsize::new(0),
+        });
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
         // A client has only one peer, its gateway, so all chunks in its store were exchanged with this gateway. The
         // gateway may therefore reference all of them, and the chunks that this client sends to it (`true`).
@@ -91,20 +117,25 @@ impl Client {
         let peer = Arc::new(Peer::new(core));
         if matches!(config.encryption, Encryption::Off) {
             tracing::warn!(
-                gateway,
+                gateway = gateways.selected(),
                 "the link is NOT ENCRYPTED: others on the network can read and change its traffic"
             );
         }
         let (sender, state) = watch::channel(LinkState::Connecting);
         let sender = Arc::new(sender);
+        let last_error = LastError::default();
         let mut tasks = JoinSet::new();
+        if let Encryption::Tls(keys) = &config.encryption {
+            tasks.spawn(watch_keys(Keys::clone(keys)));
+        }
         for index in 0..config.connections.clamp(1, 16) {
             let keeper = ConnectionKeeper {
                 index,
                 peer: Arc::clone(&peer),
                 config: config.clone(),
-                gateway: gateway.to_owned(),
+                gateways: Arc::clone(&gateways),
                 state: Arc::clone(&sender),
+                last_error: Arc::clone(&last_error),
             };
             tasks.spawn(keeper.run());
         }
@@ -125,9 +156,10 @@ impl Client {
         Ok(Self(Arc::new(Shared {
             peer,
             config,
-            gateway: gateway.to_owned(),
+            gateways,
             knowledge_files,
             state,
+            last_error,
             _tasks: tasks,
         })))
     }
@@ -171,7 +203,21 @@ impl Client {
     /// Returns the counters and the current state.
     pub fn status(&self) -> PeerStatus {
         let encrypted = matches!(self.0.config.encryption, Encryption::Tls(_));
-        PeerStatus::of(&self.0.peer, &self.0.gateway, encrypted)
+        PeerStatus {
+            last_error: self.last_error(),
+            ..PeerStatus::of(&self.0.peer, self.0.gateways.selected(), encrypted)
+        }
+    }
+
+    /// Returns the reason why the last attempt to connect failed, or `None` if it succeeded.
+    pub fn last_error(&self) -> Option<String> {
+        let last_error = self.0.last_error.lock();
+        last_error.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the identity of this endpoint, or `None` without encryption.
+    pub fn identity(&self) -> Option<Identity> {
+        self.0.config.encryption.identity()
     }
 
     /// Returns the chunk store.
@@ -249,7 +295,7 @@ impl Drop for Shared {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("gateway", &self.0.gateway)
+            .field("gateway", &self.0.gateways.selected())
             .field("state", &self.state())
             .finish_non_exhaustive()
     }
@@ -275,13 +321,30 @@ async fn reset_streams_after_outage(
     }
 }
 
+/// The gateways of a link, in the order of preference, and the one in use.
+struct Gateways {
+    addresses: Vec<String>,
+    selected: AtomicUsize,
+}
+
+impl Gateways {
+    fn selected(&self) -> &str {
+        &self.addresses[self.selected.load(Ordering::Relaxed) % self.addresses.len()]
+    }
+
+    fn select_next(&self) {
+        self.selected.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Keeps one connection to the gateway: connects, and connects again after the connection has ended.
 struct ConnectionKeeper {
     index: usize,
     peer: Arc<Peer>,
     config: LinkConfig,
-    gateway: String,
+    gateways: Arc<Gateways>,
     state: Arc<watch::Sender<LinkState>>,
+    last_error: LastError,
 }
 
 impl ConnectionKeeper {
@@ -289,6 +352,8 @@ impl ConnectionKeeper {
         let times = self.config.times;
         let mut backoff = Backoff::new(times.backoff_min, times.backoff_max);
         let mut is_logged = false;
+        // The number of gateways that were tried in succession without success.
+        let mut tried = 0;
         loop {
             // Only the first keeper tries to connect while the gateway is unreachable. The others wait until the link
             // has a connection.
@@ -302,19 +367,21 @@ impl ConnectionKeeper {
             let attempt = attempt.unwrap_or(Err(HandshakeError::Timeout(times.handshake)));
             match attempt {
                 Ok(connection) => {
+                    self.set_last_error(None);
                     self.publish_state();
-                    tracing::info!(gateway = self.gateway, "connected to the gateway");
-                    is_logged = false;
+                    let gateway = self.gateways.selected();
+                    tracing::info!(gateway, "connected to the gateway");
+                    (is_logged, tried) = (false, 0);
                     let connected_at = Instant::now();
                     let error = connection.run().await;
                     self.publish_state();
                     match &error {
                         // The gateway has restarted and the link is connected again, or the link is shutting down.
                         ConnectionError::Superseded => {
-                            tracing::debug!(gateway = self.gateway, "connection superseded");
+                            tracing::debug!(gateway, "connection superseded");
                         }
                         error => tracing::warn!(
-                            gateway = self.gateway,
+                            gateway,
                             error = edgeward_types::with_causes(error),
                             "connection to the gateway closed"
                         ),
@@ -325,6 +392,7 @@ impl ConnectionKeeper {
                     }
                 }
                 Err(error) => {
+                    self.set_last_error(Some(edgeward_types::with_causes(&error).to_string()));
                     self.state.send_if_modified(|state| {
                         let is_first = *state == LinkState::Connecting;
                         if is_first {
@@ -335,17 +403,31 @@ impl ConnectionKeeper {
                     // An error that occurs at every attempt until an operator acts is logged only once.
                     if !is_logged || !error.is_lasting() {
                         tracing::warn!(
-                            gateway = self.gateway,
+                            gateway = self.gateways.selected(),
                             error = edgeward_types::with_causes(&error),
                             "cannot connect to the gateway"
                         );
                     }
-                    is_logged = true;
+                    tried += 1;
+                    let is_last = tried % self.gateways.addresses.len() == 0;
+                    is_logged = is_logged || is_last;
+                    // A connection of the link must not lead to another gateway than the others.
+                    if self.index == 0 && self.peer.with(|core| core.connection_count()) == 0 {
+                        self.gateways.select_next();
+                        if !is_last {
+                            continue;
+                        }
+                    }
                 }
             }
             let random = random::<4>().map_or(u32::MAX, u32::from_le_bytes);
             tokio::time::sleep(backoff.failed(random)).await;
         }
+    }
+
+    fn set_last_error(&self, error: Option<String>) {
+        let last_error = self.last_error.lock();
+        *last_error.unwrap_or_else(PoisonError::into_inner) = error;
     }
 
     /// Publishes how many connections are up.
@@ -358,16 +440,22 @@ impl ConnectionKeeper {
     }
 
     async fn attempt(&self) -> Result<Connection<Transport>, HandshakeError> {
+        let gateway = self.gateways.selected();
         let connect_error = |source| HandshakeError::Connect {
-            to: self.gateway.clone(),
+            to: gateway.to_owned(),
             source,
         };
-        let (tcp, _) = connect(&self.gateway).await.map_err(connect_error)?;
+        let (tcp, _) = connect(gateway).await.map_err(connect_error)?;
         set_socket_options(&tcp).map_err(connect_error)?;
         let mut transport = Transport::connect(tcp, &self.config.encryption).await?;
         let our_hello = self.peer.with(Core::hello);
-        transport.send_hello(our_hello).await?;
-        let peer_hello = transport.receive_hello().await?;
+        let sent = transport.send_hello(our_hello).await;
+        // If the gateway refused the certificate, it has sent an alert and closed the connection. The write may fail
+        // before the alert is read.
+        let received = transport.receive_hello().await;
+        let explained = |error| Transport::explain_alert(error, &self.config.encryption);
+        let peer_hello = received.map_err(explained)?;
+        sent?;
         let checksum = transport.checksum();
         let id = self
             .peer

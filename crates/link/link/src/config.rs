@@ -15,6 +15,7 @@ use edgeward_dedup::receiver::{ReceiverConfig, Sharing};
 use edgeward_dedup::sender::SenderConfig;
 
 use crate::buffers::Buffers;
+use crate::identity::Identity;
 use crate::keys::Keys;
 
 /// The encryption of connections.
@@ -26,6 +27,16 @@ pub enum Encryption {
     /// contains a hash that shows that the edge has the store key. An attacker who reads this hash can connect to the
     /// gateway.
     Off,
+}
+
+impl Encryption {
+    /// Returns the identity of this endpoint, or `None` without encryption.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Tls(keys) => Some(keys.identity()),
+            Self::Off => None,
+        }
+    }
 }
 
 /// The settings of an endpoint: encryption, store, compression, limits.

@@ -1,8 +1,8 @@
 //! Certificates that the gateway refuses.
 //!
-//! Certificates of the link's CA do not expire, so a key that was lost or stolen has to be denied explicitly. A
-//! deny list is a text file with the SHA-256 fingerprint of one certificate on each line. The gateway reads it
-//! again when the file changes, refuses the listed certificates and closes their connections.
+//! A key that was lost or stolen has to be denied, because its certificate is valid until it expires. A deny list is a
+//! text file with the SHA-256 fingerprint of one certificate on each line. The gateway reads it again when the file
+//! changes, refuses the listed certificates and closes their connections.
 
 use std::collections::HashSet;
 use std::fs;
@@ -63,9 +63,34 @@ struct State {
 
 /// Identifies a version of a file: device, inode, length in bytes, and the time of the last change in seconds and
 /// nanoseconds. `None` if the file does not exist.
-type Version = Option<(u64, u64, u64, i64, i64)>;
+pub(crate) type Version = Option<(u64, u64, u64, i64, i64)>;
 
 impl DenyList {
+    /// The name of the list in a folder of keys.
+    pub const FILE: &str = "deny.txt";
+
+    /// Reads the list in a folder of keys. If the folder has none, the list is empty until the file is created.
+    pub fn in_keys(folder: &Path) -> Result<Self, DenyError> {
+        let path = folder.join(Self::FILE);
+        if path.exists() {
+            return Self::load(&path);
+        }
+        Ok(Self(Arc::new(Shared {
+            path,
+            state: Mutex::new(State {
+                denied: Arc::default(),
+                version: None,
+            }),
+        })))
+    }
+
+    /// Returns the fingerprints in the text of a list. Lines that are not fingerprints are skipped.
+    pub(crate) fn parse(text: &str) -> HashSet<Fingerprint> {
+        text.lines()
+            .filter_map(|line| parse(digits(line)))
+            .collect()
+    }
+
     /// Reads the list.
     pub fn load(path: &Path) -> Result<Self, DenyError> {
         let version = version(path);
@@ -117,7 +142,7 @@ impl DenyList {
     }
 }
 
-fn version(path: &Path) -> Version {
+pub(crate) fn version(path: &Path) -> Version {
     let found = fs::metadata(path).ok()?;
     Some((
         found.dev(),
@@ -144,9 +169,7 @@ fn read(path: &Path) -> Result<HashSet<Fingerprint>, DenyError> {
     }
     let mut denied = HashSet::new();
     for (nth, line) in text.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        // Accepts a line as `openssl x509 -fingerprint -sha256` prints it.
-        let digits = line.rsplit_once('=').map_or(line, |(_, digits)| digits);
+        let digits = digits(line);
         if digits.is_empty() {
             continue;
         }
@@ -157,6 +180,12 @@ fn read(path: &Path) -> Result<HashSet<Fingerprint>, DenyError> {
         denied.insert(fingerprint);
     }
     Ok(denied)
+}
+
+/// Returns the digits of a line without the comment. Accepts a line as `openssl x509 -fingerprint -sha256` prints it.
+fn digits(line: &str) -> &str {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    line.rsplit_once('=').map_or(line, |(_, digits)| digits)
 }
 
 fn parse(digits: &str) -> Option<Fingerprint> {

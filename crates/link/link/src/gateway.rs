@@ -1,12 +1,14 @@
 //! The gateway: the endpoint near the origin. It listens for edges, and serves all of them from one chunk store.
 
+mod certificates;
+mod identities;
 mod peers;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -20,22 +22,29 @@ use edgeward_httpd::{AcceptedConnection, Slots};
 use edgeward_types::ConnectionLimits;
 
 use crate::allow::Allow;
+use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
 use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
-use crate::deny::{self, DenyList};
+use crate::deny::DenyList;
 use crate::handshake::{HandshakeError, Transport, set_socket_options};
+use crate::identity::Identity;
+use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{HostPort, Target, refusal_reason};
 use crate::local;
 use crate::origin::Origin;
+use crate::origin_tls::OriginTls;
 use crate::peer::Peer;
 use crate::pump::pump;
 use crate::status::{GatewayStatus, PeerStatus};
 use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
+use certificates::watch_certificates;
+use identities::{Identities, LiveConnection};
+pub use identities::{IdentityLimits, IdentityStatus};
 use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
 
 /// The configuration of a gateway.
@@ -47,6 +56,8 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// The host and port of [`Target::Origin`], which speaks HTTP/1.1. Streams to it are refused if this is `None`.
     pub origin: Option<HostPort>,
+    /// The TLS client of the origin, if it is an `https` origin.
+    pub origin_tls: Option<OriginTls>,
     /// True if the gateway requests bodies without compression from the origin.
     pub identity: bool,
     /// The targets that edges may connect to, in addition to the origin.
@@ -56,6 +67,8 @@ pub struct GatewayConfig {
     /// The highest number of peers with the same certificate. `None` is three quarters of `peers_max`: many edges may
     /// share one certificate, and the rest is left for other certificates.
     pub peers_per_certificate_max: Option<usize>,
+    /// The limits of connections, streams and memory with the same certificate.
+    pub identity_limits: IdentityLimits,
     /// The highest number of connections whose handshake is not complete. A further connection closes the oldest of
     /// them.
     pub pending_max: usize,
@@ -76,10 +89,12 @@ impl GatewayConfig {
             link,
             listen,
             origin,
+            origin_tls: None,
             identity: true,
             allow: Allow::default(),
             peers_max: 64,
             peers_per_certificate_max: None,
+            identity_limits: IdentityLimits::default(),
             // With 100 new connections per second, a handshake may take 5 s before its connection is closed. It needs
             // three round trips.
             pending_max: 512,
@@ -105,6 +120,7 @@ struct Shared {
     origin: Option<Arc<Origin>>,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
     peers: Mutex<Peers>,
+    identities: Arc<Identities>,
     counters: Mutex<GatewayCounters>,
 }
 
@@ -121,6 +137,12 @@ pub struct GatewayCounters {
     pub denied: u64,
     /// Edges that had the store identity of another connected edge.
     pub clones: u64,
+    /// Times that a second store connected with the certificate of a connected edge.
+    pub shared_certificates: u64,
+    /// Connections whose certificate was refused, by [`CertificateProblem::ALL`].
+    pub refused_certificates: [u64; CertificateProblem::ALL.len()],
+    /// Streams refused because a limit of the edge's certificate was reached.
+    pub over_limit: u64,
     /// Connections closed because received bytes were not a valid frame.
     pub malformed: u64,
     /// Connections closed because the peer violated the protocol.
@@ -153,6 +175,7 @@ impl Gateway {
         let origin = config.origin.clone().map(|address| {
             Arc::new(Origin::new(
                 address,
+                config.origin_tls.clone(),
                 config.identity,
                 config.link.times.connect,
             ))
@@ -166,16 +189,18 @@ impl Gateway {
             ))
         });
         let shared = Arc::new(Shared {
-            config,
             origin,
             knowledge_files,
+            identities: Arc::new(Identities::new(config.identity_limits)),
+            config,
             peers: Mutex::default(),
             counters: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
-        if let Some(deny) = shared.config.deny.clone() {
-            tasks.spawn(watch_deny_list(deny, Arc::clone(&shared)));
+        if let Encryption::Tls(keys) = &shared.config.link.encryption {
+            tasks.spawn(watch_keys(Keys::clone(keys)));
+            tasks.spawn(watch_certificates(Arc::clone(&shared)));
         }
         if let Some(knowledge_files) = &shared.knowledge_files {
             let (owner, link) = (Arc::clone(&shared), &shared.config.link);
@@ -220,6 +245,8 @@ impl Gateway {
         let peers = peers.into_iter();
         GatewayStatus {
             encrypted,
+            identity: self.shared.config.link.encryption.identity(),
+            identities: self.shared.identities.status(SystemTime::now()),
             counters: *self.shared.counters(),
             peers: peers
                 .map(|(from, epoch, peer)| {
@@ -289,13 +316,13 @@ impl Shared {
         let Some(knowledge_files) = &self.knowledge_files else {
             return Vec::new();
         };
-        // A peer whose key has a session is a clone: another edge has the same certificate and epoch. Both files
+        // A peer whose key has a session is a clone: another edge has the same identity and epoch. Both files
         // would have the same name, so the clone gets none.
         let file_of = |(key, entry): (&PeerKey, &PeerEntry)| {
             if key.session.is_some() {
                 return None;
             }
-            let name = knowledge_files.file_name(key.certificate.as_deref(), key.epoch);
+            let name = knowledge_files.file_name(key.identity.as_deref(), key.epoch);
             Some((name, Arc::clone(&entry.peer)))
         };
         self.peers().by_key.iter().filter_map(file_of).collect()
@@ -309,19 +336,20 @@ impl Shared {
     /// file.
     async fn read_knowledge(
         &self,
-        certificate: Option<&[u8]>,
+        identity: Option<&Identity>,
         peer_hello: &Hello,
     ) -> Option<Knowledge> {
         let files = self.knowledge_files.clone()?;
         let is_known = self.peers().by_key.contains_key(&PeerKey {
-            certificate: certificate.map(<[u8]>::to_vec),
+            identity: identity.map(|identity| Arc::clone(identity.key())),
             epoch: peer_hello.epoch,
             session: None,
         });
         if is_known {
             return None;
         }
-        let name = files.file_name(certificate, peer_hello.epoch);
+        let identity = identity.map(|identity| &**identity.key());
+        let name = files.file_name(identity, peer_hello.epoch);
         let read = tokio::task::spawn_blocking(move || files.load(&name));
         read.await.ok().flatten()
     }
@@ -330,7 +358,7 @@ impl Shared {
     /// its knowledge file.
     fn peer_for_hello(
         self: &Arc<Self>,
-        certificate: Option<Vec<u8>>,
+        identity: Option<&Identity>,
         peer_hello: &Hello,
         known: Option<Knowledge>,
         from: SocketAddr,
@@ -341,15 +369,15 @@ impl Shared {
         }
         // The deny list may have changed, and `close_denied_peers` may have run, since the handshake checked this
         // certificate. While this task holds the lock of the peers, `close_denied_peers` cannot run.
-        self.check_certificate(certificate.as_deref())?;
-        let (key, is_clone) = match peers.look_up(certificate, peer_hello, from) {
+        self.check_identity(identity)?;
+        let (key, is_clone) = match peers.look_up(identity, peer_hello, from) {
             PeerLookup::Known(peer) => return Ok(peer),
             PeerLookup::New { key, is_clone } => (key, is_clone),
         };
         let peers_max = self.config.peers_max.max(1);
         let per_certificate = self.config.peers_per_certificate_max;
         let per_certificate = per_certificate.unwrap_or(peers_max - peers_max / 4);
-        peers.evict_if_full(&key, peers_max, per_certificate.max(1))?;
+        peers.evict_if_full(&key, identity, peers_max, per_certificate.max(1))?;
         if is_clone {
             self.counters().clones += 1;
             tracing::warn!(
@@ -381,13 +409,18 @@ impl Shared {
         }
         let peer = Arc::new(Peer::new(core));
         let mut streams = JoinSet::new();
-        streams.spawn(serve_streams(Arc::clone(&peer), Arc::clone(self)));
+        streams.spawn(serve_streams(
+            Arc::clone(&peer),
+            identity.cloned(),
+            Arc::clone(self),
+        ));
         // `replaced_sessions` gets the session numbers from before each restart of this edge. `is_cloned` becomes true
-        // for the first edge of a certificate and epoch when a second edge has the same ones.
+        // for the first edge of an identity and epoch when a second edge has the same ones.
         peers.by_key.insert(
             key,
             PeerEntry {
                 peer: Arc::clone(&peer),
+                identity: identity.cloned(),
                 remote_addr: from,
                 last_handshake: Instant::now(),
                 replaced_sessions: VecDeque::new(),
@@ -398,39 +431,22 @@ impl Shared {
         Ok(peer)
     }
 
-    /// Refuses a certificate that is on the deny list.
-    fn check_certificate(&self, certificate: Option<&[u8]>) -> Result<(), HandshakeError> {
-        if let (Some(list), Some(certificate)) = (&self.config.deny, certificate) {
-            let fingerprint = deny::fingerprint(certificate);
-            if list.denies(&fingerprint) {
-                return Err(HandshakeError::Denied(edgeward_types::to_hex(&fingerprint)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the peers whose certificates are on the deny list, and closes their connections.
-    fn close_denied_peers(&self) {
-        self.peers().by_key.retain(|key, entry| {
-            let is_denied = self.check_certificate(key.certificate.as_deref()).is_err();
-            if is_denied {
-                tracing::warn!(from = %entry.remote_addr, "peer closed: its certificate is on the deny list");
-                entry.peer.with(|core| {
-                    core.shut_down();
-                    core.detach_connections();
-                });
-            }
-            !is_denied
-        });
-    }
-
     /// Counts and logs a connection that was refused.
     fn count_rejection(&self, from: SocketAddr, error: &HandshakeError) {
         let mut counters = self.counters();
         match error {
             HandshakeError::Displaced => counters.displaced += 1,
-            HandshakeError::Denied(_) => counters.denied += 1,
+            HandshakeError::Certificate(RefusedCertificate {
+                problem: CertificateProblem::Revoked,
+                whose: CertificateHolder::Peer,
+                ..
+            }) => counters.denied += 1,
             _ => counters.refused += 1,
+        }
+        if let HandshakeError::Certificate(refused) = error
+            && refused.whose == CertificateHolder::Peer
+        {
+            counters.refused_certificates[refused.problem as usize] += 1;
         }
         drop(counters);
         let error_text = edgeward_types::with_causes(error);
@@ -462,7 +478,7 @@ impl Shared {
         };
         // The slot limits only connections in their handshake. The connections of peers have a limit of their own.
         drop(slot);
-        let (peer, connection) = match handshake {
+        let (peer, connection, _live) = match handshake {
             Ok(connection) => connection,
             Err(error) => return self.count_rejection(from, &error),
         };
@@ -510,7 +526,7 @@ impl Shared {
         self: &Arc<Self>,
         tcp: TcpStream,
         from: SocketAddr,
-    ) -> Result<(Arc<Peer>, Connection<Transport>), HandshakeError> {
+    ) -> Result<(Arc<Peer>, Connection<Transport>, Option<LiveConnection>), HandshakeError> {
         let io_error = |error: io::Error| HandshakeError::Hello(error.into());
         set_socket_options(&tcp).map_err(io_error)?;
         let first_byte = self.config.link.times.first_byte;
@@ -519,8 +535,9 @@ impl Shared {
         first
             .map_err(|_| HandshakeError::Silent(first_byte))?
             .map_err(io_error)?;
-        let mut transport = Transport::accept(tcp, &self.config.link.encryption).await?;
-        self.check_certificate(transport.certificate().as_deref())?;
+        let deny = self.config.deny.clone();
+        let mut transport = Transport::accept(tcp, &self.config.link.encryption, deny).await?;
+        let identity = transport.identity();
         let peer_hello = transport.receive_hello().await?;
         // Checks version and store key against a temporary endpoint, so that no peer is created for an incompatible
         // edge.
@@ -538,11 +555,16 @@ impl Shared {
             }
             return Err(disagreement.into());
         }
-        let certificate = transport.certificate();
-        let known = self
-            .read_knowledge(certificate.as_deref(), &peer_hello)
-            .await;
-        let peer = self.peer_for_hello(certificate, &peer_hello, known, from)?;
+        let live = match &identity {
+            Some(identity) => {
+                let (live, copies) = self.identities.connect(identity, peer_hello.epoch)?;
+                self.report_copies(copies, identity, from);
+                Some(live)
+            }
+            None => None,
+        };
+        let known = self.read_knowledge(identity.as_ref(), &peer_hello).await;
+        let peer = self.peer_for_hello(identity.as_ref(), &peer_hello, known, from)?;
         let our_hello = peer.with(Core::hello);
         transport.send_hello(our_hello).await?;
         let checksum = transport.checksum();
@@ -554,7 +576,7 @@ impl Shared {
             checksum,
             &self.config.link,
         );
-        Ok((peer, connection.map_err(io_error)?))
+        Ok((peer, connection.map_err(io_error)?, live))
     }
 
     /// Connects to the target of a stream, and copies bytes between both until they are closed.
@@ -691,31 +713,28 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Checks the file of the deny list periodically, and closes denied peers when it has changed.
-async fn watch_deny_list(list: DenyList, shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(DENY_CHECK_INTERVAL).await;
-        let checked_list = list.clone();
-        let changed = tokio::task::spawn_blocking(move || checked_list.refresh()).await;
-        if matches!(changed, Ok(true)) {
-            shared.close_denied_peers();
-        }
-    }
-}
-
 /// Serves the streams of one peer.
-async fn serve_streams(peer: Arc<Peer>, shared: Arc<Shared>) {
+async fn serve_streams(peer: Arc<Peer>, identity: Option<Identity>, shared: Arc<Shared>) {
     let mut streams = JoinSet::new();
     while let Some(incoming) = IncomingStream::next(&peer).await {
         while streams.try_join_next().is_some() {}
-        streams.spawn(Arc::clone(&shared).serve_stream(incoming));
+        let live = match identity.as_ref() {
+            Some(identity) => shared.admit_stream(identity),
+            None => Ok(None),
+        };
+        match live {
+            Ok(live) => {
+                let shared = Arc::clone(&shared);
+                streams.spawn(async move {
+                    shared.serve_stream(incoming).await;
+                    drop(live);
+                });
+            }
+            Err(()) => incoming.refuse(edgeward_dedup::reason::TOO_MANY),
+        }
     }
     while streams.join_next().await.is_some() {}
 }
-
-/// The interval at which the file of the deny list is checked. The connections of a denied certificate are closed
-/// within about this time.
-const DENY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -3,20 +3,24 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use edgeward_dedup::wire::{Checksum, Disagreement, Frame, Hello, decode};
 
+use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
 use crate::config::Encryption;
 use crate::connection::{ConnectionError, ReadAhead, read_frame};
-use crate::keys::{RECORD_BYTES, gateway_name};
+use crate::deny::DenyList;
+use crate::identity::Identity;
+use crate::keys::{Presented, RECORD_BYTES, gateway_name};
 use crate::local;
 
 /// Why a handshake failed.
@@ -31,9 +35,12 @@ pub enum HandshakeError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The TLS handshake failed, a certificate is not valid, or only one endpoint uses encryption.
-    #[error("the TLS handshake with the peer failed")]
+    /// The TLS handshake failed, for example because only one endpoint uses encryption.
+    #[error("the TLS handshake with the peer failed; both endpoints need the same `encryption`")]
     Tls(#[source] io::Error),
+    /// An endpoint refused the certificate of the other one.
+    #[error("{0}")]
+    Certificate(RefusedCertificate),
     /// HELLO could not be sent, or no valid HELLO was received.
     #[error("the peer sent no HELLO")]
     Hello(#[source] ConnectionError),
@@ -49,12 +56,28 @@ pub enum HandshakeError {
     /// The gateway closed the connection during the handshake, because too many newer connections had arrived.
     #[error("the connection was closed to make room before its handshake was complete")]
     Displaced,
-    /// The certificate with this fingerprint is on the deny list.
-    #[error("the certificate {0} is on the deny list")]
-    Denied(String),
     /// The limit of peers with the same certificate is reached.
-    #[error("{0} peers are connected with this certificate, which is its limit")]
-    TooManyOfCertificate(usize),
+    #[error(
+        "{count} peers are connected with the certificate of `{name}`, which is its limit: give each edge a \
+         certificate of its own by `edgeward link keygen --add`, or raise --peers-per-certificate"
+    )]
+    TooManyOfCertificate {
+        /// The name of the edge.
+        name: String,
+        /// The number of peers.
+        count: usize,
+    },
+    /// The limit of connections with the same certificate is reached.
+    #[error(
+        "{count} connections are open with the certificate of `{name}`, which is its limit: give each edge a \
+         certificate of its own by `edgeward link keygen --add`, or raise --connections-per-certificate"
+    )]
+    TooManyConnections {
+        /// The name of the edge.
+        name: String,
+        /// The number of connections.
+        count: usize,
+    },
     /// The limit of peers is reached.
     #[error("{0} peers are connected, which is the limit")]
     TooManyPeers(usize),
@@ -66,7 +89,36 @@ pub enum HandshakeError {
 impl HandshakeError {
     /// Returns true for an error that usually occurs at every attempt until an operator changes the configuration.
     pub(crate) fn is_lasting(&self) -> bool {
-        matches!(self, Self::Tls(_) | Self::Disagreement(_) | Self::Hello(_))
+        matches!(
+            self,
+            Self::Tls(_) | Self::Certificate(_) | Self::Disagreement(_) | Self::Hello(_)
+        )
+    }
+
+    /// Replaces an error of TLS about a certificate by one that states the problem and an action. `own` and `peer` are
+    /// the identities of this endpoint and its peer, if they are known.
+    fn explained(self, own: Option<&Identity>, peer: Option<&Identity>) -> Self {
+        let (Self::Tls(error) | Self::Hello(ConnectionError::Io(error))) = &self else {
+            return self;
+        };
+        let Some((problem, whose)) = CertificateProblem::of(error) else {
+            return self;
+        };
+        let identity = match whose {
+            CertificateHolder::ThisEndpoint => own,
+            CertificateHolder::Peer => peer,
+        };
+        // An edge knows the name of its peer without a certificate.
+        let is_gateway =
+            whose == CertificateHolder::Peer && own.is_some_and(|own| own.name() != "gateway");
+        Self::Certificate(RefusedCertificate {
+            problem,
+            whose,
+            name: identity
+                .map(Identity::name)
+                .or_else(|| is_gateway.then(|| "gateway".to_owned())),
+            fingerprint: identity.map(Identity::fingerprint),
+        })
     }
 }
 
@@ -89,9 +141,12 @@ impl Transport {
         match encryption {
             Encryption::Off => Ok(Self::Tcp(tcp)),
             Encryption::Tls(keys) => {
-                let connector = TlsConnector::from(keys.client.clone());
+                let keys = keys.current();
+                let connector = TlsConnector::from(Arc::clone(&keys.client));
                 let stream = connector.connect(gateway_name(), ReadAhead::new(tcp)).await;
-                let mut stream = stream.map_err(HandshakeError::Tls)?;
+                let mut stream = stream.map_err(|error| {
+                    HandshakeError::Tls(error).explained(Some(&keys.identity), None)
+                })?;
                 stream
                     .get_mut()
                     .1
@@ -101,17 +156,31 @@ impl Transport {
         }
     }
 
-    /// Performs the TLS handshake of the listening endpoint, if encryption is enabled.
+    /// Performs the TLS handshake of the listening endpoint, if encryption is enabled. Refuses the certificates of the
+    /// deny list.
     pub(crate) async fn accept(
         tcp: TcpStream,
         encryption: &Encryption,
+        deny: Option<DenyList>,
     ) -> Result<Self, HandshakeError> {
         match encryption {
             Encryption::Off => Ok(Self::Tcp(tcp)),
             Encryption::Tls(keys) => {
-                let acceptor = TlsAcceptor::from(keys.server.clone());
-                let stream = acceptor.accept(ReadAhead::new(tcp)).await;
-                let mut stream = stream.map_err(HandshakeError::Tls)?;
+                let (keys, presented) = (keys.current(), Presented::default());
+                let server = keys.server(deny, &presented);
+                let server =
+                    server.map_err(|error| HandshakeError::Tls(io::Error::other(error)))?;
+                let acceptor = TlsAcceptor::from(Arc::new(server));
+                let accepted = acceptor.accept(ReadAhead::new(tcp)).into_fallible().await;
+                let mut stream = match accepted {
+                    Ok(stream) => stream,
+                    Err((error, io)) => {
+                        close_after_alert(io).await;
+                        let peer = presented.identity();
+                        return Err(HandshakeError::Tls(error)
+                            .explained(Some(&keys.identity), peer.as_ref()));
+                    }
+                };
                 stream
                     .get_mut()
                     .1
@@ -121,15 +190,25 @@ impl Transport {
         }
     }
 
-    /// Returns the certificate of the peer in DER, or `None` without encryption.
-    pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
+    /// Returns the identity in the certificate of the peer, or `None` without encryption.
+    pub(crate) fn identity(&self) -> Option<Identity> {
         match self {
             Self::Tcp(_) => None,
             Self::Tls(stream) => {
                 let (_, session) = stream.get_ref();
-                let first = session.peer_certificates().and_then(|chain| chain.first());
-                first.map(|certificate| certificate.to_vec())
+                let chain = session.peer_certificates()?;
+                chain.first().map(|certificate| Identity::of(certificate))
             }
+        }
+    }
+
+    /// Replaces an alert of the gateway by an error that states the problem with this edge's certificate. In TLS 1.3 an
+    /// edge completes its handshake before the gateway has checked the certificate, so the alert is received instead of
+    /// the gateway's HELLO.
+    pub(crate) fn explain_alert(error: HandshakeError, encryption: &Encryption) -> HandshakeError {
+        match encryption {
+            Encryption::Off => error,
+            Encryption::Tls(keys) => error.explained(Some(&keys.identity()), None),
         }
     }
 
@@ -168,6 +247,19 @@ impl Transport {
             Err(error) => Err(HandshakeError::Hello(error.into())),
         }
     }
+}
+
+/// Ends a connection whose peer was refused. If a socket is closed before all received bytes were read, TCP resets the
+/// connection, and the peer may lose the alert that states the reason. Reads until the peer has closed the
+/// connection, within a second.
+async fn close_after_alert(mut io: ReadAhead<TcpStream>) {
+    let close = async {
+        io.shutdown().await?;
+        let mut rest = [0; 1024];
+        while io.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    _ = tokio::time::timeout(Duration::from_secs(1), close).await;
 }
 
 /// The highest number of encrypted bytes that rustls buffers until the socket accepts them: nine full records.

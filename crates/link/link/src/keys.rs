@@ -1,23 +1,29 @@
-//! The identity of an endpoint: a private CA, a certificate for each endpoint, and the *store key*, which is the key of
+//! The keys of an endpoint: the certificate of a private CA, its private key, and the *store key*, which is the key of
 //! chunk hashes.
 //!
 //! No public CA is trusted: an endpoint is accepted if it has a certificate of the link's own CA. The gateway has a
 //! server certificate and each edge a client certificate, so an edge cannot impersonate the gateway. Only TLS 1.3 is
 //! used, and AES-128-GCM is preferred, because processors have instructions for it.
+//!
+//! A running endpoint reads its folder again when a file changes ([`Keys::refresh`]). Connections that are made later
+//! use the new certificate, and accept the CAs of the new `ca.pem`.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+mod folder;
+mod verifier;
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
-};
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -25,20 +31,54 @@ use thiserror::Error;
 
 use edgeward_dedup::id::IdKey;
 
-use crate::deny;
+use crate::deny::{self, DenyList};
+use crate::identity::{GATEWAY_NAME, Identity};
 
-/// The TLS configuration of an endpoint, as a server and as a client.
+pub(crate) use folder::date;
+pub use folder::{Certificate, KeyFolder, KeyFolderError, generate_keys};
+pub(crate) use verifier::Presented;
+
+/// The TLS keys of an endpoint. Clones share the keys, and see the new ones when one of them reads the folder again.
 #[derive(Clone, Debug)]
-pub struct Keys {
-    pub(crate) server: Arc<ServerConfig>,
-    pub(crate) client: Arc<ClientConfig>,
+pub struct Keys(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    state: Mutex<State>,
 }
 
-/// Why keys cannot be loaded or generated.
+#[derive(Debug)]
+struct State {
+    loaded: Arc<LoadedKeys>,
+    /// The versions of [`FILES`] when they were last read.
+    versions: [deny::Version; 3],
+    /// The time of the last warning that the certificate expires soon.
+    warned_at: Option<Instant>,
+}
+
+/// One reading of the folder.
+pub(crate) struct LoadedKeys {
+    verifier: Arc<dyn ClientCertVerifier>,
+    key: Arc<SingleCertAndKey>,
+    provider: Arc<CryptoProvider>,
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) identity: Identity,
+}
+
+impl std::fmt::Debug for LoadedKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadedKeys")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why the keys of an endpoint cannot be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeysError {
-    /// A file cannot be read or written.
+    /// A file cannot be read.
     #[error("{} cannot be used", .path.display())]
     File {
         /// The path of the file.
@@ -70,17 +110,106 @@ pub enum KeysError {
         /// The error of the TLS library.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The certificates could not be created.
-    #[error("certificates cannot be created")]
-    Generate(#[from] rcgen::Error),
-    /// The system's random number generator failed.
-    #[error("cannot read the system's random number generator")]
-    Random(#[source] io::Error),
 }
 
 impl Keys {
     /// Reads the folder of an endpoint that [`generate_keys`] created: the certificates, and the key of chunk hashes.
     pub fn load(folder: &Path) -> Result<(Self, IdKey), KeysError> {
+        let versions = versions(folder);
+        let loaded = Arc::new(LoadedKeys::read(folder)?);
+        let keys = Self(Arc::new(Shared {
+            folder: folder.to_owned(),
+            state: Mutex::new(State {
+                loaded,
+                versions,
+                warned_at: None,
+            }),
+        }));
+        keys.warn_before_expiry();
+        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
+    }
+
+    /// Returns the identity of this endpoint.
+    pub fn identity(&self) -> Identity {
+        self.current().identity.clone()
+    }
+
+    pub(crate) fn current(&self) -> Arc<LoadedKeys> {
+        Arc::clone(&self.state().loaded)
+    }
+
+    /// Reads the folder again if a file has changed. If the new files cannot be used, the last keys stay in use. Warns
+    /// once a day if the certificate expires soon.
+    pub fn refresh(&self) {
+        let folder = &self.0.folder;
+        let versions = versions(folder);
+        if self.state().versions != versions {
+            let read = LoadedKeys::read(folder);
+            let mut state = self.state();
+            match read {
+                Ok(loaded) => {
+                    tracing::info!(
+                        folder = %folder.display(),
+                        endpoint = loaded.identity.name(),
+                        fingerprint = loaded.identity.fingerprint(),
+                        "keys read again; new connections use them"
+                    );
+                    state.loaded = Arc::new(loaded);
+                    state.warned_at = None;
+                    state.versions = versions;
+                }
+                // A copy may be incomplete now, and complete at the next call: a certificate and its key are two
+                // files. The error is logged once for each version of the files.
+                Err(error) => {
+                    state.versions = versions;
+                    tracing::warn!(
+                        folder = %folder.display(),
+                        error = edgeward_types::with_causes(&error),
+                        "the keys were not read again; the last ones stay in use"
+                    );
+                }
+            }
+        }
+        self.warn_before_expiry();
+    }
+
+    fn warn_before_expiry(&self) {
+        let mut state = self.state();
+        let identity = &state.loaded.identity;
+        let Some(days) = identity.days_left(SystemTime::now()) else {
+            return;
+        };
+        let is_due = state
+            .warned_at
+            .is_none_or(|warned_at| warned_at.elapsed() > WARNING_INTERVAL);
+        if days >= WARNING_DAYS || !is_due {
+            return;
+        }
+        let endpoint = identity.name();
+        if days < 0 {
+            tracing::error!(
+                endpoint,
+                "the certificate of this endpoint has expired: run `edgeward link keys renew {endpoint}` at the folder \
+                 of the CA, and copy the endpoint's folder here"
+            );
+        } else {
+            tracing::warn!(
+                endpoint,
+                days,
+                "the certificate of this endpoint expires soon: run `edgeward link keys renew {endpoint}` at the \
+                 folder of the CA, and copy the endpoint's folder here"
+            );
+        }
+        state.warned_at = Some(Instant::now());
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LoadedKeys {
+    fn read(folder: &Path) -> Result<Self, KeysError> {
         let authority = folder.join(CA);
         let mut roots = RootCertStore::empty();
         for certificate in read_certificates(&authority)? {
@@ -92,6 +221,7 @@ impl Keys {
                 })?;
         }
         let chain = read_certificates(&folder.join(CERTIFICATE))?;
+        let identity = Identity::of(chain.first().expect("a file without one is refused"));
         let key = folder.join(KEY);
         warn_if_readable_by_others(&key);
         let key = PrivateKeyDer::from_pem_file(&key)
@@ -108,32 +238,59 @@ impl Keys {
             path: folder.to_owned(),
             source: source.into(),
         })?;
-        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(VERSIONS)
-            .map_err(rejected)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(rejected)?;
-        // Session tickets are disabled: connections last for days, so resumption saves little, and the key of the
-        // tickets would be one more secret.
-        server.send_tls13_tickets = 0;
-        server.alpn_protocols = vec![ALPN.to_vec()];
-        server.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
-        let mut client = ClientConfig::builder_with_provider(provider)
+        let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider);
+        let certified = certified.map_err(rejected)?;
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(VERSIONS)
             .map_err(rejected)?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)
             .map_err(rejected)?;
-        client.resumption = rustls::client::Resumption::disabled();
+        client.resumption = Resumption::disabled();
         client.alpn_protocols = vec![ALPN.to_vec()];
         client.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
-        let keys = Self {
-            server: Arc::new(server),
+        Ok(Self {
+            verifier,
+            key: Arc::new(certified.into()),
+            provider,
             client: Arc::new(client),
-        };
-        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
+            identity,
+        })
     }
+
+    /// Returns the configuration of one accepted connection. The handshake refuses the certificates of the deny list,
+    /// and records in `presented` which certificate the peer has, for messages about a refused peer.
+    pub(crate) fn server(
+        &self,
+        deny: Option<DenyList>,
+        presented: &Presented,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let verifier = presented.verifier(Arc::clone(&self.verifier), deny);
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(VERSIONS)?
+            .with_client_cert_verifier(Arc::new(verifier))
+            .with_cert_resolver(Arc::clone(&self.key) as _);
+        // Session tickets are disabled: connections last for days, so resumption saves little, and the key of the
+        // tickets would be one more secret.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
+        Ok(server)
+    }
+}
+
+/// Reads the folder again when it changes, until the task is aborted.
+pub(crate) async fn watch_keys(keys: Keys) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let keys = keys.clone();
+        _ = tokio::task::spawn_blocking(move || keys.refresh()).await;
+    }
+}
+
+fn versions(folder: &Path) -> [deny::Version; 3] {
+    FILES.map(|name| deny::version(&folder.join(name)))
 }
 
 /// Returns the name in the certificate of every gateway. It does not depend on the host name of the gateway.
@@ -174,72 +331,6 @@ pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
         *byte = u8::from_str_radix(pair, 16).map_err(|_| invalid())?;
     }
     Ok(IdKey::new(key))
-}
-
-/// Creates a CA, and the folders `gateway/` and `edge/`, each with all files that [`Keys::load`] reads. The CA's
-/// private key stays in `ca/`; it is needed only for certificates of further endpoints.
-///
-/// The certificates do not expire. If one of the files exists, the function fails and does not overwrite it.
-pub fn generate_keys(folder: &Path) -> Result<(), KeysError> {
-    let authority_key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(Vec::<String>::new())?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "edgeward link CA");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let authority = CertifiedIssuer::self_signed(params, &authority_key)?;
-    let store_key = edgeward_types::to_hex(&crate::random::<32>().map_err(KeysError::Random)?);
-    let authority_folder = folder.join("ca");
-    make_folder(&authority_folder)?;
-    write(&authority_folder.join(CA), &authority.pem(), false)?;
-    write(
-        &authority_folder.join(KEY),
-        &authority_key.serialize_pem(),
-        true,
-    )?;
-    let endpoints = [
-        ("gateway", GATEWAY_NAME, ExtendedKeyUsagePurpose::ServerAuth),
-        ("edge", EDGE_NAME, ExtendedKeyUsagePurpose::ClientAuth),
-    ];
-    for (endpoint, name, purpose) in endpoints {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(vec![name.to_owned()])?;
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![purpose];
-        let certificate = params.signed_by(&key, &authority)?;
-        let folder = folder.join(endpoint);
-        make_folder(&folder)?;
-        write(&folder.join(CA), &authority.pem(), false)?;
-        write(&folder.join(CERTIFICATE), &certificate.pem(), false)?;
-        write(&folder.join(KEY), &key.serialize_pem(), true)?;
-        write(&folder.join(STORE_KEY), &format!("{store_key}\n"), true)?;
-    }
-    Ok(())
-}
-
-fn make_folder(path: &Path) -> Result<(), KeysError> {
-    fs::create_dir_all(path).map_err(|source| KeysError::File {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn write(path: &Path, text: &str, secret: bool) -> Result<(), KeysError> {
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(if secret { 0o600 } else { 0o644 })
-        .open(path)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-    written.map_err(|source| KeysError::File {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 fn warn_if_readable_by_others(path: &Path) {
@@ -301,40 +392,25 @@ static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS1
 /// same CA.
 const ALPN: &[u8] = b"edgeward-link/1";
 
-const GATEWAY_NAME: &str = "gateway.link.edgeward";
-const EDGE_NAME: &str = "edge.link.edgeward";
-
 const CA: &str = "ca.pem";
 const CERTIFICATE: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const STORE_KEY: &str = "store.key";
 const PRIVATE_KEY: &str = "private key";
 
+/// The files that are read again when one of them changes.
+const FILES: [&str; 3] = [CA, CERTIFICATE, KEY];
+
+/// The interval at which a running endpoint checks whether its keys have changed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A warning is logged if a certificate expires within this number of days, and again after each interval.
+const WARNING_DAYS: i64 = 30;
+const WARNING_INTERVAL: Duration = Duration::from_secs(86400);
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Generated keys can be loaded, both endpoints compute the same chunk ids, secret files are readable by their
-    /// owner only, and no file is overwritten.
-    #[test]
-    fn generated_keys_are_loaded() {
-        let folder = tempfile::tempdir().expect("the folder can be created");
-        generate_keys(folder.path()).expect("the keys can be generated");
-        let [gateway, edge] = ["gateway", "edge"].map(|endpoint| {
-            let (_, store_key) =
-                Keys::load(&folder.path().join(endpoint)).expect("the keys are valid");
-            store_key.check()
-        });
-        assert_eq!(gateway, edge);
-        for secret in ["ca/key.pem", "gateway/key.pem", "edge/store.key"] {
-            let found = fs::metadata(folder.path().join(secret)).expect("the file exists");
-            assert_eq!(found.permissions().mode() & 0o777, 0o600, "{secret}");
-        }
-        assert!(matches!(
-            generate_keys(folder.path()),
-            Err(KeysError::File { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists
-        ));
-    }
 
     #[test]
     fn store_keys_are_64_digits() {

@@ -36,6 +36,7 @@ mod allow;
 mod backoff;
 mod budget;
 mod buffers;
+mod certificate_problem;
 mod client;
 mod config;
 mod connection;
@@ -43,6 +44,7 @@ mod core; // the state of a peer
 mod deny;
 mod gateway;
 mod handshake;
+mod identity;
 mod inbox; // the receive buffers of a connection
 mod keys;
 mod knowledge_files; // stores on disk which chunks each peer has
@@ -51,6 +53,7 @@ mod listener;
 mod local; // opens TCP sockets
 mod metrics;
 mod origin;
+mod origin_tls;
 mod outbox; // encoded frames that wait to be written
 mod parked; // frames that wait for a disk read
 mod peer;
@@ -72,16 +75,22 @@ use edgeward_dedup::chunker::ChunkerError;
 
 pub use admin::{Admin, StatusReport};
 pub use allow::{Allow, ParseRuleError, Rule};
+pub use certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
 pub use client::{Client, LinkState, OpenError};
 pub use config::{Encryption, LinkConfig, Times};
 pub use connection::ConnectionError;
 pub use deny::{DenyError, DenyList};
-pub use gateway::{Gateway, GatewayConfig, GatewayCounters};
+pub use gateway::{Gateway, GatewayConfig, GatewayCounters, IdentityLimits, IdentityStatus};
 pub use handshake::HandshakeError;
-pub use keys::{Keys, KeysError, certificate_fingerprint, generate_keys, load_store_key};
+pub use identity::{EndpointName, Identity, ParseNameError};
+pub use keys::{
+    Certificate, KeyFolder, KeyFolderError, Keys, KeysError, certificate_fingerprint,
+    generate_keys, load_store_key,
+};
 pub use label::{HostPort, Label, ParseHostPortError, Target, refusal_reason};
 pub use listener::{ListenerTarget, LocalListener};
 pub use metrics::metric_definitions;
+pub use origin_tls::{OriginTls, OriginTlsError};
 pub use pump::pump;
 pub use status::{EndpointStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, StreamError};

@@ -15,7 +15,7 @@ use crate::client::{Client, OpenError};
 use crate::label::{Target, refusal_reason};
 use crate::local;
 use crate::pump::pump;
-use crate::socks::{HEAD_BYTES_MAX, ProxyProtocol, Step, read, reply};
+use crate::socks::{HEAD_BYTES_MAX, Phase, ProxyProtocol, ProxyUsers, Step, read, reply};
 use crate::stream::LinkStream;
 
 /// The target of a listener's connections.
@@ -23,8 +23,8 @@ use crate::stream::LinkStream;
 pub enum ListenerTarget {
     /// One fixed target.
     Fixed(Target),
-    /// The target that each client requests by SOCKS5 or CONNECT.
-    Proxy,
+    /// The target that each client requests by SOCKS5 or CONNECT. If users are given, each client must be one of them.
+    Proxy(Option<Arc<ProxyUsers>>),
 }
 
 /// A listener whose connections are carried over the link. Dropping it closes the listener and its connections.
@@ -81,7 +81,9 @@ async fn accept(
                 connections.spawn(async move {
                     let result = match target {
                         ListenerTarget::Fixed(target) => forward(&client, target, tcp).await,
-                        ListenerTarget::Proxy => serve_proxy(&client, tcp).await,
+                        ListenerTarget::Proxy(users) => {
+                            serve_proxy(&client, tcp, users.as_deref()).await
+                        }
                     };
                     if let Err(error) = result {
                         tracing::info!(%from, %error, "connection aborted");
@@ -110,8 +112,12 @@ async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<
 }
 
 /// Reads the request of a SOCKS5 or CONNECT client, and carries the connection to the requested target.
-async fn serve_proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
-    let request = tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut tcp)).await;
+async fn serve_proxy(
+    client: &Client,
+    mut tcp: TcpStream,
+    users: Option<&ProxyUsers>,
+) -> io::Result<()> {
+    let request = tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut tcp, users)).await;
     let Some((target, protocol, rest)) =
         request.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?
     else {
@@ -144,10 +150,13 @@ async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32>
 
 /// Reads the target that a client requests, the protocol that it uses, and the bytes after the request. Returns
 /// `None` if the request was refused, or if the client closed the connection before its request was complete.
-async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyProtocol, Vec<u8>)>> {
-    let (mut received, mut socks_greeted) = (Vec::new(), false);
+async fn read_request(
+    tcp: &mut TcpStream,
+    users: Option<&ProxyUsers>,
+) -> io::Result<Option<(Target, ProxyProtocol, Vec<u8>)>> {
+    let (mut received, mut phase) = (Vec::new(), Phase::First);
     loop {
-        match read(&received, socks_greeted) {
+        match read(&received, phase, users) {
             Step::ReadMore => {
                 let mut more = [0; 1024];
                 let bytes = tcp.read(&mut more).await?;
@@ -159,9 +168,9 @@ async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyPr
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
-            Step::Reply { reply, used } => {
+            Step::Reply { reply, used, next } => {
                 received.drain(..used);
-                socks_greeted = true;
+                phase = next;
                 tcp.write_all(&reply).await?;
             }
             Step::Connect {
@@ -172,7 +181,13 @@ async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyPr
                 received.drain(..used);
                 return Ok(Some((Target::Tcp(target), protocol, received)));
             }
-            Step::Refuse(reply) => {
+            Step::Refuse { reply, why } => {
+                let from = tcp.peer_addr().ok();
+                tracing::info!(
+                    from = from.map(tracing::field::display),
+                    why,
+                    "proxy request refused"
+                );
                 tcp.write_all(&reply).await?;
                 tcp.shutdown().await?;
                 return Ok(None);

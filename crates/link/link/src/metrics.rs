@@ -3,7 +3,8 @@
 use edgeward_chunk_store::ChunkCounters;
 use edgeward_metrics::{Definition, encode, metrics};
 
-use crate::gateway::GatewayCounters;
+use crate::certificate_problem::CertificateProblem;
+use crate::gateway::{GatewayCounters, IdentityStatus};
 use crate::status::{EndpointStatus, PeerStatus};
 use crate::traffic::HostCounters;
 
@@ -73,6 +74,23 @@ metrics! {
         Gauge "edgeward_link_store_bytes_max" "Capacity of the chunk store." { endpoint.store_bytes_max }
     }
 
+    const CERTIFICATE: i64 ["endpoint"] = |days_left| {
+        // At a gateway also for each edge that is connected. A certificate that does not expire has no value.
+        Gauge "edgeward_link_certificate_days_left"
+            "Days until the certificate of an endpoint expires; negative if it has expired." { *days_left }
+    }
+
+    const EDGE: IdentityStatus ["edge"] = |edge| {
+        Gauge "edgeward_link_edge_stores"
+            "Stores that are connected with the certificate of an edge; above 1, several edges share it."
+            { edge.stores }
+        Gauge "edgeward_link_edge_connections" "Connections with the certificate of an edge." { edge.connections }
+        Gauge "edgeward_link_edge_streams" "Open streams with the certificate of an edge." { edge.streams }
+        Counter "edgeward_link_edge_refused_streams_total"
+            "Streams refused because the certificate of an edge had reached a limit, since it connected."
+            { edge.refused_streams }
+    }
+
     const STORE: ChunkCounters = |store| {
         Gauge "edgeward_link_store_bytes" "Bytes of the chunks in the store, after compression." { store.stored_bytes }
         Gauge "edgeward_link_store_raw_bytes"
@@ -100,9 +118,21 @@ metrics! {
         ]
         Counter "edgeward_link_cloned_stores_total"
             "Edges that had the store identity of another connected edge." { gateway.clones }
+        Counter "edgeward_link_shared_certificates_total"
+            "Times that a second store connected with the certificate of a connected edge."
+            { gateway.shared_certificates }
+        Counter "edgeward_link_refused_certificates_total"
+            "Connections refused by the gateway, by the problem of the certificate." ["problem":
+            "missing" = gateway.refused_certificates[CertificateProblem::Missing as usize],
+            "unknown" = gateway.refused_certificates[CertificateProblem::Unknown as usize], // signed by another CA
+            "expired" = gateway.refused_certificates[CertificateProblem::Expired as usize],
+            "revoked" = gateway.refused_certificates[CertificateProblem::Revoked as usize], // on the deny list
+            "wrong_role" = gateway.refused_certificates[CertificateProblem::WrongRole as usize],
+        ]
         Counter "edgeward_link_refused_conversations_total" "Streams refused, by cause." ["cause":
             "not_allowed" = gateway.not_allowed,
             "unreachable" = gateway.unreachable,
+            "over_limit" = gateway.over_limit, // the edge's certificate has reached a limit
         ]
     }
 }
@@ -114,6 +144,8 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(ENDPOINT.definitions());
     definitions.extend(STORE.definitions());
     definitions.extend(GATEWAY.definitions());
+    definitions.extend(CERTIFICATE.definitions());
+    definitions.extend(EDGE.definitions());
     definitions
 }
 
@@ -142,5 +174,23 @@ pub(crate) fn render(status: &EndpointStatus) -> String {
             .iter()
             .flat_map(|gateway| GATEWAY.of(gateway)),
     );
+    let own = status.identity.as_ref().map(|own| own.name());
+    let own = own.zip(status.days_left());
+    let edges = status
+        .identities
+        .iter()
+        .filter_map(|edge| Some((edge.name.clone(), edge.days_left?)));
+    let ends: Vec<_> = own.into_iter().chain(edges).collect();
+    let ends: Vec<_> = ends
+        .iter()
+        .map(|(name, days)| (vec![name.as_str()], days))
+        .collect();
+    families.extend(CERTIFICATE.families(&ends));
+    let edges: Vec<_> = status
+        .identities
+        .iter()
+        .map(|edge| (vec![edge.name.as_str()], edge))
+        .collect();
+    families.extend(EDGE.families(&edges));
     encode(families)
 }

@@ -5,6 +5,9 @@
 //! reasons. A small change of a body changes most of its compressed bytes, so compressed bodies cannot be deduplicated.
 //! The link also compresses better than the origin, because it uses earlier bodies as dictionaries. Bodies that the
 //! origin compresses anyway, and images, sound and video, bypass deduplication. Connections to the origin are reused.
+//!
+//! A request for an upgrade, such as a WebSocket, is forwarded with its `Upgrade` field. If the origin answers 101, the
+//! bytes of both directions are copied until one of them ends.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,7 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, UPGRADE,
+};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -20,18 +25,24 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self as client, SendRequest};
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
 
 use crate::gateway::connect_to_target;
 use crate::label::{HostPort, refusal_reason};
+use crate::origin_tls::OriginTls;
 use crate::stream::{LinkStream, StreamControl};
 
 /// The origin, and the connections to it.
 #[derive(Debug)]
 pub(crate) struct Origin {
     address: HostPort,
+    /// The TLS client of an `https` origin.
+    tls: Option<OriginTls>,
     /// True if the gateway requests bodies without compression (`Accept-Encoding: identity`).
     requests_identity: bool,
     /// The timeout of an attempt to connect.
@@ -47,11 +58,13 @@ type OriginResponse = Response<BoxBody<Bytes, hyper::Error>>;
 impl Origin {
     pub(crate) fn new(
         address: HostPort,
+        tls: Option<OriginTls>,
         requests_identity: bool,
         connect_timeout: Duration,
     ) -> Self {
         Self {
             address,
+            tls,
             requests_identity,
             connect_timeout,
             idle: Mutex::default(),
@@ -62,9 +75,10 @@ impl Origin {
     /// Serves one exchange on a link stream.
     pub(crate) async fn serve(self: &Arc<Self>, stream: LinkStream) -> Result<(), hyper::Error> {
         let control = stream.control();
+        let tunnel = Tunnel::default();
         let service = service_fn(|request: Request<Incoming>| {
-            let control = control.clone();
-            async move { Ok::<_, Infallible>(self.exchange(request, &control).await) }
+            let (control, tunnel) = (control.clone(), &tunnel);
+            async move { Ok::<_, Infallible>(self.exchange(request, &control, tunnel).await) }
         });
         server::Builder::new()
             .timer(TokioTimer::new())
@@ -74,7 +88,9 @@ impl Origin {
             // the stream.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service)
-            .await
+            .with_upgrades()
+            .await?;
+        tunnel.run().await
     }
 
     /// Forwards a request to the origin and returns the response. If the origin does not answer, returns an error
@@ -83,22 +99,47 @@ impl Origin {
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         control: &StreamControl,
+        tunnel: &Tunnel,
     ) -> OriginResponse {
+        let upgrade = requested_upgrade(request.headers());
+        let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         remove_hop_by_hop(request.headers_mut());
+        if let Some(protocol) = upgrade {
+            set_upgrade(request.headers_mut(), protocol);
+        }
         *request.version_mut() = Version::HTTP_11;
         if self.requests_identity {
             let identity = HeaderValue::from_static("identity");
             request.headers_mut().insert(ACCEPT_ENCODING, identity);
         }
-        let response = match self.send(request).await {
+        let mut response = match self.send(request).await {
             Ok(response) => response,
             Err(error) => {
                 tracing::warn!(origin = %self.address, %error, "the origin did not answer");
+                if let Some(client) = client {
+                    tunnel.set(client, None);
+                }
                 return error_response(&error);
             }
         };
+        let is_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let protocol = requested_upgrade(response.headers());
+        let origin = is_switched.then(|| hyper::upgrade::on(&mut response));
         let (mut head, body) = response.into_parts();
         remove_hop_by_hop(&mut head.headers);
+        match (client, origin, protocol) {
+            (Some(client), Some(origin), Some(protocol)) => {
+                set_upgrade(&mut head.headers, protocol);
+                tunnel.set(client, Some(origin));
+            }
+            (_, Some(_), _) => {
+                // RFC 9110, section 7.8: a server must not switch to a protocol that was not requested.
+                tracing::warn!(origin = %self.address, "the origin switched protocols without a request");
+                return error_response(&io::ErrorKind::InvalidData.into());
+            }
+            (Some(client), None, _) => tunnel.set(client, None),
+            (None, None, _) => {}
+        }
         if is_opaque(&head.headers) {
             control.bypass();
         }
@@ -119,7 +160,9 @@ impl Origin {
             };
             match sender.try_send_request(request).await {
                 Ok(response) => {
-                    self.keep_for_reuse(sender);
+                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                        self.keep_for_reuse(sender);
+                    }
                     return Ok(response);
                 }
                 // The origin closed the idle connection before it read the request.
@@ -170,13 +213,30 @@ impl Origin {
             };
             io::Error::new(kind, refusal_reason::describe(reason))
         })?;
+        match &self.tls {
+            None => self.speak(tcp).await,
+            Some(tls) => {
+                let connector = TlsConnector::from(tls.config());
+                let connect = connector.connect(OriginTls::name(&self.address)?, tcp);
+                let connected = tokio::time::timeout(self.connect_timeout, connect).await;
+                self.speak(connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?)
+                    .await
+            }
+        }
+    }
+
+    /// Begins to speak HTTP/1.1 on a new connection.
+    async fn speak(
+        &self,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> io::Result<SendRequest<Incoming>> {
         let handshake = client::Builder::new()
             .max_headers(HEADERS_MAX)
-            .handshake(TokioIo::new(tcp))
+            .handshake(TokioIo::new(io))
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         self.connections().spawn(async move {
-            if let Err(error) = connection.await {
+            if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "connection to the origin closed");
             }
         });
@@ -187,6 +247,59 @@ impl Origin {
         let connections = self.connections.lock();
         connections.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The upgraded connections of an exchange: that of the client, if it requested an upgrade, and that of the origin, if
+/// it has switched protocols.
+#[derive(Debug, Default)]
+struct Tunnel(Mutex<Option<(OnUpgrade, Option<OnUpgrade>)>>);
+
+impl Tunnel {
+    fn set(&self, client: OnUpgrade, origin: Option<OnUpgrade>) {
+        let mut upgrades = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *upgrades = Some((client, origin));
+    }
+
+    /// Copies bytes in both directions until both have ended or one has failed. Returns at once if the exchange was not
+    /// upgraded.
+    async fn run(self) -> Result<(), hyper::Error> {
+        let upgrades = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some((client, origin)) = upgrades else {
+            return Ok(());
+        };
+        let Some(origin) = origin else {
+            // hyper returns the connection of a request for an upgrade without ending it, whatever the response is.
+            // Dropping it would reset the stream.
+            if let Ok(client) = client.await {
+                _ = TokioIo::new(client).shutdown().await;
+            }
+            return Ok(());
+        };
+        let (client, origin) = (client.await?, origin.await?);
+        let (mut client, mut origin) = (TokioIo::new(client), TokioIo::new(origin));
+        let copied = tokio::io::copy_bidirectional(&mut client, &mut origin).await;
+        if let Err(error) = copied {
+            tracing::debug!(%error, "upgraded connection aborted");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the protocol to which a request or response upgrades its connection (RFC 9110, section 7.8).
+fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let protocol = headers.get(UPGRADE)?;
+    let mut options = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    let is_upgrade = options.any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
+    is_upgrade.then(|| protocol.clone())
+}
+
+fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
 }
 
 /// Removes the fields that belong to one connection (RFC 9110, section 7.6.1).

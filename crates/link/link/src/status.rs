@@ -1,13 +1,18 @@
 //! The status of an endpoint for operators, with its JSON form.
 
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
 
 use edgeward_chunk_store::ChunkCounters;
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::SenderCounters;
 
+use crate::certificate_problem::CertificateProblem;
 use crate::client::Client;
-use crate::gateway::{Gateway, GatewayCounters};
+use crate::gateway::{Gateway, GatewayCounters, IdentityStatus};
+use crate::identity::Identity;
 use crate::peer::Peer;
 use crate::traffic::HostCounters;
 
@@ -19,6 +24,9 @@ pub struct PeerStatus {
     pub name: String,
     /// True if the connections to the peer are encrypted.
     pub encrypted: bool,
+    /// The reason why this endpoint could not connect to the peer, or `None` if its last attempt succeeded. A gateway
+    /// does not connect, so it has none.
+    pub last_error: Option<String>,
     /// The number of current connections.
     pub connections: usize,
     /// The number of open streams.
@@ -49,6 +57,7 @@ impl PeerStatus {
         peer.with(|core| Self {
             name: name.to_owned(),
             encrypted,
+            last_error: None,
             connections: core.connection_count(),
             streams: core.open_streams(),
             sent: core.endpoint().sender().counters(),
@@ -62,6 +71,14 @@ impl PeerStatus {
             hosts: core.traffic.hosts().to_vec(),
         })
     }
+
+    /// Returns the number of unacknowledged and unread bytes of a peer.
+    pub(crate) fn memory_of(peer: &Peer) -> u64 {
+        peer.with(|core| {
+            let endpoint = core.endpoint();
+            endpoint.sender().unacked() as u64 + endpoint.receiver().granted()
+        })
+    }
 }
 
 /// The status of a gateway with all its peers.
@@ -69,6 +86,10 @@ impl PeerStatus {
 pub struct GatewayStatus {
     /// True if connections are encrypted.
     pub encrypted: bool,
+    /// The identity of the gateway, or `None` without encryption.
+    pub identity: Option<Identity>,
+    /// The identities of the edges that are connected.
+    pub identities: Vec<IdentityStatus>,
     /// Counters of connections and streams.
     pub counters: GatewayCounters,
     /// The peers that the gateway knows, connected or not.
@@ -80,6 +101,10 @@ pub struct GatewayStatus {
 pub struct EndpointStatus {
     /// True if connections are encrypted.
     pub encrypted: bool,
+    /// The identity of the endpoint, or `None` without encryption.
+    pub identity: Option<Identity>,
+    /// The identities of the edges that are connected to a gateway.
+    pub identities: Vec<IdentityStatus>,
     /// Counters of connections and streams, if the endpoint is a gateway.
     pub gateway: Option<GatewayCounters>,
     /// The peers.
@@ -98,6 +123,24 @@ impl EndpointStatus {
         json!({
             "pid": std::process::id(),
             "encrypted": self.encrypted,
+            // The certificate of this endpoint.
+            "certificate": self.identity.as_ref().map(|identity| json!({
+                "name": identity.name(),
+                "fingerprint": identity.fingerprint(),
+                // `null` if the certificate does not expire.
+                "days_left": self.days_left(),
+            })),
+            // The certificates of the edges that are connected to this gateway.
+            "edges": self.identities.iter().map(|edge| json!({
+                "name": edge.name,
+                "fingerprint": edge.fingerprint,
+                "days_left": edge.days_left,
+                // The number of stores. Above 1, several edges have this certificate.
+                "stores": edge.stores,
+                "connections": edge.connections,
+                "streams": edge.streams,
+                "refused_streams": edge.refused_streams,
+            })).collect::<Vec<_>>(),
             "door": self.gateway.map(|gateway| json!({
                 "connections": gateway.connections,
                 // Connections refused in the handshake: wrong key or version, or no HELLO.
@@ -108,6 +151,13 @@ impl EndpointStatus {
                 "denied": gateway.denied,
                 // Edges that had the store identity of another connected edge, as after a copy of a disk.
                 "clones": gateway.clones,
+                // Times that a second store connected with the certificate of a connected edge.
+                "shared_certificates": gateway.shared_certificates,
+                "refused_certificates": CertificateProblem::ALL.map(|problem| {
+                    (problem.as_str(), gateway.refused_certificates[problem as usize])
+                }).into_iter().collect::<BTreeMap<_, _>>(),
+                // Streams refused because a limit of the edge's certificate was reached.
+                "over_limit": gateway.over_limit,
                 "malformed": gateway.malformed,
                 "violations": gateway.violations,
                 "conversations": gateway.streams,
@@ -138,11 +188,20 @@ impl EndpointStatus {
     }
 }
 
+impl EndpointStatus {
+    /// Returns the days until the certificate of this endpoint expires, or `None` if it does not.
+    pub(crate) fn days_left(&self) -> Option<i64> {
+        self.identity.as_ref()?.days_left(SystemTime::now())
+    }
+}
+
 impl From<&Gateway> for EndpointStatus {
     fn from(gateway: &Gateway) -> Self {
         let status = gateway.status();
         Self {
             encrypted: status.encrypted,
+            identity: status.identity,
+            identities: status.identities,
             gateway: Some(status.counters),
             peers: status.peers,
             store: gateway.store().counters(),
@@ -156,6 +215,8 @@ impl From<&Client> for EndpointStatus {
         let peer = client.status();
         Self {
             encrypted: peer.encrypted,
+            identity: client.identity(),
+            identities: Vec::new(),
             gateway: None,
             peers: vec![peer],
             store: client.store().counters(),
@@ -170,6 +231,8 @@ impl PeerStatus {
         json!({
             "peer": self.name,
             "encrypted": self.encrypted,
+            // The reason why the last attempt to connect failed.
+            "last_error": self.last_error,
             "connections": self.connections,
             "conversations": self.streams,
             "unacked_bytes": self.unacked_bytes,

@@ -11,7 +11,7 @@ use proptest::sample;
 use proptest::strategy::Strategy;
 
 use edgeward_dedup::wire::StreamId;
-use edgeward_link::socks::{HEAD_BYTES_MAX, ProxyProtocol, Step, read};
+use edgeward_link::socks::{HEAD_BYTES_MAX, Phase, ProxyProtocol, Step, read};
 use edgeward_link::{HostPort, Label, Target};
 
 fn hosts() -> impl Strategy<Value = String> {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     /// A SOCKS5 request is parsed to the target from which it was generated. A message is parsed when its last
-    /// byte is received, and not earlier. The second argument of `read` is true if the greeting was answered.
+    /// byte is received, and not earlier.
     #[test]
     fn socks_requests_are_parsed_as_built(
         (host, port) in targets(),
@@ -122,11 +122,12 @@ proptest! {
         let methods = [&others[..at], &[0], &others[at..]].concat();
         let greeting = [&[5, methods.len() as u8], &methods[..]].concat();
         for end in 0..greeting.len() {
-            prop_assert_eq!(read(&greeting[..end], false), Step::ReadMore);
+            prop_assert_eq!(read(&greeting[..end], Phase::First, None), Step::ReadMore);
         }
         let received = [&greeting[..], &after].concat();
         let reply = vec![5, 0];
-        prop_assert_eq!(read(&received, false), Step::Reply { reply, used: greeting.len() });
+        let accepted = Step::Reply { reply, used: greeting.len(), next: Phase::Request };
+        prop_assert_eq!(read(&received, Phase::First, None), accepted);
 
         let address = match host.parse::<IpAddr>() {
             Ok(IpAddr::V4(host)) => [&[1][..], &host.octets()].concat(),
@@ -135,11 +136,11 @@ proptest! {
         };
         let request = [&[5, 1, reserved][..], &address, &port.to_be_bytes()].concat();
         for end in 0..request.len() {
-            prop_assert_eq!(read(&request[..end], true), Step::ReadMore);
+            prop_assert_eq!(read(&request[..end], Phase::Request, None), Step::ReadMore);
         }
         let target: HostPort = text(&host, port).parse().expect("the text is a host and a port");
         let connect = Step::Connect { target, protocol: ProxyProtocol::Socks, used: request.len() };
-        prop_assert_eq!(read(&[&request[..], &after].concat(), true), connect);
+        prop_assert_eq!(read(&[&request[..], &after].concat(), Phase::Request, None), connect);
     }
 
     /// The head of a CONNECT request is parsed with the same result as by httparse.
@@ -164,13 +165,15 @@ proptest! {
             }
             _ => None,
         };
-        match (read(&received, false), expected) {
-            (Step::Refuse(reply), None) => prop_assert!(reply.starts_with(b"HTTP/1.1 4") || reply.starts_with(&[5])),
+        match (read(&received, Phase::First, None), expected) {
+            (Step::Refuse { reply, .. }, None) => {
+                prop_assert!(reply.starts_with(b"HTTP/1.1 4") || reply.starts_with(&[5]));
+            }
             (step, Some(expected)) => prop_assert_eq!(step, expected),
             (step, None) => prop_assert!(false, "{head:?}: {step:?}, and httparse: {status:?}"),
         }
         for end in 1..head.len() {
-            prop_assert_eq!(read(&received[..end], false), Step::ReadMore, "{:?}", &head[..end]);
+            prop_assert_eq!(read(&received[..end], Phase::First, None), Step::ReadMore, "{:?}", &head[..end]);
         }
     }
 
@@ -179,14 +182,14 @@ proptest! {
     #[test]
     fn messages_may_arrive_in_pieces(
         bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60),
-        greeted in any::<bool>(),
+        phase in sample::select(&[Phase::First, Phase::Password, Phase::Request][..]),
     ) {
-        let whole = read(&bytes, greeted);
-        let first = (0..bytes.len()).map(|end| read(&bytes[..end], greeted)).find(|step| *step != Step::ReadMore);
+        let whole = read(&bytes, phase, None);
+        let first = (0..bytes.len()).map(|end| read(&bytes[..end], phase, None)).find(|step| *step != Step::ReadMore);
         prop_assert_eq!(&first.unwrap_or_else(|| whole.clone()), &whole);
         match whole {
             Step::Reply { used, .. } | Step::Connect { used, .. } => prop_assert!((1..=bytes.len()).contains(&used)),
-            Step::Refuse(reply) => prop_assert!(!reply.is_empty()),
+            Step::Refuse { reply, .. } => prop_assert!(!reply.is_empty()),
             Step::ReadMore => prop_assert!(bytes.len() < HEAD_BYTES_MAX),
         }
     }

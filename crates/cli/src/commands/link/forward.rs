@@ -2,6 +2,7 @@
 //! programs use a link.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use edgeward_link::socks::ProxyUsers;
 use edgeward_link::{
     Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target,
 };
@@ -43,9 +45,13 @@ pub(crate) struct ForwardArgs {
     override_usage = "edgeward link socks [OPTIONS] --gateway HOST:PORT --keys DIR --store PATH"
 )]
 pub(crate) struct SocksArgs {
-    /// Local address; every program that can reach it may use it
+    /// Local address; without --users, every program that can reach it may use it
     #[arg(long, value_parser = address, value_name = "ADDR", default_value = "127.0.0.1:1080")]
     listen: SocketAddr,
+
+    /// File of the users that may use the proxy, one NAME:PASSWORD per line
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
 
     #[command(flatten)]
     link: ClientArgs,
@@ -53,9 +59,9 @@ pub(crate) struct SocksArgs {
 
 #[derive(Args, Debug)]
 struct ClientArgs {
-    /// Address of the gateway
-    #[arg(long, value_name = "HOST:PORT")]
-    gateway: HostPort,
+    /// Address of the gateway; repeatable: the next one is used if the others cannot be reached
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    gateway: Vec<HostPort>,
 
     #[command(flatten)]
     endpoint: EndpointArgs,
@@ -103,7 +109,20 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs the proxy, whose clients name the target of each connection, until a signal stops it.
 pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
-    serve(&args.link, vec![(args.listen, ListenerTarget::Proxy)])
+    let users = args.users.as_deref().map(read_users).transpose()?;
+    let target = ListenerTarget::Proxy(users.map(Arc::new));
+    serve(&args.link, vec![(args.listen, target)])
+}
+
+fn read_users(path: &Path) -> anyhow::Result<ProxyUsers> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Diagnostic::unreadable(path, "cannot read", &error))?;
+    ProxyUsers::parse(&text).map_err(|error| {
+        let diagnostic = Diagnostic::from_error(&error).in_file(path);
+        diagnostic
+            .hint("write one NAME:PASSWORD on each line")
+            .into()
+    })
 }
 
 /// Starts a link and its local listeners, and runs them until a signal.
@@ -113,9 +132,9 @@ fn serve(
 ) -> anyhow::Result<ExitCode> {
     let mut config = args.endpoint.config()?;
     config.connections = usize::from(args.gateway_connections);
-    let gateway = args.gateway.to_string();
+    let gateways: Vec<String> = args.gateway.iter().map(ToString::to_string).collect();
     let start = async || {
-        let client = Client::start(config, &gateway).map_err(with_hint)?;
+        let client = Client::start_with_failover(config, gateways.clone()).map_err(with_hint)?;
         let mut local_listeners = Vec::new();
         for (address, target) in listeners {
             let listener =
@@ -131,11 +150,12 @@ fn serve(
             .map(|listener| listener.local_addr().to_string())
             .collect();
         let text = format!(
-            "listening on {}, gateway {gateway}{}",
+            "listening on {}, gateway {}{}",
             addrs.join(" and "),
+            gateways.join(" or "),
             args.endpoint.encryption.encryption_warning()
         );
-        let first_line = json!({ "listening": addrs, "gateway": gateway });
+        let first_line = json!({ "listening": addrs, "gateway": gateways[0] });
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((client, local_listeners, admin))
     };
@@ -171,4 +191,6 @@ Examples:
   edgeward link socks --listen 127.0.0.1:1080 --gateway gw.example:7443 \\
     --keys keys/edge --store /var/lib/edgeward/link
   curl --proxy socks5h://127.0.0.1:1080 http://intranet.example/
+  edgeward link socks --listen 10.0.0.5:1080 --users /etc/edgeward/users …
+  curl --proxy socks5h://ann:secret@10.0.0.5:1080 http://intranet.example/
   git -c http.proxy=http://127.0.0.1:1080 clone http://git.example/project";

@@ -5,6 +5,7 @@ pub(crate) mod endpoint;
 mod estimate;
 mod forward;
 mod keygen;
+mod keys;
 mod status;
 
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ pub(crate) struct LinkArgs {
 #[derive(Debug, Subcommand)]
 enum Action {
     Keygen(keygen::KeygenArgs),
+    Keys(keys::KeysArgs),
     Forward(forward::ForwardArgs),
     Socks(forward::SocksArgs),
     Status(status::StatusArgs),
@@ -42,6 +44,7 @@ impl LinkArgs {
 pub(crate) fn run(args: &LinkArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Keygen(args) => keygen::run(args),
+        Action::Keys(args) => keys::run(args),
         Action::Forward(args) => forward::forward(args),
         Action::Socks(args) => forward::socks(args),
         Action::Status(args) => status::run(args),

@@ -77,7 +77,7 @@ pub(super) fn check_combinations(
     check_disk(raw_settings, draft, diagnostics);
     check_disk_hosts(raw_settings, draft, diagnostics);
     check_negative(raw_settings, draft, diagnostics);
-    check_link(raw_settings, draft, diagnostics);
+    check_links(raw_settings, draft, diagnostics);
 }
 
 /// Checks bounds that limit each other.
@@ -126,7 +126,7 @@ const MEMORY_BASE: u64 = 33 << 19;
 /// The memory of each worker, in bytes.
 const MEMORY_PER_WORKER: u64 = 1 << 19;
 
-/// Checks that each of several origins has a URL and a name of its own, and that none of them has a link.
+/// Checks that each of several origins has a URL and a name of its own.
 fn check_origins(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
@@ -176,12 +176,6 @@ fn check_origins(
                 diagnostic.hint("give each origin a name of its own"),
             ));
         }
-    }
-    let is_of_link = |setting: &&RawSetting| setting.key.path.starts_with("origin.link.");
-    if let Some(setting) = raw_settings.iter().find(is_of_link) {
-        let diagnostic = Diagnostic::new("[origin.link] is set, but there are several origins")
-            .hint("run an edge with one origin for the link");
-        diagnostics.push((setting.source.clone(), diagnostic));
     }
 }
 
@@ -265,11 +259,39 @@ fn check_objective(
     }
 }
 
+/// Checks the link of each origin, and that no two links have the same store.
+fn check_links(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let mut stores = HashSet::new();
+    for item in 0..draft.edge.origins.len() {
+        let of_item: Vec<&RawSetting> = raw_settings
+            .iter()
+            .filter(|setting| setting.item == item)
+            .collect();
+        check_link(&of_item, &draft.edge.origins[item], diagnostics);
+        let store = of_item
+            .iter()
+            .find(|setting| setting.key.path == "origin.link.store");
+        let path = draft.links.get(item).and_then(|link| link.store.as_ref());
+        if let (Some(setting), Some(path)) = (store, path)
+            && !stores.insert(path)
+        {
+            let diagnostic =
+                Diagnostic::new(format!("{} is the store of two links", path.display()))
+                    .hint("give each link a store of its own");
+            diagnostics.push((setting.source.clone(), diagnostic));
+        }
+    }
+}
+
 /// Checks that `[origin.link]` is complete, and that the protocol to the origin is HTTP/1.1 without TLS, the only
 /// protocol that a link supports.
 fn check_link(
-    raw_settings: &[RawSetting],
-    draft: &ConfigDraft,
+    raw_settings: &[&RawSetting],
+    origin: &OriginConfig,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     const TABLE: &str = "origin.link.";
@@ -309,7 +331,6 @@ fn check_link(
             diagnostics.push((first.source.clone(), diagnostic.hint(hint)));
         }
     }
-    let origin = &draft.edge.origins[0];
     let unsupported = [
         (
             "origin.url",

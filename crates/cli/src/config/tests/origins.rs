@@ -41,10 +41,6 @@ name = "web"
 protocol = "http2"
 [[origin]]
 url = "http://127.0.0.1:9001"
-[origin.link]
-gateway = "gw.example:7443"
-keys = "keys"
-store = "chunks"
 "#;
     insta::assert_snapshot!(load_text(text, &[]), @r#"
     error: this [[origin]] has no url
@@ -56,10 +52,39 @@ store = "chunks"
     error: this [[origin]] has no name
       in edge.toml, line 11
       hint: add name = "web": each of several origins needs a name
-    error: [origin.link] is set, but there are several origins
-      in edge.toml, line 13
-      hint: run an edge with one origin for the link
     "#);
+}
+
+/// Each origin may have a link of its own. The settings of a link are shown only for origins that have one. Two links
+/// cannot have one store.
+#[test]
+fn each_origin_may_have_a_link() {
+    let text = |store: &str| {
+        format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n\
+             [[origin]]\nname = \"plain\"\nurl = \"http://a\"\n\
+             [[origin]]\nname = \"one\"\nurl = \"http://b\"\n\
+             [origin.link]\ngateway = \"gw:1\"\nkeys = \"keys\"\nstore = \"chunks\"\n\
+             [[origin]]\nname = \"two\"\nurl = \"http://c\"\n\
+             [origin.link]\ngateway = \"gw:2\"\nkeys = \"keys\"\nstore = \"{store}\"\ndelta = false\n"
+        )
+    };
+    if cfg!(feature = "link") {
+        let printed = load_text(&text("other"), &[]);
+        assert!(
+            printed.contains("origin[1].link.gateway = gw:1 (line 10)\n"),
+            "{printed}"
+        );
+        assert!(
+            printed.contains("origin[2].link.delta = false (line 20)\n"),
+            "{printed}"
+        );
+        let same = load_text(&text("chunks"), &[]);
+        assert!(
+            same.contains("is the store of two links\n  in edge.toml, line 19\n"),
+            "{same}"
+        );
+    }
 }
 
 #[test]

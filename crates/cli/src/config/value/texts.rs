@@ -198,6 +198,16 @@ texts! {
     };
     show shown;
 
+    /// Hosts and ports, separated by commas.
+    HostPorts: Vec<crate::link_settings::HostPort> = "list of hosts and ports", "a list of hosts and ports",
+        "[\"gateway.example:7443\"]", list;
+    parse |text| {
+        let hosts = text.split(',').map(|host| host.trim().parse().ok());
+        let hosts: Option<_> = hosts.collect();
+        hosts.ok_or_else(|| unknown("has an item that is not HOST:PORT", &HostPorts))
+    };
+    show |hosts| joined(hosts, ", ");
+
     /// The name of the edge in header fields.
     Token: String = "name", "a name", "\"edge-1\"";
     parse |text| {

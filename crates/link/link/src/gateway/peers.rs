@@ -1,7 +1,7 @@
 //! The peers of a gateway: identifies edges, limits their number, and evicts peers that are not connected.
 //!
-//! A peer is an edge, identified by its certificate and the epoch of its store. Two edges that were copied from
-//! one disk image have the same certificate and epoch. Their session numbers differ, because each edge chooses
+//! A peer is an edge, identified by its identity ([`Identity`]) and the epoch of its store. Two edges that were copied
+//! from one disk image have the same identity and epoch. Their session numbers differ, because each edge chooses
 //! a random one when it starts. A new session with a known epoch usually means that the edge has restarted. If
 //! the earlier session then connects again, two edges have the same identity. From then on each of them has a
 //! separate peer, and a connection of one edge does not end the streams of the other.
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use edgeward_dedup::wire::Hello;
 
 use crate::handshake::HandshakeError;
+use crate::identity::{Identity, IdentityKey};
 use crate::peer::Peer;
 
 /// The peers of a gateway.
@@ -30,9 +31,10 @@ pub(super) struct Peers {
 /// Identifies a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerKey {
-    pub(super) certificate: Option<Vec<u8>>,
+    /// The identity of the edge, or `None` without encryption.
+    pub(super) identity: Option<IdentityKey>,
     pub(super) epoch: u64,
-    /// The session of the edge, if another connected edge has the same certificate and epoch. Otherwise `None`.
+    /// The session of the edge, if another connected edge has the same identity and epoch. Otherwise `None`.
     pub(super) session: Option<u64>,
 }
 
@@ -40,13 +42,15 @@ pub(super) struct PeerKey {
 #[derive(Debug)]
 pub(super) struct PeerEntry {
     pub(super) peer: Arc<Peer>,
+    /// The identity of the last connection. The edge may have renewed its certificate since the first one.
+    pub(super) identity: Option<Identity>,
     /// The remote address of the last connection.
     pub(super) remote_addr: SocketAddr,
     /// The time of the last handshake.
     pub(super) last_handshake: Instant,
-    /// Earlier sessions with this certificate and epoch that a later session has replaced, the newest last.
+    /// Earlier sessions with this identity and epoch that a later session has replaced, the newest last.
     pub(super) replaced_sessions: VecDeque<u64>,
-    /// True if several edges are known to have this certificate and epoch.
+    /// True if several edges are known to have this identity and epoch.
     pub(super) is_cloned: bool,
     /// The task that serves the peer's streams. Dropping this entry aborts the task.
     pub(super) _streams: JoinSet<()>,
@@ -65,17 +69,17 @@ impl Peers {
     /// Finds the peer that sent the HELLO `peer_hello`.
     pub(super) fn look_up(
         &mut self,
-        certificate: Option<Vec<u8>>,
+        identity: Option<&Identity>,
         peer_hello: &Hello,
         remote_addr: SocketAddr,
     ) -> PeerLookup {
         let mut key = PeerKey {
-            certificate,
+            identity: identity.map(|identity| Arc::clone(identity.key())),
             epoch: peer_hello.epoch,
             session: Some(peer_hello.session),
         };
         if let Some(entry) = self.by_key.get_mut(&key) {
-            return entry.record_handshake(remote_addr);
+            return entry.record_handshake(identity, remote_addr);
         }
         key.session = None;
         let Some(entry) = self.by_key.get_mut(&key) else {
@@ -88,7 +92,7 @@ impl Peers {
             .peer
             .with(|core| (core.peer_session(), core.connection_count()));
         if session == Some(peer_hello.session) {
-            return entry.record_handshake(remote_addr);
+            return entry.record_handshake(identity, remote_addr);
         }
         let was_replaced = entry.replaced_sessions.contains(&peer_hello.session);
         if connections > 0 && (was_replaced || entry.is_cloned) {
@@ -107,47 +111,49 @@ impl Peers {
                 entry.replaced_sessions.pop_front();
             }
         }
-        entry.record_handshake(remote_addr)
+        entry.record_handshake(identity, remote_addr)
     }
 
     /// If a limit is reached, evicts a peer that is not connected, so that a peer with `key` can be added.
     ///
-    /// If the certificate of `key` has reached `per_certificate_max`, a peer with this certificate is evicted.
-    /// If only `peers_max` is reached, a peer of the certificate with the most peers is evicted. In both cases,
+    /// If the identity of `key` has reached `per_identity_max`, a peer with this identity is evicted.
+    /// If only `peers_max` is reached, a peer of the identity with the most peers is evicted. In both cases,
     /// the peer with the oldest handshake is chosen. Fails if all peers in question are connected.
     pub(super) fn evict_if_full(
         &mut self,
         key: &PeerKey,
+        identity: Option<&Identity>,
         peers_max: usize,
-        per_certificate_max: usize,
+        per_identity_max: usize,
     ) -> Result<(), HandshakeError> {
         let mut peer_count: HashMap<Option<&[u8]>, usize> = HashMap::new();
         for key in self.by_key.keys() {
-            *peer_count.entry(key.certificate.as_deref()).or_default() += 1;
+            *peer_count.entry(key.identity.as_deref()).or_default() += 1;
         }
-        let certificate = key.certificate.as_deref();
-        let certificate_peers = peer_count.get(&certificate).copied().unwrap_or(0);
-        // Without encryption peers have no certificates, and only `peers_max` applies.
-        let is_certificate_full = certificate.is_some() && certificate_peers >= per_certificate_max;
-        if !is_certificate_full && self.by_key.len() < peers_max {
+        let identity_key = key.identity.as_deref();
+        let identity_peers = peer_count.get(&identity_key).copied().unwrap_or(0);
+        // Without encryption peers have no identities, and only `peers_max` applies.
+        let full_identity = identity.filter(|_| identity_peers >= per_identity_max);
+        let is_identity_full = full_identity.is_some();
+        if !is_identity_full && self.by_key.len() < peers_max {
             return Ok(());
         }
         let evicted = self
             .by_key
             .iter()
-            .filter(|(known, _)| {
-                !is_certificate_full || known.certificate.as_deref() == certificate
-            })
+            .filter(|(known, _)| !is_identity_full || known.identity.as_deref() == identity_key)
             .filter(|(_, entry)| entry.peer.with(|core| core.connection_count() == 0))
             .min_by_key(|(known, entry)| {
-                let peer_count = peer_count.get(&known.certificate.as_deref()).copied();
+                let peer_count = peer_count.get(&known.identity.as_deref()).copied();
                 (std::cmp::Reverse(peer_count), entry.last_handshake)
             })
             .map(|(known, _)| known.clone());
-        let evicted = evicted.ok_or(if is_certificate_full {
-            HandshakeError::TooManyOfCertificate(certificate_peers)
-        } else {
-            HandshakeError::TooManyPeers(self.by_key.len())
+        let evicted = evicted.ok_or_else(|| match full_identity {
+            Some(identity) => HandshakeError::TooManyOfCertificate {
+                name: identity.name(),
+                count: identity_peers,
+            },
+            None => HandshakeError::TooManyPeers(self.by_key.len()),
         })?;
         self.by_key.remove(&evicted);
         Ok(())
@@ -155,7 +161,12 @@ impl Peers {
 }
 
 impl PeerEntry {
-    fn record_handshake(&mut self, remote_addr: SocketAddr) -> PeerLookup {
+    fn record_handshake(
+        &mut self,
+        identity: Option<&Identity>,
+        remote_addr: SocketAddr,
+    ) -> PeerLookup {
+        self.identity = identity.cloned();
         (self.remote_addr, self.last_handshake) = (remote_addr, Instant::now());
         PeerLookup::Known(Arc::clone(&self.peer))
     }

@@ -14,8 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use edgeward_link::socks::ProxyUsers;
 use edgeward_link::{
-    Admin, Client, EndpointStatus, Gateway, ListenerTarget, LocalListener, Target,
+    Admin, Client, EndpointStatus, Gateway, ListenerTarget, LocalListener, OriginTls, Target,
 };
 
 use crate::bodies::Random;
@@ -74,7 +75,8 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
         .expect("the port is open");
     assert_eq!(echo_over(tcp, &body).await, body);
 
-    let proxy = LocalListener::bind(client.clone(), loopback(), ListenerTarget::Proxy, 10).await;
+    let proxy =
+        LocalListener::bind(client.clone(), loopback(), ListenerTarget::Proxy(None), 10).await;
     let proxy = proxy.expect("the listener can be bound");
     let socks = |port: u16| [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
     // Reply codes of SOCKS5: 0 is success, 2 is a connection that the rules do not allow (RFC 1928).
@@ -114,6 +116,198 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
         }
     }
     assert_eq!(gateway.status().counters.not_allowed, 2);
+}
+
+/// A proxy with users carries only the connections of clients that give the password of one of them.
+#[tokio::test]
+async fn a_proxy_with_users_requires_a_password() {
+    let target = Echo::start().await;
+    let mut test_bed = TestBed::new(ENCRYPTED);
+    let gateway = test_bed.gateway(target.addr).await;
+    let client = test_bed.client(gateway.local_addr());
+    within(client.up()).await;
+    let users = ProxyUsers::parse("ann:secret\n").expect("the list is valid");
+    let users = ListenerTarget::Proxy(Some(Arc::new(users)));
+    let proxy = LocalListener::bind(client.clone(), loopback(), users, 10).await;
+    let proxy = proxy.expect("the listener can be bound");
+    for (password, code) in [("secret", 0), ("guess", 1)] {
+        let mut tcp = connect_and_send(proxy.local_addr(), &[5, 1, 2]).await;
+        let mut two = [0; 2];
+        within(tcp.read_exact(&mut two))
+            .await
+            .expect("the response is complete");
+        assert_eq!(two, [5, 2]);
+        let length = password.len() as u8;
+        let message = [&[1, 3][..], b"ann", &[length], password.as_bytes()].concat();
+        tcp.write_all(&message).await.expect("the bytes are sent");
+        within(tcp.read_exact(&mut two))
+            .await
+            .expect("the response is complete");
+        assert_eq!(two, [1, code]);
+        if code != 0 {
+            let end = within(tcp.read(&mut two)).await;
+            assert_eq!(end.expect("the connection is closed"), 0);
+            continue;
+        }
+        let request = [
+            &[5, 1, 0, 1, 127, 0, 0, 1][..],
+            &target.addr.port().to_be_bytes(),
+        ]
+        .concat();
+        tcp.write_all(&request).await.expect("the bytes are sent");
+        let mut reply = [0; 10];
+        within(tcp.read_exact(&mut reply))
+            .await
+            .expect("the response is complete");
+        assert_eq!(reply[1], 0);
+        assert_eq!(echo_over(tcp, b"hello").await, b"hello");
+    }
+}
+
+/// Starts an https origin for `localhost` that answers each request with `hello`. Returns its address and its
+/// certificate in PEM.
+async fn https_origin() -> (std::net::SocketAddr, JoinSet<()>, String) {
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]);
+    let key = key.expect("the certificate can be created");
+    let private = rustls_pki_types::PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the versions are supported")
+        .with_no_client_auth()
+        .with_single_cert(vec![key.cert.der().clone()], private)
+        .expect("the certificate is valid");
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind(loopback())
+        .await
+        .expect("the listener can be bound");
+    let addr = listener.local_addr().expect("the address is valid");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.expect("the listener accepts");
+            let Ok(tls) = acceptor.accept(tcp).await else {
+                continue;
+            };
+            let service = service_fn(|_: Request<Incoming>| async {
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            _ = http.serve_connection(TokioIo::new(tls), service).await;
+        }
+    });
+    (addr, tasks, key.cert.pem())
+}
+
+/// A gateway verifies the certificate of an https origin: its CA and its name.
+#[tokio::test]
+async fn an_https_origin_is_verified() {
+    let (addr, _tasks, certificate) = https_origin().await;
+    for (host, is_trusted, status) in [
+        ("localhost", true, 200),
+        ("localhost", false, 502),
+        ("127.0.0.1", true, 502),
+    ] {
+        let mut test_bed = TestBed::new(ENCRYPTED);
+        let file = test_bed.folder.join("origin.pem");
+        let authority = if is_trusted {
+            certificate.clone()
+        } else {
+            let ca = test_bed.folder.join("keys/ca/ca.pem");
+            std::fs::read_to_string(ca).expect("the file can be read")
+        };
+        std::fs::write(&file, authority).expect("the file can be written");
+        let mut config = test_bed.gateway_config(addr);
+        let origin = format!("{host}:{}", addr.port());
+        config.origin = Some(origin.parse().expect("the text is a host and a port"));
+        config.origin_tls = Some(OriginTls::new(Some(&file)).expect("the file is valid"));
+        let gateway = Gateway::bind(config)
+            .await
+            .expect("the listener can be bound");
+        let client = test_bed.client(gateway.local_addr());
+        within(client.up()).await;
+        let (head, _) = get(&client, "/").await;
+        assert_eq!(head.status.as_u16(), status, "{host} {is_trusted}");
+    }
+}
+
+/// A WebSocket passes a gateway: the origin gets the fields of the upgrade, and bytes are copied in both directions. An
+/// origin that refuses the upgrade is an ordinary response.
+#[tokio::test]
+async fn an_upgrade_is_a_tunnel_to_the_origin() {
+    let listener = TcpListener::bind(loopback())
+        .await
+        .expect("the listener can be bound");
+    let addr = listener.local_addr().expect("the address is valid");
+    let mut origins = JoinSet::new();
+    origins.spawn(async move {
+        let mut answers = [
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+        ]
+        .into_iter();
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut tcp, _) = listener.accept().await.expect("the listener accepts");
+            let answer = answers.next().expect("two requests are sent");
+            connections.spawn(async move {
+                let head = read_head(&mut tcp).await.to_ascii_lowercase();
+                assert!(head.contains("upgrade: websocket\r\n"), "{head}");
+                assert!(head.contains("connection: upgrade\r\n"), "{head}");
+                assert!(head.contains("sec-websocket-key: x\r\n"), "{head}");
+                tcp.write_all(answer.as_bytes())
+                    .await
+                    .expect("the bytes are sent");
+                let (mut read, mut write) = tcp.split();
+                _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    let mut test_bed = TestBed::new(ENCRYPTED);
+    let mut config = test_bed.gateway_config(addr);
+    config.origin = Some(
+        addr.to_string()
+            .parse()
+            .expect("the text is a host and a port"),
+    );
+    let gateway = Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
+    let client = test_bed.client(gateway.local_addr());
+    within(client.up()).await;
+    let request = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
+        Upgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
+    for status in ["101", "403"] {
+        let mut stream = client.open(Target::Origin).expect("the link is up");
+        stream.write_all(request).await.expect("the stream is open");
+        stream.flush().await.expect("the stream is open");
+        let head = read_head(&mut stream).await;
+        assert_eq!(&head[9..12], status, "{head}");
+        if status == "101" {
+            assert!(
+                head.to_ascii_lowercase().contains("upgrade: websocket\r\n"),
+                "{head}"
+            );
+            for word in [&b"ping"[..], b"pong"] {
+                stream.write_all(word).await.expect("the stream is open");
+                stream.flush().await.expect("the stream is open");
+                let mut back = [0; 4];
+                within(stream.read_exact(&mut back))
+                    .await
+                    .expect("the bytes are returned");
+                assert_eq!(back, word);
+            }
+        }
+    }
+}
+
+/// Reads the head of a message, byte by byte.
+async fn read_head(io: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(within(io.read_u8()).await.expect("the head is complete"));
+    }
+    String::from_utf8(head).expect("the head is text")
 }
 
 /// Starts an origin that checks its requests and counts its connections. The path of a request is the index of

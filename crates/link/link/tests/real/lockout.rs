@@ -6,57 +6,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use edgeward_link::{
-    Admin, Client, Encryption, EndpointStatus, Gateway, Keys, LinkState, LinkStream, Target,
-    refusal_reason,
+    Admin, Client, Encryption, EndpointStatus, Gateway, KeyFolder, Keys, LinkState, LinkStream,
+    Target, refusal_reason,
 };
 use edgeward_store::disk::FileDevice;
 
 use crate::test_bed::{EDGE, Echo, TestBed, open_on, tcp, within};
 
 /// Creates a folder like `keys/edge` with another certificate of the same CA.
-fn another_edge(keys: &Path) -> std::path::PathBuf {
-    let read = |path: &str| std::fs::read_to_string(keys.join(path)).expect("the file can be read");
-    let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("the key is valid");
-    // The issuer needs only the name and the key of the CA.
-    let mut params =
-        CertificateParams::new(Vec::<String>::new()).expect("the certificate has no names");
-    let name = &mut params.distinguished_name;
-    name.push(DnType::CommonName, "edgeward link CA");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let authority = Issuer::new(params, authority_key);
-    let key = KeyPair::generate().expect("the key can be generated");
-    let mut params =
-        CertificateParams::new(vec!["edge.link.edgeward".to_owned()]).expect("the name is valid");
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params
-        .signed_by(&key, &authority)
-        .expect("the certificate can be signed");
-    let folder = keys.join("another-edge");
-    std::fs::create_dir_all(&folder).expect("the folder can be created");
-    let write = |name: &str, text: &str| {
-        std::fs::write(folder.join(name), text).expect("the file can be written");
-    };
-    write("ca.pem", &read("edge/ca.pem"));
-    write("store.key", &read("edge/store.key"));
-    write("cert.pem", &certificate.pem());
-    write("key.pem", &key.serialize_pem());
-    folder
+pub(crate) fn another_edge(keys: &Path) -> std::path::PathBuf {
+    let folder = KeyFolder::open(keys).expect("the folder has a CA");
+    let name = "another-edge";
+    let added = folder.add(&name.parse().expect("the name is valid"), KeyFolder::DAYS);
+    added.expect("the edge is added");
+    keys.join(name)
 }
 
 /// Starts a client with a new store of this epoch. `number` distinguishes clients whose stores have the same epoch.
 /// The client's certificate is read from the folder `keys`, by default from the folder of the test bed.
-fn edge(
+pub(crate) fn edge(
     test_bed: &TestBed,
     gateway: SocketAddr,
     epoch: u64,

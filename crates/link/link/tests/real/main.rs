@@ -1,5 +1,6 @@
-//! Tests of two endpoints with real sockets, files and clocks, on loopback. Among the modules, `cold` tests slow disks,
-//! `lockout` tests edges that use up a gateway's connections, and `time_slices` tests short requests beside downloads.
+//! Tests of two endpoints with real sockets, files and clocks, on loopback. Among the modules, `cold` tests slow
+//! disks, `identities` tests certificates, `lockout` tests edges that use up a gateway's connections, and
+//! `time_slices` tests short requests beside downloads.
 //!
 //! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults. The default is 20.
 
@@ -7,6 +8,7 @@
 mod bodies;
 mod cold;
 mod faults;
+mod identities;
 mod kill;
 mod listeners;
 mod lockout;
@@ -288,6 +290,43 @@ async fn a_link_reconnects() {
         .expect("the target echoes the body");
     assert_eq!(back, b"hello");
     drop(gateway);
+}
+
+/// A link with two gateways uses the first one, and moves to the second one when the first one has shut down.
+#[tokio::test]
+async fn a_link_moves_to_the_next_gateway() {
+    let target = Echo::start().await;
+    let mut first_bed = TestBed::new(true);
+    let mut second_bed = TestBed::in_folder(&first_bed.folder);
+    second_bed.stores = Some(tempfile::tempdir().expect("the folder can be created"));
+    let first = first_bed.gateway(target.addr).await;
+    let second = second_bed.gateway(target.addr).await;
+    let gateways = [&first, &second].map(|gateway| gateway.local_addr().to_string());
+    let client = Client::start_with_failover(first_bed.config(EDGE), gateways.to_vec());
+    let client = client.expect("the client starts");
+    within(client.up()).await;
+    let body = Random(6).noise(100_000);
+    let ask = async || {
+        let stream = client.open(tcp(target.addr)).expect("the link is up");
+        within(echo(stream, &body))
+            .await
+            .expect("the target echoes the body")
+            == body
+    };
+    assert!(ask().await);
+    assert_eq!(client.status().name, gateways[0]);
+    assert!(second.status().peers.is_empty());
+    within(first.shutdown(Duration::ZERO))
+        .await
+        .expect("the store is flushed");
+    within(async {
+        while client.status().name != gateways[1] || !matches!(client.state(), LinkState::Up(_)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(ask().await);
+    assert_eq!(second.status().peers.len(), 1);
 }
 
 /// Streams are reset when the link has been down for `outage_max`.

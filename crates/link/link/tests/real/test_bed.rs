@@ -33,6 +33,8 @@ pub(crate) struct TestBed {
     pub(crate) stores_opened: u64,
     /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
     pub(crate) uncached_reads_one_in: Option<u64>,
+    /// The folder of the stores, if it is another one than `folder`.
+    pub(crate) stores: Option<TempDir>,
     /// True if the gateway stores all chunks that it sends: the value of `GatewayConfig::keep_sent`.
     pub(crate) keep_sent: bool,
 }
@@ -78,16 +80,25 @@ impl TestBed {
             id_key,
             stores_opened: 0,
             uncached_reads_one_in: None,
+            stores: None,
             keep_sent: false,
         }
     }
 
     pub(crate) fn store_path(&self, endpoint: usize) -> PathBuf {
-        self.folder.join(["gateway", "edge"][endpoint])
+        self.stores_folder().join(["gateway", "edge"][endpoint])
     }
 
     pub(crate) fn knowledge_path(&self, endpoint: usize) -> PathBuf {
-        self.folder.join(["gateway knows", "edge knows"][endpoint])
+        self.stores_folder()
+            .join(["gateway knows", "edge knows"][endpoint])
+    }
+
+    fn stores_folder(&self) -> &Path {
+        match &self.stores {
+            Some(stores) => stores.path(),
+            None => &self.folder,
+        }
     }
 
     pub(crate) fn config(&mut self, endpoint: usize) -> LinkConfig {

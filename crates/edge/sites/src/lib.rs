@@ -23,6 +23,7 @@ mod readings;
 mod replace;
 mod settings;
 mod site;
+mod stated;
 mod status_map;
 mod template;
 
@@ -44,5 +45,6 @@ pub use settings::{
     Settings,
 };
 pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, SITES_MAX, Site, SiteId, Sites, TooManyRules};
+pub use stated::Stated;
 pub use status_map::{ParseStatusSetError, StatusMap, StatusSet};
 pub use template::{Template, TemplateError};

@@ -12,15 +12,16 @@ use crate::class::Class;
 use crate::query::QueryShape;
 use crate::rate::{RateKey, RateLimit};
 use crate::replace::Replacements;
+use crate::stated::Stated;
 use crate::status_map::StatusMap;
 use crate::template::Template;
 
 /// The settings of a site or a rule. `None` and empty maps state nothing.
 ///
 /// [`merge`](Self::merge) combines the settings of all rules that apply, in their order: the later rule counts, key by
-/// key. In maps (`ttl`, `response.set`), each status and each field is a key of its own. A setting that can be switched
-/// off, such as `deny`, has `Some(None)` for "off", so that a later rule can undo an earlier one. Maps have
-/// [`StatusMap::clear`] and [`FieldChanges::keep`] for this purpose.
+/// key. In maps (`ttl`, `response.set`), each status and each field is a key of its own. A setting such as `deny` can
+/// be switched off ([`Stated`]), so that a later rule can undo an earlier one. Maps have [`StatusMap::clear`] and
+/// [`FieldChanges::keep`] for this purpose.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The index of the origin in the configuration.
@@ -28,11 +29,11 @@ pub struct Settings {
     /// Requests bypass the cache.
     pub pass: Option<bool>,
     /// The edge answers with this status.
-    pub deny: Option<Option<StatusCode>>,
+    pub deny: Stated<StatusCode>,
     /// The edge answers with a redirect.
-    pub redirect: Option<Option<Arc<Redirect>>>,
+    pub redirect: Stated<Arc<Redirect>>,
     /// The target that the origin gets. The cache key keeps the target of the client.
-    pub rewrite: Option<Option<Arc<Template>>>,
+    pub rewrite: Stated<Arc<Template>>,
     /// Lifetimes that replace what the origin states.
     pub ttl: StatusMap<Duration>,
     /// Lifetimes of responses whose origin states none.
@@ -45,17 +46,17 @@ pub struct Settings {
     pub stale_if_disconnected: Option<Duration>,
     /// Sorts the query parameters.
     pub query_sort: Option<bool>,
-    /// Query parameters that stay. `Some(None)` keeps all.
-    pub query_keep: Option<Option<Arc<[Pattern]>>>,
+    /// Query parameters that stay. Off keeps all.
+    pub query_keep: Stated<Arc<[Pattern]>>,
     /// Query parameters that are removed.
     pub query_drop: Option<Arc<[Pattern]>>,
     /// Parts of the cache key beside the URL.
     pub key: Option<Arc<[Class]>>,
-    /// The fields of the client's request that the origin gets, in lower case. `Some(None)` keeps all. [`request`]
+    /// The fields of the client's request that the origin gets, in lower case. Off keeps all. [`request`]
     /// applies afterwards.
     ///
     /// [`request`]: Self::request
-    pub request_only: Option<Option<Arc<[Pattern]>>>,
+    pub request_only: Stated<Arc<[Pattern]>>,
     /// Changes of the request that the origin gets.
     pub request: FieldChanges,
     /// Changes of the origin's response before it is stored.
@@ -63,9 +64,9 @@ pub struct Settings {
     /// Changes of each response that a client gets.
     pub response: FieldChanges,
     /// The limit of requests of one client.
-    pub rate_limit: Option<Option<Arc<RateLimit>>>,
-    /// The largest request body. `Some(None)` allows any size.
-    pub request_body_max: Option<Option<ByteSize>>,
+    pub rate_limit: Stated<Arc<RateLimit>>,
+    /// The largest request body. Off allows any size.
+    pub request_body_max: Stated<ByteSize>,
     /// Pages in place of error responses.
     pub error_pages: StatusMap<Arc<ErrorPage>>,
     /// Compresses responses that the origin sends plain.
@@ -277,24 +278,24 @@ impl Settings {
         } = later;
         replace(&mut self.origin, origin);
         replace(&mut self.pass, pass);
-        replace(&mut self.deny, deny);
-        replace(&mut self.redirect, redirect);
-        replace(&mut self.rewrite, rewrite);
+        self.deny.merge(deny);
+        self.redirect.merge(redirect);
+        self.rewrite.merge(rewrite);
         self.ttl.merge(ttl);
         self.default_ttl.merge(default_ttl);
         replace(&mut self.stale_while_revalidate, stale_while_revalidate);
         replace(&mut self.stale_if_error, stale_if_error);
         replace(&mut self.stale_if_disconnected, stale_if_disconnected);
         replace(&mut self.query_sort, query_sort);
-        replace(&mut self.query_keep, query_keep);
+        self.query_keep.merge(query_keep);
         replace(&mut self.query_drop, query_drop);
         replace(&mut self.key, key);
-        replace(&mut self.request_only, request_only);
+        self.request_only.merge(request_only);
         self.request.merge(request);
         self.origin_response.merge(origin_response);
         self.response.merge(response);
-        replace(&mut self.rate_limit, rate_limit);
-        replace(&mut self.request_body_max, request_body_max);
+        self.rate_limit.merge(rate_limit);
+        self.request_body_max.merge(request_body_max);
         self.error_pages.merge(error_pages);
         replace(&mut self.compression, compression);
         replace(&mut self.replace, replacements);
@@ -351,29 +352,29 @@ impl Settings {
         } = later;
         if by_form {
             replace(&mut self.origin, origin);
-            replace(&mut self.rewrite, rewrite);
+            self.rewrite.merge(rewrite);
         }
-        if matches!(deny, Some(Some(_))) {
-            replace(&mut self.deny, deny);
+        if deny.is_on() {
+            self.deny.merge(deny);
         }
-        if matches!(redirect, Some(Some(_))) {
-            replace(&mut self.redirect, redirect);
+        if redirect.is_on() {
+            self.redirect.merge(redirect);
         }
-        if matches!(request_only, Some(Some(_))) && !matches!(self.request_only, Some(Some(_))) {
-            replace(&mut self.request_only, request_only);
+        if request_only.is_on() && !self.request_only.is_on() {
+            self.request_only.merge(request_only);
         }
         self.request.restrict_request(request);
         self.origin_response.restrict_response(origin_response);
         self.response.restrict_response(response);
-        if let Some(Some(limit)) = rate_limit {
+        if let Stated::On(limit) = rate_limit {
             let is_stricter = |own: &Arc<RateLimit>| limit.interval() > own.interval();
-            if self.rate_limit.iter().flatten().all(is_stricter) {
-                replace(&mut self.rate_limit, rate_limit);
+            if self.rate_limit.value().is_none_or(is_stricter) {
+                self.rate_limit.merge(rate_limit);
             }
         }
-        if let Some(Some(max)) = request_body_max {
-            let own = self.request_body_max.flatten();
-            self.request_body_max = Some(Some(own.map_or(*max, |own| own.min(*max))));
+        if let Stated::On(max) = request_body_max {
+            let own = self.request_body_max.value();
+            self.request_body_max = Stated::On(own.map_or(*max, |own| *own.min(max)));
         }
     }
 
@@ -382,8 +383,7 @@ impl Settings {
         names.extend(self.request.iter().map(|(name, _)| name.clone()));
         let key = self.key.iter().flat_map(|parts| parts.iter());
         names.extend(key.map(Class::field));
-        if let Some(RateKey::Header(name)) = self.rate_limit.iter().flatten().map(|l| &l.by).next()
-        {
+        if let Some(RateKey::Header(name)) = self.rate_limit.value().map(|limit| &limit.by) {
             names.push(name.clone());
         }
         let changes = [&self.request, &self.origin_response, &self.response];
@@ -392,12 +392,8 @@ impl Settings {
             FieldChange::Set(value) | FieldChange::Add(value) => Some(&**value),
             FieldChange::Remove => None,
         });
-        let redirect = self
-            .redirect
-            .iter()
-            .flatten()
-            .map(|redirect| &redirect.location);
-        let rewrite = self.rewrite.iter().flatten().map(|rewrite| &**rewrite);
+        let redirect = self.redirect.value().map(|redirect| &redirect.location);
+        let rewrite = self.rewrite.value().map(|rewrite| &**rewrite);
         let replaced = self.replacements().into_iter().flat_map(Replacements::iter);
         let templates = of_changes.chain(redirect).chain(rewrite);
         for template in templates.chain(replaced.map(|replacement| &replacement.to)) {
@@ -407,7 +403,7 @@ impl Settings {
 
     /// Returns true if the origin gets other fields than the client has sent.
     pub fn changes_request_fields(&self) -> bool {
-        matches!(self.request_only, Some(Some(_))) || !self.request.is_empty()
+        self.request_only.is_on() || !self.request.is_empty()
     }
 
     /// Returns the strings to replace, if there are any.
@@ -441,11 +437,7 @@ impl Settings {
     pub fn query_shape(&self) -> QueryShape {
         QueryShape {
             sorts: self.query_sort.unwrap_or(false),
-            keeps: self
-                .query_keep
-                .clone()
-                .flatten()
-                .map(|keeps| keeps.to_vec()),
+            keeps: self.query_keep.value().map(|keeps| keeps.to_vec()),
             drops: self.query_drop.as_deref().unwrap_or_default().to_vec(),
         }
     }
@@ -503,10 +495,10 @@ mod tests {
             by: RateKey::Client,
         };
         let mut later = Settings {
-            deny: Some(Some(StatusCode::FORBIDDEN)),
-            request_only: Some(Some(Arc::new([]))),
-            rate_limit: Some(Some(Arc::new(limit(60)))),
-            request_body_max: Some(Some(ByteSize(10))),
+            deny: Stated::On(StatusCode::FORBIDDEN),
+            request_only: Stated::On(Arc::new([])),
+            rate_limit: Stated::On(Arc::new(limit(60))),
+            request_body_max: Stated::On(ByteSize(10)),
             origin: Some(3),
             ..Settings::default()
         };
@@ -528,10 +520,10 @@ mod tests {
             .insert(http::header::ACCESS_CONTROL_ALLOW_ORIGIN, set());
         let mut settings = Settings::default();
         settings.restrict(&later, false);
-        assert_eq!(settings.deny, Some(Some(StatusCode::FORBIDDEN)));
-        assert!(matches!(settings.request_only, Some(Some(_))));
-        assert!(matches!(settings.rate_limit, Some(Some(_))));
-        assert_eq!(settings.request_body_max, Some(Some(ByteSize(10))));
+        assert_eq!(settings.deny, Stated::On(StatusCode::FORBIDDEN));
+        assert!(settings.request_only.is_on());
+        assert!(settings.rate_limit.is_on());
+        assert_eq!(settings.request_body_max, Stated::On(ByteSize(10)));
         assert!(matches!(
             settings.request.get(&secret),
             Some(FieldChange::Remove)
@@ -544,10 +536,10 @@ mod tests {
         assert_eq!(settings.response.iter().count(), 1);
         assert_eq!(settings.origin, None);
         let mut permits = Settings {
-            deny: Some(None),
-            request_only: Some(None),
-            rate_limit: Some(Some(Arc::new(limit(1)))),
-            request_body_max: Some(Some(ByteSize(1000))),
+            deny: Stated::Off,
+            request_only: Stated::Off,
+            rate_limit: Stated::On(Arc::new(limit(1))),
+            request_body_max: Stated::On(ByteSize(1000)),
             ..Settings::default()
         };
         permits.response.keep(SERVER);
@@ -556,18 +548,13 @@ mod tests {
             Duration::from_secs(1),
         );
         settings.restrict(&permits, true);
-        assert_eq!(settings.deny, Some(Some(StatusCode::FORBIDDEN)));
-        assert!(matches!(settings.request_only, Some(Some(_))));
+        assert_eq!(settings.deny, Stated::On(StatusCode::FORBIDDEN));
+        assert!(settings.request_only.is_on());
         assert_eq!(
-            settings
-                .rate_limit
-                .iter()
-                .flatten()
-                .next()
-                .map(|limit| limit.per.as_secs()),
+            settings.rate_limit.value().map(|limit| limit.per.as_secs()),
             Some(60)
         );
-        assert_eq!(settings.request_body_max, Some(Some(ByteSize(10))));
+        assert_eq!(settings.request_body_max, Stated::On(ByteSize(10)));
         assert!(settings.response.get(&SERVER).is_some());
         assert!(settings.ttl.is_empty());
         settings.restrict(&later, true);

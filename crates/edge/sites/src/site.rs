@@ -263,6 +263,7 @@ mod tests {
     use super::*;
     use crate::condition::RequestParts;
     use crate::path_pattern::PathPattern;
+    use crate::stated::Stated;
     use crate::status_map::StatusSet;
 
     fn hosts(texts: &[&str]) -> Vec<HostPattern> {
@@ -332,7 +333,10 @@ mod tests {
         fn rule(&self) -> Rule {
             let mut settings = Settings {
                 pass: self.pass,
-                deny: self.deny.map(|deny| deny.then_some(StatusCode::FORBIDDEN)),
+                deny: match self.deny {
+                    None => Stated::Unstated,
+                    Some(deny) => deny.then_some(StatusCode::FORBIDDEN).into(),
+                },
                 ..Settings::default()
             };
             if let Some((status, secs)) = self.ttl {
@@ -388,7 +392,7 @@ mod tests {
             prop_assert_eq!(settings.pass, pass);
             prop_assert_eq!(settings.ttl.get(StatusCode::OK).copied(), ttl_200);
             prop_assert_eq!(settings.ttl.get(StatusCode::NOT_FOUND).copied(), ttl_404);
-            prop_assert_eq!(settings.deny.flatten().is_some(), deny == Some(true));
+            prop_assert_eq!(settings.deny.is_on(), deny == Some(true));
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, StatusSet, Template};
+use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, Stated, StatusSet, Template};
 use http::StatusCode;
 
 use super::caching::status_set;
@@ -77,8 +77,9 @@ pub(super) static KEYS: &[SiteKey] = rows! {
     /// without a declared length that exceeds the limit ends with 413, or with a reset if the response has begun; the
     /// connection to the origin is closed. `"none"` allows any size. Replaces `limits.request_body_bytes_max`, so it
     /// may be larger. At most 16 TiB.
-    "request_body_max" setting: REQUEST_BODY_SIZES => request_body_max,
-        default "`limits.request_body_bytes_max`", example "request_body_max = \"10MB\"";
+    "request_body_max" setting: REQUEST_BODY_SIZES,
+        default "`limits.request_body_bytes_max`", example "request_body_max = \"10MB\"",
+        set: |rule, max| rule.settings.request_body_max = max.into();
 
     /// Files that replace the bodies of error responses, of the origin and of the edge itself, by status from 400 to
     /// 599 or by class. A relative path starts at the folder of the configuration file. The edge reads the files at its
@@ -104,7 +105,7 @@ fn deny(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
             Some(status)
         }
     };
-    rule.settings.deny = Some(status);
+    rule.settings.deny = status.into();
 }
 
 fn to_status(number: u64) -> Option<StatusCode> {
@@ -115,13 +116,14 @@ fn to_status(number: u64) -> Option<StatusCode> {
 
 fn redirect(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     rule.settings.redirect = match entry.as_switch() {
-        Some(false) => Some(None),
+        Some(false) => Stated::Off,
         _ => {
             let example = "\"https://${host}${uri}\", or false";
             let location = url_template(reader, entry, example, rule, redirect_error);
-            location.map(|location| {
+            // An invalid location is reported.
+            location.map_or(Stated::Unstated, |location| {
                 let status = StatusCode::FOUND;
-                Some(Arc::new(Redirect { status, location }))
+                Stated::On(Arc::new(Redirect { status, location }))
             })
         }
     };
@@ -129,7 +131,7 @@ fn redirect(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
 
 fn rewrite(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     rule.settings.rewrite = match entry.as_switch() {
-        Some(false) => Some(None),
+        Some(false) => Stated::Off,
         _ => url_template(
             reader,
             entry,
@@ -137,7 +139,7 @@ fn rewrite(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
             rule,
             rewrite_error,
         )
-        .map(|target| Some(Arc::new(target))),
+        .map_or(Stated::Unstated, |target| Stated::On(Arc::new(target))),
     };
 }
 
@@ -235,13 +237,13 @@ fn redirect_status(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDr
     }
     let is_given = rule.is_given("redirect");
     match &mut rule.settings.redirect {
-        Some(Some(redirect)) => {
+        Stated::On(redirect) => {
             if let Some(status) = to_status(number) {
                 Arc::make_mut(redirect).status = status;
             }
         }
         // An invalid redirect was reported.
-        None if is_given => {}
+        Stated::Unstated if is_given => {}
         _ => missing(reader, entry, "redirect", "redirect = \"/new\""),
     }
 }
@@ -255,14 +257,14 @@ fn missing(reader: &mut Reader<'_>, entry: &Entry<'_>, other: &str, example: &st
 
 fn rate_limit(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     rule.settings.rate_limit = match entry.as_switch() {
-        Some(false) => Some(None),
+        Some(false) => Stated::Off,
         _ => {
             let example = "\"10/s\", \"600/min\", \"5000/h\" or false";
             let rate = reader.parse(entry, "a rate", example, parse_rate);
-            rate.map(|(requests, per)| {
+            rate.map_or(Stated::Unstated, |(requests, per)| {
                 let number = reader.rate_limits;
                 reader.rate_limits += 1;
-                Some(Arc::new(RateLimit {
+                Stated::On(Arc::new(RateLimit {
                     number,
                     requests,
                     per,
@@ -333,9 +335,9 @@ fn limit_of<'r>(
 ) -> Option<&'r mut RateLimit> {
     let is_given = rule.is_given("rate_limit");
     match &mut rule.settings.rate_limit {
-        Some(Some(limit)) => Some(Arc::make_mut(limit)),
+        Stated::On(limit) => Some(Arc::make_mut(limit)),
         // An invalid limit was reported.
-        None if is_given => None,
+        Stated::Unstated if is_given => None,
         _ => {
             missing(reader, entry, "rate_limit", "rate_limit = \"10/s\"");
             None

@@ -28,7 +28,7 @@ pub(super) static KEYS: &[SiteKey] = rows! {
             parse: name_pattern,
         }),
         default "`\"all\"`", example r#"request.only = ["accept", "accept-language", "user-agent"]"#,
-        set: |rule, only| rule.settings.request_only = Some(only.map(Into::into));
+        set: |rule, only| rule.settings.request_only = only.map(Into::into).into();
 
     /// Fields of the request that the origin gets. The field has this one line; lines that the client sent are removed.
     /// Each field is a key of its own: a rule makes at most one change of a field, and a later rule replaces the change

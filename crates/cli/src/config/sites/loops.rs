@@ -21,7 +21,7 @@ pub(super) fn self_redirect(
     };
     let rules = site.rules().iter().map(|rule| &rule.settings);
     let redirects = rules.chain([&site.settings]).filter_map(|settings| {
-        let redirect = settings.redirect.as_ref()?.as_ref()?;
+        let redirect = settings.redirect.value()?;
         Some(&redirect.location)
     });
     let redirects: Vec<_> = redirects.collect();
@@ -61,13 +61,13 @@ fn redirect_of(
     RequestParts::of_url(scheme, host, target).view(|view| {
         let applying = site.applying(view);
         let settings = site.settings_of(&applying);
-        if matches!(settings.deny, Some(Some(_))) {
+        if settings.deny.is_on() {
             return None;
         }
-        let location = settings.redirect.as_ref()?.as_ref()?.location.url(view);
+        let location = settings.redirect.value()?.location.url(view);
         let mut rules = site.rules().iter().enumerate().rev();
         let rule =
-            rules.find(|(n, rule)| applying.contains(*n) && rule.settings.redirect.is_some());
+            rules.find(|(n, rule)| applying.contains(*n) && rule.settings.redirect.is_stated());
         let absolute = match location.starts_with('/') {
             true => format!("{scheme}://{host}{location}"),
             false => location,

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use edgeward_sites::{
-    DiskPlacement, FieldChange, IdFilters, PathReadings, RateKey, RequestView, Settings, StatusMap,
+    DiskPlacement, FieldChange, IdFilters, PathReadings, RateKey, RequestView, Settings, Stated,
+    StatusMap,
 };
 use http::Method;
 use http::header::{HeaderMap, HeaderValue};
@@ -458,7 +459,6 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
             states.insert(key.to_owned(), value);
         }
     };
-    let off = || "off".to_owned();
     let switch = |on: Option<bool>| on.map(|on| on.to_string());
     add("pass", switch(settings.pass));
     add("compression", switch(settings.compression));
@@ -498,14 +498,10 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         names.join(" ")
     });
     add("replace_fields", fields);
-    let deny = settings.deny;
-    add(
-        "deny",
-        deny.map(|deny| deny.map_or_else(off, |status| status.as_u16().to_string())),
-    );
-    let redirect = settings.redirect.as_ref().map(|redirect| match redirect {
-        Some(redirect) => format!("{} {}", redirect.status.as_u16(), redirect.location),
-        None => off(),
+    let status = |status: &http::StatusCode| status.as_u16().to_string();
+    add("deny", stated_text(&settings.deny, status));
+    let redirect = stated_text(&settings.redirect, |redirect| {
+        format!("{} {}", redirect.status.as_u16(), redirect.location)
     });
     add("redirect", redirect);
     let joined = |names: &[edgeward_types::Pattern]| {
@@ -516,11 +512,7 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         ("query.keep", &settings.query_keep),
         ("request.only", &settings.request_only),
     ] {
-        let keep = keep.as_ref();
-        add(
-            key,
-            keep.map(|keep| keep.as_deref().map_or_else(off, joined)),
-        );
+        add(key, stated_text(keep, |keep| joined(keep)));
     }
     add("query.drop", settings.query_drop.as_deref().map(joined));
     let key = settings.key.as_ref().map(|classes| {
@@ -528,24 +520,18 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         classes.join(" ")
     });
     add("key", key);
-    let rate = settings.rate_limit.as_ref().map(|limit| match limit {
-        Some(limit) => {
-            assert_eq!(limit.by, RateKey::Client);
-            format!(
-                "{} in {} burst {}",
-                limit.requests,
-                limit.per.as_secs(),
-                limit.burst
-            )
-        }
-        None => off(),
+    let rate = stated_text(&settings.rate_limit, |limit| {
+        assert_eq!(limit.by, RateKey::Client);
+        format!(
+            "{} in {} burst {}",
+            limit.requests,
+            limit.per.as_secs(),
+            limit.burst
+        )
     });
     add("rate_limit", rate);
-    let body = settings.request_body_max;
-    add(
-        "request_body_max",
-        body.map(|body| body.map_or_else(off, |max| max.bytes().to_string())),
-    );
+    let body = stated_text(&settings.request_body_max, |max| max.bytes().to_string());
+    add("request_body_max", body);
     let lifetimes = |map: &StatusMap<std::time::Duration>| {
         let entries = map.iter();
         entries
@@ -639,4 +625,13 @@ fn cookies(request: &DrawnRequest) -> Option<String> {
         .map(|name| format!("{name}=1"))
         .collect();
     (!pairs.is_empty()).then(|| pairs.join("; "))
+}
+
+/// Returns the text of a setting that a rule states.
+fn stated_text<T>(setting: &Stated<T>, text: impl FnOnce(&T) -> String) -> Option<String> {
+    match setting {
+        Stated::Unstated => None,
+        Stated::Off => Some("off".to_owned()),
+        Stated::On(value) => Some(text(value)),
+    }
 }

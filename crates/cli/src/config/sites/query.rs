@@ -18,7 +18,7 @@ pub(super) static KEYS: &[SiteKey] = rows! {
     /// parameter with this name.
     "query.keep" setting: OrAll(names(r#"["id"]"#)),
         default "`\"all\"`", example r#"query.keep = ["id", "page", "filter_*"]"#,
-        set: |rule, keep| rule.settings.query_keep = Some(keep.map(Into::into));
+        set: |rule, keep| rule.settings.query_keep = keep.map(Into::into).into();
 
     /// The names of the query parameters that are removed, from the cache key and from the request that the origin
     /// gets. It applies after `query.keep`. A later rule replaces the whole list.

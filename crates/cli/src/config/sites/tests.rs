@@ -277,7 +277,8 @@ fn the_burst_of_a_rate_is_what_one_second_allows() {
             RateKey::Site,
         ),
     ] {
-        let limit = site(lines).settings.rate_limit.flatten().expect(lines);
+        let limit = site(lines).settings.rate_limit;
+        let limit = limit.value().expect(lines);
         assert_eq!(limit.requests, requests, "{lines}");
         assert_eq!(limit.per, Duration::from_secs(seconds), "{lines}");
         assert_eq!(limit.burst, burst, "{lines}");
@@ -295,13 +296,7 @@ fn rate_limits_have_different_numbers() {
     for (_, site) in config.edge.sites.iter() {
         let rules = site.rules().iter().map(|rule| &rule.settings);
         for settings in std::iter::once(&site.settings).chain(rules) {
-            numbers.extend(
-                settings
-                    .rate_limit
-                    .iter()
-                    .flatten()
-                    .map(|limit| limit.number),
-            );
+            numbers.extend(settings.rate_limit.value().map(|limit| limit.number));
         }
     }
     assert_eq!(numbers, [0, 1, 2]);
@@ -355,12 +350,7 @@ fn locations_that_lead_where_they_say_are_valid() {
     ] {
         let rule = format!("[[site.rule]]\npath_regex = '(a)'\nredirect = '{location}'");
         let site = site(&rule);
-        let redirect = site.rules()[0]
-            .settings
-            .redirect
-            .clone()
-            .flatten()
-            .expect(location);
+        let redirect = site.rules()[0].settings.redirect.value().expect(location);
         assert_eq!(redirect.location.to_string(), location);
         assert_eq!(redirect.status, StatusCode::FOUND);
     }

@@ -107,7 +107,7 @@ pub(crate) fn bucket_of<'a>(
 /// the owner.
 pub(crate) fn query_shape(settings: &Settings, is_of_bucket: bool) -> QueryShape {
     let mut shape = settings.query_shape();
-    if is_of_bucket && settings.query_keep.is_none() {
+    if is_of_bucket && !settings.query_keep.is_stated() {
         shape.keeps = Some(Vec::new());
     }
     shape

@@ -12,7 +12,7 @@ use std::time::Duration;
 use edgeward_semantics::{DELTA_SECONDS_MAX, Lifetimes, Rules, StatusLifetimes};
 use edgeward_sites::{
     DiskPlacement, Fields, IdFilters, NoClass, QueryShape, RequestView, RuleSet, Settings, SiteId,
-    Sites, StatusMap, StatusSet,
+    Sites, Stated, StatusMap, StatusSet,
 };
 use edgeward_types::ByteSize;
 
@@ -85,19 +85,21 @@ impl RequestSettings {
         caching_rules.share_authorized = stated.share_authorized.unwrap_or(false);
         let is_plain = stated.pass != Some(true)
             && !caching_rules.check_authorization
-            && matches!(stated.deny, None | Some(None))
-            && matches!(stated.redirect, None | Some(None))
-            && matches!(stated.rate_limit, None | Some(None))
+            && !stated.deny.is_on()
+            && !stated.redirect.is_on()
+            && !stated.rate_limit.is_on()
             && !stated.changes_request_fields()
             && stated.response.is_empty()
             && stated.error_pages.is_empty()
             && stated.memory != Some(false)
             && matches!(stated.id_filters, None | Some(IdFilters::All));
         let bucket = bucket_of(&stated, &live.buckets).cloned();
-        let mut body_max = stated
-            .request_body_max
-            .unwrap_or(live.request_body_bytes_max);
-        if rules.has_disputed() && matches!(stated.request_body_max, Some(Some(_))) {
+        let mut body_max = match stated.request_body_max {
+            Stated::Unstated => live.request_body_bytes_max,
+            Stated::Off => None,
+            Stated::On(max) => Some(max),
+        };
+        if rules.has_disputed() && stated.request_body_max.is_on() {
             // A disputed rule must not raise the limit.
             body_max = body_max
                 .into_iter()
@@ -115,7 +117,7 @@ impl RequestSettings {
                 && bucket.is_none()
                 && stated.key.is_none()
                 && stated.replacements().is_none()
-                && matches!(stated.rewrite, None | Some(None))
+                && !stated.rewrite.is_on()
                 && !stated.changes_request_fields(),
             caching: caching_rules,
             stale_if_disconnected: stated

@@ -11,6 +11,7 @@ use edgeward_purge::Verdict;
 use edgeward_semantics::content_coding::{Coding, encode_head, may_encode};
 use edgeward_semantics::range::{self, RangeAnswer};
 use edgeward_semantics::{CacheStatus, Forward, Reuse, Route, Validators, Vary};
+use edgeward_sites::Stated;
 use http::StatusCode;
 use http::header::RANGE;
 use serde_json::{Value, json};
@@ -162,11 +163,12 @@ impl Explanation {
             let class = String::from_utf8_lossy(&request.class).into_owned();
             self.step("class", class, RULES_PAGE);
         }
-        if let Some(max) = settings.stated.request_body_max {
-            let text = match max {
-                Some(max) => format!("request bodies up to {} bytes", max.bytes()),
-                None => "request bodies of any size".to_owned(),
-            };
+        let body_limit = match settings.stated.request_body_max {
+            Stated::Unstated => None,
+            Stated::Off => Some("request bodies of any size".to_owned()),
+            Stated::On(max) => Some(format!("request bodies up to {} bytes", max.bytes())),
+        };
+        if let Some(text) = body_limit {
             self.step("body limit", text, RULES_PAGE);
         }
         if let Some(target) = &request.forwarded_target {

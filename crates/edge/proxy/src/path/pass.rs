@@ -156,7 +156,9 @@ fn filter_trailers(reply: &Reply, request: &Request) -> FilterTrailers {
     let settings = request.settings.clone();
     Box::new(move |trailers| {
         let stated = settings.as_ref().map(|settings| &settings.stated);
-        let only = stated.and_then(|stated| stated.request_only.as_ref()?.as_deref());
+        let only = stated
+            .and_then(|stated| stated.request_only.value())
+            .map(|only| &**only);
         let filter = &shared.canonicaliser.field_filter;
         filter.apply_to_trailers(only, trailers);
     })

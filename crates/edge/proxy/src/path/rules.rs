@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use edgeward_semantics::{PassReason, Route};
-use edgeward_sites::{Admission, RateLimit, RequestParts, RequestView};
+use edgeward_sites::{Admission, RateLimit, RequestParts, RequestView, Stated};
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
@@ -53,7 +53,7 @@ pub(crate) fn prepare(
     let limit = request
         .settings
         .as_ref()
-        .and_then(|settings| settings.stated.rate_limit.as_ref());
+        .and_then(|settings| settings.stated.rate_limit.value());
     let counters = &worker.counters;
     if let Err(NotServed::Refused(error)) = &settled
         && error.status == StatusCode::PAYLOAD_TOO_LARGE
@@ -65,7 +65,7 @@ pub(crate) fn prepare(
             counters.denied.increment();
             settled
         }
-        (Ok(()) | Err(NotServed::Answered(_)), Some(Some(limit)))
+        (Ok(()) | Err(NotServed::Answered(_)), Some(limit))
             if let Admission::Refuse { wait } = rate(worker, &request, limit) =>
         {
             counters.rate_limited.increment();
@@ -141,10 +141,10 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
                 .collect()
         }));
     }
-    if let Some(Some(status)) = stated.deny {
+    if let Stated::On(status) = stated.deny {
         return Err(NotServed::Answered(RuleAnswer::Denied(status)));
     }
-    if let Some(Some(redirect)) = &stated.redirect {
+    if let Stated::On(redirect) = &stated.redirect {
         let location = with_view(request, |view| redirect.location.url(view));
         // The bytes of a URL are encoded, so the text is a value.
         let location = HeaderValue::try_from(location).unwrap_or(HeaderValue::from_static("/"));
@@ -153,7 +153,7 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
             location,
         )));
     }
-    if let Some(Some(rewrite)) = &stated.rewrite {
+    if let Stated::On(rewrite) = &stated.rewrite {
         let target = with_view(request, |view| rewrite.url(view));
         match http::uri::PathAndQuery::try_from(&*target) {
             Ok(_) if target.starts_with('/') => request.forwarded_target = Some(target.into()),
@@ -216,7 +216,7 @@ fn change_fields(request: &mut Request, settings: &RequestSettings) {
             .map(|(name, change)| (name.clone(), FieldEdit::of(change, view)));
         values.collect()
     });
-    if let Some(Some(patterns)) = &stated.request_only {
+    if let Stated::On(patterns) = &stated.request_only {
         keep_only(patterns, &mut request.headers);
     }
     for (name, change) in &values {

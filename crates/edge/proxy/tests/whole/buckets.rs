@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{CredentialsSource, OriginUrl, S3Config, Token};
-use edgeward_sites::{FieldChange, Settings, Site, Sites, StatusSet, Template};
+use edgeward_sites::{FieldChange, Settings, Site, Sites, Stated, StatusSet, Template};
 use edgeward_testkit::s3::{AccessKey, Bucket, ReceivedRequest};
 use edgeward_testkit::{Answer, RecordedRequest, ScriptedOrigin};
 use edgeward_types::{ByteSize, Pattern};
@@ -167,7 +167,7 @@ fn with_site(settings: Settings) -> impl FnOnce(&mut EdgeConfig) {
 /// Returns settings with these patterns of `query.keep`.
 fn keeping(names: &[&str]) -> Settings {
     Settings {
-        query_keep: Some(Some(names.iter().map(|name| Pattern::new(name)).collect())),
+        query_keep: Stated::On(names.iter().map(|name| Pattern::new(name)).collect()),
         ..Settings::default()
     }
 }
@@ -298,7 +298,7 @@ fn rules_rewrite_the_target_and_add_fields_and_the_signature_covers_both() {
     let stand_in = StandIn::start();
     let template = |text: &str| Arc::new(Template::new(text, None).expect("a template"));
     let mut settings = Settings {
-        rewrite: Some(Some(template("/site${uri}index.html"))),
+        rewrite: Stated::On(template("/site${uri}index.html")),
         ..Settings::default()
     };
     settings.request.insert(

@@ -463,7 +463,7 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
                         Some(StatusCode::NOT_FOUND),
                     ],
                 );
-                settings.deny = Some(status);
+                settings.deny = status.into();
             }
             3 if random.below(2) == 0 => {
                 let location = Template::new("https://${host}/new${uri}?d=${device}", None);
@@ -471,20 +471,23 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
                     status: StatusCode::FOUND,
                     location: location.expect("a template"),
                 };
-                settings.redirect = Some((random.below(3) > 0).then(|| Arc::new(redirect)));
+                settings.redirect = (random.below(3) > 0).then(|| Arc::new(redirect)).into();
             }
             4 => {
                 let rewrite = template(pick(
                     random,
                     &["/inner${uri}", "/x?${query}", "/d/${device}"],
                 ));
-                settings.rewrite = Some((random.below(3) > 0).then_some(rewrite));
+                settings.rewrite = (random.below(3) > 0).then_some(rewrite).into();
             }
             5 => settings.ttl.insert(status, lifetime),
             6 => settings.default_ttl.insert(status, lifetime),
             7 => settings.stale_while_revalidate = Some(Duration::from_secs(600)),
             8 => settings.query_sort = Some(random.below(2) == 0),
-            9 => settings.query_keep = Some((random.below(2) == 0).then(|| patterns(&["a", "b"]))),
+            9 => {
+                let keeps = random.below(2) == 0;
+                settings.query_keep = keeps.then(|| patterns(&["a", "b"])).into();
+            }
             10 => settings.query_drop = Some(patterns(&["utm_*"])),
             11 => {
                 let class = match random.below(6) {
@@ -511,12 +514,12 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
             }
             17 => {
                 let max = pick(random, &[None, Some(ByteSize(0)), Some(ByteSize(100))]);
-                settings.request_body_max = Some(max);
+                settings.request_body_max = max.into();
             }
             18 | 19 => {
                 let names = pick(random, &[&["y-1"][..], &["y-*", "cookie"], &["y-2"], &[]]);
                 let keeps = random.below(4) > 0;
-                settings.request_only = Some(keeps.then(|| patterns(names)));
+                settings.request_only = keeps.then(|| patterns(names)).into();
             }
             20 => settings.memory = Some(random.below(2) == 0),
             21 => {

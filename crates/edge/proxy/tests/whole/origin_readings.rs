@@ -12,7 +12,7 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{ClientField, Networks};
 use edgeward_sites::{
     Class, Condition, FieldChange, FieldCondition, PathPattern, RateKey, RateLimit, Redirect, Rule,
-    Settings, Site, Sites, StatusSet, Template,
+    Settings, Site, Sites, Stated, StatusSet, Template,
 };
 use edgeward_testkit::programs::{ServerProcess, find, find_or_skip};
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest};
@@ -38,7 +38,7 @@ fn rule(condition: Condition, settings: Settings) -> Rule {
 
 fn denying() -> Settings {
     Settings {
-        deny: Some(Some(StatusCode::FORBIDDEN)),
+        deny: Stated::On(StatusCode::FORBIDDEN),
         ..Settings::default()
     }
 }
@@ -347,7 +347,7 @@ fn connection_removes_no_field_that_the_edge_reads() {
             ..glob("/admin/*")
         };
         let admitting = Settings {
-            deny: Some(None),
+            deny: Stated::Off,
             ..Settings::default()
         };
         let limit = RateLimit {
@@ -358,7 +358,7 @@ fn connection_removes_no_field_that_the_edge_reads() {
             by: RateKey::Client,
         };
         let limiting = Settings {
-            rate_limit: Some(Some(Arc::new(limit))),
+            rate_limit: Stated::On(Arc::new(limit)),
             ..Settings::default()
         };
         let rules = vec![
@@ -449,10 +449,10 @@ fn a_key_has_every_value_that_the_origin_gets() {
 /// Redirects `http` to `https`, as the page about sites shows. The origin does the same, and its redirect is stored.
 fn behind_tls(config: &mut EdgeConfig) {
     let redirecting = Settings {
-        redirect: Some(Some(Arc::new(Redirect {
+        redirect: Stated::On(Arc::new(Redirect {
             status: StatusCode::MOVED_PERMANENTLY,
             location: Template::new("https://${host}${uri}", None).expect("a template"),
-        }))),
+        })),
         ..Settings::default()
     };
     let http = Condition {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use edgeward_sites::{Class, FieldChange, Settings, Site, Sites, Template};
+use edgeward_sites::{Class, FieldChange, Settings, Site, Sites, Stated, Template};
 use edgeward_testkit::Answer;
 use edgeward_types::Pattern;
 use http::HeaderName;
@@ -69,7 +69,7 @@ fn a_site_keeps_a_further_field_from_the_origin_or_puts_it_into_the_key() {
         ..Settings::default()
     };
     let lists = Settings {
-        request_only: Some(Some([Pattern::new("accept*")].into())),
+        request_only: Stated::On([Pattern::new("accept*")].into()),
         ..Settings::default()
     };
     for (settings, attacked, next) in [
@@ -89,7 +89,7 @@ fn a_site_keeps_a_further_field_from_the_origin_or_puts_it_into_the_key() {
 #[test]
 fn a_list_of_fields_leaves_what_http_needs_and_what_rules_set() {
     let mut settings = Settings {
-        request_only: Some(Some([].into())),
+        request_only: Stated::On([].into()),
         key: Some([Class::Header(HeaderName::from_static("x-theme"))].into()),
         ..Settings::default()
     };

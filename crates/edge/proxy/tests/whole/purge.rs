@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{DiskConfig, Token};
 use edgeward_proxy::{Edge, EdgeConfig, Inheritance};
-use edgeward_sites::{Settings, Site, Sites};
+use edgeward_sites::{Settings, Site, Sites, Stated};
 use edgeward_store::disk::DiskSettings;
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
@@ -519,7 +519,7 @@ fn the_selectors_of_plugins_purge_and_the_answer_counts_the_objects() {
 #[test]
 fn a_rule_that_removes_fields_removes_no_selector() {
     let settings = Settings {
-        request_only: Some(Some([].into())),
+        request_only: Stated::On([].into()),
         ..Settings::default()
     };
     let bed = TestBed::with_config(move |config| {

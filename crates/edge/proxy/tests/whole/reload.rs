@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{AccessLogConfig, ListenerConfig, LogDestination, LogFormat};
 use edgeward_proxy::{EdgeConfig, ReloadError};
-use edgeward_sites::{Settings, Site, Sites};
+use edgeward_sites::{Settings, Site, Sites, Stated};
 use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
 use http::StatusCode;
@@ -30,7 +30,7 @@ fn site(hosts: &[&str], settings: Settings) -> Arc<Sites> {
 
 fn denying() -> Settings {
     Settings {
-        deny: Some(Some(StatusCode::FORBIDDEN)),
+        deny: Stated::On(StatusCode::FORBIDDEN),
         ..Settings::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use edgeward_sites::{
-    Condition, FieldChange, PathPattern, Redirect, Rule, Settings, Site, Sites, Template,
+    Condition, FieldChange, PathPattern, Redirect, Rule, Settings, Site, Sites, Stated, Template,
 };
 use edgeward_testkit::Answer;
 use http::{HeaderName, StatusCode};
@@ -35,7 +35,7 @@ fn bed() -> TestBed {
         location: template("/to/${1}?${query}&${header.x-a}"),
     };
     let redirects = Settings {
-        redirect: Some(Some(Arc::new(redirect))),
+        redirect: Stated::On(Arc::new(redirect)),
         ..Settings::default()
     };
     let everywhere = Condition {

@@ -10,7 +10,7 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_sites::{
     Class, Condition, ErrorPage, FieldChange, FieldCondition, HostPattern, PathPattern, RateKey,
-    RateLimit, Redirect, Rule, Settings, Site, Sites, StatusSet, Template,
+    RateLimit, Redirect, Rule, Settings, Site, Sites, Stated, StatusSet, Template,
 };
 use edgeward_testkit::{Answer, ScriptedOrigin};
 use edgeward_types::Pattern;
@@ -247,28 +247,28 @@ fn fields_are_changed_towards_the_origin_before_storing_and_towards_clients() {
 #[test]
 fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
     let deny = Settings {
-        deny: Some(Some(StatusCode::FORBIDDEN)),
+        deny: Stated::On(StatusCode::FORBIDDEN),
         ..Settings::default()
     };
     let allow = Settings {
-        deny: Some(None),
+        deny: Stated::Off,
         ..Settings::default()
     };
     let redirect = Settings {
-        redirect: Some(Some(Arc::new(Redirect {
+        redirect: Stated::On(Arc::new(Redirect {
             status: StatusCode::MOVED_PERMANENTLY,
             location: template("https://${host}${uri}"),
-        }))),
+        })),
         ..Settings::default()
     };
     let limit = Settings {
-        rate_limit: Some(Some(Arc::new(RateLimit {
+        rate_limit: Stated::On(Arc::new(RateLimit {
             number: 0,
             requests: 1,
             per: Duration::from_secs(3600),
             burst: 2,
             by: RateKey::Client,
-        }))),
+        })),
         ..Settings::default()
     };
     let mut own = rule("/admin/*", allow);
@@ -314,7 +314,7 @@ fn a_rewritten_request_is_stored_under_the_url_of_the_client() {
     };
     let rewrite = Template::new("/api/${1}?version=1", Some(&regex)).expect("a template");
     let settings = Settings {
-        rewrite: Some(Some(Arc::new(rewrite))),
+        rewrite: Stated::On(Arc::new(rewrite)),
         ..Settings::default()
     };
     let bed = TestBed::with_config(with_rules(vec![rule("/v1/*", settings)]));
@@ -540,7 +540,7 @@ fn an_error_page_replaces_the_body_of_origins_and_of_the_edge() {
 #[test]
 fn a_response_of_the_edge_to_head_has_no_body_in_any_protocol() {
     let deny = Settings {
-        deny: Some(Some(StatusCode::FORBIDDEN)),
+        deny: Stated::On(StatusCode::FORBIDDEN),
         ..Settings::default()
     };
     let mut page = Settings::default();

@@ -10,7 +10,7 @@ use crate::support::TestBed;
 use edgeward_proxy::EdgeConfig;
 use edgeward_sites::{
     Class, Condition, FieldChange, FieldCondition, RateKey, RateLimit, Rule, Settings, Site, Sites,
-    StatusSet,
+    Stated, StatusSet,
 };
 use edgeward_testkit::Answer;
 use edgeward_types::Pattern;
@@ -30,7 +30,7 @@ fn with_site(settings: Settings, rules: Vec<Rule>) -> impl FnOnce(&mut EdgeConfi
 
 fn denies(condition: Condition) -> Rule {
     let settings = Settings {
-        deny: Some(Some(StatusCode::FORBIDDEN)),
+        deny: Stated::On(StatusCode::FORBIDDEN),
         ..Settings::default()
     };
     Rule {
@@ -241,7 +241,7 @@ fn an_address_with_invented_keys_is_limited() {
         by: RateKey::Header(HeaderName::from_static("x-api-key")),
     };
     let settings = Settings {
-        rate_limit: Some(Some(Arc::new(limit))),
+        rate_limit: Stated::On(Arc::new(limit)),
         ..Settings::default()
     };
     let bed = TestBed::with_config(with_site(settings, Vec::new()));

@@ -64,7 +64,7 @@ fn of_request(request: &Request) -> impl Iterator<Item = String> {
 
 /// Returns the fields of the client's request that the origin gets, if rules state them.
 fn kept_fields(request: &Request) -> Option<String> {
-    let patterns = request.settings().stated.request_only.as_ref()?.as_ref()?;
+    let patterns = request.settings().stated.request_only.value()?;
     let mut text = String::from("only ");
     for pattern in patterns.iter() {
         text.push_str(pattern.as_str());

@@ -23,7 +23,7 @@ fn limit(glob: &str, max: Option<u64>) -> Rule {
             ..Condition::default()
         },
         settings: Settings {
-            request_body_max: Some(max.map(ByteSize)),
+            request_body_max: max.map(ByteSize).into(),
             ..Settings::default()
         },
         line: 7,

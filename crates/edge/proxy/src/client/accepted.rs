@@ -158,7 +158,7 @@ impl Registration {
     fn begin(workers: &CurrentWorker) -> (Rc<ConnState>, Self) {
         let worker = workers.get(); // a connection does not keep a generation
         let shared = &worker.shared;
-        let memory = Arc::clone(&shared.connection_budget);
+        let memory = Arc::clone(&shared.budgets.connections);
         let conn = ConnState::new(Arc::clone(&shared.clock), memory);
         let held = conn.holding(CONNECTION_BYTES);
         worker.counters.connections.increment();

@@ -361,7 +361,7 @@ fn poll_h2<S: ClientStream>(
 fn record_flood(worker: &Worker, client: &Client, excess: Excess) {
     worker.counters.closed[CloseReason::Flood].increment();
     worker.counters.floods[excess].increment();
-    if let Some(unlogged) = worker.flood_log.record(worker.now()) {
+    if let Some(unlogged) = worker.warnings.flood.record(worker.now()) {
         tracing::warn!(
             peer = %client.peer,
             excess = excess.as_str(),

@@ -161,7 +161,7 @@ fn admit(worker: &Worker, client: &Client, head: &RawHead) -> Result<HeadCharge,
         return Err(RequestError::too_many_fields());
     }
     worker.relieve_connections();
-    if worker.shared.connection_budget.is_exhausted() {
+    if worker.shared.budgets.connections.is_exhausted() {
         counters.h2_refused_memory.increment();
         return Err(RequestError::overloaded(
             "the connections of all clients take too much memory",
@@ -174,7 +174,7 @@ fn admit(worker: &Worker, client: &Client, head: &RawHead) -> Result<HeadCharge,
         ));
     }
     let bytes = heads::decoded_bytes(&head.uri, &head.headers);
-    let budget = &worker.shared.head_budget;
+    let budget = &worker.shared.budgets.heads;
     let conn_bytes_max = limits.h2_heads_bytes_max.bytes();
     HeadCharge::new(budget, &client.conn, conn_bytes_max, bytes).ok_or_else(|| {
         counters.h2_refused_heads.increment();

@@ -18,7 +18,7 @@ use crate::observe::counters::Counters;
 use crate::observe::recent::RecentRequests;
 use crate::observe::spans::Sampler;
 use crate::origin::Servers;
-use crate::path::worker::{Labels, Shared, TraceExports};
+use crate::path::worker::{Budgets, Labels, Shared, TraceExports};
 use crate::rt::budget::MemoryBudget;
 use crate::rt::clock::Clock;
 use crate::rt::health::Health;
@@ -87,15 +87,20 @@ impl Basis {
         Shared {
             generation: number,
             encoders: self.encoders,
-            upload_budget: budget(
-                |shared| &shared.upload_budget,
-                limits.upload_buffers_bytes_max.bytes(),
-            ),
-            head_budget: budget(|shared| &shared.head_budget, limits.heads_bytes_max.bytes()),
-            connection_budget: budget(
-                |shared| &shared.connection_budget,
-                limits.connections_bytes_max.bytes(),
-            ),
+            budgets: Budgets {
+                uploads: budget(
+                    |shared| &shared.budgets.uploads,
+                    limits.upload_buffers_bytes_max.bytes(),
+                ),
+                heads: budget(
+                    |shared| &shared.budgets.heads,
+                    limits.heads_bytes_max.bytes(),
+                ),
+                connections: budget(
+                    |shared| &shared.budgets.connections,
+                    limits.connections_bytes_max.bytes(),
+                ),
+            },
             clock: self.clock,
             cdn_loop: HeaderValue::try_from(via_name.as_str())
                 .expect("the name was checked to be a token"),

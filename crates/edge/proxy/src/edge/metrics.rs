@@ -30,17 +30,17 @@ metrics! {
             "Bound of the memory of all fills in progress." { shared.config.limits.fill_bytes_max.bytes() }
         Gauge "edgeward_upload_buffer_bytes"
             "Memory of request bodies that are buffered before a request is sent to the origin."
-            { shared.upload_budget.used_bytes() }
+            { shared.budgets.uploads.used_bytes() }
         Gauge "edgeward_upload_buffer_bytes_max"
             "Bound of the memory of all upload buffers." { shared.config.limits.upload_buffers_bytes_max.bytes() }
         Gauge "edgeward_heads_bytes"
-            "Decoded heads of the HTTP/2 requests in progress." { shared.head_budget.used_bytes() }
+            "Decoded heads of the HTTP/2 requests in progress." { shared.budgets.heads.used_bytes() }
         Gauge "edgeward_heads_bytes_max"
             "Bound of the decoded heads of all HTTP/2 requests in progress."
             { shared.config.limits.heads_bytes_max.bytes() }
         Gauge "edgeward_connections_bytes"
             "Memory of the state of all client connections: buffers, tasks, incomplete heads, streams and requests."
-            { shared.connection_budget.used_bytes() }
+            { shared.budgets.connections.used_bytes() }
         Gauge "edgeward_connections_bytes_max"
             "Bound of this memory; at 7/8 of it the heaviest connections are closed."
             { shared.config.limits.connections_bytes_max.bytes() }

@@ -82,7 +82,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "connections": {
             "clients": total(|c| c.connections.value()),
             "clients_max": config.limits.connections_max.get(),
-            "bytes": shared.connection_budget.used_bytes(),
+            "bytes": shared.budgets.connections.used_bytes(),
             "bytes_max": config.limits.connections_bytes_max.bytes(),
             "origin": total(|c| c.origin_connections.value()),
         },

@@ -186,7 +186,7 @@ fn groups(
             counters: Arc::clone(counters),
             tally,
             clock: Arc::clone(&shared.clock),
-            upload_budget: Arc::clone(&shared.upload_budget),
+            upload_budget: Arc::clone(&shared.budgets.uploads),
         }))
     });
     groups.collect()

@@ -25,6 +25,7 @@ mod purge; // the methods PURGE and BAN
 mod range_reply; // 206 and 416
 mod relief; // closes the connections that hold most memory
 mod replace;
+pub(crate) mod response_texts;
 mod revalidate; // updates stored responses after a 304
 pub(crate) mod rules; // applies the rules of a site
 pub(crate) mod serve; // the entry of the request path

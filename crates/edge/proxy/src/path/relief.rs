@@ -24,14 +24,14 @@ impl Worker {
     pub(crate) fn relieve_connections(&self) {
         let shared = &self.shared;
         self.relieve(
-            &shared.connection_budget,
+            &shared.budgets.connections,
             ConnState::held_bytes,
-            &self.relieved,
+            &self.reliefs.connections,
         );
         self.relieve(
-            &shared.head_budget,
+            &shared.budgets.heads,
             ConnState::head_bytes,
-            &self.relieved_heads,
+            &self.reliefs.heads,
         );
     }
 
@@ -102,15 +102,15 @@ impl Worker {
             conns.conns[index].close(CloseReason::Memory);
         }
         if let Some(&first) = closed.first()
-            && let Some(unlogged) = self.memory_log.record(now)
+            && let Some(unlogged) = self.warnings.memory.record(now)
         {
             let client = conns.holders[first].owner.map(ClientNet::first);
             tracing::warn!(
                 connections = closed.len(),
                 client = client.map(tracing::field::display),
                 unlogged,
-                bytes = self.shared.connection_budget.used_bytes(),
-                bytes_max = self.shared.connection_budget.max_bytes(),
+                bytes = self.shared.budgets.connections.used_bytes(),
+                bytes_max = self.shared.budgets.connections.max_bytes(),
                 "the connections that held most memory were closed: see limits.connections_bytes_max, \
                  limits.heads_bytes_max and overload.memory_max"
             );

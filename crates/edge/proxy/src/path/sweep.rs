@@ -69,7 +69,7 @@ fn sweep_deliveries(worker: &Worker, now: Timestamp) {
 
 fn record_slow_response(worker: &Worker, now: Timestamp) {
     worker.counters.slow_responses.increment();
-    if let Some(unlogged) = worker.slow_log.record(now) {
+    if let Some(unlogged) = worker.warnings.slow.record(now) {
         tracing::warn!(
             unlogged,
             "slow response ended: the client read below limits.response_rate_min, or nothing while requests waited"
@@ -130,7 +130,7 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
         conn.close(CloseReason::Pinned);
     }
     if closed > 0
-        && let Some(unlogged) = worker.pinned_log.record(now)
+        && let Some(unlogged) = worker.warnings.pinned.record(now)
     {
         tracing::warn!(
             connections = closed,

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use edgeward_overload::Work;
-use edgeward_semantics::{CacheStatus, Exchange, format_http_date};
+use edgeward_semantics::{CacheStatus, Exchange};
 use edgeward_sites::RateLimiter;
 use edgeward_types::{KeyHash, Timestamp};
 use http::{HeaderValue, StatusCode, Version};
@@ -14,6 +14,7 @@ use http::{HeaderValue, StatusCode, Version};
 use super::ahead::AheadRate;
 use super::connections::Connections;
 use super::delivery::Deliveries;
+use super::response_texts::ResponseTexts;
 use super::tunnels::Tunnels;
 use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
@@ -50,12 +51,7 @@ pub(crate) struct Shared {
     pub(crate) cache: Arc<Cache>,
     /// The threads that compress bodies.
     pub(crate) encoders: Arc<Encoders>,
-    /// The memory budget of request bodies that are buffered before a request is sent to the origin.
-    pub(crate) upload_budget: Arc<MemoryBudget>,
-    /// The memory budget of the decoded heads of HTTP/2 requests.
-    pub(crate) head_budget: Arc<MemoryBudget>,
-    /// The memory budget of the state of all client connections.
-    pub(crate) connection_budget: Arc<MemoryBudget>,
+    pub(crate) budgets: Budgets,
     pub(crate) clock: Arc<Clock>,
     /// Checks requests, and removes fields from them.
     pub(crate) canonicaliser: Canonicaliser,
@@ -105,6 +101,16 @@ impl Shared {
     }
 }
 
+/// The memory budgets of what clients make the edge hold.
+pub(crate) struct Budgets {
+    /// Request bodies that are buffered before a request is sent to the origin.
+    pub(crate) uploads: Arc<MemoryBudget>,
+    /// The decoded heads of HTTP/2 requests.
+    pub(crate) heads: Arc<MemoryBudget>,
+    /// The state of all client connections.
+    pub(crate) connections: Arc<MemoryBudget>,
+}
+
 /// The labels of sites and origins in metrics, which all generations share.
 pub(crate) struct Labels {
     pub(crate) sites: MetricLabels<SiteCounters>,
@@ -151,12 +157,7 @@ pub(crate) struct Worker {
     sampler: Option<Rc<Sampler>>,
     /// The connections to each origin, in the order of the configuration.
     pub(crate) origins: Vec<Rc<OriginGroup>>,
-    /// A buffer that is reused to write values of `Cache-Status`.
-    pub(crate) cache_status_text: RefCell<String>,
-    /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
-    last_cache_status: RefCell<Option<(CacheStatus, HeaderValue)>>,
-    /// The last value of `Date`, and the second for which it was written.
-    date: RefCell<(u64, HeaderValue)>,
+    pub(crate) texts: ResponseTexts,
     pub(crate) connection_tasks: TaskSet,
     /// The tasks of fetches, which may outlive the requests that started them.
     pub(crate) fetch_tasks: TaskSet,
@@ -164,15 +165,28 @@ pub(crate) struct Worker {
     pub(crate) connections: Rc<RefCell<Connections>>,
     pub(crate) deliveries: Deliveries,
     pub(super) tunnels: Tunnels,
-    /// Rate-limited warnings: slow responses, connections closed for pinned bytes or for their memory, and floods
-    /// of HTTP/2 frames.
-    pub(super) slow_log: SparseLog,
-    pub(super) pinned_log: SparseLog,
-    pub(super) memory_log: SparseLog,
-    /// The last reliefs of the budgets of connections and of heads.
-    pub(super) relieved: LastRelief,
-    pub(super) relieved_heads: LastRelief,
-    pub(crate) flood_log: SparseLog,
+    pub(crate) warnings: Warnings,
+    pub(super) reliefs: LastReliefs,
+}
+
+/// The rate limits of warnings.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    /// Slow responses.
+    pub(super) slow: SparseLog,
+    /// Connections that are closed because they pin too many bytes.
+    pub(super) pinned: SparseLog,
+    /// Connections that are closed because of their memory.
+    pub(super) memory: SparseLog,
+    /// Floods of HTTP/2 frames.
+    pub(crate) flood: SparseLog,
+}
+
+/// The last reliefs of the budgets of connections and of heads.
+#[derive(Debug, Default)]
+pub(super) struct LastReliefs {
+    pub(super) connections: LastRelief,
+    pub(super) heads: LastRelief,
 }
 
 /// The number of ended connections when all that the last relief of a budget closed have ended, and the used bytes
@@ -277,20 +291,14 @@ impl Worker {
             origins,
             log,
             sampler,
-            cache_status_text: RefCell::default(),
-            last_cache_status: RefCell::default(),
-            date: RefCell::new((0, HeaderValue::from_static(""))),
+            texts: ResponseTexts::default(),
             connection_tasks,
             fetch_tasks,
             connections,
             deliveries,
             tunnels: Tunnels::default(),
-            slow_log: SparseLog::default(),
-            pinned_log: SparseLog::default(),
-            memory_log: SparseLog::default(),
-            relieved: LastRelief::default(),
-            relieved_heads: LastRelief::default(),
-            flood_log: SparseLog::default(),
+            warnings: Warnings::default(),
+            reliefs: LastReliefs::default(),
         })
     }
 
@@ -355,28 +363,14 @@ impl Worker {
         (self.log.clone(), self.sampler.clone())
     }
 
-    /// Returns the time as the value of `Date` (RFC 9110 §5.6.7). The value is formatted at most once a second.
+    /// Returns the time as the value of `Date`.
     pub(crate) fn http_date(&self) -> HeaderValue {
-        let now = self.wall();
-        let secs = now.as_secs();
-        let mut date = self.date.borrow_mut();
-        if date.0 != secs || date.1.is_empty() {
-            *date = (secs, format_http_date(now));
-        }
-        date.1.clone()
+        self.texts.http_date(self.wall())
     }
 
     /// Returns the value of `Cache-Status` for a response from the origin.
     pub(crate) fn cache_status(&self, status: &CacheStatus) -> HeaderValue {
-        let mut last = self.last_cache_status.borrow_mut();
-        match &*last {
-            Some((same, value)) if same == status => value.clone(),
-            _ => {
-                let value = status.to_header_value(&self.config().name);
-                *last = Some((status.clone(), value.clone()));
-                value
-            }
-        }
+        self.texts.cache_status(status, &self.config().name)
     }
 
     /// Returns the settings of this edge that affect how it sends the request to its origin.

@@ -100,7 +100,7 @@ impl Outbox {
         let mut digits = itoa::Buffer::new();
         head.extend_from_slice(digits.format(policy.age_secs(now)).as_bytes());
         head.extend_from_slice(b"\r\ncache-status: ");
-        let mut line = worker.cache_status_text.borrow_mut();
+        let mut line = worker.texts.cache_status_line.borrow_mut();
         line.clear();
         status.write(&worker.config().name, &mut line);
         head.extend_from_slice(line.as_bytes());

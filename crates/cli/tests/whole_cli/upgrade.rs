@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::Ordering::Relaxed;
 
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use serde_json::Value;
 
 use super::load::{Load, LoadOrigin};
@@ -193,23 +194,26 @@ fn the_store_on_disk_survives_upgrades_and_purges_of_both_processes_apply() {
 /// that the new process has stored meanwhile.
 #[test]
 fn an_invalidation_in_the_old_process_reaches_the_new_one() {
-    let origin = Server::start(&[
-        "origin",
-        "--json",
-        "--listen=127.0.0.1:0",
-        "--latency=600ms",
-    ]);
-    let mut edge = UpgradableEdge::start(&format!("http://{}", origin.addr("/listen")), "");
-    let addr = edge.addr;
-    let post = "POST /o/1?size=10 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    let posting = std::thread::spawn(move || send_request(addr, post));
-    until("the POST waits for the origin", || {
-        (edge.metric("edgeward_origin_requests_total") > 0.0).then_some(())
+    let (origin, gate) = (ScriptedOrigin::start(), Gate::new());
+    let held = gate.clone();
+    origin.on_call("/a", move |request| match request.method() {
+        "POST" => Answer::ok("posted").wait_before_head(&held),
+        _ => Answer::ok("page").header("cache-control", "max-age=600"),
     });
+    let mut edge = UpgradableEdge::start(&format!("http://{}", origin.addr()), "");
+    let addr = edge.addr;
+    let post =
+        "POST /a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    let posting = std::thread::spawn(move || send_request(addr, post));
+    gate.wait_reached(1);
     edge.upgrade();
-    get(addr, "/o/1?size=10");
+    let is_hit = move || get(addr, "/a").contains("edgeward; hit");
+    until("the new process has the response", || {
+        is_hit().then_some(())
+    });
+    gate.open();
     posting.join().expect("the response arrives");
-    let has_no_hit = || (!get(addr, "/o/1?size=10").contains("edgeward; hit")).then_some(());
+    let has_no_hit = || (!is_hit()).then_some(());
     // The message of the old process arrives shortly after the response.
     until("the response is invalidated", has_no_hit);
     edge.end();

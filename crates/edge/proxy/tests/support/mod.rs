@@ -8,7 +8,7 @@ use edgeward_proxy::config::LOOPBACK_ANY_PORT;
 use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
 use edgeward_store::hot::HotConfig;
 use edgeward_testkit::ScriptedOrigin;
-use edgeward_testkit::client::metric;
+use edgeward_testkit::client::{self, metric};
 pub(crate) use edgeward_testkit::client::{Answer, Client};
 use edgeward_types::ByteSize;
 
@@ -103,7 +103,8 @@ impl TestBed {
     /// Requests a page of the admin listener until `failure` returns no reason. The requests share a connection, unless
     /// the server closes it.
     fn poll(&self, path: &str, failure: impl Fn(&Answer) -> Option<String>) {
-        let deadline = Instant::now() + TIMEOUT;
+        // Longer than `TIMEOUT`: the edge may have to read a whole body on a machine that runs other tests.
+        let deadline = Instant::now() + client::TIMEOUT;
         let mut client = self.admin_client();
         loop {
             client.send_head("GET", path, &[]);

@@ -145,7 +145,8 @@ fn half_of_a_pool_can_be_gone() {
 #[test]
 fn a_hung_server_is_ejected_and_costs_clients_no_errors() {
     let (bed, others) = bed_of(vec![start(), start()], |origin| {
-        origin.first_byte_timeout = Duration::from_millis(50);
+        // The other server answers within this time, also on a machine that runs other tests.
+        origin.first_byte_timeout = Duration::from_secs(1);
         origin.balance = Balance::RoundRobin;
     });
     others[0].otherwise(|_| Answer::never());

@@ -62,7 +62,7 @@ fn round_trip(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// Returns random bytes, which compression does not shorten.
-fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -72,9 +72,9 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
 }
 
 /// The settings with which a test starts a gateway and a forwarder.
-struct Endpoints {
+pub(crate) struct Endpoints {
     /// The folder of the keys and of the chunk stores.
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
     /// The only target that the gateway permits.
     target: SocketAddr,
     /// Further options of both endpoints.
@@ -82,7 +82,7 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    fn new(options: &[&'static str]) -> Self {
+    pub(crate) fn new(options: &[&'static str]) -> Self {
         let folder = tempfile::tempdir().expect("the temporary folder is created");
         let keys = folder.path().join("keys");
         let keygen = output(&["link", "keygen", "--out", &text_of_path(&keys)]);
@@ -95,7 +95,7 @@ impl Endpoints {
         }
     }
 
-    fn start(&self, endpoint: &str, args: &[&str]) -> Server {
+    pub(crate) fn start(&self, endpoint: &str, args: &[&str]) -> Server {
         let keys = text_of_path(&self.folder.path().join("keys").join(endpoint));
         let store = text_of_path(&self.folder.path().join("stores").join(endpoint));
         let common = [
@@ -150,11 +150,11 @@ impl Endpoints {
     }
 }
 
-fn text_of_path(path: &Path) -> String {
+pub(crate) fn text_of_path(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn listening(server: &Server) -> SocketAddr {
+pub(crate) fn listening(server: &Server) -> SocketAddr {
     server.addr("/listening")
 }
 
@@ -275,6 +275,7 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         }
         endpoints.options.clear();
         let gateway = endpoints.gateway("127.0.0.1:0");
+        store_chunks(&gateway);
         let store = &status(&gateway)["store"];
         let bytes = |field: &str| store[field].as_u64().expect("the value is a number");
         assert!(bytes("raw_bytes") > 2_000_000, "{store}");
@@ -288,10 +289,13 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
     }
 }
 
+/// Waits until the index of a store is complete, and returns the number of its chunks.
 fn store_chunks(server: &Server) -> u64 {
-    status(server)["store"]["chunks"]
-        .as_u64()
-        .expect("the value is a number")
+    until("the index is complete", || {
+        let store = &status(server)["store"];
+        let chunks = store["chunks"].as_u64().expect("the value is a number");
+        (store["recovering"] == false).then_some(chunks)
+    })
 }
 
 /// One endpoint is killed during transfers: bodies are returned unchanged or not at all, and later transfers succeed.
@@ -402,7 +406,7 @@ fn a_proxy_port_reaches_only_permitted_targets() {
 }
 
 /// An origin that serves one body under every path, and counts the requests without `Accept-Encoding: identity`.
-fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
+pub(crate) fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the server listens");
     let addr = listener.local_addr().expect("the listener has an address");
     let compressible = Arc::new(AtomicUsize::new(0));

@@ -87,7 +87,8 @@ impl FullIndex {
         let chunk_bytes = u64::from(average) * 9 / 8;
         let chunks = store_bytes / chunk_bytes;
         let before = rss_bytes();
-        let mut index = Index::for_chunks(chunks);
+        let mut index = Index::for_chunks(chunks).expect("the memory is available");
+        index.allocate(0..index.buckets());
         let rss_bytes = rss_bytes() - before;
         let containers = (store_bytes >> 20).max(1);
         let start = Instant::now();

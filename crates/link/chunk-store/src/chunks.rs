@@ -5,9 +5,10 @@
 mod operations;
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
@@ -17,11 +18,12 @@ use edgeward_dedup::store::{ChunkLocation, Entry};
 use edgeward_store::disk::Device;
 
 use crate::blocks::{Part, Unpacker};
-use crate::format::{Layout, RAW_RATIO_MAX, SUPERBLOCK_BYTES, Superblock, Trailer};
+use crate::format::{Layout, SUPERBLOCK_BYTES, Superblock, Trailer};
 use crate::format::{VERSION, VERSION_BLOCKS, VERSION_RAW};
 use crate::index::Index;
 use crate::non_blocking::{Access, NonBlocking, PendingRead, PendingReads};
 use crate::open::{OpenContainer, Packer};
+use crate::recovery::{Checkpoints, Recovery, RecoveryReport, RecoverySource};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
 use crate::trailers::{Listing, Sizes, TrailerCache};
 
@@ -31,23 +33,69 @@ use crate::trailers::{Listing, Sizes, TrailerCache};
 /// while a trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without the lock. If
 /// [`flush`](Self::flush) is not called before the store is dropped, the open container is lost.
 #[derive(Clone, Debug)]
-pub struct Chunks(Arc<Shared>);
+pub struct Chunks(Arc<OpenStore>);
 
 impl Chunks {
-    /// Opens the store on the device. Creates a store if the first block of the device is all zeroes.
+    /// Opens the store on the device, and returns when its index is complete. Creates a store if the first block of the
+    /// device is all zeroes.
     ///
-    /// The index is rebuilt from the trailers of all containers.
+    /// # Errors
+    ///
+    /// Fails if the device cannot be used, is not a chunk store, or needs an index that does not fit in memory.
     pub fn open(device: Arc<dyn Device>, settings: ChunkSettings) -> Result<Self, OpenError> {
-        Shared::open(device, settings).map(|shared| Self(Arc::new(shared)))
+        let (shared, source) = Shared::open(device, settings)?;
+        shared.recover(source);
+        let store = if shared.checkpoints.is_enabled() {
+            OpenStore::new(shared, Shared::save_checkpoints)?
+        } else {
+            let shared = Arc::new(shared);
+            OpenStore {
+                shared,
+                thread: None,
+            }
+        };
+        Ok(Self(Arc::new(store)))
     }
 
-    /// Writes the open container even if it is not full, and makes all containers durable. Called at shutdown.
+    /// Like [`open`](Self::open), but returns before the index is complete, and calls `on_recovered` on another thread
+    /// when it is. Until then the store accepts new chunks, and lookups of other chunks may find nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`open`](Self::open).
+    pub fn open_in_background(
+        device: Arc<dyn Device>,
+        settings: ChunkSettings,
+        on_recovered: impl FnOnce(RecoveryReport) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let (shared, source) = Shared::open(device, settings)?;
+        let store = OpenStore::new(shared, |shared| {
+            if let Some(report) = shared.recover(source) {
+                on_recovered(report);
+                shared.save_checkpoints();
+            }
+        })?;
+        Ok(Self(Arc::new(store)))
+    }
+
+    /// Writes the open container even if it is not full, and makes all containers durable. Saves the index if it is
+    /// complete. Called at shutdown.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.0.state();
         if !state.open.is_empty() {
             self.0.seal(&mut state)?;
         }
-        self.0.device.sync()
+        drop(state);
+        self.0.device.sync()?;
+        // Without the checkpoint, the next start takes longer. The failure is counted.
+        _ = self.save_checkpoint();
+        Ok(())
+    }
+
+    /// Saves the index now, if the store has a [checkpoint](ChunkSettings::checkpoint), its index is complete, and a
+    /// container was written since the last checkpoint. Returns true if a checkpoint was written.
+    pub fn save_checkpoint(&self) -> io::Result<bool> {
+        self.0.save_checkpoint()
     }
 
     /// Makes all written containers durable. Returns the number of the open container. Containers with lower numbers
@@ -87,6 +135,8 @@ impl Chunks {
             indexed: state.index.used(),
             dropped: state.index.dropped(),
             index_bytes: state.index.bytes() as u64,
+            recovering: state.recovery.is_some(),
+            unread_trailers: state.recovery.as_ref().map_or(0, Recovery::unread_trailers),
             ..state.counters
         };
         counters.count(state.open.sizes(), u64::wrapping_add);
@@ -99,10 +149,48 @@ impl Chunks {
     }
 }
 
+/// A store with the thread that recovers its index and then saves it from time to time. Dropping this value ends the
+/// thread.
+#[derive(Debug)]
+struct OpenStore {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OpenStore {
+    fn new(shared: Shared, run: impl FnOnce(&Shared) + Send + 'static) -> Result<Self, OpenError> {
+        let shared = Arc::new(shared);
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("chunk-index".to_owned());
+        let thread = thread.spawn(move || run(&of_thread));
+        Ok(Self {
+            shared,
+            thread: Some(thread.map_err(OpenError::Thread)?),
+        })
+    }
+}
+
+impl Deref for OpenStore {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Drop for OpenStore {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
-    layout: Layout,
+    pub(crate) layout: Layout,
     /// The number of containers that fit on the device.
     pub(crate) containers: u32,
     state: Mutex<State>,
@@ -110,24 +198,35 @@ pub(crate) struct Shared {
     pub(crate) has_announced: AtomicBool,
     /// The decompressor. It has its own lock, so that decompression does not delay lookups.
     unpacker: Mutex<Unpacker>,
+    /// The saved index.
+    pub(crate) checkpoints: Checkpoints,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) superblock: Superblock,
-    index: Index,
+    pub(crate) index: Index,
     /// The number of chunks that the index was sized for.
-    chunks: u64,
+    pub(crate) chunks: u64,
+    /// The entries that the index still lacks since the store was opened. `None` if it is complete.
+    pub(crate) recovery: Option<Recovery>,
+    /// The number of containers that were written since the last attempt to save the index began.
+    pub(crate) unsaved_containers: u32,
+    /// The number of the first container that the last checkpoint does not cover.
+    pub(crate) saved_next: Option<u32>,
     pub(crate) trailers: TrailerCache,
     pub(crate) open: OpenContainer,
-    packer: Packer,
+    pub(crate) packer: Packer,
     pub(crate) counters: ChunkCounters,
     /// The positions of trailers that will probably be needed soon.
     pub(crate) announced: Vec<u32>,
 }
 
 impl Shared {
-    fn open(device: Arc<dyn Device>, settings: ChunkSettings) -> Result<Self, OpenError> {
+    fn open(
+        device: Arc<dyn Device>,
+        settings: ChunkSettings,
+    ) -> Result<(Self, RecoverySource), OpenError> {
         let name = device.name();
         let bytes = device.len();
         let too_small = || OpenError::TooSmall {
@@ -175,14 +274,22 @@ impl Shared {
                 .map_err(device_error)?;
             device.sync().map_err(device_error)?;
         }
+        let memory_error = |source| OpenError::Memory {
+            name: name.clone(),
+            index_bytes: 0,
+            source,
+        };
         let store = Self {
             device,
             layout,
             containers,
             state: Mutex::new(State {
                 superblock,
-                index: Index::for_chunks(0),
+                index: Index::for_chunks(0).map_err(memory_error)?,
                 chunks: 0,
+                recovery: None,
+                unsaved_containers: 0,
+                saved_next: None,
                 trailers: TrailerCache::new(settings.trailers_max),
                 open: OpenContainer::new(0, layout),
                 packer,
@@ -191,79 +298,15 @@ impl Shared {
             }),
             has_announced: AtomicBool::new(false),
             unpacker: Mutex::new(Unpacker::new()),
+            checkpoints: Checkpoints::new(settings.checkpoint.clone()),
         };
-        store.recover(settings.chunk_bytes, is_new);
-        Ok(store)
+        let source = store.begin_recovery(&settings, is_new)?;
+        Ok((store, source))
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // A poisoned lock is ignored: after a panic, the index has at worst a wrong entry, which lookups detect.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Creates the index and fills it from all trailers. Ignores a container whose number does not belong to its
-    /// position.
-    fn recover(&self, chunk_bytes: u32, is_new: bool) {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let raw_bytes = self.raw_bytes_expected(is_new, state);
-        // The chunker cuts no chunk shorter than a quarter of the configured average, except the last chunk of
-        // a body. The mean length of the chunks is therefore above the configured average, by about an eighth (9.2
-        // KB for 8 KiB). If the store has more chunks than the index has space for, old entries are dropped.
-        state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
-        state.index = Index::for_chunks(state.chunks);
-        if is_new {
-            return;
-        }
-        let mut newest = None;
-        for position in 0..self.containers {
-            let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) else {
-                continue;
-            };
-            for entry in &listing.entries {
-                state.index.insert(&entry.id, position);
-            }
-            newest = newest.max(Some(listing.number));
-            state.counters.recovered += 1;
-            state.counters.count(listing.sizes(), u64::wrapping_add);
-        }
-        // After the highest number, a new epoch starts with number 0. `min` keeps the next number valid if a
-        // crash prevented the new epoch, or if a trailer has an invalid number.
-        let next = newest
-            .map_or(0, |newest| newest.saturating_add(1))
-            .min(CONTAINER_NUMBERS_END - 1);
-        state.open = OpenContainer::new(next, self.layout);
-        self.evict(self.position(next), state);
-    }
-
-    /// Returns how many bytes of uncompressed chunks the device is expected to hold. The expected compression
-    /// ratio is measured in a sample of the existing containers; it is at least two if new chunks are
-    /// compressed. If the store gets more chunks than expected, the index drops old entries. When the store is
-    /// opened again, the index is sized by the new ratio and gets entries for the dropped chunks too.
-    fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
-        let capacity = u64::from(self.containers) * self.layout.container_bytes() as u64;
-        let sampled_max = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };
-        let step = (self.containers / SAMPLED_TRAILERS_MAX).max(1) as usize;
-        let (mut raw, mut stored) = (0, 0);
-        for position in (0..self.containers)
-            .step_by(step)
-            .take(sampled_max as usize)
-        {
-            if let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) {
-                let sizes = listing.sizes();
-                raw += sizes.raw + sizes.listed;
-                stored += sizes.stored + sizes.listed;
-            }
-        }
-        let ratio_min = if state.packer.stores_uncompressed() {
-            1.0
-        } else {
-            2.0
-        };
-        // The sampled ratio is raised by a tenth, because new chunks may compress better than existing chunks.
-        let ratio = 1.1 * raw as f64 / stored.max(1) as f64;
-        let ratio = if raw > stored { ratio } else { 1.0 };
-        (capacity as f64 * ratio.clamp(ratio_min, RAW_RATIO_MAX as f64)) as u64
     }
 
     /// Returns the position on the device of the container with this number.
@@ -365,7 +408,7 @@ impl Shared {
         (listing.number == number).then_some(listing)
     }
 
-    /// Removes the chunks at a position from the index.
+    /// Removes the chunks at a position from the index. The open container will be written to this position.
     fn evict(&self, position: u32, state: &mut State) {
         if let Some(listing) = self.listing(position, state, &mut Access::Blocking) {
             state
@@ -375,8 +418,12 @@ impl Shared {
                 .entries
                 .iter()
                 .for_each(|entry| state.index.remove(&entry.id, position));
-            state.counters.evicted += 1;
-            state.counters.count(listing.sizes(), u64::wrapping_sub);
+            let number = state.open.number;
+            let is_counted = |recovery: &Recovery| recovery.is_counted(number);
+            if state.recovery.as_ref().is_none_or(is_counted) {
+                state.counters.evicted += 1;
+                state.counters.count(listing.sizes(), u64::saturating_sub);
+            }
         }
         state.trailers.remove(position);
     }
@@ -405,6 +452,9 @@ impl Shared {
                 .for_each(|entry| state.index.remove(&entry.id, position));
         }
         state.open.begin(next, bytes);
+        state.unsaved_containers += 1;
+        self.checkpoints
+            .wake_if_due(state.unsaved_containers, self.containers);
         if next == CONTAINER_NUMBERS_END {
             self.start_new_epoch(state)?;
         }
@@ -462,7 +512,8 @@ impl Shared {
         // The new epoch must differ from the old epoch, so it is a hash of the old epoch.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
         state.superblock.epoch = epoch;
-        state.index = Index::for_chunks(state.chunks);
+        state.index.clear();
+        (state.recovery, state.saved_next) = (None, None);
         state.trailers.clear();
         state.open = OpenContainer::new(0, self.layout);
         (state.counters.raw_bytes, state.counters.stored_bytes) = (0, 0);
@@ -594,7 +645,7 @@ impl Shared {
 }
 
 impl ChunkCounters {
-    fn count(&mut self, sizes: Sizes, combine: impl Fn(u64, u64) -> u64) {
+    pub(crate) fn count(&mut self, sizes: Sizes, combine: impl Fn(u64, u64) -> u64) {
         self.raw_bytes = combine(self.raw_bytes, sizes.raw);
         self.stored_bytes = combine(self.stored_bytes, sizes.stored);
         self.listed_bytes = combine(self.listed_bytes, sizes.listed);
@@ -602,11 +653,8 @@ impl ChunkCounters {
 }
 
 /// All container numbers are lower than this number.
-const CONTAINER_NUMBERS_END: u32 = u32::MAX - 1;
+pub(crate) const CONTAINER_NUMBERS_END: u32 = u32::MAX - 1;
 
 /// The largest gap between chunks and trailer that is filled with zeroes. For a smaller gap, a second write
 /// would cost more than writing the zeroes.
 const GAP_BYTES_MAX: usize = 64 << 10;
-
-/// The highest number of trailers that are sampled for the compression ratio.
-const SAMPLED_TRAILERS_MAX: u32 = 256;

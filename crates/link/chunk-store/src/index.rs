@@ -13,8 +13,15 @@
 //!
 //! A lookup reads two random cache lines of a table of gigabytes. With pages of 4 KiB, such reads miss the TLB, and
 //! address translation takes most of the time. The table therefore uses huge pages if the system provides them.
-//! All pages are allocated when the index is created. Otherwise the first insertion into each page would cause a page
-//! fault, which takes as long as storing a chunk.
+//! The thread that recovers the index [allocates](Index::allocate) all pages. Otherwise the first insertion into each
+//! page would cause a page fault, which takes as long as storing a chunk.
+//!
+//! A checkpoint saves the table block by block, while chunks are inserted and removed. The [frontier](Index::save_block)
+//! is the border between saved and unsaved buckets. No entry moves across it, so that the checkpoint has each entry
+//! once. In a full index, one of 2,000 insertions during a save then finds no entry that can move.
+
+use std::io;
+use std::ops::Range;
 
 use edgeward_dedup::id::ChunkId;
 use memmap2::{Advice, MmapMut};
@@ -26,7 +33,11 @@ pub const SLOT_BYTES: f64 = BUCKET_BYTES as f64 / SLOTS as f64;
 const SLOTS: usize = 10;
 
 /// The size of a bucket: a cache line.
-const BUCKET_BYTES: usize = 64;
+pub(crate) const BUCKET_BYTES: usize = 64;
+
+/// The number of buckets that are saved or allocated under one acquisition of the store's lock: 64 KiB, which are
+/// copied in about 10 µs.
+pub const BLOCK_BUCKETS: u64 = 1024;
 
 /// A bucket: ten positions, ten tags, and four unused bytes. A position is stored plus one, so that zero is an empty
 /// slot.
@@ -45,37 +56,127 @@ pub struct Index {
     buckets: usize,
     used: u64,
     dropped: u64,
+    /// During a save, the number of the first bucket that is not saved yet.
+    frontier: Option<usize>,
 }
 
 impl Index {
     /// Creates an index for this number of chunks. A tenth of the slots stays free, so that few entries are dropped.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics if the memory cannot be allocated.
-    pub fn for_chunks(chunks: u64) -> Self {
-        let buckets = chunks
-            .saturating_add(chunks / 9)
-            .div_ceil(SLOTS as u64)
-            .max(2);
-        let buckets = usize::try_from(buckets).expect("the index fits in the address space");
-        let bytes = buckets.checked_mul(BUCKET_BYTES);
-        let table = bytes.map(MmapMut::map_anon);
-        let mut table = table
-            .expect("the index fits in the address space")
-            .expect("the memory can be allocated");
-        // Without huge pages the system uses small ones. If the system cannot allocate all pages by one call, a write
-        // to each page allocates it.
+    /// Fails if the system does not give the memory.
+    pub fn for_chunks(chunks: u64) -> io::Result<Self> {
+        Self::with_buckets(Self::buckets_for(chunks))
+    }
+
+    /// Creates an index with this number of buckets, but at least two. The pages of the table are allocated by
+    /// [`allocate`](Self::allocate), or when they are first used.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not give the memory.
+    pub fn with_buckets(buckets: u64) -> io::Result<Self> {
+        let buckets = usize::try_from(buckets.max(2)).ok();
+        let bytes = buckets.and_then(|buckets| buckets.checked_mul(BUCKET_BYTES));
+        let (Some(buckets), Some(bytes)) = (buckets, bytes) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let table = MmapMut::map_anon(bytes)?;
+        // Without huge pages the system uses small ones.
         _ = table.advise(Advice::HugePage);
-        if table.advise(Advice::PopulateWrite).is_err() {
-            table.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
-        }
-        Self {
+        Ok(Self {
             table,
             buckets,
             used: 0,
             dropped: 0,
+            frontier: None,
+        })
+    }
+
+    /// Returns the number of buckets of an index for this number of chunks.
+    pub fn buckets_for(chunks: u64) -> u64 {
+        let slots = chunks.saturating_add(chunks / 9);
+        slots.div_ceil(SLOTS as u64).max(2)
+    }
+
+    /// Returns the memory of an index with this number of buckets, in bytes.
+    pub fn bytes_for(buckets: u64) -> u64 {
+        buckets.saturating_mul(BUCKET_BYTES as u64)
+    }
+
+    /// Returns the number of buckets.
+    pub fn buckets(&self) -> u64 {
+        self.buckets as u64
+    }
+
+    /// Allocates the pages of some buckets. Their content stays unchanged.
+    pub fn allocate(&mut self, buckets: Range<u64>) {
+        let Range { start, end } = self.byte_range(buckets);
+        let advised = self
+            .table
+            .advise_range(Advice::PopulateWrite, start, end - start);
+        // Linux before 5.14 cannot allocate pages by one call. A write to each page allocates it.
+        if advised.is_err() {
+            let pages = self.table[start..end].iter_mut().step_by(4096);
+            pages.for_each(|byte| *byte = std::hint::black_box(*byte));
         }
+    }
+
+    /// Appends a block of the table, [`BLOCK_BUCKETS`] buckets from `start` on, to `out`. Moves the frontier to the end
+    /// of the block. Returns false if `start` is behind the last bucket.
+    ///
+    /// The first block begins a save. [`end_save`](Self::end_save) ends it.
+    pub fn save_block(&mut self, start: u64, out: &mut Vec<u8>) -> bool {
+        let end = self.buckets().min(start.saturating_add(BLOCK_BUCKETS));
+        if start >= end {
+            return false;
+        }
+        self.frontier = usize::try_from(end).ok();
+        out.extend_from_slice(&self.table[self.byte_range(start..end)]);
+        true
+    }
+
+    /// Ends a save: entries may move between all buckets again.
+    pub fn end_save(&mut self) {
+        self.frontier = None;
+    }
+
+    /// Adds the entries of a saved block to the buckets from `start` on. `is_valid` selects the positions whose entries
+    /// are added. The buckets may have newer entries already; a saved entry that finds no free slot is dropped.
+    pub fn load_block(&mut self, start: u64, block: &[u8], is_valid: impl Fn(u32) -> bool) {
+        let first = usize::try_from(start).unwrap_or(usize::MAX);
+        for (number, saved) in (first..self.buckets).zip(block.as_chunks::<BUCKET_BYTES>().0) {
+            for slot in 0..SLOTS {
+                let Some(at) = position(saved, slot).checked_sub(1) else {
+                    continue;
+                };
+                if !is_valid(at) {
+                    continue;
+                }
+                if let Some(free) = first_free(self.bucket(number)) {
+                    set_slot(self.bucket_mut(number), free, at + 1, tag(saved, slot));
+                    self.used += 1;
+                } else {
+                    self.dropped += 1;
+                }
+            }
+        }
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self) {
+        self.table.fill(0);
+        self.used = 0;
+        self.frontier = None;
+    }
+
+    fn byte_range(&self, buckets: Range<u64>) -> Range<usize> {
+        let at = |bucket: u64| {
+            let bucket = usize::try_from(bucket).unwrap_or(usize::MAX);
+            bucket.min(self.buckets) * BUCKET_BYTES
+        };
+        at(buckets.start)..at(buckets.end)
     }
 
     /// Loads the buckets of these ids into the processor's cache in parallel, before they are read or changed.
@@ -109,19 +210,22 @@ impl Index {
     /// Records that the container at `position` has the chunk.
     pub fn insert(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.buckets_and_tag(id);
-        let free = pair.map(|bucket| free_slots(self.bucket(bucket)));
-        let bucket = pair[usize::from(free[1] > free[0])];
-        let (bucket, slot) = match first_free(self.bucket(bucket)) {
-            Some(slot) => (bucket, slot),
-            None => self.move_entry(pair).unwrap_or_else(|| {
-                self.dropped += 1;
-                self.used -= 1;
-                // Overwrites a slot that is chosen by the tag.
-                (bucket, usize::from(tag) % SLOTS)
-            }),
-        };
+        let (bucket, slot) = self.free_slot(pair).unwrap_or_else(|| {
+            self.dropped += 1;
+            self.used -= 1;
+            // Overwrites a slot that is chosen by the tag.
+            (pair[0], usize::from(tag) % SLOTS)
+        });
         set_slot(self.bucket_mut(bucket), slot, position + 1, tag);
         self.used += 1;
+    }
+
+    /// Returns a free slot of one of these buckets. If both are full, moves one of their entries.
+    fn free_slot(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
+        let free = pair.map(|bucket| free_slots(self.bucket(bucket)));
+        let bucket = pair[usize::from(free[1] > free[0])];
+        let slot = first_free(self.bucket(bucket));
+        slot.map_or_else(|| self.move_entry(pair), |slot| Some((bucket, slot)))
     }
 
     /// Moves an entry of these full buckets to its alternate bucket. Returns the bucket and the slot that is
@@ -133,6 +237,9 @@ impl Index {
                 let (moved, moved_tag) =
                     (position(bucket_content, slot), tag(bucket_content, slot));
                 let other = self.alternate(bucket, moved_tag);
+                if self.is_saved(bucket) != self.is_saved(other) {
+                    continue;
+                }
                 if let Some(free) = first_free(self.bucket(other)) {
                     set_slot(self.bucket_mut(other), free, moved, moved_tag);
                     set_slot(self.bucket_mut(bucket), slot, 0, 0);
@@ -141,6 +248,25 @@ impl Index {
             }
         }
         None
+    }
+
+    fn is_saved(&self, bucket: usize) -> bool {
+        self.frontier.is_some_and(|frontier| bucket < frontier)
+    }
+
+    /// Like [`insert`](Self::insert), for a chunk of an older container: if the index has the entry already or has no
+    /// free slot for it, nothing changes.
+    pub fn insert_recovered(&mut self, id: &ChunkId, position: u32) {
+        if self.candidates(id).any(|found| found == position) {
+            return;
+        }
+        let (pair, tag) = self.buckets_and_tag(id);
+        if let Some((bucket, slot)) = self.free_slot(pair) {
+            set_slot(self.bucket_mut(bucket), slot, position + 1, tag);
+            self.used += 1;
+        } else {
+            self.dropped += 1;
+        }
     }
 
     /// Removes the entry of this chunk for the container at `position`.
@@ -259,7 +385,7 @@ mod tests {
     /// only one of several thousand lookups returns a position.
     #[test]
     fn an_index_keeps_as_many_chunks_as_it_is_sized_for() {
-        let mut index = Index::for_chunks(100_000);
+        let mut index = Index::for_chunks(100_000).expect("the memory is available");
         (0..100_000).for_each(|n| index.insert(&id(n), (n / 100) as u32));
         assert_eq!((index.used(), index.dropped()), (100_000, 0));
         let found = |n: u64| {
@@ -288,7 +414,7 @@ mod tests {
     /// newest entry is found.
     #[test]
     fn a_full_index_finds_the_newest_entry() {
-        let mut index = Index::for_chunks(1000);
+        let mut index = Index::for_chunks(1000).expect("the memory is available");
         for n in 0..5000 {
             index.insert(&id(n), n as u32);
             assert!(
@@ -302,9 +428,61 @@ mod tests {
         assert!(index.used() <= 1120);
     }
 
+    /// A table that is saved while chunks are inserted and removed has each entry once: those that were in the index
+    /// during the whole save are all loaded, and no entry is loaded twice.
+    ///
+    /// Method: fill an index until entries must move. Save it block by block, and replace some chunks after each block.
+    #[test]
+    fn an_index_that_changes_during_a_save_is_saved_with_each_entry_once() {
+        let chunks = 60_000;
+        let mut index = Index::for_chunks(chunks).expect("the memory is available");
+        (0..chunks).for_each(|n| index.insert(&id(n), n as u32));
+        let (mut block, mut start, mut replaced) = (Vec::new(), 0, 0);
+        let mut loaded = Index::for_chunks(chunks).expect("the memory is available");
+        while index.save_block(start, &mut block) {
+            loaded.load_block(start, &block, |position| u64::from(position) < chunks);
+            block.clear();
+            start += BLOCK_BUCKETS;
+            for _ in 0..2000 {
+                index.remove(&id(replaced), replaced as u32);
+                index.insert(&id(chunks + replaced), (chunks + replaced) as u32);
+                replaced += 1;
+            }
+        }
+        index.end_save();
+        assert_eq!((replaced, loaded.dropped()), (14_000, 0));
+        // Few insertions find no entry that may move, and drop one.
+        assert!(index.dropped() <= replaced / 1000);
+        let count = |index: &Index, n: u64| {
+            let positions = index.candidates(&id(n));
+            positions.filter(|found| u64::from(*found) == n).count()
+        };
+        assert!((replaced..chunks).all(|n| count(&loaded, n) >= count(&index, n)));
+        let counts: Vec<_> = (0..chunks).map(|n| count(&loaded, n)).collect();
+        assert!(counts.iter().all(|count| *count <= 1));
+        assert_eq!(counts.iter().sum::<usize>() as u64, loaded.used());
+    }
+
+    /// A recovered chunk is inserted once. If both of its buckets are full, it is dropped, and newer chunks stay.
+    #[test]
+    fn recovered_chunks_displace_none() {
+        let mut index = Index::for_chunks(1000).expect("the memory is available");
+        (0..1200).for_each(|n| index.insert_recovered(&id(n), n as u32));
+        let (used, dropped) = (index.used(), index.dropped());
+        assert!(dropped > 0 && used + dropped == 1200);
+        (0..1000).for_each(|n| index.insert_recovered(&id(n), n as u32));
+        assert_eq!(index.used(), used);
+        let has = |n: u64| {
+            index
+                .candidates(&id(n))
+                .any(|position| u64::from(position) == n)
+        };
+        assert!((0..1000).all(has));
+    }
+
     #[test]
     fn removed_chunks_are_not_found() {
-        let mut index = Index::for_chunks(100);
+        let mut index = Index::for_chunks(100).expect("the memory is available");
         index.insert(&id(1), 7);
         index.insert(&id(1), 8);
         index.remove(&id(1), 9);
@@ -316,7 +494,7 @@ mod tests {
     /// The highest position is not mistaken for an empty slot.
     #[test]
     fn the_highest_position_is_stored() {
-        let mut index = Index::for_chunks(1);
+        let mut index = Index::for_chunks(1).expect("the memory is available");
         index.insert(&id(1), u32::MAX - 1);
         assert_eq!(index.candidates(&id(1)).collect::<Vec<_>>(), [u32::MAX - 1]);
     }

@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+pub mod checkpoint;
 mod chunks;
 pub mod codec;
 pub mod estimate;
@@ -53,12 +54,14 @@ mod index;
 mod non_blocking;
 mod open;
 mod read_ahead;
+mod recovery;
 mod scratch;
 mod settings;
 mod trailers;
 
 pub use chunks::Chunks;
-pub use index::{Index, SLOT_BYTES};
+pub use index::{BLOCK_BUCKETS, Index, SLOT_BYTES};
 pub use non_blocking::{NonBlocking, PendingReads};
+pub use recovery::RecoveryReport;
 pub use scratch::ScratchDevice;
 pub use settings::{ChunkCounters, ChunkSettings, OpenError};

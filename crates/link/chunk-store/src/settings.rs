@@ -1,6 +1,7 @@
 //! The settings and the counters of a store.
 
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -9,7 +10,7 @@ use edgeward_dedup::codec::Method;
 use crate::format::{Layout, SuperblockError};
 
 /// The settings of a store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ChunkSettings {
     /// The average size of a chunk in bytes. The size of the index follows from it and from the size of the device.
     pub chunk_bytes: u32,
@@ -23,6 +24,11 @@ pub struct ChunkSettings {
     /// chunk. It takes 28 bytes per chunk as soon as a fingerprint of one of its chunks is stored. A chunk gets its
     /// fingerprint when it is read, or when a sender finds the chunk in the store.
     pub trailers_max: usize,
+    /// The file in which the index is saved. `None` recovers the index from the trailers of all containers at each
+    /// start.
+    pub checkpoint: Option<PathBuf>,
+    /// The highest memory of the index in bytes.
+    pub index_bytes_max: u64,
 }
 
 impl ChunkSettings {
@@ -36,6 +42,8 @@ impl ChunkSettings {
             epoch,
             compression: Method::None,
             trailers_max: 4096,
+            checkpoint: None,
+            index_bytes_max: u64::MAX,
         }
     }
 }
@@ -69,13 +77,36 @@ pub enum OpenError {
         /// The size of the device.
         bytes: u64,
     },
+    /// The memory for the index is not available.
+    #[error("the index of the chunk store {name} needs {index_bytes} bytes of memory")]
+    Memory {
+        /// The name of the device.
+        name: String,
+        /// The size of the index.
+        index_bytes: u64,
+        /// The error of the system, or the exceeded limit.
+        source: io::Error,
+    },
+    /// The thread that maintains the index cannot be started.
+    #[error("cannot start the thread of the chunk store")]
+    Thread(#[source] io::Error),
 }
 
 /// Counters and gauges of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkCounters {
-    /// Containers that were found when the store was opened.
+    /// Containers whose trailer was read to recover the index.
     pub recovered: u64,
+    /// True until the index is complete after the store was opened.
+    pub recovering: bool,
+    /// Containers whose trailer will be read until the index is complete.
+    pub unread_trailers: u64,
+    /// Lookups without a result before the index was complete.
+    pub absent_while_recovering: u64,
+    /// Checkpoints of the index that were written.
+    pub checkpoints: u64,
+    /// Checkpoints of the index that could not be written.
+    pub checkpoint_errors: u64,
     /// Containers that were written since the store was opened.
     pub written: u64,
     /// Containers whose chunks were removed from the index, because the container is overwritten next.

@@ -105,6 +105,17 @@ metrics! {
         Counter "edgeward_link_store_harmed_chunks_total"
             "Chunks that were removed because they did not match their hash." { store.forgotten }
         Counter "edgeward_link_store_errors_total" "Failed reads and writes of the store." { store.errors }
+        Gauge "edgeward_link_store_recovering"
+            "1 until the index is complete after the start; until then, stored chunks may not be found."
+            { u8::from(store.recovering) }
+        Gauge "edgeward_link_store_unread_trailers"
+            "Containers whose list of chunks must be read until the index is complete." { store.unread_trailers }
+        Counter "edgeward_link_store_absent_while_recovering_total"
+            "Lookups without a result before the index was complete." { store.absent_while_recovering }
+        Counter "edgeward_link_store_checkpoints_total" "Times that the index was saved." { store.checkpoints }
+        Counter "edgeward_link_store_checkpoint_errors_total"
+            "Times that the index could not be saved; the next start then reads more of the store."
+            { store.checkpoint_errors }
     }
 
     const GATEWAY: GatewayCounters = |gateway| {

@@ -182,6 +182,13 @@ impl EndpointStatus {
                 "index_dropped": self.store.dropped,
                 "harmed_chunks": self.store.forgotten,
                 "errors": self.store.errors,
+                // True until the index is complete after the start. Until then, lookups may miss stored chunks.
+                "recovering": self.store.recovering,
+                "unread_trailers": self.store.unread_trailers,
+                "absent_while_recovering": self.store.absent_while_recovering,
+                // The saved index, from which the next start recovers.
+                "checkpoints": self.store.checkpoints,
+                "checkpoint_errors": self.store.checkpoint_errors,
             },
             "peers": self.peers.iter().map(PeerStatus::to_json).collect::<Vec<_>>(),
         })

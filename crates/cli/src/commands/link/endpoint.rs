@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
+use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError, RecoveryReport};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
     Admin, Encryption, Keys, KeysError, LinkConfig, SetupError, StatusReport, Times, load_store_key,
@@ -24,6 +24,7 @@ use crate::commands::flag_values::{address, duration};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
 use crate::link_settings::Compression;
+use crate::memory;
 use crate::output;
 use crate::signals::AsyncSignals;
 
@@ -234,32 +235,67 @@ pub(crate) fn open_store(
         .context("cannot get random bytes from the system")?;
     let settings = ChunkSettings {
         compression,
+        checkpoint: checkpoint_file(path),
+        index_bytes_max: memory::bound_of_system().map_or(u64::MAX, ByteSize::bytes),
         ..ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch))
     };
-    let store = Chunks::open(Arc::new(device), settings).map_err(|error| {
+    let name = path.display().to_string();
+    let on_recovered = move |report: RecoveryReport| log_recovery(&name, &report);
+    let store = Chunks::open_in_background(Arc::new(device), settings, on_recovered);
+    store.map_err(|error| {
         let hint = match &error {
             OpenError::TooSmall { .. } => "give --store-size 64MiB or more",
             OpenError::Superblock { .. } => {
                 "this file is not a chunk store, or its first bytes are corrupt; give another path, or delete the file \
                  to start with an empty store, which only costs traffic"
             }
+            OpenError::Memory { .. } => {
+                "use a smaller store, or larger chunks: the memory is proportional to the size of the store divided by \
+                 that of a chunk"
+            }
             _ => "check the disk",
         };
-        Diagnostic::from_error(&error).hint(hint)
-    })?;
-    let chunks = store.counters().indexed;
-    tracing::info!(path = %path.display(), chunks, "opened the chunk store");
-    Ok(store)
+        Diagnostic::from_error(&error).hint(hint).into()
+    })
+}
+
+fn log_recovery(store: &str, report: &RecoveryReport) {
+    if let Some(error) = &report.rejected {
+        let error = edgeward_types::with_causes(error);
+        tracing::warn!(
+            store,
+            "the saved index of the chunk store is not used: {error}; it was recovered from the chunks"
+        );
+    }
+    tracing::info!(
+        store,
+        chunks = report.chunks,
+        seconds = report.elapsed.as_secs_f64(),
+        saved_index = report.from_checkpoint,
+        trailers = report.trailers,
+        "the index of the chunk store is complete"
+    );
 }
 
 /// Returns the folder, in or next to the store, in which an endpoint saves its knowledge of the chunks that each peer
 /// has. For a block device the result is `None`: such an endpoint loses the knowledge at a restart.
 pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
+    beside(store, "knowledge")
+}
+
+/// Returns the file, in or next to the store, in which the store saves its index. For a block device the result is
+/// `None`: the index is then recovered from all chunks at each start.
+fn checkpoint_file(store: &Path) -> Option<PathBuf> {
+    beside(store, "index")
+}
+
+/// Returns a path in the folder of a store, or next to the store if it is a file.
+fn beside(store: &Path, name: &str) -> Option<PathBuf> {
     if store.is_dir() {
-        return Some(store.join("knowledge"));
+        return Some(store.join(name));
     }
-    let name = store.file_name()?.to_string_lossy();
-    let sibling = store.with_file_name(format!("{name}.knowledge"));
+    let store_name = store.file_name()?.to_string_lossy();
+    let sibling = store.with_file_name(format!("{store_name}.{name}"));
     store.is_file().then_some(sibling)
 }
 

@@ -89,6 +89,14 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         number(&store["chunks"]),
         size(&store["index_bytes"]),
     )?;
+    if store["recovering"] == true {
+        writeln!(
+            out,
+            "the index is being recovered: {} containers left, {} lookups found nothing",
+            number(&store["unread_trailers"]),
+            number(&store["absent_while_recovering"]),
+        )?;
+    }
     // Only a gateway has these counters. `GatewayCounters` explains each of them.
     let gateway_counts = &status["door"];
     if gateway_counts.is_object() {

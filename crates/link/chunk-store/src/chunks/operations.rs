@@ -48,6 +48,9 @@ impl Shared {
             // The chunk is only listed here. Another container may have its bytes.
             listed = Some(location);
         }
+        if listed.is_none() && state.recovery.is_some() {
+            state.counters.absent_while_recovering += 1;
+        }
         listed
     }
 

@@ -40,7 +40,7 @@ fn version(disk: &SimulatedDisk) -> u32 {
 }
 
 /// Returns a compressible chunk. The fixtures contain these chunks, from number 0 on.
-fn line(number: usize) -> Vec<u8> {
+pub(crate) fn line(number: usize) -> Vec<u8> {
     let words = (0..200).map(|word| format!("{number} and {} ", word % 17 * number));
     let mut line: Vec<u8> = words.flat_map(String::into_bytes).collect();
     line.truncate(800 + number * 37 % 400);

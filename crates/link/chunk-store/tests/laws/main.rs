@@ -1,6 +1,7 @@
 //! Property tests of the chunk store. A loaded chunk has the bytes that were stored, even if the device has
 //! faults, and lost chunks are reported as missing.
 
+mod checkpoint;
 mod compressed;
 mod format;
 mod listed;

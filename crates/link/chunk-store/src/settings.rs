@@ -20,8 +20,8 @@ pub struct ChunkSettings {
     pub epoch: u64,
     /// The compression method of new chunks. A store may have containers with different methods.
     pub compression: Method,
-    /// The highest number of trailers in memory. A trailer lists the chunks of a container and takes 20 bytes per
-    /// chunk. It takes 28 bytes per chunk as soon as a fingerprint of one of its chunks is stored. A chunk gets its
+    /// The highest number of trailers in memory. A trailer lists the chunks of a container and takes 20 to 24 bytes per
+    /// chunk. It takes 8 bytes more per chunk as soon as a fingerprint of one of its chunks is stored. A chunk gets its
     /// fingerprint when it is read, or when a sender finds the chunk in the store.
     pub trailers_max: usize,
     /// The file in which the index is saved. `None` recovers the index from the trailers of all containers at each
@@ -33,7 +33,7 @@ pub struct ChunkSettings {
 
 impl ChunkSettings {
     /// Returns the defaults for chunks of `chunk_bytes`: containers of 1 MiB, and 4096 trailers in memory. For
-    /// chunks of 8 KiB, these trailers take 10 to 14 MiB and list the chunks of 4 GiB. A lookup of such a chunk
+    /// chunks of 8 KiB, these trailers take 10 to 15 MiB and list the chunks of 4 GiB. A lookup of such a chunk
     /// reads no trailer from the device.
     pub fn new(chunk_bytes: u32, epoch: u64) -> Self {
         Self {

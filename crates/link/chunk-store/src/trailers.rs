@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
@@ -29,25 +29,45 @@ pub(crate) struct Listing {
     blocks: Vec<Block>,
     /// The slot after the slot of the last requested chunk. The next requested chunk is nearly always in this slot.
     next_slot: AtomicUsize,
+    /// The slots in the order of their chunks' ids. Computed at the first lookup of another chunk than the next one.
+    slots_by_id: OnceLock<Vec<u16>>,
+    /// The number of listed chunks before each slot and at the end, or empty if the bytes of all chunks are stored.
+    listed_before: Vec<u16>,
 }
 
 impl Listing {
     /// Returns the slot of a chunk. If the chunk has two slots because it was first listed and later stored,
     /// returns the slot with the bytes.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
-        let is_chunk = |entry: &Entry| entry.id == *id;
         let next = self.next_slot.load(Ordering::Relaxed);
-        let slot = if self.entries.get(next).is_some_and(is_chunk) {
-            next
+        let is_next = self.entries.get(next).is_some_and(|entry| entry.id == *id);
+        let slot = if is_next && self.has_bytes(next) {
+            u16::try_from(next).ok()?
         } else {
-            self.entries.iter().position(is_chunk)?
+            self.search(id)?
         };
-        let mut later_slots = slot..self.entries.len();
-        let stored =
-            later_slots.find(|&later| self.has_bytes(later) && is_chunk(&self.entries[later]));
-        let slot = stored.unwrap_or(slot);
-        self.next_slot.store(slot + 1, Ordering::Relaxed);
-        u16::try_from(slot).ok()
+        self.next_slot
+            .store(usize::from(slot) + 1, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    fn search(&self, id: &ChunkId) -> Option<u16> {
+        let id_of = |slot: u16| &self.entries[usize::from(slot)].id;
+        let by_id = self.slots_by_id.get_or_init(|| {
+            let slots = 0..u16::try_from(self.entries.len()).unwrap_or(u16::MAX);
+            let mut slots: Vec<u16> = slots.collect();
+            slots.sort_unstable_by_key(|&slot| (id_of(slot), slot));
+            slots
+        });
+        let first = by_id.partition_point(|&slot| id_of(slot) < id);
+        let found = by_id[first..].iter().copied();
+        let mut found = found.take_while(|&slot| id_of(slot) == id);
+        let listed = found.next()?;
+        if self.has_bytes(usize::from(listed)) {
+            return Some(listed);
+        }
+        let stored = found.find(|&slot| self.has_bytes(usize::from(slot)));
+        Some(stored.unwrap_or(listed))
     }
 
     /// Returns the parts of blocks that contain the chunks, or `None` if the bytes of a chunk are not stored.
@@ -62,13 +82,11 @@ impl Listing {
 
     /// Returns true if the bytes of all of these chunks are stored.
     pub(crate) fn have_bytes(&self, slots: Range<usize>) -> bool {
-        let mut end = 0;
-        let mut listed = self.blocks.iter().filter(|block| {
-            let start = end;
-            end += usize::from(block.chunks);
-            block.method.is_none() && start < slots.end && slots.start < end
-        });
-        listed.next().is_none() && slots.end <= self.entries.len()
+        if slots.end > self.entries.len() {
+            return false;
+        }
+        let listed_before = |slot: usize| self.listed_before.get(slot).copied();
+        listed_before(slots.start) == listed_before(slots.end)
     }
 
     /// Returns the sizes of the container's chunks.
@@ -105,11 +123,24 @@ pub(crate) struct Sizes {
 
 impl From<Trailer> for Listing {
     fn from(trailer: Trailer) -> Self {
+        let mut listed_before = Vec::new();
+        if trailer.blocks.iter().any(|block| block.method.is_none()) {
+            let mut listed = 0;
+            listed_before.push(listed);
+            for block in &trailer.blocks {
+                for _ in 0..block.chunks {
+                    listed += u16::from(block.method.is_none());
+                    listed_before.push(listed);
+                }
+            }
+        }
         Self {
             number: trailer.number,
             entries: trailer.entries,
             blocks: trailer.blocks,
             next_slot: AtomicUsize::new(0),
+            slots_by_id: OnceLock::new(),
+            listed_before,
         }
     }
 }
@@ -265,6 +296,7 @@ impl TrailerCache {
 mod tests {
     use super::*;
 
+    use edgeward_dedup::codec::Method;
     use edgeward_dedup::fingerprint::FingerprintKey;
 
     /// The cache never has more trailers than its limit. A trailer that is requested again and again stays.
@@ -288,6 +320,63 @@ mod tests {
         assert!(trailers.get(50).is_none());
         trailers.remove(0);
         assert!(trailers.get(0).is_none());
+    }
+
+    /// A lookup by id finds each chunk of the trailer, and a slot with its bytes if there is one.
+    ///
+    /// Method: draw trailers with few different ids in blocks that are stored or listed. Look up all ids in every order
+    /// of two, and compare with a search of all slots.
+    #[test]
+    fn a_lookup_finds_a_slot_with_the_bytes_of_the_chunk() {
+        let mut random = edgeward_types::SplitMix64(7);
+        let id = |number: u64| ChunkId([number as u8; 16]);
+        for _ in 0..200 {
+            let blocks = (0..random.draw() % 6).map(|_| Block {
+                chunks: 1 + (random.draw() % 4) as u16,
+                method: random.draw().is_multiple_of(2).then_some(Method::None),
+                stored: 0,
+            });
+            let blocks: Vec<_> = blocks.collect();
+            let chunks = blocks.iter().map(|block| usize::from(block.chunks)).sum();
+            let entries = (0..chunks).map(|_| Entry {
+                id: id(random.draw() % 8),
+                length: 10,
+            });
+            let entries: Vec<_> = entries.collect();
+            let each_block = blocks.iter();
+            let is_stored: Vec<bool> = each_block
+                .flat_map(|block| vec![block.method.is_some(); usize::from(block.chunks)])
+                .collect();
+            let listing = Listing::from(Trailer {
+                number: 0,
+                entries: entries.clone(),
+                blocks,
+            });
+            let check = |id: ChunkId| {
+                let slots = (0..chunks).filter(|&slot| entries[slot].id == id);
+                let found = listing.slot(&id).map(usize::from);
+                assert_eq!(
+                    found.map(|slot| entries[slot].id),
+                    slots.clone().next().map(|_| id)
+                );
+                let has_bytes = found.is_some_and(|slot| is_stored[slot]);
+                assert_eq!(has_bytes, slots.clone().any(|slot| is_stored[slot]));
+            };
+            for (first, second) in
+                (0..8).flat_map(|first| (0..8).map(move |second| (first, second)))
+            {
+                [first, second]
+                    .into_iter()
+                    .for_each(|number| check(id(number)));
+            }
+            for start in 0..=chunks {
+                for end in start..=chunks + 1 {
+                    let expected =
+                        end <= chunks && is_stored[start..end].iter().all(|stored| *stored);
+                    assert_eq!(listing.have_bytes(start..end), expected, "{start}..{end}");
+                }
+            }
+        }
     }
 
     /// A fingerprint belongs to one chunk of one container. It is not returned for another container at the

@@ -8,20 +8,23 @@
 //! | from | message | meaning |
 //! |---|---|---|
 //! | old | `{"hash_seed", "purges"}` | the identity of the cache |
-//! | old | `{"sockets": [address, …]}` | listening sockets, as descriptors |
+//! | old | `{"sockets": [address, …]}` | listening sockets, as descriptors; `link-admin ADDRESS` is the link's |
 //! | old | `{"start": true}` | all sockets were sent |
 //! | new | `{"ready": true}` | the new process accepts connections |
 //! | new | `{"failed": text}` | the new process ends, and the old one carries on |
 //! | old | `{"main": true}` | the service manager knows the new process |
 //! | old | `{"target"}`, `{"purges": […]}` | a purge or an invalidation |
 //! | old | `{"released": true}` | the disk store is free |
+//!
+//! The old process closes the chunk store of its link when its last request has ended. The new process waits for the
+//! lock of this store ([`link_edge`](crate::link_edge)).
 
 mod channel;
 mod successor;
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, SyncSender};
@@ -35,14 +38,16 @@ use serde_json::{Value, json};
 
 use crate::service;
 use channel::{Channel, DESCRIPTORS_MAX};
-pub(crate) use successor::Predecessor;
 use successor::UPGRADE_VARIABLE;
+pub(crate) use successor::{LINK_ADMIN, Predecessor};
 
 /// Starts the process that replaces this one.
 pub(crate) struct Upgrader {
     program: PathBuf,
     arguments: Vec<OsString>,
     edge: UpgradeSource,
+    /// Further listening sockets, with the names by which the new process finds them.
+    sockets: Vec<(String, OwnedFd)>,
     /// Locked during an upgrade. `true` after an upgrade has succeeded: this process ends.
     is_done: Mutex<bool>,
     /// Gets the successor when it accepts connections.
@@ -93,12 +98,14 @@ impl Upgrader {
     pub(crate) fn new(
         program: PathBuf,
         edge: UpgradeSource,
+        sockets: Vec<(String, OwnedFd)>,
         on_done: impl Fn(NewProcess) + Send + Sync + 'static,
     ) -> Self {
         Self {
             program,
             arguments: std::env::args_os().skip(1).collect(),
             edge,
+            sockets,
             is_done: Mutex::new(false),
             on_done: Box::new(on_done),
         }
@@ -177,7 +184,9 @@ impl Upgrader {
 
     fn pass_sockets(&self, channel: &Channel) -> anyhow::Result<()> {
         let identity = self.edge.cache_identity();
-        let sockets = self.edge.sockets().context("the sockets of the edge")?;
+        let of_edge = self.edge.sockets().context("the sockets of the edge")?;
+        let of_edge = of_edge.iter().chain(&self.sockets);
+        let sockets: Vec<_> = of_edge.collect();
         let ended = |_| anyhow::Error::new(Ended);
         let hello = json!({ "hash_seed": identity.hash_seed, "purges": identity.purges });
         channel.send(&hello, &[]).map_err(ended)?;

@@ -16,7 +16,7 @@ use crate::allocator;
 use crate::config::{self, CheckedConfig, FlagSetting, SettingFlags};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
-use crate::link_edge::EdgeLink;
+use crate::link_edge::{EdgeLink, LinkInheritance, LinkTakeOver};
 use crate::memory;
 use crate::negative;
 use crate::output;
@@ -24,7 +24,7 @@ use crate::privileges;
 use crate::reload::{Applied, ReloadableConfig};
 use crate::service;
 use crate::signals::Signals;
-use crate::upgrade::{NewProcess, Predecessor, Upgrader, program};
+use crate::upgrade::{LINK_ADMIN, NewProcess, Predecessor, Upgrader, program};
 
 /// Run the edge: a caching reverse proxy, in memory and on disk
 ///
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     match (started, predecessor) {
         (Ok(serving), Some(predecessor)) => {
             predecessor
-                .follow(&serving.edge)
+                .follow(&serving.edge, serving.take_over_links())
                 .context("the process to replace has ended")?;
             serving.edge.count_upgrade();
             serving.run()
@@ -104,7 +104,7 @@ struct Serving {
     edge: RunningEdge,
     signals: Signals,
     config: EdgeConfig,
-    _links: Vec<(String, EdgeLink)>,
+    links: Vec<(String, EdgeLink)>,
     /// Gets the process that replaces this one.
     replaced: mpsc::Receiver<NewProcess>,
 }
@@ -116,12 +116,15 @@ fn start(
     activated: InheritedSockets,
 ) -> anyhow::Result<Serving> {
     // Received first: if this process ends with unread messages, the old process does not get the reason.
-    let inheritance = match predecessor {
+    let (inheritance, mut link_inheritance) = match predecessor {
         Some(predecessor) => predecessor.inheritance()?,
-        None => Inheritance {
-            sockets: activated,
-            predecessor: None,
-        },
+        None => {
+            let inheritance = Inheritance {
+                sockets: activated,
+                predecessor: None,
+            };
+            (inheritance, LinkInheritance::default())
+        }
     };
     let flags = args.settings()?;
     let checked = load_as_user(args, &flags)?;
@@ -137,7 +140,10 @@ fn start(
     edge_config.negative = negative::start(&checked.negative)?;
     let mut links = Vec::new();
     for (name, settings) in &checked.links {
-        links.push((name.clone(), EdgeLink::start(settings)?));
+        links.push((
+            name.clone(),
+            EdgeLink::start(settings, &mut link_inheritance)?,
+        ));
     }
     for origin in &mut edge_config.origins {
         let link = links.iter().find(|(name, _)| *name == origin.name);
@@ -167,7 +173,7 @@ fn start(
         reloader.on_request(move || by_request.reload());
         signals.on_reload(move || _ = config.reload());
     }
-    let replaced = offer_upgrade(&edge, &mut signals)?;
+    let replaced = offer_upgrade(&edge, &links, &mut signals)?;
     if let Some(file) = &edge_config.pid_file {
         write_pid(file).map_err(|error| Diagnostic::unreadable(file, "cannot write", &error))?;
     }
@@ -176,7 +182,7 @@ fn start(
         edge,
         signals,
         config: edge_config,
-        _links: links,
+        links,
         replaced,
     })
 }
@@ -201,6 +207,7 @@ fn load_as_user(args: &ServeArgs, flags: &[FlagSetting]) -> anyhow::Result<Check
 /// Lets SIGUSR2 and the admin server replace this process. Returns the receiver of the new process.
 fn offer_upgrade(
     edge: &RunningEdge,
+    links: &[(String, EdgeLink)],
     signals: &mut Signals,
 ) -> anyhow::Result<mpsc::Receiver<NewProcess>> {
     let (send, replaced) = mpsc::channel();
@@ -210,7 +217,10 @@ fn offer_upgrade(
         ended();
     };
     let (source, by_request) = (edge.upgrade_source(), edge.upgrade_source());
-    let upgrader = Upgrader::new(program()?, source, on_done);
+    let link_admins = links.iter().filter_map(|(_, link)| link.admin_socket());
+    let named = link_admins.map(|(address, socket)| (format!("{LINK_ADMIN} {address}"), socket));
+    let sockets = named.collect();
+    let upgrader = Upgrader::new(program()?, source, sockets, on_done);
     let upgrader = Arc::new(upgrader);
     let by_signal = Arc::clone(&upgrader);
     by_request.on_request(move || upgrader.upgrade());
@@ -228,6 +238,12 @@ fn offer_upgrade(
 }
 
 impl Serving {
+    /// Returns handles that open the chunk stores of the process before this one.
+    fn take_over_links(&self) -> Vec<LinkTakeOver> {
+        let links = self.links.iter();
+        links.map(|(_, link)| link.take_over()).collect()
+    }
+
     /// Waits for the end of the edge, and finishes its requests.
     fn run(mut self) -> anyhow::Result<ExitCode> {
         let name = self.signals.next();
@@ -237,15 +253,22 @@ impl Serving {
         if new.is_none() {
             service::stopping();
         }
-        let edge = self.edge;
+        let (edge, links) = (self.edge, self.links);
+        if new.is_some() {
+            links.iter().for_each(|(_, link)| link.stop_admin());
+        }
         let shutdown_thread = std::thread::Builder::new()
             .name("drain".to_owned())
-            .spawn(move || match new {
-                Some(new) => {
-                    edge.shutdown_for_successor(drain, || new.release_disk());
-                    new.finish();
+            .spawn(move || {
+                match new {
+                    Some(new) => {
+                        edge.shutdown_for_successor(drain, || new.release_disk());
+                        new.finish();
+                    }
+                    None => edge.shutdown(drain),
                 }
-                None => edge.shutdown(drain),
+                // The requests have ended, so the links have no streams. Their stores are free for another process then.
+                drop(links);
             })
             .context("the shutdown cannot be started")?;
         let (send_done, done) = tokio::sync::oneshot::channel();

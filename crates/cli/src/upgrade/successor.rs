@@ -8,6 +8,7 @@ use rustix::stdio::{dup2_stdin, stdin};
 use serde_json::json;
 
 use super::channel::Channel;
+use crate::link_edge::{LinkInheritance, LinkTakeOver};
 use crate::service;
 
 /// The process that this one replaces.
@@ -26,23 +27,32 @@ impl Predecessor {
         Ok(Some(Self(Channel::new(end))))
     }
 
-    /// Receives the sockets and the identity of the cache.
-    pub(crate) fn inheritance(&self) -> anyhow::Result<Inheritance> {
+    /// Receives the sockets of the edge and of its link, and the identity of the cache.
+    pub(crate) fn inheritance(&self) -> anyhow::Result<(Inheritance, LinkInheritance)> {
         let ended = || anyhow::anyhow!("the process to replace has ended");
         let mut inheritance = Inheritance::default();
+        let mut link = LinkInheritance {
+            is_successor: true,
+            admins: Vec::new(),
+        };
         loop {
             let (message, descriptors) = self.0.receive()?.with_context(ended)?;
             if let Some(addresses) = message["sockets"].as_array() {
                 for (address, descriptor) in addresses.iter().zip(descriptors) {
-                    let address = address.as_str().unwrap_or_default().to_owned();
-                    inheritance.sockets.push(address, descriptor);
+                    let address = address.as_str().unwrap_or_default();
+                    match address.split_once(' ') {
+                        Some((LINK_ADMIN, address)) => {
+                            link.admins.push((address.to_owned(), descriptor));
+                        }
+                        _ => inheritance.sockets.push(address.to_owned(), descriptor),
+                    }
                 }
             } else if let (Some(hash_seed), Some(purges)) =
                 (message["hash_seed"].as_u64(), message["purges"].as_u64())
             {
                 inheritance.predecessor = Some(CacheIdentity { hash_seed, purges });
             } else if message["start"] == json!(true) {
-                return Ok(inheritance);
+                return Ok((inheritance, link));
             }
         }
     }
@@ -53,9 +63,11 @@ impl Predecessor {
     }
 
     /// Reports that this process accepts connections. Starts the thread that applies the changes of the old process,
-    /// and opens the disk store when the old process has released it or has ended.
-    pub(crate) fn follow(self, edge: &RunningEdge) -> io::Result<()> {
+    /// and opens the disk store when the old process has released it or has ended. The link opens its chunk store when
+    /// the old process has closed it.
+    pub(crate) fn follow(self, edge: &RunningEdge, links: Vec<LinkTakeOver>) -> io::Result<()> {
         self.0.send(&json!({ "ready": true }), &[])?;
+        links.into_iter().for_each(LinkTakeOver::start);
         let (apply, disk) = (edge.forwarded_changes(), edge.disk_take_over());
         let follow = move || {
             let mut disk = Some(disk);
@@ -95,3 +107,6 @@ impl Predecessor {
 
 /// The variable that tells a process that its standard input is the socket. Its value is the id of the old process.
 pub(super) const UPGRADE_VARIABLE: &str = "EDGEWARD_UPGRADE_FROM";
+
+/// The name of the socket of the link's admin server, which its address follows.
+pub(crate) const LINK_ADMIN: &str = "link-admin";

@@ -18,6 +18,7 @@ mod lab;
 mod large; // an object larger than the memory
 mod link;
 mod link_endpoints;
+mod link_upgrade; // an edge whose origin is behind a link
 mod load; // clients that count failed requests
 mod many_sites; // the example with 50 hosts
 mod memory; // the process stays within its configured memory

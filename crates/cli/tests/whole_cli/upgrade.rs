@@ -52,6 +52,11 @@ impl UpgradableEdge {
         }
     }
 
+    /// Returns an address in the first line of the first process.
+    pub(crate) fn announced(&self, pointer: &str) -> SocketAddr {
+        self.server.as_ref().expect("the edge runs").addr(pointer)
+    }
+
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
@@ -82,7 +87,7 @@ impl UpgradableEdge {
     }
 
     /// Waits for the end of the first process, and returns its log and that of its successors.
-    fn end(&mut self) -> String {
+    pub(crate) fn end(&mut self) -> String {
         let pid = std::fs::read_to_string(self.path("pid")).expect("the edge runs");
         terminate(pid.trim().parse().expect("a process id"));
         let server = self.server.take().expect("the edge is ended once");

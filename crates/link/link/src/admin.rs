@@ -1,7 +1,9 @@
 //! The admin server of an endpoint: metrics, status and health.
 
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -20,6 +22,8 @@ pub type StatusReport = Arc<dyn Fn() -> EndpointStatus + Send + Sync>;
 /// The admin server. Dropping this value stops the server.
 pub struct Admin {
     addr: SocketAddr,
+    /// The listening socket.
+    socket: TcpListener,
     _stop: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
@@ -28,9 +32,14 @@ impl Admin {
     /// Starts the server on the current Tokio runtime.
     pub async fn bind(addr: SocketAddr, report: StatusReport) -> Result<Self, SetupError> {
         let listen = |source| SetupError::Listen { addr, source };
-        let listener = TcpListener::bind(addr).map_err(listen)?;
-        listener.set_nonblocking(true).map_err(listen)?;
-        let addr = listener.local_addr().map_err(listen)?;
+        Self::serve(TcpListener::bind(addr).map_err(listen)?, report)
+    }
+
+    /// Starts the server with a socket that listens already. Must be called within a Tokio runtime.
+    pub fn serve(listener: TcpListener, report: StatusReport) -> Result<Self, SetupError> {
+        let addr = listener.local_addr().map_err(SetupError::Socket)?;
+        let socket = listener.try_clone().map_err(SetupError::Socket)?;
+        listener.set_nonblocking(true).map_err(SetupError::Socket)?;
         let (stop, stopping) = watch::channel(false);
         let server = Server {
             handler: AdminRoutes(Pages(report)),
@@ -43,6 +52,7 @@ impl Admin {
         tasks.spawn(server.run(listener));
         Ok(Self {
             addr,
+            socket,
             _stop: stop,
             _tasks: tasks,
         })
@@ -51,6 +61,11 @@ impl Admin {
     /// Returns the address of the listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns a copy of the listening socket, for [`serve`](Self::serve) in another process.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
     }
 }
 

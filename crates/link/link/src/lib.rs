@@ -114,6 +114,9 @@ pub enum SetupError {
         /// The error of the system.
         source: io::Error,
     },
+    /// A listening socket of another process cannot be used.
+    #[error("cannot use the listening socket of the earlier process")]
+    Socket(#[source] io::Error),
 }
 
 /// Returns `N` bytes from the system's random number generator.

@@ -214,13 +214,9 @@ pub(crate) fn open_store(
     chunk_bytes: u32,
     compression: Method,
 ) -> anyhow::Result<Chunks> {
-    if !path.exists() {
-        std::fs::create_dir_all(path)
-            .with_context(|| format!("cannot create the folder {}", path.display()))?;
-    }
-    let device = FileDevice::open(path, Some(size.bytes())).map_err(|error| {
+    let device = open_device(path, size).map_err(|error| {
         let hint = match error.kind() {
-            std::io::ErrorKind::WouldBlock => {
+            std::io::ErrorKind::ResourceBusy => {
                 "another program uses this store: give each endpoint its own store"
             }
             std::io::ErrorKind::StorageFull => "give a smaller --store-size",
@@ -230,14 +226,29 @@ pub(crate) fn open_store(
             .in_file(path)
             .hint(hint)
     })?;
-    let mut epoch = [0; 8];
-    rustix::rand::getrandom(&mut epoch[..], rustix::rand::GetRandomFlags::empty())
-        .context("cannot get random bytes from the system")?;
+    open_store_on(device, path, chunk_bytes, compression)
+}
+
+/// Opens the file or device of a chunk store. The error is `ResourceBusy` if another process has it open.
+pub(crate) fn open_device(path: &Path, size: ByteSize) -> std::io::Result<FileDevice> {
+    if !path.exists() {
+        std::fs::create_dir_all(path)?;
+    }
+    FileDevice::open(path, Some(size.bytes()))
+}
+
+/// Opens the chunk store at `path` on its device.
+pub(crate) fn open_store_on(
+    device: FileDevice,
+    path: &Path,
+    chunk_bytes: u32,
+    compression: Method,
+) -> anyhow::Result<Chunks> {
     let settings = ChunkSettings {
         compression,
         checkpoint: checkpoint_file(path),
         index_bytes_max: memory::bound_of_system().map_or(u64::MAX, ByteSize::bytes),
-        ..ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch))
+        ..ChunkSettings::new(chunk_bytes, random_epoch()?)
     };
     let name = path.display().to_string();
     let on_recovered = move |report: RecoveryReport| log_recovery(&name, &report);
@@ -257,6 +268,14 @@ pub(crate) fn open_store(
         };
         Diagnostic::from_error(&error).hint(hint).into()
     })
+}
+
+/// Returns a random epoch for a new store.
+pub(crate) fn random_epoch() -> anyhow::Result<u64> {
+    let mut epoch = [0; 8];
+    rustix::rand::getrandom(&mut epoch[..], rustix::rand::GetRandomFlags::empty())
+        .context("cannot get random bytes from the system")?;
+    Ok(u64::from_le_bytes(epoch))
 }
 
 fn log_recovery(store: &str, report: &RecoveryReport) {

@@ -76,6 +76,9 @@ pub trait Dial: Send + Sync + fmt::Debug {
 }
 
 /// A connection opened by [`Dial`].
-pub trait DialedStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> DialedStream for S {}
+pub trait DialedStream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Returns false if no further request should use the connection.
+    fn is_reusable(&self) -> bool {
+        true
+    }
+}

@@ -24,17 +24,25 @@ pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
     /// Returns true if a read would wait: no bytes have arrived, and the stream has not ended. After false, the caller
     /// must not use the stream, because a byte may have been read and dropped.
     fn is_quiet(&mut self) -> bool {
-        let mut byte = [0];
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(self)
-            .poll_read(&mut cx, &mut ReadBuf::new(&mut byte))
-            .is_pending()
+        is_quiet(self)
     }
+}
+
+fn is_quiet(stream: &mut (impl AsyncRead + Unpin + ?Sized)) -> bool {
+    let mut byte = [0];
+    let mut cx = Context::from_waker(Waker::noop());
+    Pin::new(stream)
+        .poll_read(&mut cx, &mut ReadBuf::new(&mut byte))
+        .is_pending()
 }
 
 impl OriginStream for TlsStream<TcpStream> {}
 
-impl OriginStream for Box<dyn DialedStream> {}
+impl OriginStream for Box<dyn DialedStream> {
+    fn is_quiet(&mut self) -> bool {
+        self.is_reusable() && is_quiet(self)
+    }
+}
 
 impl OriginStream for UnixStream {}
 

@@ -1,0 +1,102 @@
+//! Upgrades of an edge whose origin is behind a link.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use edgeward_testkit::client::Client;
+use serde_json::Value;
+
+use super::link_endpoints::{Endpoints, listening, noise, origin, text_of_path};
+use super::run::{output, until};
+use super::upgrade::UpgradableEdge;
+
+/// No request fails while an edge is upgraded, although each request needs the link. Each new process takes the chunk
+/// store and the admin port of the link over: after each upgrade, the body that the first process has fetched is sent
+/// by reference.
+///
+/// `EDGEWARD_UPGRADES` sets the number of upgrades.
+#[test]
+fn upgrades_of_an_edge_with_a_link_fail_no_request() {
+    let upgrades = std::env::var("EDGEWARD_UPGRADES");
+    let upgrades: u64 = upgrades.map_or(3, |number| number.parse().expect("a number"));
+    let endpoints = Endpoints::new(&[]);
+    let body = noise(300_000, 7);
+    let (origin, _) = origin(body.clone());
+    let url = format!("http://{origin}");
+    let args = ["gateway", "--listen", "127.0.0.1:0", "--origin", &url];
+    let gateway = endpoints.start("gateway", &args);
+    let path = |name: &str| text_of_path(&endpoints.folder.path().join(name));
+    let link = format!(
+        "[origin.link]\ngateway = \"{}\"\nkeys = \"{}\"\nstore = \"{}\"\nstore_size = \"128MiB\"\n\
+         admin = \"127.0.0.1:0\"\n",
+        listening(&gateway),
+        path("keys/edge"),
+        path("stores/edge"),
+    );
+    let mut edge = UpgradableEdge::start("http://site.example", &link);
+    let admin = edge.announced("/link/admin").to_string();
+    let status = || -> Value {
+        let out = output(&["link", "status", &admin, "--json"]);
+        serde_json::from_slice(&out.stdout).unwrap_or_default()
+    };
+    // Each path is requested once, so each request is a miss.
+    let next_path = AtomicU64::new(0);
+    let fetch = || {
+        let path = format!("/{}", next_path.fetch_add(1, Ordering::Relaxed));
+        let answer = Client::connect(edge.addr).get(&path, &[("Host", "site.example")]);
+        answer.status == 200 && answer.body == body
+    };
+    until("the link is up", || fetch().then_some(()));
+
+    let (is_done, failed) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        // Also ends the threads if an assertion fails.
+        let _done = SetAtEnd(&is_done);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    failed.fetch_add(u64::from(!fetch()), Ordering::Relaxed);
+                }
+            });
+        }
+        for upgrade in 0..upgrades {
+            let pid = edge.upgrade();
+            until("the new process has the store", || {
+                let status = status();
+                // The temporary store has 64 MiB.
+                let is_large = status["store"]["bytes_max"].as_u64() > Some(100 << 20);
+                (status["pid"] == pid && is_large).then_some(())
+            });
+            // The store of the first process has the chunks of the body. Only the first 4 KiB of a body are not looked
+            // up.
+            let received = || {
+                let received = &status()["peers"][0]["received"];
+                let field = |field: &str| received[field].as_u64().unwrap_or(0);
+                (field("bytes"), field("named_bytes"))
+            };
+            let (bytes, referenced) = until("bodies are received", || {
+                let received = received();
+                (received.0 > 10 * body.len() as u64).then_some(received)
+            });
+            assert!(
+                referenced * 100 > bytes * 95,
+                "upgrade {upgrade}: {referenced} of {bytes} bytes were sent by reference"
+            );
+        }
+    });
+    let requests = next_path.load(Ordering::Relaxed);
+    assert_eq!(failed.load(Ordering::Relaxed), 0, "of {requests} requests");
+    assert!(requests > 20 * upgrades);
+    eprintln!("{upgrades} upgrades, {requests} requests, none failed");
+    let log = edge.end();
+    assert!(!log.contains("error"), "{log}");
+}
+
+/// Sets a flag when it is dropped.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -208,7 +208,8 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
 }
 
 /// With `--delta off`, a gateway stores only the hashes of sent chunks (`listed_bytes`). With `--keep-sent on`, it
-/// stores the chunks themselves (`raw_bytes`). The second transfer of a chunk is sent by reference (`named_bytes`).
+/// stores the chunks themselves (`raw_bytes`). The second transfer of a chunk is sent by reference
+/// (`referenced_bytes`).
 #[test]
 fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
@@ -252,7 +253,10 @@ fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
             "edges store all chunks"
         );
         let peer = &status(&gateway)["peers"][0]["sent"];
-        assert!(peer["named_bytes"].as_u64() > Some(2_900_000), "{peer}");
+        assert!(
+            peer["referenced_bytes"].as_u64() > Some(2_900_000),
+            "{peer}"
+        );
     }
 }
 
@@ -285,7 +289,7 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         assert!(back == body);
         let peer = &status(&gateway)["peers"][0];
         assert_eq!(peer["received"]["missing"], 0, "{peer}");
-        assert_eq!(status(&gateway)["store"]["harmed_chunks"], 0);
+        assert_eq!(status(&gateway)["store"]["corrupt_chunks"], 0);
     }
 }
 
@@ -397,7 +401,7 @@ fn a_proxy_port_reaches_only_permitted_targets() {
     assert_eq!(connect(listening(&gateway)).1, 2, "not allowed");
     let report = status(&gateway);
     assert_eq!(
-        (&report["encrypted"], &report["door"]["not_allowed"]),
+        (&report["encrypted"], &report["gateway"]["not_allowed"]),
         (&Value::Bool(false), &Value::from(1))
     );
     let admin = gateway.addr("/admin").to_string();

@@ -72,7 +72,7 @@ fn upgrades_of_an_edge_with_a_link_fail_no_request() {
             let received = || {
                 let received = &status()["peers"][0]["received"];
                 let field = |field: &str| received[field].as_u64().unwrap_or(0);
-                (field("bytes"), field("named_bytes"))
+                (field("bytes"), field("referenced_bytes"))
             };
             let (bytes, referenced) = until("bodies are received", || {
                 let received = received();

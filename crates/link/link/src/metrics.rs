@@ -18,13 +18,13 @@ metrics! {
             "sent" = peer.sent.wire,
             "received" = peer.received_wire(),
         ]
-        Counter "edgeward_link_named_bytes_total" "Body bytes that were replaced by references to chunks." ["direction":
+        Counter "edgeward_link_referenced_bytes_total" "Body bytes that were replaced by references to chunks." ["direction":
             "sent" = peer.sent.referenced,
             "received" = peer.received.from_store,
         ]
         Counter "edgeward_link_delta_bytes_total" "Body bytes sent as deltas of earlier chunks." { peer.sent.delta }
         Counter "edgeward_link_plain_bytes_total" "Body bytes sent without deduplication." { peer.sent.plain }
-        Counter "edgeward_link_again_bytes_total"
+        Counter "edgeward_link_resent_bytes_total"
             "Body bytes that were sent again after a NAK or a lost connection." { peer.sent.resent }
         // The peer answers a frame that it cannot decode with a NAK. `sent.naks` counts the NAKs that the peer sent
         // about frames of this endpoint.
@@ -45,7 +45,7 @@ metrics! {
             "Frames that were parked until their chunks were read from disk." { peer.parked_frames }
         Counter "edgeward_link_late_bodies_total"
             "Times that a body waited for a chunk lookup on disk." { peer.stalled_bodies }
-        Counter "edgeward_link_held_up_total"
+        Counter "edgeward_link_late_frames_limit_hits_total"
             "Times that a connection waited for the disk because the limit of parked frames was reached."
             { peer.parking_limit_hits }
         Counter "edgeward_link_digest_failures_total"
@@ -54,7 +54,7 @@ metrics! {
             "Bodies sent without deduplication because their first bytes or headers show compressed or encrypted data."
             { peer.bypassed }
         Gauge "edgeward_link_connections" "Established connections." { peer.connections }
-        Gauge "edgeward_link_conversations" "Open streams." { peer.streams }
+        Gauge "edgeward_link_streams" "Open streams." { peer.streams }
         Gauge "edgeward_link_unacked_bytes"
             "Memory of bodies that the peer has not acknowledged." { peer.unacked_bytes }
         Gauge "edgeward_link_granted_bytes"
@@ -102,7 +102,7 @@ metrics! {
             { store.listed_bytes }
         Gauge "edgeward_link_store_chunks" "Chunks in the index." { store.indexed }
         Gauge "edgeward_link_store_index_bytes" "Memory of the index." { store.index_bytes }
-        Counter "edgeward_link_store_harmed_chunks_total"
+        Counter "edgeward_link_store_corrupt_chunks_total"
             "Chunks that were removed because they did not match their hash." { store.forgotten }
         Counter "edgeward_link_store_errors_total" "Failed reads and writes of the store." { store.errors }
         Gauge "edgeward_link_store_recovering"
@@ -140,13 +140,44 @@ metrics! {
             "revoked" = gateway.refused_certificates[CertificateProblem::Revoked as usize], // on the deny list
             "wrong_role" = gateway.refused_certificates[CertificateProblem::WrongRole as usize],
         ]
-        Counter "edgeward_link_refused_conversations_total" "Streams refused, by cause." ["cause":
+        Counter "edgeward_link_refused_streams_total" "Streams refused, by cause." ["cause":
             "not_allowed" = gateway.not_allowed,
             "unreachable" = gateway.unreachable,
             "over_limit" = gateway.over_limit, // the edge's certificate has reached a limit
         ]
     }
 }
+
+/// A metric that was renamed. It is also reported under its old name, which the next version removes.
+struct Renamed {
+    name: &'static str,
+    old: &'static str,
+    old_help: &'static str,
+}
+
+/// Declares a renamed metric.
+macro_rules! renamed {
+    ($name:literal was $old:literal) => {
+        Renamed {
+            name: $name,
+            old: $old,
+            old_help: concat!(
+                "Old name of `",
+                $name,
+                "`. The next version removes this name."
+            ),
+        }
+    };
+}
+
+const RENAMED: [Renamed; 6] = [
+    renamed!("edgeward_link_referenced_bytes_total" was "edgeward_link_named_bytes_total"),
+    renamed!("edgeward_link_resent_bytes_total" was "edgeward_link_again_bytes_total"),
+    renamed!("edgeward_link_late_frames_limit_hits_total" was "edgeward_link_held_up_total"),
+    renamed!("edgeward_link_streams" was "edgeward_link_conversations"),
+    renamed!("edgeward_link_store_corrupt_chunks_total" was "edgeward_link_store_harmed_chunks_total"),
+    renamed!("edgeward_link_refused_streams_total" was "edgeward_link_refused_conversations_total"),
+];
 
 /// Returns the definitions of all metrics that an endpoint can have.
 pub fn metric_definitions() -> Vec<Definition> {
@@ -157,6 +188,15 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(GATEWAY.definitions());
     definitions.extend(CERTIFICATE.definitions());
     definitions.extend(EDGE.definitions());
+    for renamed in RENAMED {
+        let definition = definitions.iter().find(|found| found.name == renamed.name);
+        let definition = definition.expect("the new name is in a table").clone();
+        definitions.push(Definition {
+            name: renamed.old,
+            help: renamed.old_help,
+            ..definition
+        });
+    }
     definitions
 }
 
@@ -203,5 +243,14 @@ pub(crate) fn render(status: &EndpointStatus) -> String {
         .map(|edge| (vec![edge.name.as_str()], edge))
         .collect();
     families.extend(EDGE.families(&edges));
+    for renamed in RENAMED {
+        // An edge has no metrics of a gateway.
+        let family = families.iter().find(|found| found.name() == renamed.name);
+        if let Some(mut family) = family.cloned() {
+            family.set_name(renamed.old.to_owned());
+            family.set_help(renamed.old_help.to_owned());
+            families.push(family);
+        }
+    }
     encode(families)
 }

@@ -116,11 +116,9 @@ pub struct EndpointStatus {
 }
 
 impl EndpointStatus {
-    /// Returns the JSON of `/status`. Its keys are stable, so some differ from the names in the code: `door` is the
-    /// gateway, `conversations` are streams, `named` bytes were sent as references, `again` bytes were sent again,
-    /// `late` frames or bodies waited for a disk read, and `harmed_chunks` were removed because they were corrupt.
+    /// Returns the JSON of `/status`. Renamed keys are also there under their old names.
     pub fn to_json(&self) -> Value {
-        json!({
+        let mut status = json!({
             "pid": std::process::id(),
             "encrypted": self.encrypted,
             // The certificate of this endpoint.
@@ -141,7 +139,7 @@ impl EndpointStatus {
                 "streams": edge.streams,
                 "refused_streams": edge.refused_streams,
             })).collect::<Vec<_>>(),
-            "door": self.gateway.map(|gateway| json!({
+            "gateway": self.gateway.map(|gateway| json!({
                 "connections": gateway.connections,
                 // Connections refused in the handshake: wrong key or version, or no HELLO.
                 "refused": gateway.refused,
@@ -160,7 +158,7 @@ impl EndpointStatus {
                 "over_limit": gateway.over_limit,
                 "malformed": gateway.malformed,
                 "violations": gateway.violations,
-                "conversations": gateway.streams,
+                "streams": gateway.streams,
                 // Streams refused because their target is not permitted.
                 "not_allowed": gateway.not_allowed,
                 "unreachable": gateway.unreachable,
@@ -180,7 +178,7 @@ impl EndpointStatus {
                 // Tables of a container's chunks (trailers) that were read from the device.
                 "trailers_read": self.store.trailers_read,
                 "index_dropped": self.store.dropped,
-                "harmed_chunks": self.store.forgotten,
+                "corrupt_chunks": self.store.forgotten,
                 "errors": self.store.errors,
                 // True until the index is complete after the start. Until then, lookups may miss stored chunks.
                 "recovering": self.store.recovering,
@@ -191,7 +189,37 @@ impl EndpointStatus {
                 "checkpoint_errors": self.store.checkpoint_errors,
             },
             "peers": self.peers.iter().map(PeerStatus::to_json).collect::<Vec<_>>(),
-        })
+        });
+        add_old_keys(&mut status);
+        status
+    }
+}
+
+/// The keys that were renamed, with their old names. The next version removes the old names.
+const OLD_KEYS: [(&str, &str); 8] = [
+    ("gateway", "door"),
+    ("streams", "conversations"),
+    ("referenced_bytes", "named_bytes"),
+    ("sent_referenced_bytes", "sent_named_bytes"),
+    ("received_referenced_bytes", "received_named_bytes"),
+    ("resent_bytes", "again_bytes"),
+    ("late_frames_limit_hits", "late_frames_held_up"),
+    ("corrupt_chunks", "harmed_chunks"),
+];
+
+/// Adds the values of renamed keys under their old names.
+fn add_old_keys(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(add_old_keys);
+            for (key, old) in OLD_KEYS {
+                if let Some(field) = fields.get(key).cloned() {
+                    fields.insert(old.to_owned(), field);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(add_old_keys),
+        _ => {}
     }
 }
 
@@ -241,20 +269,20 @@ impl PeerStatus {
             // The reason why the last attempt to connect failed.
             "last_error": self.last_error,
             "connections": self.connections,
-            "conversations": self.streams,
+            "streams": self.streams,
             "unacked_bytes": self.unacked_bytes,
             "granted_bytes": self.granted_bytes,
             "bypassed": self.bypassed,
             "sent": {
                 "bytes": sent.plain + sent.literal + sent.delta + sent.referenced,
                 "wire_bytes": sent.wire,
-                "named_bytes": sent.referenced,
+                "referenced_bytes": sent.referenced,
                 "delta_bytes": sent.delta,
                 // Bytes sent as new chunks, without `delta_bytes` (chunks compressed against old chunks).
                 "literal_bytes": sent.literal,
                 // Bytes sent without deduplication. Neither endpoint stores them.
                 "plain_bytes": sent.plain,
-                "again_bytes": sent.resent,
+                "resent_bytes": sent.resent,
                 "naks": sent.naks,
                 "lost_bodies": sent.lost,
                 "late_bodies": self.stalled_bodies,
@@ -262,7 +290,7 @@ impl PeerStatus {
             "received": {
                 "bytes": received.delivered,
                 "wire_bytes": self.received_wire(),
-                "named_bytes": received.from_store,
+                "referenced_bytes": received.from_store,
                 // Frames refused because a referenced chunk is missing or corrupt.
                 "missing": received.missing,
                 // Frames refused because they refer to a chunk that was never exchanged with the peer.
@@ -271,19 +299,19 @@ impl PeerStatus {
                 "disordered": received.disordered,
                 "late_frames": self.parked_frames,
                 // Waits of a connection because the limit of parked frames was reached.
-                "late_frames_held_up": self.parking_limit_hits,
+                "late_frames_limit_hits": self.parking_limit_hits,
                 "digest_failures": received.digest_failures,
             },
             "hosts": self.hosts.iter().map(|(host, counters)| json!({
                 "host": host,
-                "conversations": counters.streams,
+                "streams": counters.streams,
                 "sent_bytes": counters.sent,
                 "sent_wire_bytes": counters.sent_wire,
-                "sent_named_bytes": counters.sent_referenced,
+                "sent_referenced_bytes": counters.sent_referenced,
                 "sent_delta_bytes": counters.sent_delta,
                 "received_bytes": counters.received,
                 "received_wire_bytes": counters.received_wire,
-                "received_named_bytes": counters.received_referenced,
+                "received_referenced_bytes": counters.received_referenced,
             })).collect::<Vec<_>>(),
         })
     }

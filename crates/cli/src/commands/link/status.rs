@@ -98,7 +98,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         )?;
     }
     // Only a gateway has these counters. `GatewayCounters` explains each of them.
-    let gateway_counts = &status["door"];
+    let gateway_counts = &status["gateway"];
     if gateway_counts.is_object() {
         writeln!(
             out,
@@ -110,7 +110,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
             number(&gateway_counts["denied"]),
             number(&gateway_counts["malformed"]),
             number(&gateway_counts["violations"]),
-            number(&gateway_counts["conversations"]),
+            number(&gateway_counts["streams"]),
             number(&gateway_counts["not_allowed"]),
             number(&gateway_counts["unreachable"]),
         )?;
@@ -146,7 +146,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
                 size(&side["bytes"]),
                 size(&side["wire_bytes"]),
                 saved(bytes, number(&side["wire_bytes"])),
-                share(number(&side["named_bytes"]), bytes),
+                share(number(&side["referenced_bytes"]), bytes),
                 share(number(&side["delta_bytes"]), bytes),
                 naks.to_string(),
                 number(&peer["connections"]).to_string(),
@@ -165,7 +165,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
                     size(field("bytes")),
                     size(field("wire_bytes")),
                     saved(bytes, number(field("wire_bytes"))),
-                    share(number(field("named_bytes")), bytes),
+                    share(number(field("referenced_bytes")), bytes),
                 ]);
             }
         }

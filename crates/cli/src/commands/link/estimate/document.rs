@@ -45,7 +45,8 @@ pub(super) struct Row {
     /// The source of the bodies: `files`, `flows` of a capture, or `total`.
     kind: &'static str,
     bodies: u64,
-    /// The total size of the bodies: the sum of the last four fields.
+    /// The total size of the bodies: the sum of the fields `referenced_bytes`, `delta_bytes`, `literal_bytes` and
+    /// `plain_bytes`.
     bytes: u64,
     /// The total size of the frames that the link would send.
     link_bytes: u64,
@@ -58,6 +59,8 @@ pub(super) struct Row {
     #[serde(serialize_with = "finite")]
     compressed_saved_share: f64,
     /// The bytes in known chunks, which are sent as references.
+    referenced_bytes: u64,
+    /// The old name of `referenced_bytes`. The next version removes it.
     named_bytes: u64,
     /// The bytes in new chunks that are sent as deltas.
     delta_bytes: u64,
@@ -106,6 +109,7 @@ impl Row {
             saved_share: saved_share(saved.wire, saved.bytes),
             compressed_bytes: saved.compressed,
             compressed_saved_share: saved_share(saved.compressed, saved.bytes),
+            referenced_bytes: saved.named,
             named_bytes: saved.named,
             delta_bytes: saved.delta,
             literal_bytes: saved.literal,
@@ -122,7 +126,7 @@ impl Row {
             ByteSize(self.link_bytes).to_string(),
             percent(self.saved_share),
             percent(self.compressed_saved_share),
-            share(self.named_bytes),
+            share(self.referenced_bytes),
             share(self.delta_bytes),
             share(self.literal_bytes),
             share(self.plain_bytes),
@@ -201,7 +205,7 @@ impl Document {
             bytes: sum(|row| row.bytes),
             wire: sum(|row| row.link_bytes),
             compressed: sum(|row| row.compressed_bytes),
-            named: sum(|row| row.named_bytes),
+            named: sum(|row| row.referenced_bytes),
             delta: sum(|row| row.delta_bytes),
             literal: sum(|row| row.literal_bytes),
             plain: sum(|row| row.plain_bytes),

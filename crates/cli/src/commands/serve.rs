@@ -267,7 +267,8 @@ impl Serving {
                     }
                     None => edge.shutdown(drain),
                 }
-                // The requests have ended, so the links have no streams. Their stores are free for another process then.
+                // The requests have ended, so the links have no streams. Their stores are then free for another
+                // process.
                 drop(links);
             })
             .context("the shutdown cannot be started")?;

@@ -24,6 +24,7 @@ use crate::index::Index;
 use crate::non_blocking::{Access, NonBlocking, PendingRead, PendingReads};
 use crate::open::{OpenContainer, Packer};
 use crate::recovery::{Checkpoints, Recovery, RecoveryReport, RecoverySource};
+use crate::reuse::{ReuseSample, SAMPLED_MAX};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
 use crate::trailers::{Listing, Sizes, TrailerCache};
 
@@ -135,6 +136,7 @@ impl Chunks {
             indexed: state.index.used(),
             dropped: state.index.dropped(),
             index_bytes: state.index.bytes() as u64,
+            reuse: state.reuse.counters(),
             recovering: state.recovery.is_some(),
             unread_trailers: state.recovery.as_ref().map_or(0, Recovery::unread_trailers),
             ..state.counters
@@ -218,6 +220,8 @@ pub(crate) struct State {
     pub(crate) open: OpenContainer,
     pub(crate) packer: Packer,
     pub(crate) counters: ChunkCounters,
+    /// A sample of the chunks that were stored since the store was opened.
+    pub(crate) reuse: ReuseSample,
     /// The positions of trailers that will probably be needed soon.
     pub(crate) announced: Vec<u32>,
 }
@@ -294,6 +298,7 @@ impl Shared {
                 open: OpenContainer::new(0, layout),
                 packer,
                 counters: ChunkCounters::default(),
+                reuse: ReuseSample::new(containers, 0, SAMPLED_MAX),
                 announced: Vec::new(),
             }),
             has_announced: AtomicBool::new(false),
@@ -514,6 +519,7 @@ impl Shared {
         state.superblock.epoch = epoch;
         state.index.clear();
         (state.recovery, state.saved_next) = (None, None);
+        state.reuse.clear();
         state.trailers.clear();
         state.open = OpenContainer::new(0, self.layout);
         (state.counters.raw_bytes, state.counters.stored_bytes) = (0, 0);
@@ -636,6 +642,8 @@ impl Shared {
     fn index_chunk(&self, id: &ChunkId, slot: u16, state: &mut State) -> ChunkLocation {
         let container = state.open.number;
         state.index.insert(id, self.position(container));
+        let length = state.open.entries[usize::from(slot)].length;
+        state.reuse.record(id, u64::from(length), container);
         ChunkLocation { container, slot }
     }
 

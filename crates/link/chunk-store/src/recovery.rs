@@ -25,6 +25,7 @@ use crate::format::RAW_RATIO_MAX;
 use crate::index::{BLOCK_BUCKETS, Index};
 use crate::non_blocking::Access;
 use crate::open::OpenContainer;
+use crate::reuse::{ReuseSample, SAMPLED_MAX};
 use crate::settings::{ChunkSettings, OpenError};
 use crate::trailers::Sizes;
 
@@ -166,6 +167,7 @@ impl Shared {
             source.checkpoint = None;
         }
         state.chunks = header.map_or(needs, |header| header.chunks);
+        state.reuse = ReuseSample::new(self.containers, state.chunks, SAMPLED_MAX);
         let buckets = Index::buckets_for(state.chunks);
         let index_bytes = Index::bytes_for(buckets);
         let index = if index_bytes > settings.index_bytes_max {

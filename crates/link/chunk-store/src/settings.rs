@@ -8,6 +8,7 @@ use thiserror::Error;
 use edgeward_dedup::codec::Method;
 
 use crate::format::{Layout, SuperblockError};
+use crate::reuse::ReuseCounters;
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
@@ -130,6 +131,8 @@ pub struct ChunkCounters {
     pub raw_bytes: u64,
     /// Bytes that the stored chunks take on the device, without the free space at the ends of containers.
     pub stored_bytes: u64,
+    /// New chunks that the store had before.
+    pub reuse: ReuseCounters,
     /// The total length of the chunks that are only listed: the store has their ids but not their bytes. This
     /// length counts against the capacity.
     pub listed_bytes: u64,

@@ -18,7 +18,8 @@ metrics! {
             "sent" = peer.sent.wire,
             "received" = peer.received_wire(),
         ]
-        Counter "edgeward_link_referenced_bytes_total" "Body bytes that were replaced by references to chunks." ["direction":
+        Counter "edgeward_link_referenced_bytes_total" "Body bytes that were replaced by references to chunks."
+            ["direction":
             "sent" = peer.sent.referenced,
             "received" = peer.received.from_store,
         ]
@@ -105,6 +106,15 @@ metrics! {
         Counter "edgeward_link_store_corrupt_chunks_total"
             "Chunks that were removed because they did not match their hash." { store.forgotten }
         Counter "edgeward_link_store_errors_total" "Failed reads and writes of the store." { store.errors }
+        // A sample of the chunks is recorded, so the bytes are estimates.
+        Counter "edgeward_link_store_new_bytes_total"
+            "Bytes of new chunks, by the size of the store that would have had them, as a multiple of this store."
+            ["multiple":
+            "none" = store.reuse.first_bytes,
+            "2" = store.reuse.returned_bytes[0],
+            "4" = store.reuse.returned_bytes[1],
+            "8" = store.reuse.returned_bytes[2],
+        ]
         Gauge "edgeward_link_store_recovering"
             "1 until the index is complete after the start; until then, stored chunks may not be found."
             { u8::from(store.recovering) }
@@ -162,9 +172,9 @@ macro_rules! renamed {
             name: $name,
             old: $old,
             old_help: concat!(
-                "Old name of `",
+                "Deprecated name of `",
                 $name,
-                "`. The next version removes this name."
+                "`, removed in the next version."
             ),
         }
     };

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use edgeward_chunk_store::ChunkCounters;
+use edgeward_chunk_store::{ChunkCounters, STORE_MULTIPLES};
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::SenderCounters;
 
@@ -180,6 +180,10 @@ impl EndpointStatus {
                 "index_dropped": self.store.dropped,
                 "corrupt_chunks": self.store.forgotten,
                 "errors": self.store.errors,
+                // Estimates from a sample of the new chunks: their bytes, and of these the bytes of chunks that were
+                // evicted before they were sent again. A store of `store_bytes` would have kept the latter.
+                "new_bytes": self.store.reuse.first_bytes + self.store.reuse.returned_bytes.iter().sum::<u64>(),
+                "evicted_too_early": self.evicted_too_early(),
                 // True until the index is complete after the start. Until then, lookups may miss stored chunks.
                 "recovering": self.store.recovering,
                 "unread_trailers": self.store.unread_trailers,
@@ -192,6 +196,20 @@ impl EndpointStatus {
         });
         add_old_keys(&mut status);
         status
+    }
+}
+
+impl EndpointStatus {
+    /// Returns the bytes of chunks that would not have been evicted before they were sent again, for stores of several
+    /// sizes. Each size includes the chunks of the smaller ones.
+    fn evicted_too_early(&self) -> Vec<Value> {
+        let mut bytes = 0;
+        let returned = STORE_MULTIPLES.iter().zip(self.store.reuse.returned_bytes);
+        let sizes = returned.map(|(multiple, returned)| {
+            bytes += returned;
+            json!({ "store_bytes": u64::from(*multiple) * self.store_bytes_max, "bytes": bytes })
+        });
+        sizes.collect()
     }
 }
 

@@ -89,6 +89,19 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         number(&store["chunks"]),
         size(&store["index_bytes"]),
     )?;
+    let new_bytes = number(&store["new_bytes"]);
+    for larger in store["evicted_too_early"].as_array().into_iter().flatten() {
+        // One in a hundred bytes is not worth a larger store.
+        let bytes = number(&larger["bytes"]);
+        if bytes > new_bytes / 100 {
+            writeln!(
+                out,
+                "{} of new chunks had been evicted: a store of {} would have kept them",
+                share(bytes, new_bytes),
+                size(&larger["store_bytes"]),
+            )?;
+        }
+    }
     if store["recovering"] == true {
         writeln!(
             out,

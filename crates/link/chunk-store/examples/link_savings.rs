@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_chunk_store::{ChunkSettings, Chunks};
-use edgeward_dedup::FrameOutcome;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
@@ -29,6 +28,9 @@ use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, TakeResult};
 use edgeward_dedup::sender::{Lane, SenderConfig};
 use edgeward_dedup::wire::{Role, decode, frame_length};
 use edgeward_store::disk::FileDevice;
+
+/// The highest number of bytes of one write.
+const WRITE_BYTES: usize = 256 << 10;
 
 /// An endpoint of the link with its store.
 struct Peer {
@@ -43,7 +45,7 @@ impl Peer {
         let device =
             FileDevice::open(&folder.join(name), Some(2 << 30)).expect("the device can be created");
         let chunker = ChunkerParams::new(average, 1).expect("a power of two from 4096 to 65536");
-        Self {
+        let mut peer = Self {
             endpoint: Endpoint::new(EndpointConfig {
                 id_key: IdKey::new([1; 32]),
                 sender: SenderConfig::new(chunker, Methods::ALL),
@@ -55,7 +57,9 @@ impl Peer {
             store: Chunks::open(Arc::new(device), ChunkSettings::new(average, number))
                 .expect("the store opens"),
             codec: Compressors::new(),
-        }
+        };
+        peer.endpoint.set_own_epoch(number);
+        peer
     }
 
     /// Appends all ready frames to `out`. They are encoded for a link that is always busy, so that the compressor
@@ -63,8 +67,26 @@ impl Peer {
     fn transmit(&mut self, out: &mut Vec<u8>) {
         while self
             .endpoint
-            .transmit(Lane::Any, true, &mut self.store, &mut self.codec, out)
+            .transmit(Lane::Any, true, &mut self.codec, out)
+            || self.answer_requests()
         {}
+    }
+
+    /// Answers the requests to the store. Returns true if there was one.
+    fn answer_requests(&mut self) -> bool {
+        let mut has_answered = false;
+        while let Some((id, request)) = self.endpoint.request() {
+            let answer = self
+                .store
+                .answer(&request, self.endpoint.id_key(), self.endpoint.pool());
+            if let Some(answer) = answer {
+                self.endpoint
+                    .complete(id, answer, &mut self.codec)
+                    .expect("the peer follows the protocol");
+            }
+            has_answered = true;
+        }
+        has_answered
     }
 
     /// Handles the frames in `bytes`.
@@ -72,14 +94,9 @@ impl Peer {
         while let Some(length) = frame_length(bytes).expect("the peer's frames are valid") {
             let (frame, rest) = bytes.split_at(length);
             let frame = decode(frame).expect("the peer's frames are valid");
-            let handled = self
-                .endpoint
-                .handle(frame, &mut self.store, &mut self.codec);
-            assert_eq!(
-                handled,
-                Ok(FrameOutcome::Done),
-                "the frame is valid and needs no disk read"
-            );
+            let handled = self.endpoint.handle(frame, None, &mut self.codec);
+            assert_eq!(handled, Ok(()), "the frame is valid");
+            self.answer_requests();
             bytes = rest;
         }
     }
@@ -95,12 +112,12 @@ fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize
     loop {
         let written = from
             .endpoint
-            .write(stream, rest, &mut from.store, &mut from.codec);
+            .write(stream, &rest[..rest.len().min(WRITE_BYTES)]);
+        from.answer_requests();
         rest = &rest[written.unwrap_or(0)..];
         if rest.is_empty() && !is_closed {
-            from.endpoint
-                .close(stream, &mut from.store, &mut from.codec)
-                .expect("the stream is open");
+            from.endpoint.close(stream).expect("the stream is open");
+            from.answer_requests();
             is_closed = true;
         }
         out.clear();
@@ -158,10 +175,7 @@ fn main() {
     let mut peers = ["sender", "receiver"]
         .map(|name| Peer::new(folder.path(), name, average, name.len() as u64));
     let [from, to] = &mut peers;
-    let (ours, theirs) = (
-        from.endpoint.hello(&from.store),
-        to.endpoint.hello(&to.store),
-    );
+    let (ours, theirs) = (from.endpoint.hello(), to.endpoint.hello());
     from.endpoint
         .handle_hello(Role::Connector, &ours, &theirs)
         .expect("the endpoints are compatible");

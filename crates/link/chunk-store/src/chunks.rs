@@ -1,6 +1,6 @@
 //! The store: one open container in memory, and written containers on a device. A container has a trailer, which lists
 //! its chunks. This file opens the store, reads trailers and chunks, and writes containers; `operations` has the
-//! queries of [`ChunkStore`](edgeward_dedup::store::ChunkStore).
+//! queries of [`ChunkStore`](crate::ChunkStore).
 
 mod operations;
 

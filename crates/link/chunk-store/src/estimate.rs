@@ -157,6 +157,7 @@ impl Estimator {
         for part in bytes.chunks(WRITE_BYTES) {
             let (sender, mut resources) = self.sender_and_resources();
             let taken = sender.write(stream, part, &mut resources)?;
+            self.answer_requests();
             debug_assert_eq!(
                 taken,
                 part.len(),
@@ -186,6 +187,7 @@ impl Estimator {
     pub fn flush(&mut self, stream: StreamId) {
         let (sender, mut resources) = self.sender_and_resources();
         sender.flush(stream, &mut resources);
+        self.answer_requests();
         self.transmit();
     }
 
@@ -197,6 +199,7 @@ impl Estimator {
     pub fn end(&mut self, stream: StreamId) -> Result<(), SendError> {
         let (sender, mut resources) = self.sender_and_resources();
         sender.close(stream, &mut resources)?;
+        self.answer_requests();
         self.transmit();
         if let Some(uncompressed) = self.uncompressed_parts.remove(&stream) {
             self.compress_alone(&uncompressed);
@@ -222,15 +225,42 @@ impl Estimator {
         &self.store
     }
 
+    /// Answers the requests of the sender to the store. Returns true if there was one.
+    fn answer_requests(&mut self) -> bool {
+        let mut has_answered = false;
+        while let Some((id, request)) = self.sender.request() {
+            let answer = self.store.answer(&request, &self.id_key, &self.pool);
+            let (sender, mut resources) = self.sender_and_resources();
+            answer.map(|answer| sender.complete(id, answer, &mut resources));
+            has_answered = true;
+        }
+        has_answered
+    }
+
     /// Takes all frames from the sender and acknowledges them.
     fn transmit(&mut self) {
         let mut frames = std::mem::take(&mut self.frames);
         loop {
             frames.clear();
-            let (sender, mut resources) = self.sender_and_resources();
+            let Self {
+                sender,
+                knowledge,
+                id_key,
+                pool,
+                codec,
+                ..
+            } = self;
+            let mut resources = Resources {
+                knowledge,
+                id_key,
+                pool,
+            };
             // `Lane::Any`: frames of all lengths. `true`: earlier frames still wait for the network. The sender then
             // chooses a stronger compression, as it does on the slow networks for which links are made.
-            if !sender.transmit(Lane::Any, true, &mut resources, &mut frames) {
+            if !sender.transmit(Lane::Any, true, codec, &mut resources, &mut frames) {
+                if self.answer_requests() {
+                    continue;
+                }
                 break;
             }
             let length = frame_length(&frames).expect("the sender's frame is valid");
@@ -276,10 +306,8 @@ impl Estimator {
         self.counters.compressed += bytes as u64;
     }
 
-    fn sender_and_resources(&mut self) -> (&mut Sender, Resources<'_, Chunks, Compressors>) {
+    fn sender_and_resources(&mut self) -> (&mut Sender, Resources<'_>) {
         let resources = Resources {
-            store: &mut self.store,
-            codec: &mut self.codec,
             knowledge: &mut self.knowledge,
             id_key: &self.id_key,
             pool: &self.pool,
@@ -288,9 +316,8 @@ impl Estimator {
     }
 }
 
-/// The highest number of bytes of one write to the sender. It is below `SenderConfig::stream_unacked_max` (16 MiB),
-/// so the sender takes all bytes.
-const WRITE_BYTES: usize = 1 << 20;
+/// The highest number of bytes of one write to the sender, which buffers the bytes until their chunks are looked up.
+const WRITE_BYTES: usize = 256 << 10;
 
 /// The number of bytes that are compressed at a time for the comparison.
 const COMPARISON_BYTES: usize = 256 << 10;

@@ -22,9 +22,9 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use edgeward_chunk_store::{ChunkSettings, Chunks};
+//! use edgeward_chunk_store::{ChunkSettings, ChunkStore, Chunks, load_verified};
 //! use edgeward_dedup::id::IdKey;
-//! use edgeward_dedup::store::{ChunkStore, Entry, load_verified};
+//! use edgeward_dedup::store::Entry;
 //! use edgeward_store::disk::FileDevice;
 //!
 //! let folder = tempfile::tempdir()?;
@@ -53,8 +53,10 @@ pub mod format;
 mod index;
 mod non_blocking;
 mod open;
+mod query;
 mod read_ahead;
 mod recovery;
+mod requests;
 mod reuse;
 mod scratch;
 mod settings;
@@ -63,7 +65,9 @@ mod trailers;
 pub use chunks::Chunks;
 pub use index::{BLOCK_BUCKETS, Index, SLOT_BYTES};
 pub use non_blocking::{NonBlocking, PendingReads};
+pub use query::{ChunkStore, FingerprintedEntry, load_verified};
 pub use recovery::RecoveryReport;
+pub use requests::WouldBlock;
 pub use reuse::{ReuseCounters, STORE_MULTIPLES};
 pub use scratch::ScratchDevice;
 pub use settings::{ChunkCounters, ChunkSettings, OpenError};

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry};
+use edgeward_dedup::store::{ChunkLocation, Entry, Row};
 
 use crate::chunks::Shared;
+use crate::query::{ChunkStore, FingerprintedEntry};
 use crate::trailers::{Listing, TrailerCache};
 
 /// Reads of the device that queries wait for; [`Chunks::fetch`](crate::Chunks::fetch) performs them.
@@ -192,6 +193,11 @@ impl ChunkStore for NonBlocking<'_> {
     /// Finds a chunk, or stores its entry without its bytes.
     fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
         self.query_separately(|shared, access| shared.find_or_list(entry, access))
+    }
+
+    fn row(&mut self, location: ChunkLocation) -> Option<Row> {
+        let access = &mut Access::NonBlocking(&mut self.pending);
+        self.shared.row(location, access)
     }
 
     /// Returns true if the chunk's bytes are stored. A chunk of which only the entry is stored also has a location.

@@ -11,10 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{Entry, FingerprintedEntry};
+use edgeward_dedup::store::Entry;
 
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
+use crate::query::FingerprintedEntry;
 
 /// A decoded trailer of a container. For each chunk it has the id and the length. The bytes of some chunks are not
 /// in the container: these chunks are only listed.
@@ -223,6 +224,13 @@ impl TrailerCache {
                     FingerprintedEntry { entry, fingerprint }
                 }),
         );
+    }
+
+    /// Returns the fingerprints of the chunks of the container at this position, by slot. The list may be shorter than
+    /// that of the chunks.
+    pub(crate) fn fingerprints(&self, position: u32) -> &[Option<ChunkFingerprint>] {
+        let cached = self.listings.get(&position);
+        cached.map_or(&[], |cached| &cached.fingerprints)
     }
 
     /// Records the fingerprint of a chunk if the trailer is cached, lists the chunk in this slot, and has no

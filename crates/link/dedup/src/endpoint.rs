@@ -12,9 +12,9 @@ use crate::id::IdKey;
 use crate::knowledge::Knowledge;
 use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, TakeResult};
 use crate::sender::{Lane, SendError, Sender, SenderConfig, SenderEvent};
-use crate::store::ChunkStore;
+use crate::store::{Answer, Request, RequestId};
 use crate::wire::{AgreedTerms, Disagreement, Frame, FrameSink, Hello, Role, StreamId};
-use crate::{FrameOutcome, Resources, Violation};
+use crate::{Resources, Violation};
 
 /// The sender and the receiver for one peer.
 #[derive(Debug)]
@@ -63,6 +63,15 @@ pub enum Event {
     Received(ReceiverEvent),
 }
 
+/// A stream that waited for an answer of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continued {
+    /// A stream that is sent. Bytes may be written to it again.
+    Outgoing(StreamId),
+    /// A stream that is received.
+    Incoming(StreamId),
+}
+
 impl Endpoint {
     /// Creates an endpoint before its first connection.
     pub fn new(config: EndpointConfig) -> Self {
@@ -81,6 +90,16 @@ impl Endpoint {
         }
     }
 
+    /// Returns the key by which chunks are hashed.
+    pub fn id_key(&self) -> &IdKey {
+        &self.id_key
+    }
+
+    /// Returns the pool of buffers.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Returns the chunks that were exchanged with the peer.
     pub fn knowledge(&self) -> &Knowledge {
         &self.knowledge
@@ -95,7 +114,7 @@ impl Endpoint {
     /// Ends all streams and forgets which chunks the peer has, as after a restart of the process. The peer detects a
     /// new session.
     pub fn restart(&mut self) {
-        *self = Self::new(EndpointConfig {
+        let mut restarted = Self::new(EndpointConfig {
             id_key: self.id_key.clone(),
             sender: self.sender_config,
             receiver: self.receiver_config,
@@ -103,11 +122,21 @@ impl Endpoint {
             session: self.session.wrapping_add(1),
             pool: self.pool.clone(),
         });
+        restarted.sender.number_requests_after(&self.sender);
+        restarted.receiver.number_requests_after(&self.receiver);
+        *self = restarted;
+    }
+
+    /// Sets the epoch of the store. If it has changed, the store has lost its chunks, and an EPOCH frame is sent.
+    pub fn set_own_epoch(&mut self, epoch: u64) {
+        self.knowledge.set_own_epoch(epoch);
+        if std::mem::replace(&mut self.epoch, epoch) != epoch {
+            self.epoch_due = self.peer_session.is_some();
+        }
     }
 
     /// Returns the HELLO for a new connection.
-    pub fn hello(&mut self, store: &impl ChunkStore) -> Hello {
-        self.epoch = store.epoch();
+    pub fn hello(&mut self) -> Hello {
         self.epoch_due = false;
         Hello {
             methods: self.sender_config.methods,
@@ -157,62 +186,70 @@ impl Endpoint {
         self.receiver.handle_reconnect();
     }
 
-    /// Handles a frame. If the result is [`FrameOutcome::Retry`], the frame had no effect and must be passed again.
-    pub fn handle<S: ChunkStore, C: Codec>(
-        &mut self,
-        frame: Frame<'_>,
-        store: &mut S,
-        codec: &mut C,
-    ) -> Result<FrameOutcome, Violation> {
-        self.handle_in(frame, None, store, codec)
-    }
-
-    /// Like [`handle`](Self::handle). `memory` is the buffer from which the frame was decoded: uncompressed bytes
-    /// of bodies stay there until they are read.
-    pub fn handle_in<S: ChunkStore, C: Codec>(
+    /// Handles a frame. `memory` is the buffer from which the frame was decoded: uncompressed bytes of bodies stay
+    /// there until they are read. The driver then performs the [requests](Self::request) to the store.
+    pub fn handle<C: Codec>(
         &mut self,
         frame: Frame<'_>,
         memory: Option<&Bytes>,
-        store: &mut S,
         codec: &mut C,
-    ) -> Result<FrameOutcome, Violation> {
-        self.check_epoch(store);
+    ) -> Result<(), Violation> {
         match frame {
             Frame::Hello(_) => Err(Violation::Direction),
             Frame::Epoch(epoch) => {
                 self.knowledge.set_peer_epoch(epoch);
-                Ok(FrameOutcome::Done)
+                Ok(())
             }
-            Frame::Ack(_) | Frame::Nak { .. } | Frame::Credit(_) | Frame::Stop { .. } => self
-                .sender
-                .handle(&frame, &mut self.knowledge)
-                .map(FrameOutcome::from),
+            Frame::Ack(_) | Frame::Nak { .. } | Frame::Credit(_) | Frame::Stop { .. } => {
+                self.sender.handle(&frame, &mut self.knowledge)
+            }
             frame => {
-                let (_, receiver, mut resources) = self.split(store, codec);
-                receiver.handle(frame, memory, &mut resources)
+                let (_, receiver, mut resources) = self.split();
+                receiver.handle(frame, memory, codec, &mut resources)
             }
         }
     }
 
+    /// Returns the next request to the store. The driver passes its answer to [`complete`](Self::complete), at once or
+    /// later. Every function that takes bytes, frames or answers may queue requests.
+    pub fn request(&mut self) -> Option<(RequestId, Request)> {
+        let request = self.receiver.request();
+        request.or_else(|| self.sender.request())
+    }
+
+    /// Handles the answer of the store to a request. Returns the stream that can now continue, if there is one.
+    pub fn complete<C: Codec>(
+        &mut self,
+        request: RequestId,
+        answer: Answer,
+        codec: &mut C,
+    ) -> Result<Option<Continued>, Violation> {
+        let (sender, receiver, mut resources) = self.split();
+        if request.is_receiver {
+            let stream = receiver.complete(request, answer, codec, &mut resources)?;
+            return Ok(stream.map(Continued::Incoming));
+        }
+        let stream = sender.complete(request, answer, &mut resources);
+        Ok(stream.map(Continued::Outgoing))
+    }
+
     /// Appends the next frame to `out`, or returns false if there is no frame. `lane` states which frames the
     /// connection carries. Acknowledgements are sent before bodies. For `link_busy`, see [`Sender::transmit`].
-    pub fn transmit<S: ChunkStore, C: Codec>(
+    pub fn transmit<C: Codec>(
         &mut self,
         lane: Lane,
         link_busy: bool,
-        store: &mut S,
         codec: &mut C,
         out: &mut impl FrameSink,
     ) -> bool {
-        self.check_epoch(store);
         let sends_short = lane != Lane::Long;
         if sends_short && std::mem::take(&mut self.epoch_due) {
             Frame::Epoch(self.epoch).encode(out.head());
             return true;
         }
-        let (sender, receiver, mut resources) = self.split(store, codec);
+        let (sender, receiver, mut resources) = self.split();
         (sends_short && receiver.transmit(out.head()))
-            || sender.transmit(lane, link_busy, &mut resources, out)
+            || sender.transmit(lane, link_busy, codec, &mut resources, out)
     }
 
     /// Opens a stream; see [`Sender::open`].
@@ -221,29 +258,14 @@ impl Endpoint {
     }
 
     /// Writes bytes of a body; see [`Sender::write`].
-    pub fn write<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        bytes: &[u8],
-        store: &mut S,
-        codec: &mut C,
-    ) -> Result<usize, SendError> {
-        self.check_epoch(store);
-        let (sender, _, mut resources) = self.split(store, codec);
+    pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<usize, SendError> {
+        let (sender, _, mut resources) = self.split();
         sender.write(stream, bytes, &mut resources)
     }
 
     /// Returns the buffer for the next bytes of a body; see [`Sender::spare`].
-    pub fn spare<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        store: &mut S,
-        codec: &mut C,
-    ) -> Result<Option<&mut [u8]>, SendError> {
-        self.check_epoch(store);
+    pub fn spare(&mut self, stream: StreamId) -> Result<Option<&mut [u8]>, SendError> {
         let mut resources = Resources {
-            store,
-            codec,
             knowledge: &mut self.knowledge,
             id_key: &self.id_key,
             pool: &self.pool,
@@ -252,50 +274,20 @@ impl Endpoint {
     }
 
     /// Records bytes written into the buffer of [`spare`](Self::spare); see [`Sender::filled`].
-    pub fn filled<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        bytes: usize,
-        store: &mut S,
-        codec: &mut C,
-    ) {
-        let (sender, _, mut resources) = self.split(store, codec);
+    pub fn filled(&mut self, stream: StreamId, bytes: usize) {
+        let (sender, _, mut resources) = self.split();
         sender.filled(stream, bytes, &mut resources);
     }
 
-    /// Continues a stalled body after its pending reads; see [`Sender::resume`].
-    pub fn resume<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        store: &mut S,
-        codec: &mut C,
-    ) {
-        self.check_epoch(store);
-        let (sender, _, mut resources) = self.split(store, codec);
-        sender.resume(stream, &mut resources);
-    }
-
     /// Sends all bytes of a body that are held back; see [`Sender::flush`].
-    pub fn flush<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        store: &mut S,
-        codec: &mut C,
-    ) {
-        self.check_epoch(store);
-        let (sender, _, mut resources) = self.split(store, codec);
+    pub fn flush(&mut self, stream: StreamId) {
+        let (sender, _, mut resources) = self.split();
         sender.flush(stream, &mut resources);
     }
 
     /// Sends the complete chunks that are held back; see [`Sender::flush_whole`].
-    pub fn flush_whole<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        store: &mut S,
-        codec: &mut C,
-    ) {
-        self.check_epoch(store);
-        let (sender, _, mut resources) = self.split(store, codec);
+    pub fn flush_whole(&mut self, stream: StreamId) {
+        let (sender, _, mut resources) = self.split();
         sender.flush_whole(stream, &mut resources);
     }
 
@@ -305,14 +297,8 @@ impl Endpoint {
     }
 
     /// Ends a body; see [`Sender::close`].
-    pub fn close<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        store: &mut S,
-        codec: &mut C,
-    ) -> Result<(), SendError> {
-        self.check_epoch(store);
-        let (sender, _, mut resources) = self.split(store, codec);
+    pub fn close(&mut self, stream: StreamId) -> Result<(), SendError> {
+        let (sender, _, mut resources) = self.split();
         sender.close(stream, &mut resources)
     }
 
@@ -347,24 +333,8 @@ impl Endpoint {
         &self.receiver
     }
 
-    /// Schedules an EPOCH frame if the store's epoch has changed.
-    fn check_epoch(&mut self, store: &impl ChunkStore) {
-        let epoch = store.epoch();
-        self.knowledge.set_own_epoch(epoch);
-        if self.peer_session.is_some() && epoch != self.epoch {
-            self.epoch = epoch;
-            self.epoch_due = true;
-        }
-    }
-
-    fn split<'a, S, C>(
-        &'a mut self,
-        store: &'a mut S,
-        codec: &'a mut C,
-    ) -> (&'a mut Sender, &'a mut Receiver, Resources<'a, S, C>) {
+    fn split(&mut self) -> (&mut Sender, &mut Receiver, Resources<'_>) {
         let resources = Resources {
-            store,
-            codec,
             knowledge: &mut self.knowledge,
             id_key: &self.id_key,
             pool: &self.pool,

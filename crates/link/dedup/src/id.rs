@@ -88,6 +88,16 @@ impl IdKey {
         self.fingerprints.as_ref()?.fingerprint(chunk)
     }
 
+    /// Returns true if a stored chunk is intact: if it has this fingerprint or, otherwise, this hash.
+    pub fn verifies(
+        &self,
+        id: ChunkId,
+        fingerprint: Option<ChunkFingerprint>,
+        chunk: &[u8],
+    ) -> bool {
+        self.matches_fingerprint(fingerprint, chunk) || self.id(chunk) == id
+    }
+
     /// Returns true if the chunk has this fingerprint. Otherwise only its hash can identify the chunk.
     pub fn matches_fingerprint(&self, fingerprint: Option<ChunkFingerprint>, chunk: &[u8]) -> bool {
         fingerprint.is_some() && fingerprint == self.fingerprint(chunk)
@@ -161,6 +171,20 @@ mod tests {
                 prop_assert_eq!(digest.value(), edgeward_types::xxh3::xxh3_128(&whole));
             }
         }
+    }
+
+    /// A stored chunk is not hashed if it has its fingerprint.
+    ///
+    /// Method: verify a chunk under another hash key and the same fingerprint key. Only the fingerprint can match.
+    #[test]
+    fn chunks_with_a_fingerprint_are_not_hashed() {
+        let fingerprints = Arc::new(FingerprintKey::new(&[4; 32]));
+        let keys = [[1; 32], [2; 32]].map(IdKey::new);
+        let [key, other] = keys.map(|key| key.with_fingerprints(Arc::clone(&fingerprints)));
+        let (id, fingerprint) = (key.id(b"chunk"), key.fingerprint(b"chunk"));
+        assert!(key.verifies(id, fingerprint, b"chunk") && key.verifies(id, None, b"chunk"));
+        assert!(other.verifies(id, fingerprint, b"chunk") && !other.verifies(id, None, b"chunk"));
+        assert!(!key.verifies(id, fingerprint, b"junk"));
     }
 
     #[test]

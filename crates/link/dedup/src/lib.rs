@@ -1,18 +1,18 @@
 //! The deduplication of the link: the state machines of both endpoints, without sockets and files.
 //!
-//! [`chunker`] cuts bodies into chunks at positions that depend on the content, and [`id`] computes chunk
-//! hashes. [`wire`] defines the frames between the endpoints, byte by byte. [`codec`] selects the compression
-//! method of payloads. [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look
-//! chunks up in a [`store`] of the caller, record in [`knowledge`] which chunks the peer has, and pass bodies
-//! on in [`buffer`]s instead of copying them. [`endpoint`] combines the sender and the receiver for one peer.
-//! The driver is the program that connects endpoints to sockets; it has one endpoint for each peer.
-//! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated.
+//! [`chunker`] cuts bodies into chunks at positions that depend on the content, and [`id`] computes chunk hashes.
+//! [`wire`] defines the frames between the endpoints, byte by byte. [`codec`] selects the compression method of
+//! payloads. [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both queue requests to a
+//! [`store`] of the caller, record in [`knowledge`] which chunks the peer has, and pass bodies on in [`buffer`]s
+//! instead of copying them. [`endpoint`] combines the sender and the receiver for one peer. The driver is the program
+//! that connects endpoints to sockets; it has one endpoint for each peer. [`detect_protocol()`] detects encrypted
+//! streams, which cannot be deduplicated.
 //!
 //! Two modules save processor time: [`fingerprint`] recognises chunks without their hashes, and `noise` detects chunks
 //! that cannot be compressed.
 //!
-//! The state machines have no clock. The driver decides when bytes are flushed and reports new connections. All other
-//! changes of state follow from received frames and from calls of the streams' users.
+//! The state machines have no clock and do no input or output. The driver decides when bytes are flushed and reports
+//! new connections. All other changes of state follow from received frames and from calls of the streams' users.
 #![deny(unsafe_code)]
 
 pub mod buffer;
@@ -38,13 +38,9 @@ use id::IdKey;
 use knowledge::Knowledge;
 use wire::StreamId;
 
-/// The resources that the sender and the receiver borrow for a call. A store or a codec serves many peers.
+/// The resources that the sender and the receiver borrow for a call.
 #[derive(Debug)]
-pub struct Resources<'a, S, C> {
-    /// The chunk store.
-    pub store: &'a mut S,
-    /// Compresses and decompresses payloads.
-    pub codec: &'a mut C,
+pub struct Resources<'a> {
     /// The chunks exchanged with this peer.
     pub knowledge: &'a mut Knowledge,
     /// Computes chunk hashes.
@@ -68,24 +64,6 @@ pub mod reason {
     pub const RESTARTED: u32 = 4;
     /// Both endpoints have lost a chunk that was sent as a reference.
     pub const LOST: u32 = 5;
-}
-
-/// The result of handling a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "after `Retry`, the frame must be passed again"]
-pub enum FrameOutcome {
-    /// The frame was handled.
-    Done,
-    /// The frame had no effect, because the store has [pending reads](store::ChunkStore::has_pending_reads). The
-    /// caller performs the reads and passes the frame again. The caller may pass other frames in the meantime, as if
-    /// this frame had arrived later.
-    Retry,
-}
-
-impl From<()> for FrameOutcome {
-    fn from((): ()) -> Self {
-        Self::Done
-    }
 }
 
 /// Bytes or frames that no correct peer sends. The driver closes the connection and counts the violation.

@@ -1,13 +1,21 @@
-//! The interface to a chunk store, as the sender and the receiver see it.
+//! The requests of the sender and the receiver to a chunk store, and the answers.
 //!
 //! A body, the content of a stream, is cut into chunks. Chunks lie in containers in the order in which they were
 //! stored, which is their order in the bodies. The chunks that follow a chunk in its container are therefore
 //! usually those that followed it in a body. One reference can name such a run of chunks, and the neighbours of a
-//! chunk are a good dictionary for compression. A store in files or in memory implements [`ChunkStore`]. The
-//! sender and the receiver treat an unreadable chunk as missing.
+//! chunk are a good dictionary for compression.
+//!
+//! The state machines do not call a store. They queue a [`Request`], and the driver passes the [`Answer`] to
+//! [`Endpoint::complete`](crate::endpoint::Endpoint::complete), at once or later. Requests of one endpoint are begun in
+//! their order. If answers arrive in another order, chunks are at worst sent again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::fingerprint::ChunkFingerprint;
-use crate::id::{ChunkId, IdKey};
+use crate::id::ChunkId;
 
 /// The location of a chunk: its container, and the number of chunks before it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +37,15 @@ impl ChunkLocation {
             ..self
         }
     }
+
+    /// Returns the location of the first chunk of the next container.
+    #[must_use]
+    pub fn next_container(self) -> Self {
+        Self {
+            container: self.container.wrapping_add(1),
+            slot: 0,
+        }
+    }
 }
 
 /// A chunk as its container lists it.
@@ -40,132 +57,183 @@ pub struct Entry {
     pub length: u32,
 }
 
-/// A chunk with its fingerprint. Fingerprints are valid only within one process.
+/// A chunk with its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FingerprintedEntry {
+pub struct LocatedChunk {
+    /// The location of the chunk.
+    pub location: ChunkLocation,
+    /// The hash and the length of the chunk.
+    pub entry: Entry,
+}
+
+/// A chunk of a [`Row`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowChunk {
     /// The chunk as its container lists it.
     pub entry: Entry,
-    /// The fingerprint, or `None` if the chunk can only be recognised by its hash.
+    /// The fingerprint, or `None` if the chunk can only be recognised by its hash. Fingerprints are valid only within
+    /// one process.
     pub fingerprint: Option<ChunkFingerprint>,
+    /// True if the store has the bytes of the chunk, and not only its entry.
+    pub has_bytes: bool,
 }
 
-/// Stores chunks by hash.
-pub trait ChunkStore {
-    /// Returns a random number, which the store draws when it is created and again whenever it has lost its chunks.
-    fn epoch(&self) -> u64;
-
-    /// Returns the location of the chunk with this hash, or `None` if the chunk is not found.
-    fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation>;
-
-    /// Appends the entries at `location` and after it in the same container, at most `chunks_max` entries.
-    fn entries(&mut self, location: ChunkLocation, chunks_max: usize, out: &mut Vec<Entry>);
-
-    /// Reads the bytes of `entries` into `out`. The chunks lie one after another from `location` on, and `out`
-    /// has their total length. Returns false if the chunks are not there; the content of `out` is then
-    /// undefined. The function does not verify the bytes: the caller must hash them, as [`load_verified`] does.
-    fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool;
-
-    /// Stores a chunk and returns its location, or `None` if it could not be stored. A chunk that is already stored
-    /// is not stored again.
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation>;
-
-    /// Returns true if a lookup needs a read from the device. A non-blocking store does not wait for its device: it
-    /// reports the chunk as not found, adds the read to a list, and returns true here while the list is not empty.
-    /// The caller lets a thread perform the reads and then repeats the lookup. [`insert`](Self::insert) never adds a
-    /// read. A blocking store always returns `false`.
-    fn has_pending_reads(&self) -> bool {
-        false
-    }
-
-    /// Like [`insert`](Self::insert), and also returns true if the chunk was already stored. If the lookup
-    /// needs a read from the device, the chunk is not stored and the location is `None`.
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool);
-
-    /// Like [`find_or_insert`](Self::find_or_insert), but stores only the entry of the chunk, not its bytes. A
-    /// sender needs only entries to send references. The chunk cannot be loaded until [`insert`](Self::insert)
-    /// has stored its bytes.
-    fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool);
-
-    /// Returns true if the store has the bytes of this chunk, and not only its entry.
-    fn has_bytes(&mut self, location: ChunkLocation) -> bool;
-
-    /// Returns true if the store has the bytes of `chunks` chunks from `location` on, and will not overwrite them
-    /// soon. The sender then need not keep these bytes in memory until the peer has acknowledged them. The function
-    /// never reads from the device: if it does not have the information in memory, it returns false.
-    fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
-        _ = (location, chunks);
-        false
-    }
-
-    /// Appends the entries at `location` and after it in the same container, at most `chunks_max` entries, each
-    /// with the fingerprint that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints
-    /// appends no entries.
-    fn entries_with_fingerprints(
-        &mut self,
-        location: ChunkLocation,
-        chunks_max: usize,
-        out: &mut Vec<FingerprintedEntry>,
-    ) {
-        _ = (location, chunks_max, out);
-    }
-
-    /// Stores the fingerprint of the chunk with this hash at this location. The function `fingerprint` computes the
-    /// fingerprint; it is not called if the chunk already has one, or if fingerprints cannot be stored. The store may
-    /// lose fingerprints at any time.
-    fn set_fingerprint(
-        &mut self,
-        location: ChunkLocation,
-        id: &ChunkId,
-        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
-    ) {
-        _ = (location, id, fingerprint);
-    }
-
-    /// Removes a chunk whose bytes do not match its hash, so that it is not found again.
-    fn forget(&mut self, location: ChunkLocation);
+/// The chunks of a container from one location to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The location of the first chunk.
+    pub location: ChunkLocation,
+    /// The chunks, in their order.
+    pub chunks: Arc<[RowChunk]>,
+    /// True if the store will not overwrite the container soon. The sender then need not keep the bytes of its chunks
+    /// in memory until the peer has acknowledged them.
+    pub is_retained: bool,
 }
 
-/// Like [`ChunkStore::load`], and verifies the bytes of each chunk by its fingerprint. If the chunk has no
-/// matching fingerprint, its hash decides. Returns false if a chunk is not valid. The store
-/// [forgets](ChunkStore::forget) all invalid chunks, not only the first one: if one location is corrupt, the next
-/// locations often are too.
-pub fn load_verified(
-    store: &mut impl ChunkStore,
-    id_key: &IdKey,
-    location: ChunkLocation,
-    entries: &[Entry],
-    out: &mut [u8],
-) -> bool {
-    if !store.load(location, entries, out) {
-        return false;
+/// A request to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Finds a chunk. If the store does not have it, stores its bytes, or only its entry if there are no bytes. A
+    /// sender needs only entries to send references. Answered by [`Answer::Found`].
+    Find {
+        /// The hash and the length of the chunk.
+        entry: Entry,
+        /// The bytes. A store that has only the entry stores them, too.
+        chunk: Option<Bytes>,
+        /// The location that needs no [`Row`] in the answer.
+        expected: Option<ChunkLocation>,
+    },
+    /// Lists the chunks from a location on. Answered by [`Answer::Row`].
+    List(ChunkLocation),
+    /// Finds chunks with their bytes. Answered by [`Answer::Located`].
+    Lookup(Vec<ChunkId>),
+    /// Finds consecutive chunks: the first one, and those that follow it in its container and in the next ones.
+    /// Answered by [`Answer::Located`].
+    LookupRun {
+        /// The hash of the first chunk.
+        first: ChunkId,
+        /// The number of chunks.
+        chunks: usize,
+    },
+    /// Loads chunks, and verifies their bytes by their fingerprints or hashes. Answered by [`Answer::Loaded`].
+    Load(Vec<LocatedChunk>),
+    /// Stores a chunk, unless it is stored already. Answered by [`Answer::Stored`].
+    Store {
+        /// The hash of the chunk.
+        id: ChunkId,
+        /// The bytes.
+        chunk: Bytes,
+    },
+    /// Records the fingerprint of a chunk. The store may lose it at any time. There is no answer.
+    SetFingerprint {
+        /// The location of the chunk.
+        location: ChunkLocation,
+        /// The hash of the chunk.
+        id: ChunkId,
+        /// The fingerprint.
+        fingerprint: ChunkFingerprint,
+    },
+}
+
+/// The answer to a request. A store treats an unreadable chunk as missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Request::Find`].
+    Found {
+        /// The location of the chunk, or `None` if it could not be stored.
+        location: Option<ChunkLocation>,
+        /// True if the chunk was stored before.
+        was_stored: bool,
+        /// The row that begins with the chunk, if the chunk was stored before at another location than the expected
+        /// one.
+        row: Option<Row>,
+    },
+    /// To [`Request::List`]: `None` if there is no chunk at the location.
+    Row(Option<Row>),
+    /// To [`Request::Lookup`] and [`Request::LookupRun`]: the chunks up to the first one that is missing.
+    Located(Vec<LocatedChunk>),
+    /// To [`Request::Load`]: the bytes of all chunks, or `None` if one of them is missing or corrupt.
+    Loaded(Option<Bytes>),
+    /// To [`Request::Store`]: the location of the chunk, or `None` if it could not be stored.
+    Stored(Option<ChunkLocation>),
+}
+
+/// Identifies a request until its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// True for a request of the receiver.
+    pub(crate) is_receiver: bool,
+    number: u64,
+}
+
+impl RequestId {
+    /// Returns true if a received frame caused the request, false if a body that is sent caused it.
+    pub fn is_incoming(self) -> bool {
+        self.is_receiver
     }
-    let mut fingerprinted = Vec::new();
-    store.entries_with_fingerprints(location, entries.len(), &mut fingerprinted);
-    let mut all_valid = true;
-    let mut rest = &*out;
-    for (nth, entry) in entries.iter().enumerate() {
-        let Some((chunk, later)) = rest.split_at_checked(entry.length as usize) else {
-            return false;
-        };
-        let fingerprint = fingerprinted
-            .get(nth)
-            .filter(|listed| listed.entry == *entry);
-        let fingerprint = fingerprint.and_then(|listed| listed.fingerprint);
-        if !id_key.matches_fingerprint(fingerprint, chunk) {
-            let location = location.plus(nth);
-            if id_key.id(chunk) == entry.id {
-                store.set_fingerprint(location, &entry.id, || id_key.fingerprint(chunk));
-            } else {
-                store.forget(location);
-                all_valid = false;
-            }
+}
+
+/// The queue of the requests that the driver has not taken yet.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    is_receiver: bool,
+    queue: VecDeque<(RequestId, Request)>,
+    next_number: u64,
+}
+
+impl Requests {
+    pub(crate) fn of_sender() -> Self {
+        Self::new(false)
+    }
+
+    pub(crate) fn of_receiver() -> Self {
+        Self::new(true)
+    }
+
+    fn new(is_receiver: bool) -> Self {
+        Self {
+            is_receiver,
+            queue: VecDeque::new(),
+            next_number: 0,
         }
-        rest = later;
     }
-    all_valid && rest.is_empty()
+
+    pub(crate) fn push(&mut self, request: Request) -> RequestId {
+        let id = RequestId {
+            is_receiver: self.is_receiver,
+            number: self.next_number,
+        };
+        self.next_number += 1;
+        self.queue.push_back((id, request));
+        id
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(RequestId, Request)> {
+        self.queue.pop_front()
+    }
+
+    /// Numbers the next requests after all of `before`, so that a late answer to one of those belongs to no new one.
+    pub(crate) fn number_after(&mut self, before: &Self) {
+        self.next_number = before.next_number;
+    }
 }
 
 /// Returns the total length of these chunks.
 pub fn bytes_of(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.length as usize).sum()
+}
+
+/// Returns the total length of these chunks.
+pub fn bytes_of_located(chunks: &[LocatedChunk]) -> usize {
+    let lengths = chunks.iter().map(|chunk| chunk.entry.length as usize);
+    lengths.sum()
+}
+
+/// Divides chunks into rows of adjacent chunks. Returns the location and the entries of each row.
+pub fn rows(chunks: &[LocatedChunk]) -> impl Iterator<Item = (ChunkLocation, Vec<Entry>)> {
+    let rows = chunks.chunk_by(|one, next| one.location.plus(1) == next.location);
+    rows.map(|row| {
+        let entries = row.iter().map(|chunk| chunk.entry).collect();
+        (row[0].location, entries)
+    })
 }

@@ -15,7 +15,7 @@ use edgeward_dedup::receiver::{Receiver, ReceiverConfig, Sharing};
 use edgeward_dedup::wire::{Frame, Span, StreamId};
 use edgeward_dedup::{Resources, Violation};
 
-use store::{MemoryStore, PatchCodec};
+use store::PatchCodec;
 
 /// The number of streams, and the window of each stream in bytes: together 8 MiB.
 const STREAMS: u64 = 128;
@@ -78,16 +78,14 @@ fn frames_of_one_byte_take_little_more_memory_than_their_window() {
             budget: STREAMS * WINDOW,
             sharing: Sharing::Exchanged,
         });
-        let (mut store, mut knowledge) = (MemoryStore::new(1, 32 << 10, 1), Knowledge::new(1));
+        let mut knowledge = Knowledge::new(1);
         let mut handle = |frame| {
             let mut resources = Resources {
-                store: &mut store,
-                codec: &mut PatchCodec,
                 knowledge: &mut knowledge,
                 id_key: &IdKey::new([1; 32]),
                 pool: &Pool::default(),
             };
-            receiver.handle(frame, None, &mut resources).map(|_| ())
+            receiver.handle(frame, None, &mut PatchCodec, &mut resources)
         };
         for stream in (0..STREAMS).map(StreamId) {
             let label = b"";

@@ -114,7 +114,7 @@ impl Client {
         {
             core.set_knowledge(knowledge);
         }
-        let peer = Arc::new(Peer::new(core));
+        let peer = Peer::new(core);
         if matches!(config.encryption, Encryption::Off) {
             tracing::warn!(
                 gateway = gateways.selected(),

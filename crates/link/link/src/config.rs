@@ -68,8 +68,9 @@ pub struct LinkConfig {
     pub receive_bytes_max: u64,
     /// The highest number of bytes sent to a peer that the peer has not acknowledged.
     pub unacked_bytes_max: usize,
-    /// The highest number of parked frames of a connection. A parked frame waits for a disk read while later frames are
-    /// handled. At this limit, the connection handles no further frame until a read has ended.
+    /// The highest number of requests to the store that wait for a disk read. Frames that cause such requests are
+    /// parked while later frames are handled. At this limit, a connection handles no further frame until a read has
+    /// ended.
     pub parked_frames_max: usize,
     /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
     /// a restart. `None` keeps this knowledge in memory only.

@@ -24,7 +24,6 @@ use crate::config::LinkConfig;
 use crate::core::ConnectionId;
 use crate::inbox::{Framed, Inbox};
 use crate::outbox::Outbox;
-use crate::parked::{Parked, ParkedFrame, ParkedItem};
 use crate::peer::Peer;
 use crate::timer::Timer;
 
@@ -58,11 +57,11 @@ pub(crate) struct Connection<S> {
     peer: Arc<Peer>,
     id: ConnectionId,
     inbox: Inbox,
-    /// True if `inbox` may have complete frames that were not handled yet, because the budget was spent or the
-    /// limit of parked frames was reached.
+    /// True if `inbox` may have complete frames that were not handled yet, because the budget was spent or too many
+    /// requests to the store are in progress.
     has_unhandled: bool,
-    /// The frames and outgoing streams that wait for a disk read.
-    parked: Parked,
+    /// The highest number of requests to the store that are in progress before a frame is handled.
+    slow_requests_max: usize,
     out: Outbox,
     /// True if the socket did not accept all bytes of the last write or flush.
     is_blocked: bool,
@@ -95,7 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             id,
             inbox: Inbox::new(config.pool.clone()),
             has_unhandled: false,
-            parked: Parked::new(config.store.clone(), config.parked_frames_max),
+            slow_requests_max: config.parked_frames_max.max(1),
             out: Outbox::new(checksum),
             is_blocked: false,
             timer: Timer::new()?,
@@ -141,28 +140,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Reads from the socket once and handles all complete frames until the budget is spent. Returns true if frames
     /// were handled or bytes were received.
     fn read(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Result<bool, ConnectionError> {
-        let handled_parked = !self.parked.is_empty() && self.handle_parked(cx, budget)?;
-        let free_frames = self.parked.free_frames();
-        if free_frames == 0 {
-            // While the limit of parked frames is reached, bytes of the peer are not read. The time without received
-            // bytes must not count as silence of the peer.
-            self.received_at = Instant::now();
-            return Ok(handled_parked);
-        }
         if !self.has_unhandled && !self.receive(cx)? {
-            return Ok(handled_parked);
+            return Ok(false);
         }
-        let checksum = self.out.checksum();
+        let (checksum, slow_max) = (self.out.checksum(), self.slow_requests_max);
         let Self {
             peer, inbox, id, ..
         } = self;
-        let mut parked = Vec::new();
+        let (mut has_handled, mut is_waiting) = (false, false);
         self.has_unhandled = peer.with(|core| {
             // The budget is checked for each frame, because a frame of a few bytes can reference chunks of half a
             // megabyte, which must be loaded.
             while !budget.is_spent() {
-                if parked.len() == free_frames {
+                if core.slow_count() >= slow_max {
                     core.traffic.parking_limit_hits += 1;
+                    is_waiting = true;
                     break;
                 }
                 let Some(framed) = inbox.frame()? else {
@@ -173,60 +165,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Framed::Long(bytes) => (&bytes[..], Some(bytes)),
                 };
                 let frame = decode_with(checksum, bytes)?;
-                let handled = core.handle(*id, frame, frame_buffer, bytes.len(), 0, budget);
-                if let Some(pending) = handled.map_err(|_| ConnectionError::Superseded)?? {
-                    parked.push((framed.into_bytes(), pending));
-                }
+                let handled = core.handle(*id, frame, frame_buffer, bytes.len(), budget);
+                handled.map_err(|_| ConnectionError::Superseded)??;
+                has_handled = true;
             }
             Ok(true)
         })?;
-        for (frame, pending) in parked {
-            let item = ParkedFrame { frame, attempts: 1 };
-            self.parked.park(ParkedItem::Frame(item), pending);
+        if is_waiting {
+            // Bytes of the peer are not read until a request to the store has ended. This time must not count as
+            // silence of the peer.
+            self.received_at = Instant::now();
+            return Ok(has_handled);
         }
         Ok(true)
-    }
-
-    /// Handles parked frames and resumes parked streams whose disk reads are complete, until the budget is spent.
-    /// Returns true if a frame was handled or a stream was resumed.
-    fn handle_parked(
-        &mut self,
-        cx: &mut Context<'_>,
-        budget: &mut Budget,
-    ) -> Result<bool, ConnectionError> {
-        let checksum = self.out.checksum();
-        let mut has_handled = false;
-        while !budget.is_spent()
-            && let Poll::Ready(item) = self.parked.poll(cx)
-            && let Some(item) = item?
-        {
-            has_handled = true;
-            let ParkedFrame { frame, attempts } = match item {
-                ParkedItem::Frame(parked) => parked,
-                ParkedItem::Stream(stream, attempts) => {
-                    self.peer
-                        .with(|core| core.resume(self.id, stream, attempts));
-                    continue;
-                }
-            };
-            let decoded = decode_with(checksum, &frame)?;
-            let handled = self.peer.with(|core| {
-                core.handle(
-                    self.id,
-                    decoded,
-                    Some(&frame),
-                    frame.len(),
-                    attempts,
-                    budget,
-                )
-            });
-            if let Some(pending) = handled.map_err(|_| ConnectionError::Superseded)?? {
-                let attempts = attempts + 1;
-                self.parked
-                    .park(ParkedItem::Frame(ParkedFrame { frame, attempts }), pending);
-            }
-        }
-        Ok(has_handled)
     }
 
     /// Reads from the socket once. Returns true if bytes were received.
@@ -246,33 +197,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Fills the outbox if it is empty, and writes as much as the socket accepts. Returns true if the socket
-    /// accepted bytes or a read of the store was started.
+    /// accepted bytes.
     fn write(
         &mut self,
         cx: &mut Context<'_>,
         budget: &mut Budget,
     ) -> Result<bool, ConnectionError> {
-        let mut started_read = false;
         if self.out.is_written() {
             self.out.clear();
             let now = Instant::now();
             let (id, is_blocked, out) = (self.id, self.is_blocked, &mut self.out);
-            let free_streams = self.parked.free_streams();
-            let (filled, stalls) = self.peer.with(|core| {
-                let filled = core.fill(id, is_blocked, now, cx.waker(), out, budget);
-                let stalls: Vec<_> = std::iter::from_fn(|| core.take_stall(id))
-                    .take(free_streams)
-                    .collect();
-                (filled, stalls)
-            });
-            for stall in stalls {
-                let item = ParkedItem::Stream(stall.stream, stall.attempts);
-                self.parked.park(item, stall.pending);
-                // The caller must call `Self::read` again, which polls the disk read that `park` started. Without this
-                // poll, the end of the disk read would not wake the task.
-                started_read = true;
-            }
-            started_read |= self.parked.read_ahead();
+            let filled = self
+                .peer
+                .with(|core| core.fill(id, is_blocked, now, cx.waker(), out, budget));
             let next_poll = filled.map_err(|_| ConnectionError::Superseded)?;
             self.is_blocked = false;
             self.next_poll = next_poll;
@@ -281,7 +218,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
                     self.is_blocked = true;
                 }
-                return Ok(started_read);
+                return Ok(false);
             }
         }
         let mut has_written = false;
@@ -308,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if has_written {
             self.sent_at = Instant::now();
         }
-        Ok(has_written || started_read)
+        Ok(has_written)
     }
 
     /// Called when neither direction makes progress: checks the timers.

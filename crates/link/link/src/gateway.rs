@@ -407,7 +407,7 @@ impl Shared {
         if let Some(known) = known.filter(|_| !is_clone) {
             core.set_knowledge(known);
         }
-        let peer = Arc::new(Peer::new(core));
+        let peer = Peer::new(core);
         let mut streams = JoinSet::new();
         streams.spawn(serve_streams(
             Arc::clone(&peer),
@@ -547,7 +547,7 @@ impl Shared {
             .endpoint(self.config.sharing, self.config.keep_sent, 0);
         let temporary =
             Endpoint::new(temporary.expect("the configuration was checked at the start"));
-        let our_hello = { temporary }.hello(&self.config.link.store);
+        let our_hello = { temporary }.hello();
         if let Err(disagreement) = our_hello.agree(Role::Listener, &peer_hello) {
             // An edge with the store key gets the versions of this gateway, so that it can report the reason.
             if peer_hello.key_check == our_hello.key_check {

@@ -28,16 +28,6 @@ pub(crate) enum Framed<'a> {
     Long(Bytes),
 }
 
-impl Framed<'_> {
-    /// Returns the frame as [`Bytes`]. The bytes of a short frame are copied.
-    pub(crate) fn into_bytes(self) -> Bytes {
-        match self {
-            Self::Short(bytes) => Bytes::copy_from_slice(bytes),
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
 impl Inbox {
     /// Creates an inbox without bytes. The buffers of long frames are taken from the pool.
     pub(crate) fn new(pool: Pool) -> Self {

@@ -166,10 +166,11 @@ mod tests {
 
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use edgeward_chunk_store::ChunkStore as _;
     use edgeward_chunk_store::{ChunkSettings, ScratchDevice};
     use edgeward_dedup::endpoint::Endpoint;
     use edgeward_dedup::receiver::Sharing;
-    use edgeward_dedup::store::{ChunkLocation, ChunkStore as _};
+    use edgeward_dedup::store::ChunkLocation;
     use edgeward_store::disk::Device;
 
     use crate::config::{Encryption, LinkConfig};
@@ -248,9 +249,11 @@ mod tests {
             unacked_max: 1 << 20,
         };
         let core = Core::new(core, Endpoint::new(endpoint), store.clone());
-        let peers = [("peer".to_owned(), Arc::new(Peer::new(core)))];
+        let peers = [("peer".to_owned(), Peer::new(core))];
+        let epoch = store.epoch();
         let set_known = |locations: &[ChunkLocation]| {
             let mut known = Knowledge::new(10);
+            known.set_own_epoch(epoch);
             locations.iter().for_each(|&location| known.add(location));
             peers[0].1.with(|core| core.set_knowledge(known));
         };

@@ -55,7 +55,6 @@ mod metrics;
 mod origin;
 mod origin_tls;
 mod outbox; // encoded frames that wait to be written
-mod parked; // frames that wait for a disk read
 mod peer;
 mod probe; // detects encrypted and compressed bodies
 mod pump; // copies between a stream and a TCP connection

@@ -1,8 +1,10 @@
 //! The state of a peer behind a lock. The connections to the peer and its streams share it.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use tokio::runtime::Handle;
 
 use crate::core::Core;
 
@@ -13,16 +15,22 @@ use crate::core::Core;
 /// peer at a time. Each peer has its own lock.
 pub(crate) struct Peer {
     core: Mutex<Core>,
+    /// This peer, for the threads that answer requests to the store.
+    me: Weak<Self>,
+    /// The runtime whose threads may block. `None` in tests without a runtime: requests then block.
+    runtime: Option<Handle>,
     /// True while a task waits for the peer's next connection. A second task must not wait for the same connection.
     has_waiting_task: AtomicBool,
 }
 
 impl Peer {
-    pub(crate) fn new(core: Core) -> Self {
-        Self {
+    pub(crate) fn new(core: Core) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
             core: Mutex::new(core),
+            me: Weak::clone(me),
+            runtime: Handle::try_current().ok(),
             has_waiting_task: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Returns true if no other task waits for the peer's next connection. The caller is then the waiting task, until
@@ -46,12 +54,45 @@ impl Peer {
             core
         });
         let result = action(&mut core);
+        self.release(core);
+        result
+    }
+
+    /// Releases the lock, begins the reads of the store that have become necessary, and wakes the tasks that can
+    /// continue.
+    fn release(&self, mut core: MutexGuard<'_, Core>) {
         let wakers = core.take_wakers();
+        let slow_requests = core.take_slow_requests();
+        let slow_answer = (!slow_requests.is_empty()).then(|| core.slow_answer());
+        let reads = core
+            .take_read_ahead()
+            .map(|reads| (core.store().clone(), reads));
         drop(core);
+        // Each request has its own thread, so that one that waits for the device does not delay the others.
+        for (id, request) in slow_requests {
+            let slow_answer = slow_answer.clone();
+            self.perform(move |peer| {
+                let answer = slow_answer.and_then(|answer| answer(&request));
+                peer.with(|core| core.complete(id, answer));
+            });
+        }
+        if let Some((store, reads)) = reads {
+            self.perform(move |peer| {
+                store.fetch(&reads);
+                peer.with(Core::end_read_ahead);
+            });
+        }
         for waker in wakers {
             waker.wake();
         }
-        result
+    }
+
+    /// Reads from the store on a thread that may block. The thread ends with its reads.
+    fn perform(&self, reads: impl FnOnce(&Self) + Send + 'static) {
+        match (&self.runtime, self.me.upgrade()) {
+            (Some(runtime), Some(me)) => drop(runtime.spawn_blocking(move || reads(&me))),
+            _ => reads(self),
+        }
     }
 }
 

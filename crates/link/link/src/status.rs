@@ -66,7 +66,7 @@ impl PeerStatus {
             granted_bytes: core.endpoint().receiver().granted(),
             bypassed: core.traffic.bypassed,
             parked_frames: core.traffic.parked_frames,
-            stalled_bodies: core.stall_count(),
+            stalled_bodies: core.traffic.stalled_bodies,
             parking_limit_hits: core.traffic.parking_limit_hits,
             hosts: core.traffic.hosts().to_vec(),
         })

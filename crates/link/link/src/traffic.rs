@@ -40,6 +40,8 @@ pub(crate) struct TrafficCounters {
     pub(crate) bypassed: u64,
     /// The number of frames that were parked until a disk read ended.
     pub(crate) parked_frames: u64,
+    /// The number of times that an outgoing body waited for a disk read.
+    pub(crate) stalled_bodies: u64,
     /// The number of times that a connection waited because the limit of parked frames was reached.
     pub(crate) parking_limit_hits: u64,
 }

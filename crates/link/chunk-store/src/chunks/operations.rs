@@ -6,9 +6,10 @@
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, Entry, Row, RowChunk, bytes_of};
 
 use crate::non_blocking::Access;
+use crate::query::{ChunkStore, FingerprintedEntry};
 
 use super::{Chunks, Shared, State};
 
@@ -112,6 +113,43 @@ impl Shared {
         let listing =
             listing.filter(|listing| listing.number == location.container && !is_overwritten_soon);
         listing.is_some_and(|listing| listing.have_bytes(slots))
+    }
+
+    /// Returns the chunks from a location to the end of its container. The chunks of the open container have no
+    /// fingerprints.
+    pub(crate) fn row(&self, location: ChunkLocation, access: &mut Access<'_>) -> Option<Row> {
+        let mut state = self.state();
+        let first = usize::from(location.slot);
+        let is_open = location.container == state.open.number;
+        let newer = state.open.number.saturating_sub(location.container);
+        let is_overwritten_soon =
+            newer >= self.containers - 1 - self.containers / OVERWRITTEN_SOON_SHARE;
+        let chunks: Vec<RowChunk> = if is_open {
+            let open = &state.open;
+            let entries = open.entries.iter().enumerate().skip(first);
+            let chunks = entries.map(|(slot, entry)| RowChunk {
+                entry: *entry,
+                fingerprint: None,
+                has_bytes: open.has_bytes(slot),
+            });
+            chunks.collect()
+        } else {
+            let listing = self.listing_of(location.container, &mut state, access)?;
+            let position = self.position(location.container);
+            let fingerprints = state.trailers.fingerprints(position);
+            let entries = listing.entries.iter().enumerate().skip(first);
+            let chunks = entries.map(|(slot, entry)| RowChunk {
+                entry: *entry,
+                fingerprint: fingerprints.get(slot).copied().flatten(),
+                has_bytes: listing.has_bytes(slot),
+            });
+            chunks.collect()
+        };
+        (!chunks.is_empty()).then(|| Row {
+            location,
+            chunks: chunks.into(),
+            is_retained: is_open || !is_overwritten_soon,
+        })
     }
 
     /// Appends at most `chunks_max` chunks from this location on, with their fingerprints. For the open container,
@@ -237,6 +275,10 @@ impl ChunkStore for Chunks {
 
     fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
         self.0.find_or_list(entry, &mut Access::Blocking)
+    }
+
+    fn row(&mut self, location: ChunkLocation) -> Option<Row> {
+        self.0.row(location, &mut Access::Blocking)
     }
 
     fn has_bytes(&mut self, location: ChunkLocation) -> bool {

@@ -10,10 +10,10 @@ use proptest::prelude::{ProptestConfig, any, prop_assert_eq, prop_oneof, proptes
 use proptest::strategy::Strategy;
 
 use edgeward_chunk_store::checkpoint::{CheckpointError, checkpoint_bytes};
-use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError, RecoveryReport};
+use edgeward_chunk_store::{ChunkSettings, ChunkStore as _, Chunks, OpenError, RecoveryReport};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore as _};
+use edgeward_dedup::store::ChunkLocation;
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{ObservedDisk, ReadObserver, SimulatedDisk};
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::Trailer;
+use edgeward_chunk_store::{ChunkStore, load_verified};
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
+use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::ObservedDisk;
 

@@ -3,10 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
+use edgeward_chunk_store::ChunkStore as _;
 use edgeward_chunk_store::format::{Layout, Superblock, VERSION, VERSION_BLOCKS, VERSION_RAW};
 use edgeward_chunk_store::{ChunkSettings, Chunks};
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkStore as _, Entry};
+use edgeward_dedup::store::Entry;
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::SimulatedDisk;
 

@@ -7,10 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
 
+use edgeward_chunk_store::ChunkStore;
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::{Superblock, Trailer, VERSION, VERSION_BLOCKS, VERSION_RAW};
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
 use edgeward_testkit::disk::SimulatedDisk;
 
 use crate::{

@@ -18,9 +18,10 @@ use proptest::strategy::Strategy;
 
 use edgeward_chunk_store::format::{Layout, SuperblockError, Trailer};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
+use edgeward_chunk_store::{ChunkStore, load_verified};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{ChunkId, IdKey};
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
+use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Harm, ReadObserver, SimulatedDisk};
 use edgeward_types::Seed;

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, NonBlocking};
+use edgeward_chunk_store::{ChunkStore, FingerprintedEntry};
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry};
+use edgeward_dedup::store::{ChunkLocation, Entry};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Fault, ObservedDisk, ReadObserver, SimulatedDisk};
 

@@ -1,202 +1,207 @@
-//! Resolves frames to bytes: loads chunks from the store and decompresses payloads.
+//! Resolves frames with references to bytes: looks the chunks up in the store, checks that the peer may refer to them,
+//! and loads them. The frame waits for the answers of the store. Other frames are handled in the meantime, as if this
+//! frame had arrived later.
 
 use bytes::Bytes;
 
-use crate::buffer::Buffer;
 use crate::codec::{Codec, Method};
 use crate::id::{ChunkId, sequence_check};
-use crate::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
+use crate::store::{Answer, LocatedChunk, Request, RequestId, bytes_of_located};
 use crate::wire::{NakCause, PIECE_BYTES_MAX, Run, Span};
 use crate::{Resources, Violation};
 
 use super::stream::{PieceContent, ReceivedPiece};
 use super::{Receiver, Sharing};
 
-/// Why the bytes of a frame are unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LookupError {
-    /// The frame is refused: the peer has to send the bytes in another form.
-    Refused(NakCause),
-    /// A read of the store is pending.
-    Pending,
+/// A frame that waits for an answer of the store.
+#[derive(Debug)]
+pub(super) struct PendingFrame {
+    pub(super) span: Span,
+    references: References,
+}
+
+/// The chunks that a frame refers to.
+#[derive(Debug)]
+enum References {
+    /// Chunks. The first `skip` bytes of the first chunk were received before: they become the `prefix` of the piece.
+    Chunks { ids: Vec<ChunkId>, skip: usize },
+    /// Consecutive chunks.
+    Run(Run),
+    /// The chunks with which the payload is decompressed.
+    Base {
+        ids: Vec<ChunkId>,
+        method: Method,
+        cuts: Vec<u32>,
+        payload: Bytes,
+    },
 }
 
 impl Receiver {
-    /// Loads the bytes of `span` from the chunks with these hashes. The first `skip` bytes of the first chunk were
-    /// received before: they become `prefix`, and are not part of the span.
-    pub(super) fn load_references<S: ChunkStore, C: Codec>(
+    /// Requests the chunks of a REF frame.
+    pub(super) fn look_up_chunks(&mut self, span: Span, skip: u32, ids: Vec<ChunkId>) {
+        let skip = skip as usize;
+        self.look_up(span, References::Chunks { ids, skip });
+    }
+
+    /// Requests the chunks of a REF-RUN frame.
+    pub(super) fn look_up_run(&mut self, span: Span, run: Run) {
+        self.look_up(span, References::Run(run));
+    }
+
+    /// Requests the base of a DELTA frame.
+    pub(super) fn look_up_base(
         &mut self,
         span: Span,
-        skip: u32,
-        ids: &[ChunkId],
-        resources: &mut Resources<'_, S, C>,
-    ) -> Result<ReceivedPiece, LookupError> {
-        let (length, skip) = (span.length as usize, skip as usize);
-        let bytes = self.load_each(ids, length + skip, resources)?;
-        if bytes.len() != length + skip {
-            return Err(self.lookup_error(resources));
-        }
-        self.counters.from_store += length as u64;
-        let prefix = bytes[..skip].to_vec();
-        let bytes = bytes.freeze(skip..skip + length);
-        let kind = PieceContent::References { prefix };
-        Ok(ReceivedPiece { bytes, kind })
+        ids: Vec<ChunkId>,
+        (method, cuts, payload): (Method, Vec<u32>, Bytes),
+    ) {
+        let base = References::Base {
+            ids,
+            method,
+            cuts,
+            payload,
+        };
+        self.look_up(span, base);
     }
 
-    /// Loads the chunks that a delta refers to.
-    pub(super) fn load_base<S: ChunkStore, C: Codec>(
-        &mut self,
-        ids: &[ChunkId],
-        resources: &mut Resources<'_, S, C>,
-    ) -> Result<Buffer, LookupError> {
-        let base = self.load_each(ids, PIECE_BYTES_MAX, resources)?;
-        self.counters.bases += base.len() as u64;
-        Ok(base)
+    fn look_up(&mut self, span: Span, references: References) {
+        if self.pending.len() >= PENDING_MAX {
+            // The peer sends the bytes instead.
+            self.counters.missing += 1;
+            self.naks
+                .push_back((span.stream, span.offset, NakCause::Missing));
+            return;
+        }
+        let request = match &references {
+            References::Chunks { ids, .. } | References::Base { ids, .. } => {
+                Request::Lookup(ids.clone())
+            }
+            References::Run(run) => Request::LookupRun {
+                first: run.first,
+                chunks: usize::from(run.chunks),
+            },
+        };
+        let request = self.requests.push(request);
+        self.pending
+            .insert(request, PendingFrame { span, references });
     }
 
-    /// Loads chunks from any locations, at most `bytes_max` bytes in total. Adjacent chunks are loaded
-    /// together. If the lookup of a chunk needs a read from the device, the function also looks up the
-    /// remaining chunks, so that the caller can perform all reads at once.
-    fn load_each<S: ChunkStore, C: Codec>(
+    /// Handles the answer to a request of a frame.
+    pub(super) fn complete_frame<C: Codec>(
         &mut self,
-        ids: &[ChunkId],
-        bytes_max: usize,
-        resources: &mut Resources<'_, S, C>,
-    ) -> Result<Buffer, LookupError> {
-        let (mut locations, mut entries) = (Vec::with_capacity(ids.len()), Vec::new());
-        for id in ids {
-            let location = resources.store.locate(id);
-            if location.is_none() && resources.store.has_pending_reads() {
-                continue;
+        frame: PendingFrame,
+        answer: Answer,
+        codec: &mut C,
+        resources: &mut Resources<'_>,
+    ) -> Result<(), Violation> {
+        let span = frame.span;
+        let result = match answer {
+            Answer::Located(chunks) => match self.check_located(&frame, &chunks, resources) {
+                Ok(()) => {
+                    let request = self.requests.push(Request::Load(chunks));
+                    self.pending.insert(request, frame);
+                    return Ok(());
+                }
+                Err(cause) => Err(cause),
+            },
+            Answer::Loaded(Some(bytes)) => self.resolve(frame, bytes, codec),
+            _ => {
+                self.counters.missing += 1;
+                Err(NakCause::Missing)
             }
-            locations.push(self.check_permission(location, resources)?);
-            resources
-                .store
-                .entries(locations[locations.len() - 1], 1, &mut entries);
-            if entries.len() != locations.len()
-                || entries.last().is_none_or(|entry| entry.id != *id)
-            {
-                return Err(self.lookup_error(resources));
+        };
+        match result {
+            Ok(piece) => self.add_piece(span, piece, resources),
+            Err(cause) => {
+                self.naks.push_back((span.stream, span.offset, cause));
+                Ok(())
             }
         }
-        if locations.len() < ids.len() {
-            return Err(LookupError::Pending);
-        }
-        let bytes = bytes_of(&entries);
-        if bytes > bytes_max {
-            return Err(self.lookup_error(resources));
-        }
-        let mut loaded = resources.pool.buffer(bytes);
-        let mut rest = &entries[..];
-        for row in locations.chunk_by(|one, next| one.plus(1) == *next) {
-            let (row_entries, later) = rest.split_at(row.len());
-            if !load_into(&mut loaded, row[0], row_entries, resources)
-                && !resources.store.has_pending_reads()
-            {
-                return Err(self.lookup_error(resources));
-            }
-            rest = later;
-        }
-        if loaded.len() < bytes {
-            return Err(LookupError::Pending);
-        }
-        Ok(loaded)
     }
 
-    /// Loads consecutive chunks of `length` bytes in total.
-    pub(super) fn load_run<S: ChunkStore, C: Codec>(
+    /// Checks that all chunks of a frame were found, have the expected length, and that the peer may refer to them.
+    fn check_located(
         &mut self,
-        run: &Run,
-        length: u32,
-        resources: &mut Resources<'_, S, C>,
-    ) -> Result<Bytes, LookupError> {
-        let first = resources.store.locate(&run.first);
-        let mut location = self.check_permission(first, resources)?;
-        let chunks = usize::from(run.chunks);
-        // A container of the peer's store and a container of this store end at different chunks. A run may therefore
-        // continue in the next container.
-        let mut parts: Vec<(ChunkLocation, Vec<Entry>)> = Vec::new();
-        let mut found = 0;
-        while found < chunks && parts.len() < CONTAINERS_PER_RUN {
-            let mut entries = Vec::new();
-            resources
-                .store
-                .entries(location, chunks - found, &mut entries);
-            if entries.is_empty() && resources.store.has_pending_reads() {
-                return Err(LookupError::Pending);
-            }
-            found += entries.len();
-            parts.push((location, entries));
-            let container = location.container.wrapping_add(1);
-            location = ChunkLocation { container, slot: 0 };
-        }
-        let all = || parts.iter().flat_map(|(_, entries)| entries);
-        let bytes: usize = parts.iter().map(|(_, entries)| bytes_of(entries)).sum();
-        let has_length = bytes == length as usize;
-        if found != chunks
-            || !has_length
-            || sequence_check(all().map(|entry| &entry.id)) != run.check
-        {
-            self.counters.disordered += 1;
-            return Err(LookupError::Refused(NakCause::Order));
-        }
-        let mut loaded = resources.pool.buffer(bytes);
-        for (location, entries) in &parts {
-            for nth in 0..entries.len() {
-                self.check_permission(Some(location.plus(nth)), resources)?;
-            }
-            if !load_into(&mut loaded, *location, entries, resources)
-                && !resources.store.has_pending_reads()
-            {
-                return Err(self.lookup_error(resources));
-            }
-        }
-        if loaded.len() < bytes {
-            return Err(LookupError::Pending);
-        }
-        self.counters.from_store += bytes as u64;
-        Ok(loaded.freeze(0..bytes))
-    }
-
-    /// Returns the location of a chunk, or an error if the chunk is missing, or if [`Sharing`] forbids that the peer
-    /// refers to it.
-    fn check_permission<S: ChunkStore, C>(
-        &mut self,
-        location: Option<ChunkLocation>,
-        resources: &Resources<'_, S, C>,
-    ) -> Result<ChunkLocation, LookupError> {
-        let location = location.ok_or_else(|| self.lookup_error(resources))?;
-        if self.config.sharing == Sharing::Exchanged && !resources.knowledge.has(location) {
+        frame: &PendingFrame,
+        chunks: &[LocatedChunk],
+        resources: &Resources<'_>,
+    ) -> Result<(), NakCause> {
+        let (bytes, length) = (bytes_of_located(chunks), frame.span.length as usize);
+        let (is_complete, cause) = match &frame.references {
+            References::Chunks { ids, skip } => (
+                chunks.len() == ids.len() && bytes == length + skip,
+                NakCause::Missing,
+            ),
+            References::Base { ids, .. } => (
+                chunks.len() == ids.len() && bytes <= PIECE_BYTES_MAX,
+                NakCause::Missing,
+            ),
+            // Without its first chunk, a run is missing. Otherwise other chunks follow the first one here.
+            References::Run(_) if chunks.is_empty() => (false, NakCause::Missing),
+            References::Run(run) => (
+                chunks.len() == usize::from(run.chunks)
+                    && bytes == length
+                    && sequence_check(chunks.iter().map(|chunk| &chunk.entry.id)) == run.check,
+                NakCause::Order,
+            ),
+        };
+        let may_refer = |chunk: &LocatedChunk| {
+            self.config.sharing == Sharing::Everything || resources.knowledge.has(chunk.location)
+        };
+        if !chunks.iter().all(may_refer) {
             self.counters.foreign += 1;
-            return Err(LookupError::Refused(NakCause::Missing));
+            return Err(NakCause::Missing);
         }
-        Ok(location)
+        if is_complete {
+            return Ok(());
+        }
+        match cause {
+            NakCause::Order => self.counters.disordered += 1,
+            _ => self.counters.missing += 1,
+        }
+        Err(cause)
     }
 
-    /// Returns the cause of a failed lookup: the chunk is missing, unless a read is pending.
-    fn lookup_error<S: ChunkStore, C>(&mut self, resources: &Resources<'_, S, C>) -> LookupError {
-        if resources.store.has_pending_reads() {
-            return LookupError::Pending;
-        }
-        self.counters.missing += 1;
-        LookupError::Refused(NakCause::Missing)
+    /// Makes the piece of a frame from the loaded chunks.
+    fn resolve<C: Codec>(
+        &mut self,
+        frame: PendingFrame,
+        loaded: Bytes,
+        codec: &mut C,
+    ) -> Result<ReceivedPiece, NakCause> {
+        let length = frame.span.length as usize;
+        let skip = match frame.references {
+            References::Chunks { skip, .. } => skip,
+            References::Run(_) => 0,
+            References::Base {
+                method,
+                cuts,
+                payload,
+                ..
+            } => {
+                self.counters.bases += loaded.len() as u64;
+                // The base is verified. If the payload does not decompress with it, the sender used other chunks with
+                // the same hashes.
+                let payload_buffer = Some(&payload);
+                let bytes = unpack(frame.span, method, &loaded, &payload, payload_buffer, codec);
+                let kind = PieceContent::Chunks { cuts };
+                return bytes
+                    .map(|bytes| ReceivedPiece { bytes, kind })
+                    .map_err(|_| NakCause::Missing);
+            }
+        };
+        self.counters.from_store += length as u64;
+        let prefix = loaded[..skip].to_vec();
+        Ok(ReceivedPiece {
+            bytes: loaded.slice(skip..skip + length),
+            kind: PieceContent::References { prefix },
+        })
     }
-}
 
-/// Loads the chunks from a location on, verifies them, and appends them to the buffer. Returns false if this fails.
-fn load_into<S: ChunkStore, C: Codec>(
-    buffer: &mut Buffer,
-    location: ChunkLocation,
-    entries: &[Entry],
-    resources: &mut Resources<'_, S, C>,
-) -> bool {
-    let bytes = bytes_of(entries);
-    let out = &mut buffer.spare()[..bytes];
-    let is_loaded = load_verified(resources.store, resources.id_key, location, entries, out);
-    if is_loaded {
-        buffer.fill(bytes);
+    /// Returns the pending frame of a request.
+    pub(super) fn take_pending(&mut self, request: RequestId) -> Option<PendingFrame> {
+        self.pending.remove(&request)
     }
-    is_loaded
 }
 
 /// Decompresses a payload. `frame` is the buffer that contains the payload, or `None` if the result must not share
@@ -210,12 +215,7 @@ pub(super) fn unpack(
     codec: &mut impl Codec,
 ) -> Result<Bytes, Violation> {
     if method == Method::None {
-        // A short payload is copied, so that it does not keep a large buffer in use.
-        let frame = frame.filter(|frame| payload.len() >= frame.len() / 2);
-        return Ok(frame.map_or_else(
-            || Bytes::copy_from_slice(payload),
-            |frame| frame.slice_ref(payload),
-        ));
+        return Ok(payload_bytes(payload, frame));
     }
     let length = span.length as usize;
     let mut bytes = Vec::with_capacity(length);
@@ -226,6 +226,15 @@ pub(super) fn unpack(
     Ok(bytes.into())
 }
 
-/// The largest number of containers that a run may span. A run has at most 512 KiB, which lie in at most two
-/// containers, unless some containers are nearly empty.
-const CONTAINERS_PER_RUN: usize = 4;
+/// Returns the payload as a part of the frame's buffer. A short payload is copied, so that it does not keep a large
+/// buffer in use.
+pub(super) fn payload_bytes(payload: &[u8], frame: Option<&Bytes>) -> Bytes {
+    let frame = frame.filter(|frame| payload.len() >= frame.len() / 2);
+    frame.map_or_else(
+        || Bytes::copy_from_slice(payload),
+        |frame| frame.slice_ref(payload),
+    )
+}
+
+/// The largest number of frames that wait for the store. Their payloads take at most 16 MiB.
+const PENDING_MAX: usize = 32;

@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use crate::codec::Codec;
-use crate::store::ChunkStore;
+use crate::store::{Answer, Request, RequestId, Requests};
 use crate::wire::{Frame, NakCause, STREAMS_PER_FRAME, Span, StreamAck, StreamId, StreamState};
-use crate::{FrameOutcome, Resources, Violation, reason};
+use crate::{Resources, Violation, reason};
 
 use ended::EndedStreams;
-use lookup::{LookupError, unpack};
-use stream::{ChunkWriter, IncomingStream, PieceContent, ReceivedPiece};
+use lookup::{PendingFrame, payload_bytes, unpack};
+use stream::{IncomingStream, PieceContent, ReceivedPiece};
 
 /// How bodies are received.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +140,9 @@ pub struct Receiver {
     acked_delivered: u64,
     /// True if a sender may be waiting for credit.
     sender_may_wait: bool,
+    requests: Requests,
+    /// The frames that wait for answers of the store.
+    pending: BTreeMap<RequestId, PendingFrame>,
 }
 
 /// How soon acknowledgements, NAKs and credit must be sent.
@@ -173,89 +176,119 @@ impl Receiver {
             counters: ReceiverCounters::default(),
             acked_delivered: 0,
             sender_may_wait: false,
+            requests: Requests::of_receiver(),
+            pending: BTreeMap::new(),
         }
     }
 
     /// Handles a frame of a body. `memory` is the buffer from which the frame was decoded; if it is given, the
-    /// body may keep this buffer instead of a copy of the payload. If the result is [`FrameOutcome::Retry`],
-    /// the frame had no effect, except that an acknowledgement of the stream may be queued.
-    pub fn handle<S: ChunkStore, C: Codec>(
+    /// body may keep this buffer instead of a copy of the payload.
+    pub fn handle<C: Codec>(
         &mut self,
         frame: Frame<'_>,
         memory: Option<&Bytes>,
-        resources: &mut Resources<'_, S, C>,
-    ) -> Result<FrameOutcome, Violation> {
+        codec: &mut C,
+        resources: &mut Resources<'_>,
+    ) -> Result<(), Violation> {
         // A frame adds at most three answers.
         let answers = self.acks.len() + self.naks.len() + self.stops.len();
         if answers >= ANSWERS_MAX {
             return Err(Violation::Flood(answers));
         }
         match frame {
-            Frame::Open { stream, label } => self.open(stream, label).map(FrameOutcome::from),
+            Frame::Open { stream, label } => self.open(stream, label),
             Frame::Close {
                 stream,
                 length,
                 digest,
             } => {
                 self.close(stream, (length, digest), resources);
-                Ok(FrameOutcome::Done)
+                Ok(())
             }
-            Frame::Reset { stream, reason } => self.reset(stream, reason).map(FrameOutcome::from),
+            Frame::Reset { stream, reason } => self.reset(stream, reason),
             Frame::Plain {
                 span,
                 method,
                 payload,
-            } => self.handle_piece(span, resources, |_, resources| {
-                let bytes = unpack(span, method, &[], payload, memory, resources.codec)?;
-                Ok(Ok(ReceivedPiece {
-                    bytes,
-                    kind: PieceContent::Plain,
-                }))
-            }),
+            } => {
+                if !self.expects(span)? {
+                    return Ok(());
+                }
+                let bytes = unpack(span, method, &[], payload, memory, codec)?;
+                let kind = PieceContent::Plain;
+                self.add_piece(span, ReceivedPiece { bytes, kind }, resources)
+            }
             Frame::Literal {
                 span,
                 method,
                 cuts,
                 payload,
-            } => self.handle_piece(span, resources, |_, resources| {
-                let bytes = unpack(span, method, &[], payload, memory, resources.codec)?;
-                Ok(Ok(ReceivedPiece {
-                    bytes,
-                    kind: PieceContent::Chunks { cuts },
-                }))
-            }),
+            } => {
+                if !self.expects(span)? {
+                    return Ok(());
+                }
+                let bytes = unpack(span, method, &[], payload, memory, codec)?;
+                let kind = PieceContent::Chunks { cuts };
+                self.add_piece(span, ReceivedPiece { bytes, kind }, resources)
+            }
             Frame::Delta {
                 span,
                 method,
                 base,
                 cuts,
                 payload,
-            } => self.handle_piece(span, resources, |receiver, resources| {
-                let base_bytes = match receiver.load_base(&base, resources) {
-                    Ok(bytes) => bytes,
-                    Err(cause) => return Ok(Err(cause)),
-                };
-                // The base is verified. If the payload does not decompress with it, the sender used other chunks with
-                // the same hashes.
-                let bytes = unpack(span, method, &base_bytes, payload, memory, resources.codec);
-                let kind = PieceContent::Chunks { cuts };
-                let bytes = bytes.map_err(|_| LookupError::Refused(NakCause::Missing));
-                Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
-            }),
+            } => {
+                if self.expects(span)? {
+                    let payload = payload_bytes(payload, memory);
+                    self.look_up_base(span, base, (method, cuts, payload));
+                }
+                Ok(())
+            }
             Frame::Ref { span, skip, ids } => {
-                self.handle_piece(span, resources, |receiver, resources| {
-                    Ok(receiver.load_references(span, skip, &ids, resources))
-                })
+                if self.expects(span)? {
+                    self.look_up_chunks(span, skip, ids);
+                }
+                Ok(())
             }
             Frame::RefRun { span, run } => {
-                self.handle_piece(span, resources, |receiver, resources| {
-                    let bytes = receiver.load_run(&run, span.length, resources);
-                    let kind = PieceContent::References { prefix: Vec::new() };
-                    Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
-                })
+                if self.expects(span)? {
+                    self.look_up_run(span, run);
+                }
+                Ok(())
             }
             _ => Err(Violation::Direction),
         }
+    }
+
+    /// Returns the next request to the store.
+    pub fn request(&mut self) -> Option<(RequestId, Request)> {
+        self.requests.pop()
+    }
+
+    /// Numbers the requests after those of the receiver of an endpoint that was restarted.
+    pub(crate) fn number_requests_after(&mut self, before: &Self) {
+        self.requests.number_after(&before.requests);
+    }
+
+    /// Handles the answer to a request. Returns the stream of the frame that waited for it.
+    pub fn complete<C: Codec>(
+        &mut self,
+        request: RequestId,
+        answer: Answer,
+        codec: &mut C,
+        resources: &mut Resources<'_>,
+    ) -> Result<Option<StreamId>, Violation> {
+        if let Answer::Stored(location) = answer {
+            location.inspect(|&location| resources.knowledge.add(location));
+            return Ok(None);
+        }
+        // Without a frame, the peer has restarted since the request.
+        let Some(frame) = self.take_pending(request) else {
+            return Ok(None);
+        };
+        let stream = frame.span.stream;
+        self.complete_frame(frame, answer, codec, resources)?;
+        Ok(Some(stream))
     }
 
     /// Returns how soon acknowledgements, NAKs and credit must be sent.
@@ -367,6 +400,7 @@ impl Receiver {
         self.granted_extra = 0;
         self.sender_may_wait = false;
         self.events.clear();
+        self.pending.clear();
     }
 
     /// Returns the next event.
@@ -410,12 +444,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn close<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        close: (u64, u128),
-        resources: &mut Resources<'_, S, C>,
-    ) {
+    fn close(&mut self, stream: StreamId, close: (u64, u128), resources: &mut Resources<'_>) {
         match self.streams.get_mut(&stream) {
             Some(incoming) if incoming.outcome.is_none() => {
                 incoming.expected_end = Some(close);
@@ -443,16 +472,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Handles a frame with a piece of a body. The function `resolve` returns the bytes of the piece.
-    fn handle_piece<S: ChunkStore, C: Codec>(
-        &mut self,
-        span: Span,
-        resources: &mut Resources<'_, S, C>,
-        resolve: impl FnOnce(
-            &mut Self,
-            &mut Resources<'_, S, C>,
-        ) -> Result<Result<ReceivedPiece, LookupError>, Violation>,
-    ) -> Result<FrameOutcome, Violation> {
+    /// Returns true if a frame with this span is needed. Queues an acknowledgement, or a NAK if the stream is unknown.
+    fn expects(&mut self, span: Span) -> Result<bool, Violation> {
         let Span { stream, offset, .. } = span;
         let Some(incoming) = self.streams.get(&stream) else {
             if self.ended.state(stream).is_some() {
@@ -460,33 +481,39 @@ impl Receiver {
             } else {
                 self.naks.push_back((stream, offset, NakCause::Unopened));
             }
-            return Ok(FrameOutcome::Done);
+            return Ok(false);
         };
         if span.end() > incoming.limit {
             let (end, limit) = (span.end(), incoming.limit);
             return Err(Violation::Credit { stream, end, limit });
         }
         self.acks.insert(stream);
-        if incoming.outcome.is_some() || incoming.has(offset, span.end()) {
-            return Ok(FrameOutcome::Done);
-        }
-        let piece = match resolve(self, resources)? {
-            Ok(piece) => piece,
-            Err(LookupError::Pending) => return Ok(FrameOutcome::Retry),
-            Err(LookupError::Refused(cause)) => {
-                self.naks.push_back((stream, offset, cause));
-                return Ok(FrameOutcome::Done);
-            }
+        Ok(incoming.outcome.is_none() && !incoming.has(offset, span.end()))
+    }
+
+    /// Adds the bytes of a frame to their stream.
+    fn add_piece(
+        &mut self,
+        span: Span,
+        piece: ReceivedPiece,
+        resources: &mut Resources<'_>,
+    ) -> Result<(), Violation> {
+        let Span { stream, offset, .. } = span;
+        // While the frame waited for the store, the stream may have ended, or the frame may have arrived again.
+        let incoming = self.streams.get_mut(&stream);
+        let Some(incoming) = incoming
+            .filter(|incoming| incoming.outcome.is_none() && !incoming.has(offset, span.end()))
+        else {
+            return Ok(());
         };
-        let incoming = self
-            .streams
-            .get_mut(&stream)
-            .expect("the stream was found above");
         let before = incoming.delivered;
-        let refused = incoming.add_piece(stream, offset, piece, &mut chunk_writer(resources))?;
+        let mut chunks = Vec::new();
+        let refused = incoming.add_piece(stream, offset, piece, &mut chunks)?;
         let new_bytes = incoming.delivered - before;
         self.counters.delivered += new_bytes;
+        self.store(chunks, resources);
         if new_bytes > 0 {
+            self.acks.insert(stream);
             self.report_ready(stream);
         }
         if let Some(offset) = refused {
@@ -495,7 +522,15 @@ impl Receiver {
         }
         self.end_if_complete(stream, resources);
         self.limit_partial_chunks(stream);
-        Ok(FrameOutcome::Done)
+        Ok(())
+    }
+
+    /// Requests that the store keeps these chunks.
+    fn store(&mut self, chunks: Vec<Bytes>, resources: &Resources<'_>) {
+        for chunk in chunks {
+            let id = resources.id_key.id(&chunk);
+            self.requests.push(Request::Store { id, chunk });
+        }
     }
 
     /// Releases the incomplete chunk of this stream if it is long and the incomplete chunks of all streams take too
@@ -512,19 +547,18 @@ impl Receiver {
     }
 
     /// Ends a stream if CLOSE and all bytes were received. Queues STOP if the body is wrong.
-    fn end_if_complete<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
-    ) {
+    fn end_if_complete(&mut self, stream: StreamId, resources: &mut Resources<'_>) {
         let Some(incoming) = self.streams.get_mut(&stream) else {
             return;
         };
         if incoming.outcome.is_some() {
             return;
         }
-        incoming.end_if_complete(&mut chunk_writer(resources));
-        match incoming.outcome {
+        let mut chunks = Vec::new();
+        incoming.end_if_complete(&mut chunks);
+        let outcome = incoming.outcome;
+        self.store(chunks, resources);
+        match outcome {
             None => {}
             Some(Ok(())) => self.report_ready(stream),
             Some(Err(reason)) => {
@@ -624,12 +658,4 @@ fn stream_ack(
 /// Removes and returns as many streams as fit into a frame.
 fn take_streams(streams: &mut BTreeSet<StreamId>) -> impl Iterator<Item = StreamId> {
     std::iter::from_fn(|| streams.pop_first()).take(STREAMS_PER_FRAME)
-}
-
-fn chunk_writer<'a, S, C>(resources: &'a mut Resources<'_, S, C>) -> ChunkWriter<'a, S> {
-    ChunkWriter {
-        store: resources.store,
-        knowledge: resources.knowledge,
-        id_key: resources.id_key,
-    }
 }

@@ -5,10 +5,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::Violation;
-use crate::id::{BodyDigest, IdKey};
-use crate::knowledge::Knowledge;
+use crate::id::BodyDigest;
 use crate::sender::TAIL_BYTES_MIN;
-use crate::store::ChunkStore;
 use crate::wire::{PIECE_BYTES_MAX, StreamId};
 
 use super::assembler::{EarlyPieces, push_unread};
@@ -84,25 +82,26 @@ impl IncomingStream {
         end <= self.delivered || self.early_pieces.contains(offset, end)
     }
 
-    /// Adds a piece, and delivers all pieces that follow the delivered bytes without a gap. Returns the offset
-    /// of a piece whose references are not usable, so that the sender must send its bytes.
-    pub(super) fn add_piece<S: ChunkStore>(
+    /// Adds a piece, and delivers all pieces that follow the delivered bytes without a gap. Adds the received chunks,
+    /// which are to be stored, to `chunks`. Returns the offset of a piece whose references are not usable, so that the
+    /// sender must send its bytes.
+    pub(super) fn add_piece(
         &mut self,
         stream: StreamId,
         offset: u64,
         piece: ReceivedPiece,
-        writer: &mut ChunkWriter<'_, S>,
+        chunks: &mut Vec<Bytes>,
     ) -> Result<Option<u64>, Violation> {
         if offset > self.delivered {
             let window = self.limit - self.delivered;
             self.early_pieces.insert(stream, offset, piece, window)?;
             return Ok(None);
         }
-        if let Some(refused) = self.deliver(stream, offset, piece, writer)? {
+        if let Some(refused) = self.deliver(stream, offset, piece, chunks)? {
             return Ok(Some(refused));
         }
         while let Some(piece) = self.early_pieces.take(self.delivered) {
-            if let Some(refused) = self.deliver(stream, self.delivered, piece, writer)? {
+            if let Some(refused) = self.deliver(stream, self.delivered, piece, chunks)? {
                 return Ok(Some(refused));
             }
         }
@@ -111,12 +110,12 @@ impl IncomingStream {
 
     /// Delivers a piece whose offset is at most the delivered offset. Returns the offset if the references of
     /// the piece are not usable.
-    fn deliver<S: ChunkStore>(
+    fn deliver(
         &mut self,
         stream: StreamId,
         offset: u64,
         piece: ReceivedPiece,
-        writer: &mut ChunkWriter<'_, S>,
+        chunks: &mut Vec<Bytes>,
     ) -> Result<Option<u64>, Violation> {
         let end = offset + piece.bytes.len() as u64;
         if end <= self.delivered {
@@ -138,7 +137,7 @@ impl IncomingStream {
                 self.partial_chunk.clear();
                 self.released_bytes = 0;
             }
-            PieceContent::Chunks { cuts } => self.add_chunks(stream, &piece.bytes, cuts, writer)?,
+            PieceContent::Chunks { cuts } => self.add_chunks(stream, &piece.bytes, cuts, chunks)?,
         }
         self.digest.update(&piece.bytes);
         self.delivered = end;
@@ -146,42 +145,38 @@ impl IncomingStream {
         Ok(None)
     }
 
-    fn add_chunks<S: ChunkStore>(
+    fn add_chunks(
         &mut self,
         stream: StreamId,
-        bytes: &[u8],
+        bytes: &Bytes,
         cuts: &[u32],
-        writer: &mut ChunkWriter<'_, S>,
+        chunks: &mut Vec<Bytes>,
     ) -> Result<(), Violation> {
-        let mut chunks = Vec::with_capacity(cuts.len());
-        let mut rest = bytes;
+        let mut rest = bytes.clone();
         let mut partial_bytes = self.released_bytes + self.partial_chunk.len();
         for &cut in cuts {
             let missing = (cut as usize).checked_sub(partial_bytes);
-            let split = missing.and_then(|missing| rest.split_at_checked(missing));
-            let (chunk, later) = split.ok_or(Violation::Cut(stream))?;
-            chunks.push(chunk);
-            (rest, partial_bytes) = (later, 0);
+            let missing = missing.filter(|missing| *missing <= rest.len());
+            let mut chunk = rest.split_to(missing.ok_or(Violation::Cut(stream))?);
+            if !self.partial_chunk.is_empty() {
+                self.partial_chunk.extend_from_slice(&chunk);
+                chunk = Bytes::copy_from_slice(&self.partial_chunk);
+                self.partial_chunk.clear();
+            }
+            // A chunk cannot be stored if a part of it was released.
+            if std::mem::take(&mut self.released_bytes) == 0 {
+                chunks.push(chunk);
+            }
+            partial_bytes = 0;
         }
         // A chunk is not longer than the longest piece.
         if partial_bytes + rest.len() > PIECE_BYTES_MAX {
             return Err(Violation::Cut(stream));
         }
-        if let Some(first) = chunks.first_mut() {
-            if !self.partial_chunk.is_empty() {
-                self.partial_chunk.extend_from_slice(first);
-                *first = &self.partial_chunk;
-            }
-            // The first chunk cannot be stored if a part of it was released.
-            let unstored = usize::from(self.released_bytes > 0);
-            writer.store_chunks(&chunks[unstored..]);
-            self.partial_chunk.clear();
-            self.released_bytes = 0;
-        }
         if self.released_bytes > 0 {
             self.released_bytes += rest.len();
         } else {
-            self.partial_chunk.extend_from_slice(rest);
+            self.partial_chunk.extend_from_slice(&rest);
         }
         Ok(())
     }
@@ -198,7 +193,7 @@ impl IncomingStream {
     }
 
     /// Ends the body if CLOSE and all bytes were received.
-    pub(super) fn end_if_complete<S: ChunkStore>(&mut self, writer: &mut ChunkWriter<'_, S>) {
+    pub(super) fn end_if_complete(&mut self, chunks: &mut Vec<Bytes>) {
         let Some((length, digest)) = self.expected_end else {
             return;
         };
@@ -212,7 +207,7 @@ impl IncomingStream {
         } else {
             // A shorter last chunk is not stored, because its entries in the store would be too large for it.
             if self.released_bytes == 0 && self.partial_chunk.len() >= TAIL_BYTES_MIN {
-                writer.store_chunks(&[&self.partial_chunk]);
+                chunks.push(std::mem::take(&mut self.partial_chunk).into());
             }
             Ok(())
         };
@@ -226,24 +221,6 @@ impl IncomingStream {
         self.partial_chunk = Vec::new();
         if outcome.is_err() {
             self.unread.clear();
-        }
-    }
-}
-
-/// Stores chunks received from the peer.
-pub(super) struct ChunkWriter<'a, S> {
-    pub(super) store: &'a mut S,
-    pub(super) knowledge: &'a mut Knowledge,
-    pub(super) id_key: &'a IdKey,
-}
-
-impl<S: ChunkStore> ChunkWriter<'_, S> {
-    fn store_chunks(&mut self, chunks: &[&[u8]]) {
-        for chunk in chunks {
-            let id = self.id_key.id(chunk);
-            if let Some(location) = self.store.insert(id, chunk) {
-                self.knowledge.add(location);
-            }
         }
     }
 }

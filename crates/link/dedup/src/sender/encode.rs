@@ -4,26 +4,19 @@
 
 use bytes::Bytes;
 
-use crate::Resources;
 use crate::codec::{Codec, Effort, Method};
 use crate::id::{BodyDigest, ChunkId, sequence_check};
-use crate::store::{ChunkStore, bytes_of, load_verified};
+use crate::knowledge::Knowledge;
 use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
 use super::SenderCounters;
 use super::piece::{Base, Piece, PieceEncoding};
-
-/// Neither the peer nor the store has the bytes any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BytesLost;
 
 /// Encodes a piece as a frame.
 pub(super) struct FrameEncoder<'a> {
     pub(super) stream: StreamId,
     pub(super) effort: &'a mut Effort,
     pub(super) counters: &'a mut SenderCounters,
-    /// A buffer for the bytes of the chunks against which a piece is compressed.
-    pub(super) base: &'a mut Vec<u8>,
     /// A buffer for the compressed bytes.
     pub(super) packed: &'a mut Vec<u8>,
 }
@@ -31,16 +24,17 @@ pub(super) struct FrameEncoder<'a> {
 impl FrameEncoder<'_> {
     /// Appends the frame of a piece to `out`. The caller passes the body's `digest` if the piece contains the next
     /// bytes for it. The function then adds these bytes, if possible in one pass with the frame's checksum.
-    /// `link_busy` is true while earlier bytes still wait for the link. Fails if the bytes of the piece were released
-    /// and are needed again, but the store has lost them.
-    pub(super) fn encode<S: ChunkStore, C: Codec>(
+    /// `link_busy` is true while earlier bytes still wait for the link. The caller has loaded the piece's
+    /// [missing](Piece::missing) bytes.
+    pub(super) fn encode<C: Codec>(
         &mut self,
         piece: &mut Piece,
         link_busy: bool,
         mut digest: Option<&mut BodyDigest>,
-        resources: &mut Resources<'_, S, C>,
+        codec: &mut C,
+        knowledge: &mut Knowledge,
         out: &mut impl FrameSink,
-    ) -> Result<(), BytesLost> {
+    ) {
         piece.waiting = false;
         let span = Span {
             stream: self.stream,
@@ -48,21 +42,17 @@ impl FrameEncoder<'_> {
             length: u32::try_from(piece.length).expect("the length of a piece is limited"),
         };
         let bytes = piece.length as u64;
-        // The peer may have lost the chunks since the piece was made.
-        if piece.is_reference() && !piece.is_known(resources.knowledge) {
-            piece.send_as_bytes();
-        }
-        let raw = if piece.is_reference() {
-            // The bytes are only needed for the digest. If they were released, the digest already contains them.
-            piece.raw().cloned().unwrap_or_default()
-        } else {
-            let loaded = piece.load(resources.store, resources.id_key, resources.pool);
-            loaded.ok_or(BytesLost)?
-        };
+        // The bytes of a reference are only needed for the digest. If they were released, the digest already contains
+        // them.
+        let raw = piece.raw().cloned().unwrap_or_default();
+        assert!(
+            piece.is_reference() || raw.len() == piece.length,
+            "the bytes are in memory"
+        );
         match &piece.encoding {
             PieceEncoding::Plain => {
                 self.counters.plain += bytes;
-                let method = self.pack(&raw, link_busy, resources.codec);
+                let method = self.pack(&raw, link_busy, codec);
                 let payload = self.payload(method, &raw);
                 let frame = Frame::Plain {
                     span,
@@ -94,7 +84,7 @@ impl FrameEncoder<'_> {
             PieceEncoding::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
                 let base = base.as_ref();
-                let base = base.and_then(|base| self.pack_delta(base, &raw, resources));
+                let base = base.and_then(|base| self.pack_delta(base, &raw, codec));
                 if let Some(base) = base {
                     self.counters.delta += bytes;
                     let (method, payload) = (Method::Zstd, &self.packed[..]);
@@ -109,7 +99,7 @@ impl FrameEncoder<'_> {
                 } else {
                     self.counters.literal += bytes;
                     piece.encoding = PieceEncoding::Literal { base: None };
-                    let method = self.pack(&raw, link_busy, resources.codec);
+                    let method = self.pack(&raw, link_busy, codec);
                     let payload = self.payload(method, &raw);
                     let frame = Frame::Literal {
                         span,
@@ -121,13 +111,12 @@ impl FrameEncoder<'_> {
                 }
                 // Later frames on this link may refer to these chunks.
                 let locations = piece.chunks.iter().filter_map(|sent| sent.location);
-                locations.for_each(|location| resources.knowledge.add(location));
+                locations.for_each(|location| knowledge.add(location));
             }
         }
         if let Some(digest) = digest {
             digest.update(&raw);
         }
-        Ok(())
     }
 
     /// Compresses the bytes into `packed`, if `effort` chooses a method. Returns the method, or [`Method::None`] if
@@ -163,37 +152,18 @@ impl FrameEncoder<'_> {
         }
     }
 
-    /// Compresses the bytes into `packed` against a base. Returns the hashes of the base's chunks, or `None` if
-    /// the peer or the store has lost a chunk of the base, or if the result is not shorter than the bytes.
-    fn pack_delta<S: ChunkStore, C: Codec>(
+    /// Compresses the bytes into `packed` against a base. Returns the hashes of the base's chunks, or `None` if the
+    /// result is not shorter than the bytes.
+    fn pack_delta(
         &mut self,
         base: &Base,
         raw: &[u8],
-        resources: &mut Resources<'_, S, C>,
+        codec: &mut impl Codec,
     ) -> Option<Vec<ChunkId>> {
-        let locations = (0..base.entries.len()).map(|nth| base.location.plus(nth));
-        let mut lost_locations = locations.filter(|&location| !resources.knowledge.has(location));
-        if lost_locations.next().is_some() {
-            return None;
-        }
         self.packed.clear();
-        // `self.base` never shrinks, so that its memory is zeroed only once.
-        let bytes = bytes_of(&base.entries);
-        self.base.resize(self.base.len().max(bytes), 0);
-        let base_bytes = &mut self.base[..bytes];
-        let is_loaded = load_verified(
-            resources.store,
-            resources.id_key,
-            base.location,
-            &base.entries,
-            base_bytes,
-        );
-        let is_packed = is_loaded
-            && resources
-                .codec
-                .compress(Method::Zstd, base_bytes, raw, self.packed);
+        let is_packed = codec.compress(Method::Zstd, base.bytes.as_ref()?, raw, self.packed);
         let is_shorter = is_packed && self.packed.len() < raw.len();
-        is_shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
+        is_shorter.then(|| base.chunks.iter().map(|chunk| chunk.entry.id).collect())
     }
 }
 

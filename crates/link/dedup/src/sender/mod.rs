@@ -4,7 +4,7 @@
 //! have lost the chunk since then. The sender keeps the bytes until the peer acknowledges them, and sends the
 //! bytes if the peer answers with a NAK. The number of kept bytes is limited, per stream and in total:
 //! [`Sender::writable_bytes`] returns how many more bytes can be written. If the store
-//! [retains](ChunkStore::is_retained) a chunk that is sent as a reference, the sender does not keep its bytes
+//! [retains](crate::store::Row::is_retained) a chunk that is sent as a reference, the sender does not keep its bytes
 //! in memory; after a NAK it loads them from the store. If loading fails, the stream is reset.
 //!
 //! The first bytes of each body, and therefore short bodies as a whole, bypass deduplication: lookups would cost more
@@ -23,13 +23,13 @@ use thiserror::Error;
 use crate::chunker::ChunkerParams;
 use crate::codec::{Codec, Effort, Methods};
 use crate::knowledge::Knowledge;
-use crate::store::ChunkStore;
+use crate::store::{Answer, Request, RequestId, Requests};
 use crate::wire::{Frame, FrameSink, NakCause, PIECE_BYTES_MAX, StreamAck, StreamId, StreamState};
 use crate::{Resources, Violation, reason};
 
 pub(crate) use piece::TAIL_BYTES_MIN;
 
-use encode::{BytesLost, FrameEncoder};
+use encode::FrameEncoder;
 use piece::{ChunkFinder, StoredBytes};
 use stream::{OutgoingStream, QueueItem};
 
@@ -178,10 +178,13 @@ pub struct Sender {
     effort: Effort,
     events: VecDeque<SenderEvent>,
     counters: SenderCounters,
-    /// A buffer for the stored chunks against which a piece is compressed.
-    base: Vec<u8>,
     /// A buffer for the compressed bytes of a piece.
     packed: Vec<u8>,
+    requests: Requests,
+    /// The streams of the requests that are not answered.
+    unanswered: BTreeMap<RequestId, StreamId>,
+    /// The number of unanswered requests for bytes of pieces.
+    loads: usize,
 }
 
 impl Sender {
@@ -205,8 +208,10 @@ impl Sender {
             effort: Effort::new(config.methods),
             events: VecDeque::new(),
             counters: SenderCounters::default(),
-            base: Vec::new(),
             packed: Vec::new(),
+            requests: Requests::of_sender(),
+            unanswered: BTreeMap::new(),
+            loads: 0,
         }
     }
 
@@ -256,10 +261,10 @@ impl Sender {
     }
 
     /// Returns the number of bytes of the body that can be written now. It is limited by credit and by the limits of
-    /// unacknowledged bytes, and 0 while the stream is [stalled](Self::is_stalled).
+    /// unacknowledged bytes, and 0 while the stream waits for an answer of the store.
     pub fn writable_bytes(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
-        let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.stalled) else {
+        let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.waits()) else {
             return 0;
         };
         let credit = outgoing.credit.saturating_sub(outgoing.written);
@@ -273,16 +278,16 @@ impl Sender {
     }
 
     /// Writes the next bytes of a body, at most [`writable_bytes`](Self::writable_bytes), and returns their number.
-    pub fn write<S: ChunkStore, C: Codec>(
+    pub fn write(
         &mut self,
         stream: StreamId,
         bytes: &[u8],
-        resources: &mut Resources<'_, S, C>,
+        resources: &mut Resources<'_>,
     ) -> Result<usize, SendError> {
         let bytes = &bytes[..bytes.len().min(self.writable_bytes(stream))];
-        let written = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
+        let written = self.with_stream(stream, resources, |outgoing, finder| {
             let is_open = !outgoing.closed;
-            is_open.then(|| outgoing.write(bytes, finder, batch_bytes))
+            is_open.then(|| outgoing.write(bytes, finder))
         });
         written.flatten().ok_or(SendError::NoStream(stream))?;
         self.counters.written += bytes.len() as u64;
@@ -291,10 +296,10 @@ impl Sender {
 
     /// Returns a buffer for the next bytes of a body. The caller writes bytes into the buffer and then calls
     /// [`filled`](Self::filled) with their number. Returns `None` if [`writable_bytes`](Self::writable_bytes) is 0.
-    pub fn spare<S: ChunkStore, C: Codec>(
+    pub fn spare(
         &mut self,
         stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
+        resources: &mut Resources<'_>,
     ) -> Result<Option<&mut [u8]>, SendError> {
         let writable_bytes = self.writable_bytes(stream);
         let is_open = self
@@ -305,8 +310,8 @@ impl Sender {
             return Ok(None);
         }
         if is_open {
-            self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
-                outgoing.make_space(finder, batch_bytes);
+            self.with_stream(stream, resources, |outgoing, finder| {
+                outgoing.make_space(finder);
             });
         }
         let outgoing = self.streams.get_mut(&stream).filter(|_| is_open);
@@ -316,41 +321,44 @@ impl Sender {
     }
 
     /// Records the number of bytes written into the buffer that [`spare`](Self::spare) just returned.
-    pub fn filled<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        bytes: usize,
-        resources: &mut Resources<'_, S, C>,
-    ) {
-        let filled = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
-            outgoing.filled(bytes, finder, batch_bytes);
+    pub fn filled(&mut self, stream: StreamId, bytes: usize, resources: &mut Resources<'_>) {
+        let filled = self.with_stream(stream, resources, |outgoing, finder| {
+            outgoing.filled(bytes, finder);
         });
         self.counters.written += filled.map_or(0, |()| bytes as u64);
     }
 
-    /// Returns true if the body waits for [pending reads](ChunkStore::has_pending_reads) of the store. The stream
-    /// processes the written bytes and a requested flush when the caller [resumes](Self::resume) it.
-    pub fn is_stalled(&self, stream: StreamId) -> bool {
-        let outgoing = self.streams.get(&stream);
-        outgoing.is_some_and(|outgoing| outgoing.stalled)
+    /// Returns the next request to the store.
+    pub fn request(&mut self) -> Option<(RequestId, Request)> {
+        self.requests.pop()
     }
 
-    /// Continues a stalled body after its pending reads were performed. The body may stall again.
-    pub fn resume<S: ChunkStore, C: Codec>(
+    /// Numbers the requests after those of the sender of an endpoint that was restarted.
+    pub(crate) fn number_requests_after(&mut self, before: &Self) {
+        self.requests.number_after(&before.requests);
+    }
+
+    /// Handles the answer to a request. Returns the stream that can now continue.
+    pub fn complete(
         &mut self,
-        stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
-    ) {
-        self.with_stream(stream, resources, OutgoingStream::resume);
+        request: RequestId,
+        answer: Answer,
+        resources: &mut Resources<'_>,
+    ) -> Option<StreamId> {
+        let stream = self.unanswered.remove(&request)?;
+        self.loads -= usize::from(matches!(answer, Answer::Loaded(_)));
+        let completed = self.with_stream(stream, resources, |outgoing, finder| {
+            outgoing.complete(request, answer, finder)
+        });
+        if completed == Some(false) {
+            self.reset_lost_body(stream);
+        }
+        Some(stream)
     }
 
     /// Queues the complete chunks for sending, without waiting for a full batch. The last, partial chunk still waits.
-    pub fn flush_whole<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
-    ) {
-        self.with_stream(stream, resources, |outgoing, finder, _| {
+    pub fn flush_whole(&mut self, stream: StreamId, resources: &mut Resources<'_>) {
+        self.with_stream(stream, resources, |outgoing, finder| {
             outgoing.flush_whole(finder);
         });
     }
@@ -400,50 +408,50 @@ impl Sender {
     }
 
     /// Queues all written bytes for sending, without waiting for the end of a chunk or for a full batch.
-    pub fn flush<S: ChunkStore, C: Codec>(
-        &mut self,
-        stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
-    ) {
+    pub fn flush(&mut self, stream: StreamId, resources: &mut Resources<'_>) {
         self.with_stream(stream, resources, OutgoingStream::flush);
     }
 
     /// Ends a body.
-    pub fn close<S: ChunkStore, C: Codec>(
+    pub fn close(
         &mut self,
         stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
+        resources: &mut Resources<'_>,
     ) -> Result<(), SendError> {
-        let closed = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
+        let closed = self.with_stream(stream, resources, |outgoing, finder| {
             let is_open = !outgoing.closed;
-            is_open.then(|| outgoing.close(finder, batch_bytes))
+            is_open.then(|| outgoing.close(finder))
         });
         closed.flatten().ok_or(SendError::NoStream(stream))
     }
 
     /// Runs `act` on a stream, if it exists. Then updates the counters and queues the stream if it has a frame to
     /// send.
-    fn with_stream<S: ChunkStore, C: Codec, T>(
+    fn with_stream<T>(
         &mut self,
         stream: StreamId,
-        resources: &mut Resources<'_, S, C>,
-        act: impl FnOnce(&mut OutgoingStream, &mut ChunkFinder<'_, S>, usize) -> T,
+        resources: &mut Resources<'_>,
+        act: impl FnOnce(&mut OutgoingStream, &mut ChunkFinder<'_>) -> T,
     ) -> Option<T> {
-        let (batch_bytes, stored_bytes) = (self.batch_bytes(), self.stored_bytes());
+        let (batch, stored_bytes) = (self.batch_bytes(), self.stored_bytes());
         let outgoing = self.streams.get_mut(&stream)?;
         let (recognised, memory_bytes) = (outgoing.recognised, outgoing.memory_bytes());
         let mut finder = ChunkFinder {
-            store: resources.store,
+            requests: &mut self.requests,
             knowledge: resources.knowledge,
             id_key: resources.id_key,
             pool: resources.pool,
             delta: self.config.delta,
             stored_bytes,
             may_release: !self.keeps_unacked,
+            batch,
         };
-        let result = act(outgoing, &mut finder, batch_bytes);
+        let result = act(outgoing, &mut finder);
         self.counters.recognised += outgoing.recognised - recognised;
         self.unacked = self.unacked - memory_bytes + outgoing.memory_bytes();
+        if let Some(request) = outgoing.lookup() {
+            self.unanswered.insert(request, stream);
+        }
         self.make_ready(stream);
         Some(result)
     }
@@ -458,19 +466,18 @@ impl Sender {
 
     /// Appends the next frame to `out`, or returns false if no frame is queued. `link_busy` is true while
     /// earlier frames still wait for the link; a stronger compression is then chosen.
-    pub fn transmit<S: ChunkStore, C: Codec>(
+    pub fn transmit<C: Codec>(
         &mut self,
         lane: Lane,
         link_busy: bool,
-        resources: &mut Resources<'_, S, C>,
+        codec: &mut C,
+        resources: &mut Resources<'_>,
         out: &mut impl FrameSink,
     ) -> bool {
         let start = out.bytes();
         let resets = lane != Lane::Long;
         let sent = (resets && self.transmit_reset(out))
-            || self.transmit_item(lane, link_busy, resources, out)
-            // While encoding a piece, `transmit_item` may have reset a body whose bytes are lost.
-            || (resets && self.transmit_reset(out));
+            || self.transmit_item(lane, link_busy, codec, resources, out);
         self.counters.wire += (out.bytes() - start) as u64;
         sent
     }
@@ -532,6 +539,8 @@ impl Sender {
         self.long_ready.clear();
         self.resets.clear();
         self.resets_due.clear();
+        self.unanswered.clear();
+        self.loads = 0;
     }
 
     /// Returns the next event.
@@ -584,11 +593,12 @@ impl Sender {
     }
 
     /// Encodes one item of the next stream in round-robin order. Returns false if no stream has an item for this lane.
-    fn transmit_item<S: ChunkStore, C: Codec>(
+    fn transmit_item<C: Codec>(
         &mut self,
         lane: Lane,
         link_busy: bool,
-        resources: &mut Resources<'_, S, C>,
+        codec: &mut C,
+        resources: &mut Resources<'_>,
         out: &mut impl FrameSink,
     ) -> bool {
         while let Some(stream) = self.next_ready(lane) {
@@ -597,6 +607,18 @@ impl Sender {
             };
             outgoing.ready = false;
             let mut sent = false;
+            if let Some(missing) = outgoing.missing(resources.knowledge) {
+                if self.loads == LOADS_MAX {
+                    outgoing.ready = true;
+                    self.return_ready(lane, stream);
+                    return false;
+                }
+                let request = self.requests.push(Request::Load(missing));
+                outgoing.set_load(request);
+                self.unanswered.insert(request, stream);
+                self.loads += 1;
+                continue;
+            }
             // Frames of this lane may arrive before the OPEN of the other lane, so OPEN is sent on this lane too.
             if lane == Lane::Long && outgoing.opens_long_lane() {
                 let label = &outgoing.label;
@@ -604,7 +626,7 @@ impl Sender {
                 self.make_ready(stream);
                 return true;
             }
-            while let Some(item) = outgoing.queue.pop_front() {
+            if let Some(item) = outgoing.queue.pop_front() {
                 sent = match item {
                     QueueItem::Open => {
                         let label = &outgoing.label;
@@ -631,24 +653,16 @@ impl Sender {
                                 stream,
                                 effort: &mut self.effort,
                                 counters: &mut self.counters,
-                                base: &mut self.base,
                                 packed: &mut self.packed,
                             };
-                            match encoder.encode(piece, link_busy, digest, resources, out) {
-                                Ok(()) => true,
-                                Err(BytesLost) => {
-                                    self.reset_lost_body(stream);
-                                    break;
-                                }
-                            }
+                            let known = &mut *resources.knowledge;
+                            encoder.encode(piece, link_busy, digest, codec, known, out);
+                            true
                         }
                         // The peer has acknowledged the piece since it was queued.
                         None => false,
                     },
                 };
-                if sent {
-                    break;
-                }
             }
             self.make_ready(stream);
             if sent {
@@ -754,6 +768,14 @@ impl Sender {
             .or_else(|| self.short_ready.pop_front())
     }
 
+    /// Returns a stream to the front of a queue of ready streams.
+    fn return_ready(&mut self, lane: Lane, stream: StreamId) {
+        match lane {
+            Lane::Short => self.short_ready.push_front(stream),
+            Lane::Any | Lane::Long => self.long_ready.push_front(stream),
+        }
+    }
+
     /// Removes the state of a stream. Returns false if there is no state.
     fn remove_stream(&mut self, stream: StreamId) -> bool {
         let removed = self.streams.remove(&stream);
@@ -765,6 +787,9 @@ impl Sender {
 /// The largest number of body bytes in a short frame, enough for a request or a small response. By default, the same
 /// number of bytes at the start of each body bypasses deduplication.
 const SHORT_BYTES_MAX: usize = 4 << 10;
+
+/// The largest number of pieces whose bytes are loaded at the same time. They take at most 4 MiB.
+const LOADS_MAX: usize = 8;
 
 /// The length of an uncompressed batch. On a single connection, a request may wait until one batch is sent. A batch to
 /// compress may be longer: compressed to two thirds of its length, it occupies the link for about the same time.

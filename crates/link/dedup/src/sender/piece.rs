@@ -7,10 +7,10 @@ use crate::chunker::Chunker;
 use crate::id::{ChunkId, IdKey};
 use crate::knowledge::Knowledge;
 use crate::noise::is_noise;
-use crate::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
+use crate::store::{ChunkLocation, Entry, LocatedChunk, Request, RequestId, Requests, Row};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 
-use super::predictor::{Prediction, Predictor};
+use super::predictor::{Prediction, Predictor, RowCursor};
 use super::stream::BodyDigester;
 
 /// A range of a body, kept until it is acknowledged.
@@ -55,52 +55,62 @@ impl Piece {
 
     /// Releases the bytes from memory if they are sent as references and the store retains them. A body can thus have
     /// more unacknowledged bytes than fit into memory. If the peer has lost the chunks, the bytes are
-    /// [loaded](Self::load) from the store. The caller ensures that the body's digest already covers the bytes. The
+    /// [loaded](Self::missing) from the store. The caller ensures that the body's digest already covers the bytes. The
     /// released memory is still in a cache of the processor, so the next bytes are read into it quickly.
-    pub(super) fn release_bytes(&mut self, store: &mut impl ChunkStore) {
-        let mut is_retained = |(location, row): (Option<ChunkLocation>, &[PieceChunk])| {
-            location.is_some_and(|location| store.is_retained(location, row.len()))
-        };
+    pub(super) fn release_bytes(&mut self) {
         if self.is_reference()
             && self.length >= RELEASED_BYTES_MIN
-            && self.rows().all(&mut is_retained)
+            && self.chunks.iter().all(|chunk| chunk.is_retained)
         {
             self.raw = None;
         }
     }
 
-    /// Returns the bytes. If they were released, loads them from the store. Returns `None` if the store has
-    /// lost them.
-    pub(super) fn load(
-        &self,
-        store: &mut impl ChunkStore,
-        id_key: &IdKey,
-        pool: &Pool,
-    ) -> Option<Bytes> {
-        if let Some(raw) = &self.raw {
-            return Some(raw.clone());
+    /// Returns the chunks that must be loaded before the piece can be encoded: those of its base, or those whose bytes
+    /// were released and are sent. Returns `None` if all bytes are in memory. A reference to a chunk that the peer has
+    /// lost becomes bytes.
+    pub(super) fn missing(&mut self, knowledge: &Knowledge) -> Option<Vec<LocatedChunk>> {
+        if self.is_reference() && !self.is_known(knowledge) {
+            self.send_as_bytes();
         }
-        let chunks_bytes = self.chunks.iter().map(|chunk| chunk.length as usize).sum();
-        let mut buffer = pool.buffer(chunks_bytes);
-        for (location, row) in self.rows() {
-            let entries: Vec<_> = row.iter().map(PieceChunk::entry).collect();
-            let bytes = bytes_of(&entries);
-            let out = &mut buffer.spare()[..bytes];
-            let is_loaded = load_verified(store, id_key, location?, &entries, out);
-            is_loaded.then(|| buffer.fill(bytes))?;
+        if self.raw.is_none() && !self.is_reference() {
+            // Only chunks with a location are released.
+            return Some(self.chunks.iter().filter_map(PieceChunk::located).collect());
         }
-        // Earlier pieces may contain the start of the first chunk.
-        Some(buffer.freeze(chunks_bytes - self.length..chunks_bytes))
+        let PieceEncoding::Literal { base: Some(base) } = &mut self.encoding else {
+            return None;
+        };
+        if base
+            .chunks
+            .iter()
+            .any(|chunk| !knowledge.has(chunk.location))
+        {
+            self.encoding = PieceEncoding::Literal { base: None };
+            return None;
+        }
+        base.bytes.is_none().then(|| base.chunks.clone())
     }
 
-    /// Divides the chunks into rows. The chunks of a row are adjacent in the store. Returns each row with the
-    /// location of its first chunk.
-    fn rows(&self) -> impl Iterator<Item = (Option<ChunkLocation>, &[PieceChunk])> {
-        let is_next = |one: &PieceChunk, next: &PieceChunk| {
-            one.location.map(|location| location.plus(1)) == next.location
-        };
-        let rows = self.chunks.chunk_by(is_next);
-        rows.map(|row| (row[0].location, row))
+    /// Records the loaded bytes of the [missing](Self::missing) chunks. Returns false if the store has lost bytes that
+    /// must be sent.
+    pub(super) fn record_loaded(&mut self, loaded: Option<Bytes>) -> bool {
+        if self.raw.is_none() {
+            // Earlier pieces may contain the start of the first chunk.
+            let skipped = loaded
+                .as_ref()
+                .and_then(|bytes| bytes.len().checked_sub(self.length));
+            self.raw = loaded
+                .zip(skipped)
+                .map(|(bytes, skipped)| bytes.slice(skipped..));
+            return self.raw.is_some();
+        }
+        if let PieceEncoding::Literal { base } = &mut self.encoding {
+            match (base, loaded) {
+                (Some(base), Some(bytes)) => base.bytes = Some(bytes),
+                (base, _) => *base = None,
+            }
+        }
+        true
     }
 
     /// Returns true if, according to the knowledge, the peer has all chunks.
@@ -125,33 +135,27 @@ pub(super) struct PieceChunk {
     pub(super) length: u32,
     /// The location in our store.
     pub(super) location: Option<ChunkLocation>,
+    /// True if this is the last chunk of its container in our store.
+    pub(super) is_last: bool,
+    /// True if the store has the bytes and will keep them for a while.
+    pub(super) is_retained: bool,
 }
 
 impl PieceChunk {
-    fn entry(&self) -> Entry {
+    fn located(&self) -> Option<LocatedChunk> {
         let Self { id, length, .. } = *self;
-        Entry { id, length }
+        let entry = Entry { id, length };
+        self.location
+            .map(|location| LocatedChunk { location, entry })
     }
 
     /// Returns true if this chunk lies directly after `other` in the store: in the same container, or as the
     /// first chunk of the next container if `other` is the last chunk of its container.
-    fn follows(&self, other: &Self, store: &mut impl ChunkStore) -> bool {
+    fn follows(&self, other: &Self) -> bool {
         let (Some(location), Some(before)) = (self.location, other.location) else {
             return false;
         };
-        let after = before.plus(1);
-        if location.container == before.container {
-            return location == after;
-        }
-        let next = ChunkLocation {
-            container: before.container.wrapping_add(1),
-            slot: 0,
-        };
-        location == next && {
-            let mut rest_of_container = Vec::new();
-            store.entries(after, 1, &mut rest_of_container);
-            rest_of_container.is_empty()
-        }
+        location == before.plus(1) || (other.is_last && location == before.next_container())
     }
 }
 
@@ -171,17 +175,14 @@ pub(super) enum PieceEncoding {
 /// Stored chunks that new chunks may resemble: the chunks that followed the last known chunk when it was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
-    pub(super) location: ChunkLocation,
-    pub(super) entries: Vec<Entry>,
+    pub(super) chunks: Vec<LocatedChunk>,
+    /// The bytes, once they are loaded.
+    pub(super) bytes: Option<Bytes>,
 }
 
-/// The error of a lookup that waits for a pending read of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stalled;
-
 /// The resources for hashing and looking up chunks.
-pub(super) struct ChunkFinder<'a, S> {
-    pub(super) store: &'a mut S,
+pub(super) struct ChunkFinder<'a> {
+    pub(super) requests: &'a mut Requests,
     pub(super) knowledge: &'a Knowledge,
     pub(super) id_key: &'a IdKey,
     pub(super) pool: &'a Pool,
@@ -190,6 +191,8 @@ pub(super) struct ChunkFinder<'a, S> {
     pub(super) stored_bytes: StoredBytes,
     /// True if bytes sent as references may be [released](Piece::release_bytes).
     pub(super) may_release: bool,
+    /// The length in bytes at which a piece of new chunks ends.
+    pub(super) batch: usize,
 }
 
 /// Which new chunks are stored with their bytes, and not only as entries (hash and length).
@@ -203,20 +206,32 @@ pub(super) enum StoredBytes {
     None,
 }
 
-impl<S: ChunkStore> ChunkFinder<'_, S> {
-    /// Stores a chunk, unless it is already stored. Returns its location, and true if it was already stored.
-    fn find_or_store(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
+impl ChunkFinder<'_> {
+    /// Requests the location of a chunk. If the store does not have the chunk, it stores it.
+    fn find(&mut self, chunk: &[u8], expected: Option<ChunkLocation>) -> (ChunkId, RequestId) {
         let has_bytes = match self.stored_bytes {
             StoredBytes::All => true,
             StoredBytes::AllButNoise => !is_noise(chunk),
             StoredBytes::None => false,
         };
-        if has_bytes {
-            return self.store.find_or_insert(id, chunk);
-        }
+        let id = self.id_key.id(chunk);
         let length = u32::try_from(chunk.len()).expect("the length of a chunk is limited");
-        self.store.find_or_list(Entry { id, length })
+        let request = self.requests.push(Request::Find {
+            entry: Entry { id, length },
+            chunk: has_bytes.then(|| Bytes::copy_from_slice(chunk)),
+            expected,
+        });
+        (id, request)
     }
+}
+
+/// The result of a lookup.
+#[derive(Debug)]
+pub(super) struct FoundChunk {
+    pub(super) location: Option<ChunkLocation>,
+    pub(super) was_stored: bool,
+    /// The row that begins with the chunk, unless the chunk was found where it was predicted.
+    pub(super) row: Option<Row>,
 }
 
 /// Collects the chunks of a body into pieces.
@@ -239,27 +254,30 @@ pub(super) struct PieceBuilder {
     sent_prefix: Vec<u8>,
     /// The number of bytes of the first of `chunks` that were sent in earlier pieces.
     skip: u32,
-    /// The location after the last known chunk. New chunks probably resemble the chunks from this location on.
-    after_match: Option<ChunkLocation>,
+    /// The place after the last known chunk. New chunks probably resemble the chunks from this place on.
+    after_match: Option<RowCursor>,
+    /// The hash of the partial chunk, while it is looked up.
+    pending_id: Option<ChunkId>,
     /// Predicts the chunk after the last known chunk.
     predictor: Predictor,
 }
 
 impl PieceBuilder {
     /// Makes space for about `bytes_max` bytes and returns the size of this space. If too little space is left in the
-    /// buffer, first makes a piece of the complete chunks. `batch` is the length at which a piece of new chunks ends.
-    pub(super) fn make_space<S: ChunkStore>(
+    /// buffer, first makes a piece of the complete chunks.
+    pub(super) fn make_space(
         &mut self,
         bytes_max: usize,
-        batch: usize,
-        finder: &mut ChunkFinder<'_, S>,
+        finder: &mut ChunkFinder<'_>,
         pieces: &mut Vec<Piece>,
     ) -> usize {
         let [short, long] = LARGE_BYTES;
-        let is_short = self.chunks_known || batch + BEYOND_BATCH_BYTES <= short;
+        let is_short = self.chunks_known || finder.batch + BEYOND_BATCH_BYTES <= short;
         let capacity = if is_short { short } else { long };
         let free_bytes = capacity.saturating_sub(self.raw.len());
-        if bytes_max > free_bytes && free_bytes < READ_BYTES_MIN {
+        // Unprocessed bytes will complete a longer piece.
+        let is_full = bytes_max > free_bytes && free_bytes < READ_BYTES_MIN;
+        if is_full && self.unprocessed().is_empty() {
             self.flush_whole(finder, pieces);
         }
         let free_bytes = capacity.saturating_sub(self.raw.len());
@@ -285,9 +303,9 @@ impl PieceBuilder {
 
     /// Makes a piece of known chunks if they have at least half of [`REFERENCE_BYTES`]. The bytes after the piece are
     /// copied into the next buffer. The caller has just processed all bytes, so only a part of one chunk is copied.
-    pub(super) fn after_processing<S: ChunkStore>(
+    pub(super) fn after_processing(
         &mut self,
-        finder: &mut ChunkFinder<'_, S>,
+        finder: &mut ChunkFinder<'_>,
         pieces: &mut Vec<Piece>,
     ) {
         if self.chunks_known && self.chunks_bytes >= REFERENCE_BYTES / 2 {
@@ -356,15 +374,9 @@ impl PieceBuilder {
         self.raw.len()
     }
 
-    /// Ends the partial chunk after the processed bytes. Returns false if the lookup waits for a pending read; the
-    /// chunk is then unchanged, and the caller must end it again after the read.
-    #[must_use]
-    pub(super) fn end_chunk<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-        pieces: &mut Vec<Piece>,
-    ) -> bool {
+    /// Looks up the chunk that ends after the processed bytes. The caller calls [`end_chunk`](Self::end_chunk) with the
+    /// answer.
+    pub(super) fn find_chunk(&mut self, finder: &mut ChunkFinder<'_>) -> RequestId {
         let skip = self.sent_prefix.len();
         let tail = &self.raw[self.chunks_bytes..self.processed];
         let chunk = if skip == 0 {
@@ -373,44 +385,96 @@ impl PieceBuilder {
             self.sent_prefix.extend_from_slice(tail);
             &self.sent_prefix
         };
-        let id = finder.id_key.id(chunk);
-        let (location, found) = finder.find_or_store(id, chunk);
-        if location.is_none() && finder.store.has_pending_reads() {
-            self.sent_prefix.truncate(skip);
-            return false;
-        }
-        let known = found && location.is_some_and(|location| finder.knowledge.has(location));
-        let length = u32::try_from(chunk.len()).expect("the length of a chunk is limited");
-        match location.filter(|_| known) {
-            Some(location) => {
-                finder
-                    .store
-                    .set_fingerprint(location, &id, || finder.id_key.fingerprint(chunk));
-                self.predictor.record_match(location);
-            }
-            None => self.predictor.clear(),
-        }
-        let piece_chunk = PieceChunk {
-            id,
-            length,
+        let (id, request) = finder.find(chunk, self.predictor.location());
+        self.pending_id = Some(id);
+        self.sent_prefix.truncate(skip);
+        request
+    }
+
+    /// Ends the chunk that was looked up.
+    pub(super) fn end_chunk(
+        &mut self,
+        found: FoundChunk,
+        finder: &mut ChunkFinder<'_>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let id = self.pending_id.take().expect("a chunk is being looked up");
+        let skip = self.sent_prefix.len();
+        let length = self.partial_bytes();
+        let FoundChunk {
             location,
+            was_stored,
+            row,
+        } = found;
+        let known_at = location.filter(|&location| was_stored && finder.knowledge.has(location));
+        let mut chunk = PieceChunk {
+            id,
+            length: u32::try_from(length).expect("the length of a chunk is limited"),
+            location,
+            is_last: false,
+            is_retained: false,
         };
-        self.add(piece_chunk, skip, known, finder, batch, pieces);
-        true
+        if let Some(row) = row {
+            self.predictor.set(Some(RowCursor::new(row)));
+        }
+        // The row lists the chunk, unless the store has changed since the answer or the chunk is new.
+        let cursor = self.predictor.cursor();
+        let cursor = cursor.filter(|cursor| known_at == Some(cursor.location()));
+        let listed = cursor.and_then(|cursor| cursor.piece_chunk().zip(cursor.next().copied()));
+        match (known_at, listed) {
+            (Some(location), Some((listed, row_chunk))) => {
+                (chunk.is_last, chunk.is_retained) = (listed.is_last, listed.is_retained);
+                if row_chunk.fingerprint.is_none() {
+                    self.set_fingerprint(location, id, finder);
+                }
+                self.predictor.record_match();
+            }
+            _ => self.predictor.set(None),
+        }
+        self.add(chunk, skip, known_at.is_some(), finder, pieces);
+    }
+
+    /// Records the fingerprint of the partial chunk, which the store has at this location.
+    fn set_fingerprint(
+        &mut self,
+        location: ChunkLocation,
+        id: ChunkId,
+        finder: &mut ChunkFinder<'_>,
+    ) {
+        let skip = self.sent_prefix.len();
+        let tail = &self.raw[self.chunks_bytes..self.processed];
+        let fingerprint = if skip == 0 {
+            finder.id_key.fingerprint(tail)
+        } else {
+            finder
+                .id_key
+                .fingerprint(&[&self.sent_prefix, tail].concat())
+        };
+        if let Some(fingerprint) = fingerprint {
+            finder.requests.push(Request::SetFingerprint {
+                location,
+                id,
+                fingerprint,
+            });
+        }
+    }
+
+    /// Continues the prediction with a listed row; without a row, no chunk is predicted.
+    pub(super) fn predict(&mut self, row: Option<Row>) {
+        self.predictor.set(row.map(RowCursor::new));
     }
 
     /// Compares the unprocessed bytes with the predicted chunk. If they match, adds the chunk. If more bytes
     /// are needed, the bytes remain unprocessed.
-    pub(super) fn match_prediction<S: ChunkStore>(
+    pub(super) fn match_prediction(
         &mut self,
         chunker: &Chunker,
         digest: &mut BodyDigester,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
+        finder: &mut ChunkFinder<'_>,
         pieces: &mut Vec<Piece>,
     ) -> Prediction {
         let unprocessed = &self.raw[self.processed..];
-        let prediction = self.predictor.compare(unprocessed, chunker, finder);
+        let prediction = self.predictor.compare(unprocessed, chunker, finder.id_key);
         if let Prediction::Chunk(chunk) = prediction {
             let known = chunk
                 .location
@@ -422,24 +486,23 @@ impl PieceBuilder {
             if is_reference {
                 digest.add(self.offset, &self.raw[..self.processed]);
             }
-            self.add(chunk, 0, known, finder, batch, pieces);
+            self.add(chunk, 0, known, finder, pieces);
         }
         prediction
     }
 
     /// Adds a complete chunk. Its first `skip` bytes are in earlier pieces.
-    fn add<S: ChunkStore>(
+    fn add(
         &mut self,
         chunk: PieceChunk,
         skip: usize,
         known: bool,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
+        finder: &mut ChunkFinder<'_>,
         pieces: &mut Vec<Piece>,
     ) {
         let tail_bytes = chunk.length as usize - skip;
         let last = self.chunks.last();
-        let mut follows = last.is_some_and(|last| chunk.follows(last, finder.store));
+        let mut follows = last.is_some_and(|last| chunk.follows(last));
         if !self.chunks.is_empty() && !self.may_join(follows, tail_bytes, known) {
             self.seal_chunks(finder, pieces);
             follows = false;
@@ -456,9 +519,9 @@ impl PieceBuilder {
         self.chunks_bytes += tail_bytes;
         self.sent_prefix.clear();
         if known {
-            self.after_match = chunk.location.map(|location| location.plus(1));
+            self.after_match = self.predictor.cursor().cloned();
         }
-        if self.chunks_bytes >= self.batch(batch) {
+        if self.chunks_bytes >= self.batch(finder.batch) {
             self.seal_chunks(finder, pieces);
         }
     }
@@ -473,69 +536,32 @@ impl PieceBuilder {
     }
 
     /// Makes a piece of the complete chunks, if there are any.
-    pub(super) fn flush_whole<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        pieces: &mut Vec<Piece>,
-    ) {
+    pub(super) fn flush_whole(&mut self, finder: &mut ChunkFinder<'_>, pieces: &mut Vec<Piece>) {
         if !self.chunks.is_empty() {
             self.seal_chunks(finder, pieces);
         }
     }
 
     /// Makes pieces of all bytes, including the partial chunk.
-    pub(super) fn flush<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        pieces: &mut Vec<Piece>,
-    ) {
-        self.seal_chunks(finder, pieces);
+    pub(super) fn flush(&mut self, finder: &mut ChunkFinder<'_>, pieces: &mut Vec<Piece>) {
+        self.flush_whole(finder, pieces);
         self.sent_prefix
             .extend_from_slice(&self.raw[..self.processed]);
         let encoding = PieceEncoding::Literal { base: None };
         self.seal(self.processed, encoding, Vec::new(), finder.pool, pieces);
     }
 
-    /// Ends the body. If the partial chunk has at least [`TAIL_BYTES_MIN`] bytes, it becomes the last chunk; the
-    /// receiver does the same. If all bytes of this chunk are in earlier pieces, no piece lists the chunk, and its
-    /// location is returned. Fails if the lookup of the chunk waits for a pending read; the caller must call the
-    /// function again after the read.
-    pub(super) fn finish<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-        pieces: &mut Vec<Piece>,
-    ) -> Result<Option<ChunkLocation>, Stalled> {
-        let mut sent_tail = None;
-        if self.partial_bytes() >= TAIL_BYTES_MIN {
-            if self.processed > self.chunks_bytes {
-                if !self.end_chunk(finder, batch, pieces) {
-                    return Err(Stalled);
-                }
-            } else {
-                let id = finder.id_key.id(&self.sent_prefix);
-                (sent_tail, _) = finder.find_or_store(id, &self.sent_prefix);
-                if sent_tail.is_none() && finder.store.has_pending_reads() {
-                    return Err(Stalled);
-                }
-            }
-        }
-        self.flush(finder, pieces);
-        Ok(sent_tail)
+    /// Looks up the last chunk of the body, if all of its bytes are in earlier pieces. No piece lists such a chunk.
+    pub(super) fn find_sent_tail(&self, finder: &mut ChunkFinder<'_>) -> RequestId {
+        finder.find(&self.sent_prefix, None).1
     }
 
-    fn seal_chunks<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        pieces: &mut Vec<Piece>,
-    ) {
+    fn seal_chunks(&mut self, finder: &mut ChunkFinder<'_>, pieces: &mut Vec<Piece>) {
         let encoding = if !self.chunks_known {
-            let base = self.after_match.filter(|_| finder.delta);
-            let base = base.and_then(|location| base_for(finder, location, self.chunks_bytes));
             // The next new chunks probably resemble the chunks after this base.
-            if let Some(base) = &base {
-                self.after_match = Some(base.location.plus(base.entries.len()));
-            }
+            let place = self.after_match.as_mut().filter(|_| finder.delta);
+            let base =
+                place.and_then(|place| take_base(place, finder.knowledge, self.chunks_bytes));
             PieceEncoding::Literal { base }
         } else if self.in_a_row && self.chunks.len() >= 2 && self.are_in_order(finder.knowledge) {
             PieceEncoding::Run
@@ -587,33 +613,37 @@ impl PieceBuilder {
     }
 }
 
-/// Returns a base for `bytes` new bytes, if there is one. The base begins with the first chunk from `location` on that
-/// is stored with its bytes. It ends before a chunk without bytes, before a chunk that the peer lacks, and at the end
-/// of the container. Otherwise it ends at one and a half times the length of the new bytes, but not below 32 KiB. It is
-/// longer than the new bytes, because these may lack text that the base has.
-fn base_for<S: ChunkStore>(
-    finder: &mut ChunkFinder<'_, S>,
-    location: ChunkLocation,
-    bytes: usize,
-) -> Option<Base> {
+/// Returns a base for `bytes` new bytes, if there is one, and moves the cursor behind it. The base begins with the
+/// first chunk from the cursor on that is stored with its bytes. It ends before a chunk without bytes, before a chunk
+/// that the peer lacks, and at the end of the container. Otherwise it ends at one and a half times the length of the
+/// new bytes, but not below 32 KiB. It is longer than the new bytes, because these may lack text that the base has.
+fn take_base(cursor: &mut RowCursor, knowledge: &Knowledge, bytes: usize) -> Option<Base> {
     let wanted = (bytes + bytes / 2).clamp(32 << 10, PIECE_BYTES_MAX);
-    let mut entries = Vec::new();
-    finder.store.entries(location, CHUNKS_MAX, &mut entries);
-    let mut has_bytes = |nth: usize| finder.store.has_bytes(location.plus(nth));
-    let without_bytes = (0..entries.len())
-        .take_while(|&nth| !has_bytes(nth))
-        .count();
-    entries.drain(..without_bytes);
-    let location = location.plus(without_bytes);
+    let without_bytes = cursor.rest().iter().take_while(|chunk| !chunk.has_bytes);
+    let mut start = cursor.clone();
+    start.advance(without_bytes.count());
     let mut base_bytes = 0;
-    let usable = entries.iter().enumerate().take_while(|(nth, entry)| {
-        let is_needed = base_bytes < wanted && finder.knowledge.has(location.plus(*nth));
-        base_bytes += entry.length as usize;
-        is_needed && base_bytes <= PIECE_BYTES_MAX && finder.store.has_bytes(location.plus(*nth))
+    let chunks = start.rest().iter().take(CHUNKS_MAX).enumerate();
+    let chunks = chunks.map_while(|(nth, chunk)| {
+        let location = start.location().plus(nth);
+        let is_needed = base_bytes < wanted && knowledge.has(location);
+        base_bytes += chunk.entry.length as usize;
+        let is_usable = is_needed && base_bytes <= PIECE_BYTES_MAX && chunk.has_bytes;
+        is_usable.then_some(LocatedChunk {
+            location,
+            entry: chunk.entry,
+        })
     });
-    let usable = usable.count();
-    entries.truncate(usable);
-    (usable > 0).then_some(Base { location, entries })
+    let chunks: Vec<_> = chunks.collect();
+    if chunks.is_empty() {
+        return None;
+    }
+    start.advance(chunks.len());
+    *cursor = start;
+    Some(Base {
+        chunks,
+        bytes: None,
+    })
 }
 
 /// A piece of references ends when it has this length or more: the smaller of the two buffer sizes. A larger buffer

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use crate::chunker::{Chunker, ChunkerParams};
 use crate::id::BodyDigest;
 use crate::knowledge::Knowledge;
-use crate::store::{ChunkLocation, ChunkStore};
+use crate::store::{Answer, ChunkLocation, LocatedChunk, Request, RequestId};
 use crate::wire::NakCause;
 
-use super::piece::{ChunkFinder, Piece, PieceBuilder, PieceEncoding, Stalled};
+use super::piece::{ChunkFinder, FoundChunk, Piece, PieceBuilder, PieceEncoding, TAIL_BYTES_MIN};
 use super::predictor::Prediction;
 
 /// A frame that the stream has queued.
@@ -31,10 +31,14 @@ pub(super) struct OutgoingStream {
     pub(super) written: u64,
     /// True once the user has closed the body.
     pub(super) closed: bool,
-    /// True while the lookup of a chunk waits for a pending read. The bytes after the chunk are unprocessed.
-    pub(super) stalled: bool,
-    /// The operation that the user requested while the stream was stalled. It is done when the stream is resumed.
-    deferred: DeferredOperation,
+    /// True until the bytes that were written before a flush are processed.
+    flushes: bool,
+    /// True once all bytes of a closed body are in pieces.
+    is_ended: bool,
+    /// The request without which no more bytes can be processed.
+    lookup: Option<(RequestId, LookupPurpose)>,
+    /// The request for bytes of the piece at this offset, without which no more frames can be sent.
+    load: Option<(RequestId, u64)>,
     pub(super) queue: VecDeque<QueueItem>,
     /// True while the stream is in a queue of streams with a frame to send.
     pub(super) ready: bool,
@@ -73,8 +77,10 @@ impl OutgoingStream {
             credit,
             written: 0,
             closed: false,
-            stalled: false,
-            deferred: DeferredOperation::None,
+            flushes: false,
+            is_ended: false,
+            lookup: None,
+            load: None,
             queue: VecDeque::new(),
             ready: false,
             is_open: false,
@@ -109,28 +115,49 @@ impl OutgoingStream {
         !self.pieces.is_empty()
     }
 
-    /// Returns the number of bytes of the body in its next frame; `None` if no frame is queued.
+    /// Returns true if an answer of the store is needed before more bytes can be written.
+    pub(super) fn waits(&self) -> bool {
+        self.lookup.is_some()
+    }
+
+    /// Returns the lookup that the stream waits for.
+    pub(super) fn lookup(&self) -> Option<RequestId> {
+        self.lookup.map(|(request, _)| request)
+    }
+
+    /// Returns the number of bytes of the body in its next frame; `None` if no frame can be sent now.
     pub(super) fn next_bytes(&mut self) -> Option<usize> {
-        match *self.queue.front()? {
+        match *self.queue.front().filter(|_| self.load.is_none())? {
             QueueItem::Open | QueueItem::Close => Some(0),
             QueueItem::Piece(offset) => Some(self.piece(offset).map_or(0, |piece| piece.length)),
         }
     }
 
+    /// Returns the chunks that must be loaded before the next frame can be encoded.
+    pub(super) fn missing(&mut self, knowledge: &Knowledge) -> Option<Vec<LocatedChunk>> {
+        let QueueItem::Piece(offset) = *self.queue.front()? else {
+            return None;
+        };
+        self.piece(offset)?.missing(knowledge)
+    }
+
+    /// Records that the [missing](Self::missing) chunks of the next frame were requested.
+    pub(super) fn set_load(&mut self, request: RequestId) {
+        if let Some(QueueItem::Piece(offset)) = self.queue.front() {
+            self.load = Some((request, *offset));
+        }
+    }
+
     /// Makes space for the next bytes of the body. The space is small for a short body, and grows if the user fills the
-    /// buffers. It is never empty. `batch` is here and below the length in bytes at which a piece of new chunks ends.
-    pub(super) fn make_space<S: ChunkStore>(
-        &mut self,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-    ) {
+    /// buffers. It is never empty.
+    pub(super) fn make_space(&mut self, finder: &mut ChunkFinder<'_>) {
         let mut most = self.buffer_bytes;
         if self.bypass == u64::MAX {
             // A piece without deduplication ends exactly when its batch is full.
-            most = most.min(batch.saturating_sub(self.builder.bytes()).max(1));
+            most = most.min(finder.batch.saturating_sub(self.builder.bytes()).max(1));
         }
         let mut pieces = Vec::new();
-        let most = self.builder.make_space(most, batch, finder, &mut pieces);
+        let most = self.builder.make_space(most, finder, &mut pieces);
         self.enqueue(pieces, finder);
         self.offered_bytes = most.min(self.builder.spare().len());
     }
@@ -141,12 +168,7 @@ impl OutgoingStream {
     }
 
     /// Records the number of bytes written into the buffer of [`spare`](Self::spare), and processes the bytes.
-    pub(super) fn filled<S: ChunkStore>(
-        &mut self,
-        bytes: usize,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-    ) {
+    pub(super) fn filled(&mut self, bytes: usize, finder: &mut ChunkFinder<'_>) {
         self.builder.filled(bytes);
         if bytes == 0 {
             return;
@@ -165,113 +187,177 @@ impl OutgoingStream {
         self.memory_bytes += bytes;
         if bypass_bytes > 0 {
             self.builder
-                .advance_plain(bypass_bytes, batch, finder.pool, &mut pieces);
+                .advance_plain(bypass_bytes, finder.batch, finder.pool, &mut pieces);
             if self.written > self.bypass {
                 self.builder.end_plain(finder.pool, &mut pieces);
             }
         } else if self.written - bytes as u64 == self.bypass {
             self.builder.end_plain(finder.pool, &mut pieces);
         }
-        self.cut_chunks(Input::Continues, finder, batch, &mut pieces);
-        self.builder.after_processing(finder, &mut pieces);
         self.enqueue(pieces, finder);
+        self.process(finder);
     }
 
-    /// Continues after the pending reads were performed.
-    pub(super) fn resume<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
-        if !self.stalled {
-            return;
+    /// Handles the answer to a request of the stream. Returns false if the body cannot be sent, because both endpoints
+    /// have lost bytes of it.
+    pub(super) fn complete(
+        &mut self,
+        request: RequestId,
+        answer: Answer,
+        finder: &mut ChunkFinder<'_>,
+    ) -> bool {
+        if let Some((_, offset)) = self.load.take_if(|(id, _)| *id == request) {
+            let Answer::Loaded(bytes) = answer else {
+                return false;
+            };
+            let Some(piece) = self.piece(offset) else {
+                return true;
+            };
+            let before = piece.memory_bytes();
+            let is_loaded = piece.record_loaded(bytes);
+            let after = piece.memory_bytes();
+            self.memory_bytes = self.memory_bytes - before + after;
+            return is_loaded;
         }
+        let Some((_, purpose)) = self.lookup.take_if(|(id, _)| *id == request) else {
+            return true;
+        };
         let mut pieces = Vec::new();
-        // Without unsent bytes, only `close` can have stalled. It is called again below, and ends the last chunk.
-        self.stalled =
-            self.builder.has_unsent_tail() && !self.builder.end_chunk(finder, batch, &mut pieces);
-        self.cut_chunks(Input::Continues, finder, batch, &mut pieces);
-        self.enqueue(pieces, finder);
-        if !self.stalled {
-            match std::mem::replace(&mut self.deferred, DeferredOperation::None) {
-                DeferredOperation::None => {}
-                DeferredOperation::Flush => self.flush(finder, batch),
-                DeferredOperation::Close => self.close(finder, batch),
+        match (purpose, answer) {
+            (LookupPurpose::Row, Answer::Row(row)) => self.builder.predict(row),
+            (LookupPurpose::SentTail, Answer::Found { location, .. }) => {
+                self.tail = location;
+                self.end(finder, &mut pieces);
             }
+            (
+                _,
+                Answer::Found {
+                    location,
+                    was_stored,
+                    row,
+                },
+            ) => {
+                let found = FoundChunk {
+                    location,
+                    was_stored,
+                    row,
+                };
+                self.builder.end_chunk(found, finder, &mut pieces);
+            }
+            _ => return false,
         }
+        self.enqueue(pieces, finder);
+        self.process(finder);
+        true
     }
 
     /// Returns true if CLOSE may be sent.
     pub(super) fn is_ended(&self) -> bool {
-        self.closed && self.deferred != DeferredOperation::Close
+        self.is_ended
     }
 
-    /// Cuts the unprocessed bytes into chunks, until all bytes are processed or the stream stalls.
-    fn cut_chunks<S: ChunkStore>(
-        &mut self,
-        input: Input,
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-        pieces: &mut Vec<Piece>,
-    ) {
-        while !self.stalled && !self.builder.unprocessed().is_empty() {
-            if self.chunker.length() == 0 {
-                let Self {
-                    builder,
-                    chunker,
-                    digest,
-                    ..
-                } = self;
-                match builder.match_prediction(chunker, digest, finder, batch, pieces) {
-                    Prediction::Chunk(sent) => {
-                        self.recognised += u64::from(sent.length);
-                        continue;
-                    }
-                    Prediction::Undecided if input == Input::Continues => return,
-                    Prediction::Undecided | Prediction::Miss => {}
-                }
-            }
-            match self.chunker.next_cut(self.builder.unprocessed()) {
-                Some(end) => {
-                    self.builder.advance(end);
-                    self.stalled = !self.builder.end_chunk(finder, batch, pieces);
-                }
-                None => self.builder.advance(self.builder.unprocessed().len()),
-            }
-        }
-    }
-
-    /// Copies bytes into buffers of [`make_space`](Self::make_space) and processes them.
-    pub(super) fn write<S: ChunkStore>(
-        &mut self,
-        mut bytes: &[u8],
-        finder: &mut ChunkFinder<'_, S>,
-        batch: usize,
-    ) {
-        while !bytes.is_empty() {
-            self.make_space(finder, batch);
-            let spare = self.spare();
-            let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
-            spare[..now.len()].copy_from_slice(now);
-            self.filled(now.len(), finder, batch);
-            bytes = later;
-        }
-    }
-
-    /// Makes pieces of all written bytes.
-    pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
+    /// Processes the written bytes until none are left or an answer of the store is needed.
+    fn process(&mut self, finder: &mut ChunkFinder<'_>) {
         let mut pieces = Vec::new();
-        if self.written <= self.bypass {
-            self.builder.end_plain(finder.pool, &mut pieces);
-        } else {
-            self.cut_chunks(Input::Ended, finder, batch, &mut pieces);
-            if self.stalled {
-                self.deferred = self.deferred.max(DeferredOperation::Flush);
-            } else {
-                self.builder.flush(finder, &mut pieces);
-            }
+        while self.lookup.is_none() && self.process_next(finder, &mut pieces) {}
+        if self.lookup.is_none() && self.written > self.bypass {
+            self.builder.after_processing(finder, &mut pieces);
         }
         self.enqueue(pieces, finder);
     }
 
+    /// Processes the bytes up to the next chunk boundary. If all bytes are processed, flushes or ends the body. Returns
+    /// false if nothing is left to do.
+    fn process_next(&mut self, finder: &mut ChunkFinder<'_>, pieces: &mut Vec<Piece>) -> bool {
+        if !self.builder.unprocessed().is_empty() {
+            return self.process_chunk(finder, pieces);
+        }
+        if self.closed && !self.is_ended {
+            if self.builder.partial_bytes() < TAIL_BYTES_MIN {
+                self.end(finder, pieces);
+            } else if self.builder.has_unsent_tail() {
+                let request = self.builder.find_chunk(finder);
+                self.lookup = Some((request, LookupPurpose::Chunk));
+            } else {
+                let request = self.builder.find_sent_tail(finder);
+                self.lookup = Some((request, LookupPurpose::SentTail));
+            }
+        } else if std::mem::take(&mut self.flushes) {
+            self.builder.flush(finder, pieces);
+        }
+        false
+    }
+
+    /// Recognises the next chunk, or finds its end and looks it up. Returns false if more bytes may follow that are
+    /// needed to decide.
+    fn process_chunk(&mut self, finder: &mut ChunkFinder<'_>, pieces: &mut Vec<Piece>) -> bool {
+        if self.chunker.length() == 0 {
+            let Self {
+                builder,
+                chunker,
+                digest,
+                ..
+            } = self;
+            match builder.match_prediction(chunker, digest, finder, pieces) {
+                Prediction::Chunk(sent) => {
+                    self.recognised += u64::from(sent.length);
+                    return true;
+                }
+                Prediction::Unlisted(location) => {
+                    let request = finder.requests.push(Request::List(location));
+                    self.lookup = Some((request, LookupPurpose::Row));
+                    return false;
+                }
+                // All bytes are sent now if the body is flushed or closed.
+                Prediction::Undecided if !self.flushes && !self.closed => return false,
+                Prediction::Undecided | Prediction::Miss => {}
+            }
+        }
+        match self.chunker.next_cut(self.builder.unprocessed()) {
+            Some(end) => {
+                self.builder.advance(end);
+                let request = self.builder.find_chunk(finder);
+                self.lookup = Some((request, LookupPurpose::Chunk));
+            }
+            None => self.builder.advance(self.builder.unprocessed().len()),
+        }
+        true
+    }
+
+    /// Makes pieces of the last bytes of the body and queues CLOSE.
+    fn end(&mut self, finder: &mut ChunkFinder<'_>, pieces: &mut Vec<Piece>) {
+        self.builder.flush(finder, pieces);
+        self.enqueue(std::mem::take(pieces), finder);
+        self.is_ended = true;
+        self.queue.push_back(QueueItem::Close);
+    }
+
+    /// Copies bytes into buffers of [`make_space`](Self::make_space) and processes them.
+    pub(super) fn write(&mut self, mut bytes: &[u8], finder: &mut ChunkFinder<'_>) {
+        while !bytes.is_empty() {
+            self.make_space(finder);
+            let spare = self.spare();
+            let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
+            spare[..now.len()].copy_from_slice(now);
+            self.filled(now.len(), finder);
+            bytes = later;
+        }
+    }
+
+    /// Makes pieces of all written bytes, as soon as they are processed.
+    pub(super) fn flush(&mut self, finder: &mut ChunkFinder<'_>) {
+        if self.written <= self.bypass {
+            let mut pieces = Vec::new();
+            self.builder.end_plain(finder.pool, &mut pieces);
+            self.enqueue(pieces, finder);
+        } else {
+            self.flushes = true;
+            self.process(finder);
+        }
+    }
+
     /// Makes a piece of the complete chunks.
-    pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>) {
+    pub(super) fn flush_whole(&mut self, finder: &mut ChunkFinder<'_>) {
         if self.written > self.bypass {
             let mut pieces = Vec::new();
             self.builder.flush_whole(finder, &mut pieces);
@@ -295,31 +381,20 @@ impl OutgoingStream {
         !self.is_open && !std::mem::replace(&mut self.opened_long_lane, true)
     }
 
-    /// Ends the body: makes pieces of all bytes and queues CLOSE.
-    pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
+    /// Ends the body: makes pieces of all bytes and queues CLOSE, as soon as the bytes are processed.
+    pub(super) fn close(&mut self, finder: &mut ChunkFinder<'_>) {
         self.closed = true;
-        let mut pieces = Vec::new();
         if self.written <= self.bypass {
+            let mut pieces = Vec::new();
             self.builder.end_plain(finder.pool, &mut pieces);
+            self.end(finder, &mut pieces);
         } else {
-            self.cut_chunks(Input::Ended, finder, batch, &mut pieces);
-            if !self.stalled {
-                match self.builder.finish(finder, batch, &mut pieces) {
-                    Ok(tail) => self.tail = tail,
-                    Err(Stalled) => self.stalled = true,
-                }
-            }
-        }
-        self.enqueue(pieces, finder);
-        if self.stalled {
-            self.deferred = DeferredOperation::Close;
-        } else {
-            self.queue.push_back(QueueItem::Close);
+            self.process(finder);
         }
     }
 
     /// Queues new pieces. Adds references to the digest, and releases their bytes if possible.
-    fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut ChunkFinder<'_, S>) {
+    fn enqueue(&mut self, mut pieces: Vec<Piece>, finder: &mut ChunkFinder<'_>) {
         for piece in &mut pieces {
             // Bytes in a payload are added to the digest when their frame is encoded. A reference has no payload, so
             // the bytes that it stands for are added here.
@@ -329,7 +404,7 @@ impl OutgoingStream {
             self.has_references |= piece.is_reference();
             if finder.may_release && self.digest.end >= piece.end() {
                 let before = piece.memory_bytes();
-                piece.release_bytes(finder.store);
+                piece.release_bytes();
                 self.memory_bytes = self.memory_bytes - before + piece.memory_bytes();
             }
         }
@@ -413,7 +488,8 @@ impl OutgoingStream {
                 return 0;
             }
             (PieceEncoding::Literal { base: Some(base) }, _) => {
-                (0..base.entries.len()).for_each(|nth| knowledge.remove(base.location.plus(nth)));
+                let locations = base.chunks.iter().map(|chunk| chunk.location);
+                locations.for_each(|location| knowledge.remove(location));
             }
             (PieceEncoding::Refs { .. } | PieceEncoding::Run, _) => {
                 let locations = piece.chunks.iter().filter_map(|sent| sent.location);
@@ -440,6 +516,7 @@ impl OutgoingStream {
     /// Queues all unacknowledged pieces again, as bytes. Returns the number of these bytes that were sent before.
     pub(super) fn send_again(&mut self) -> u64 {
         self.queue.clear();
+        self.load = None;
         self.opened_long_lane = false;
         if !self.is_open {
             self.queue.push_back(QueueItem::Open);
@@ -487,21 +564,15 @@ impl BodyDigester {
     }
 }
 
-/// The operation to do when a stalled body continues. Each variant includes the operations of those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum DeferredOperation {
-    None,
-    Flush,
-    Close,
-}
-
-/// States if the stream may wait for more bytes, which could complete the predicted chunk.
+/// The purpose of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
-    /// More bytes may follow.
-    Continues,
-    /// All bytes must be sent now.
-    Ended,
+enum LookupPurpose {
+    /// The chunk that was cut last.
+    Chunk,
+    /// The last chunk of the body, all bytes of which are in earlier pieces.
+    SentTail,
+    /// The chunks of the next container, from which the next chunk is predicted.
+    Row,
 }
 
 /// The size of the smallest buffer. A request or a short response fits into this buffer.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use edgeward_dedup::FrameOutcome;
+use edgeward_dedup::Violation;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
@@ -16,8 +16,9 @@ use edgeward_dedup::fingerprint::FingerprintKey;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, TakeResult};
-use edgeward_dedup::sender::{Lane, SenderConfig, SenderEvent};
-use edgeward_dedup::wire::{Role, StreamId, decode, frame_length};
+use edgeward_dedup::sender::{Lane, SendError, SenderConfig, SenderEvent};
+use edgeward_dedup::store::{Request, RequestId};
+use edgeward_dedup::wire::{Frame, Role, StreamId, decode, frame_length};
 
 use super::store::{MemoryStore, PatchCodec};
 use super::support::Random;
@@ -63,23 +64,18 @@ pub(crate) struct Faults {
     pub(crate) damage: usize,
     /// In one tick in this many, an endpoint restarts. Its store survives; its memory is lost.
     pub(crate) kill: usize,
-    /// One lookup in this many reports a pending read.
-    pub(crate) pending: usize,
+    /// One request to a store in this many is performed late, after 1 to 60 ticks.
+    pub(crate) slow: usize,
 }
 
-/// A frame that is on the link, or that waits until the store has performed a read.
+/// A frame that is on the link.
 struct FrameInTransit {
     /// The tick in which the receiver handles the frame.
     at: u64,
     /// The order of frames that arrive in the same tick.
     sequence: u64,
     bytes: Vec<u8>,
-    /// The number of times that the receiver has handled the frame and a read was pending.
-    attempts: u32,
 }
-
-/// After this many attempts with the same frame or stream, lookups report no pending reads.
-const ATTEMPTS_MAX: u32 = 4;
 
 impl Plan {
     pub(crate) fn without_faults(seed: u64) -> Self {
@@ -109,19 +105,109 @@ impl Plan {
 pub(crate) struct TestEndpoint {
     pub(crate) endpoint: Endpoint,
     pub(crate) store: MemoryStore,
-    codec: PatchCodec,
+    id_key: IdKey,
+    /// The requests that the store performs late, with their ticks.
+    late: Vec<(u64, RequestId, Request)>,
+    /// The number of requests that were performed late.
+    pub(crate) late_requests: u64,
+    /// One request in this many is performed late; 0 for none.
+    slow: usize,
+    now: u64,
+    random: Random,
     /// For each stream that is being sent: the number of its body, and the bytes written, plus one after the close.
     sending: BTreeMap<StreamId, (usize, usize)>,
     /// The numbers of the bodies to send. The boolean is true if the body is deduplicated.
     waiting: VecDeque<(usize, bool)>,
-    /// For each sent stream that waits for a read of the store: the tick of the read, and the number of attempts.
-    stalled: BTreeMap<StreamId, (u64, u32)>,
     /// For each stream that is being received: the number of its body, and the bytes received.
     receiving: BTreeMap<StreamId, (usize, Vec<u8>)>,
     /// The numbers of the bodies that were received completely and correctly.
     pub(crate) arrived: Vec<usize>,
     /// The reasons for which bodies of this endpoint were stopped.
     pub(crate) refused: Vec<u32>,
+}
+
+impl TestEndpoint {
+    /// Performs the requests to the store, except those that are late. Returns true if there was one.
+    fn serve(&mut self) -> Result<bool, Violation> {
+        let mut has_served = false;
+        while let Some((id, request)) = self.endpoint.request() {
+            if self.slow > 0 && self.random.below(self.slow) == 0 {
+                let at = self.now + 1 + self.random.below(60) as u64;
+                self.late.push((at, id, request));
+                self.late_requests += 1;
+            } else {
+                self.perform(id, request)?;
+                has_served = true;
+            }
+        }
+        Ok(has_served)
+    }
+
+    fn perform(&mut self, id: RequestId, request: Request) -> Result<(), Violation> {
+        match self.store.answer(request, &self.id_key) {
+            Some(answer) => self
+                .endpoint
+                .complete(id, answer, &mut PatchCodec)
+                .map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Performs the late requests whose time has come.
+    fn serve_late(&mut self) {
+        let (due, later) = std::mem::take(&mut self.late)
+            .into_iter()
+            .partition(|(at, ..)| *at <= self.now);
+        self.late = later;
+        let due: Vec<_> = due;
+        for (_, id, request) in due {
+            self.perform(id, request).expect("the peer is correct");
+            self.serve().expect("the peer is correct");
+        }
+    }
+
+    pub(crate) fn handle(
+        &mut self,
+        frame: Frame<'_>,
+        memory: Option<&Bytes>,
+    ) -> Result<(), Violation> {
+        self.endpoint.handle(frame, memory, &mut PatchCodec)?;
+        self.serve().map(|_| ())
+    }
+
+    pub(crate) fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<usize, SendError> {
+        let written = self.endpoint.write(stream, bytes);
+        self.serve().expect("the peer is correct");
+        written
+    }
+
+    pub(crate) fn flush(&mut self, stream: StreamId) {
+        self.endpoint.flush(stream);
+        self.serve().expect("the peer is correct");
+    }
+
+    pub(crate) fn flush_whole(&mut self, stream: StreamId) {
+        self.endpoint.flush_whole(stream);
+        self.serve().expect("the peer is correct");
+    }
+
+    pub(crate) fn close(&mut self, stream: StreamId) -> Result<(), SendError> {
+        let closed = self.endpoint.close(stream);
+        self.serve().expect("the peer is correct");
+        closed
+    }
+
+    pub(crate) fn transmit(&mut self, lane: Lane, link_busy: bool, out: &mut Vec<u8>) -> bool {
+        loop {
+            let codec = &mut PatchCodec;
+            if self.endpoint.transmit(lane, link_busy, codec, out) {
+                return true;
+            }
+            if !self.serve().expect("the peer is correct") {
+                return false;
+            }
+        }
+    }
 }
 
 /// Two endpoints, the link between them, and the bodies that they send.
@@ -132,10 +218,6 @@ pub(crate) struct World {
     pub(crate) bodies: Vec<Vec<u8>>,
     /// The frames on their way to each endpoint.
     links: [Vec<FrameInTransit>; 2],
-    /// The number of frames that are handled again after a pending read.
-    pub(crate) retried: u64,
-    /// The number of times that a stalled body was resumed.
-    pub(crate) resumed: u64,
     /// The current time in ticks.
     pub(crate) now: u64,
     sequence: u64,
@@ -152,10 +234,14 @@ impl World {
             endpoints: [0, 1].map(|side| TestEndpoint {
                 endpoint: endpoint(&plan, side),
                 store: MemoryStore::new(100 + side, 32 << 10, plan.containers_max),
-                codec: PatchCodec,
+                id_key: id_key(&plan),
+                late: Vec::new(),
+                late_requests: 0,
+                slow: 0,
+                now: 0,
+                random: Random(plan.seed ^ side),
                 sending: BTreeMap::new(),
                 waiting: VecDeque::new(),
-                stalled: BTreeMap::new(),
                 receiving: BTreeMap::new(),
                 arrived: Vec::new(),
                 refused: Vec::new(),
@@ -168,8 +254,6 @@ impl World {
             sessions: 2,
             faults: 0,
             wire_bytes: 0,
-            retried: 0,
-            resumed: 0,
         };
         world.connect();
         world
@@ -209,6 +293,10 @@ impl World {
     pub(crate) fn tick(&mut self) {
         self.now += 1;
         for side in [0, 1] {
+            let end = &mut self.endpoints[side];
+            (end.now, end.slow) = (self.now, self.plan.faults.slow);
+            end.endpoint.set_own_epoch(end.store.epoch());
+            end.serve_late();
             self.receive(side);
             self.use_streams(side);
             self.transmit(side);
@@ -237,10 +325,11 @@ impl World {
     pub(crate) fn connect(&mut self) {
         self.links = [Vec::new(), Vec::new()];
         let [one, other] = &mut self.endpoints;
-        let hellos = [
-            one.endpoint.hello(&one.store),
-            other.endpoint.hello(&other.store),
-        ];
+        let hellos = [one, other].map(|end| {
+            end.endpoint.set_own_epoch(end.store.epoch());
+            end.endpoint.hello()
+        });
+        let [one, other] = &mut self.endpoints;
         one.endpoint
             .handle_hello(Role::Connector, &hellos[0], &hellos[1])
             .expect("the handshake succeeds");
@@ -269,7 +358,7 @@ impl World {
         let lost = std::mem::take(&mut end.sending).into_values();
         end.waiting.extend(lost.map(|(body, _)| (body, true)));
         end.receiving.clear();
-        end.stalled.clear();
+        end.late.clear();
         self.connect();
     }
 
@@ -280,10 +369,7 @@ impl World {
             link.into_iter().partition(|frame| frame.at <= now);
         self.links[side] = later;
         due.sort_unstable_by_key(|frame| (frame.at, frame.sequence));
-        for FrameInTransit {
-            bytes, attempts, ..
-        } in due
-        {
+        for FrameInTransit { bytes, .. } in due {
             let end = &mut self.endpoints[side];
             // For half of the frames, the receiver may keep the buffer of the frame.
             let bytes = Bytes::from(bytes);
@@ -297,36 +383,8 @@ impl World {
                 self.connect();
                 return;
             };
-            let pending = if attempts < ATTEMPTS_MAX {
-                self.plan.faults.pending
-            } else {
-                0
-            };
-            let (store, codec) = (&mut end.store, &mut end.codec);
-            store.set_pending(pending);
-            let before = end.endpoint.receiver().counters();
-            let handled = end.endpoint.handle_in(frame, shared_buffer, store, codec);
-            let handled = handled.unwrap_or_else(|violation| {
-                panic!("seed {:#x}: {violation}", self.plan.seed);
-            });
-            let was_pending = store.set_pending(0);
-            if handled == FrameOutcome::Retry {
-                assert!(was_pending, "no read is pending");
-                let after = end.endpoint.receiver().counters();
-                assert_eq!(
-                    before, after,
-                    "the frame had an effect before its read was performed"
-                );
-                self.retried += 1;
-                self.sequence += 1;
-                let (at, sequence) = (now + 1 + self.random.below(60) as u64, self.sequence);
-                self.links[side].push(FrameInTransit {
-                    at,
-                    sequence,
-                    bytes: bytes.into(),
-                    attempts: attempts + 1,
-                });
-            }
+            end.handle(frame, shared_buffer)
+                .unwrap_or_else(|violation| panic!("seed {:#x}: {violation}", self.plan.seed));
         }
     }
 
@@ -339,10 +397,9 @@ impl World {
             // Act as one connection for all frames (`Any`, twice because the array has two elements), or as one
             // connection for short and one for long frames. The first lane with a frame to send sends it.
             let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.random.below(2)];
-            let sent = lanes.into_iter().any(|lane| {
-                end.endpoint
-                    .transmit(lane, link_busy, &mut end.store, &mut end.codec, &mut bytes)
-            });
+            let sent = lanes
+                .into_iter()
+                .any(|lane| end.transmit(lane, link_busy, &mut bytes));
             if !sent {
                 return;
             }
@@ -372,36 +429,12 @@ impl World {
             at: self.now + delay,
             sequence: self.sequence,
             bytes,
-            attempts: 0,
         });
     }
 
     /// Acts for the users of the streams: opens streams, writes bodies and reads them.
     fn use_streams(&mut self, side: usize) {
-        let (now, pending) = (self.now, self.plan.faults.pending);
         let end = &mut self.endpoints[side];
-        let due: Vec<_> = end
-            .stalled
-            .iter()
-            .filter(|(_, (at, _))| *at <= now)
-            .collect();
-        let due: Vec<_> = due
-            .into_iter()
-            .map(|(stream, (_, attempts))| (*stream, *attempts))
-            .collect();
-        for (stream, attempts) in due {
-            self.resumed += 1;
-            end.stalled.remove(&stream);
-            end.store
-                .set_pending(if attempts < ATTEMPTS_MAX { pending } else { 0 });
-            end.endpoint.resume(stream, &mut end.store, &mut end.codec);
-            if end.store.set_pending(0) && end.endpoint.sender().is_stalled(stream) {
-                end.stalled.insert(
-                    stream,
-                    (now + 1 + self.random.below(60) as u64, attempts + 1),
-                );
-            }
-        }
         while let Some(event) = end.endpoint.event() {
             match event {
                 Event::Sent(SenderEvent::Complete(stream)) => _ = end.sending.remove(&stream),
@@ -429,48 +462,45 @@ impl World {
             end.waiting.pop_front();
             end.sending.insert(stream, (body, 0));
         }
-        for (&stream, (body, written)) in &mut end.sending {
-            let body = &self.bodies[*body];
-            if *written > body.len() {
+        let streams: Vec<_> = end
+            .sending
+            .iter()
+            .map(|(&stream, sent)| (stream, *sent))
+            .collect();
+        for (stream, (body, mut written)) in streams {
+            let body = &self.bodies[body];
+            if written > body.len() {
                 continue;
             }
             let bytes_max = self.plan.write_bytes_max[self.random.below(3)];
             let wanted = 1 + self.random.below(bytes_max);
-            let piece = &body[*written..body.len().min(*written + wanted)];
+            let piece = &body[written..body.len().min(written + wanted)];
             // The user calls either `write`, or `spare` and `filled`.
-            let (store, codec) = (&mut end.store, &mut end.codec);
-            store.set_pending(pending);
-            *written += if self.random.below(2) == 0 {
-                let taken = end.endpoint.write(stream, piece, store, codec);
-                taken.expect("the stream is open")
+            written += if self.random.below(2) == 0 {
+                end.write(stream, piece).expect("the stream is open")
             } else {
-                let spare = end.endpoint.spare(stream, store, codec);
+                let spare = end.endpoint.spare(stream);
                 let bytes = spare.expect("the stream is open").map_or(0, |spare| {
                     let bytes = piece.len().min(spare.len());
                     spare[..bytes].copy_from_slice(&piece[..bytes]);
                     bytes
                 });
-                end.endpoint.filled(stream, bytes, store, codec);
+                end.endpoint.filled(stream, bytes);
+                end.serve().expect("the peer is correct");
                 bytes
             };
             // `flush` sends all written bytes. `flush_whole` sends complete chunks; a partial chunk waits.
             if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
-                end.endpoint.flush(stream, &mut end.store, &mut end.codec);
+                end.flush(stream);
             } else if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
-                end.endpoint
-                    .flush_whole(stream, &mut end.store, &mut end.codec);
+                end.flush_whole(stream);
             }
-            if *written == body.len() {
-                end.endpoint
-                    .close(stream, &mut end.store, &mut end.codec)
-                    .expect("the stream is open");
-                *written += 1;
+            if written == body.len() {
+                end.close(stream).expect("the stream is open");
+                written += 1;
             }
-            let was_pending = end.store.set_pending(0);
-            if end.endpoint.sender().is_stalled(stream) && !end.stalled.contains_key(&stream) {
-                assert!(was_pending, "no read is pending");
-                end.stalled
-                    .insert(stream, (now + 1 + self.random.below(60) as u64, 1));
+            if let Some(sent) = end.sending.get_mut(&stream) {
+                sent.1 = written;
             }
         }
         let streams: Vec<_> = end.receiving.keys().copied().collect();

@@ -10,17 +10,11 @@ mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::Arc;
-
-use edgeward_dedup::fingerprint::FingerprintKey;
-use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::Lane;
-use edgeward_dedup::store::{ChunkStore as _, Entry, load_verified};
 use edgeward_dedup::wire::{Frame, decode, frame_length};
 
 use link::{DELAY, Faults, Plan, World};
-use store::MemoryStore;
 use support::Random;
 
 /// Returns the number of runs of a test: `EDGEWARD_LINK_RUNS` divided by `divisor`.
@@ -140,7 +134,7 @@ fn bodies_survive_faults_of_the_stores() {
     );
 }
 
-/// Bodies survive faults of the link, faults of the stores, pending reads and restarts of endpoints in one run.
+/// Bodies survive faults of the link, faults of the stores, slow stores and restarts of endpoints in one run.
 #[test]
 fn bodies_survive_all_faults_at_once() {
     for run in 0..runs(4) {
@@ -153,7 +147,7 @@ fn bodies_survive_all_faults_at_once() {
             reset: 500,
             damage: 100,
             kill: [400, 1500][random.below(2)],
-            pending: [0, 10, 200][random.below(3)],
+            slow: [0, 10, 200][random.below(3)],
         };
         plan.delta = random.below(3) > 0;
         plan.keep_sent = random.below(2) > 0;
@@ -161,22 +155,25 @@ fn bodies_survive_all_faults_at_once() {
     }
 }
 
-/// Bodies arrive although lookups in the stores need reads from the device. A frame whose lookup needs a read is
-/// handled after the read. Until then it has no effect, and frames that arrived later are handled first.
+/// Bodies arrive although the stores perform some requests late. Frames that arrived later are handled first.
 #[test]
-fn bodies_survive_pending_reads() {
-    let (mut retried, mut resumed) = (0, 0);
+fn bodies_survive_slow_stores() {
+    let mut late = 0;
     for run in 0..runs(4) {
         let (mut plan, mut random) = plan(6, run);
         plan.containers_max = [10, 1000][random.below(2)];
-        plan.faults.pending = [2, 8, 50, 400][random.below(4)];
+        plan.faults.slow = [1, 2, 8, 50, 400][random.below(5)];
         plan.keep_sent = random.below(2) > 0;
         plan.faults.reset = [0, 0, 200][random.below(3)];
         let world = check(plan);
-        (retried, resumed) = (retried + world.retried, resumed + world.resumed);
+        late += world
+            .endpoints
+            .iter()
+            .map(|end| end.late_requests)
+            .sum::<u64>();
     }
     assert!(
-        retried > runs(4) && resumed > runs(4),
+        late > runs(4),
         "the faults had no effect: the test is too weak"
     );
 }
@@ -262,32 +259,6 @@ fn repeated_chunks_are_recognised_by_fingerprints() {
     // Some chunks are still hashed: those in the last container, at the end of the body, and around an edit.
     assert!(recognised[2] > body.len() * 9 / 10, "{recognised:?}");
     assert!(recognised[3] > body.len() / 2, "{recognised:?}");
-}
-
-/// A chunk that is loaded from the store is not hashed if it has the fingerprint of the stored chunk.
-///
-/// Method: verify the chunk under another hash key and the same fingerprint key. Only the fingerprint can match.
-#[test]
-fn loaded_chunks_with_a_fingerprint_are_not_hashed() {
-    let fingerprints = Arc::new(FingerprintKey::new(&[4; 32]));
-    let keys = [[1; 32], [2; 32]].map(IdKey::new);
-    let [key, other] = keys.map(|key| key.with_fingerprints(Arc::clone(&fingerprints)));
-    let chunk = Random(6).noise(5000);
-    let entry = Entry {
-        id: key.id(&chunk),
-        length: 5000,
-    };
-    for has_fingerprint in [true, false] {
-        let mut store = MemoryStore::new(1, 32 << 10, 10);
-        let location = store.insert(entry.id, &chunk).expect("the store has space");
-        let load = |store: &mut MemoryStore, key| {
-            load_verified(store, key, location, &[entry], &mut [0; 5000])
-        };
-        if has_fingerprint {
-            assert!(load(&mut store, &key), "the chunk is hashed");
-        }
-        assert_eq!(load(&mut store, &other), has_fingerprint);
-    }
 }
 
 /// Chunks are stored, recognised and sent in the same way, whatever the lengths of writes.
@@ -381,32 +352,26 @@ fn a_run_can_continue_in_the_next_container() {
     }
     let [end, _] = &mut world.endpoints;
     assert_eq!(end.endpoint.sender().counters().naks, 0);
-    let (mut codec, mut bytes) = (store::PatchCodec, Vec::new());
+    let mut bytes = Vec::new();
     let stream = end
         .endpoint
         .open(b"", true)
         .expect("a stream can be opened");
-    let written = end
-        .endpoint
-        .write(stream, &body, &mut end.store, &mut codec);
+    let written = end.write(stream, &body);
     assert_eq!(written, Ok(body.len()));
-    end.endpoint.flush_whole(stream, &mut end.store, &mut codec);
-    while end
-        .endpoint
-        .transmit(Lane::Any, true, &mut end.store, &mut codec, &mut bytes)
-    {}
+    end.flush_whole(stream);
+    while end.transmit(Lane::Any, true, &mut bytes) {}
     let (mut runs, mut crossing, mut rest) = (0, 0, &bytes[..]);
     while let Ok(Some(length)) = frame_length(rest) {
         if let Ok(Frame::RefRun { run, .. }) = decode(&rest[..length]) {
-            let first = end
-                .store
-                .locate(&run.first)
-                .expect("the chunk was sent three times");
-            let mut in_container = Vec::new();
-            end.store
-                .entries(first, usize::from(run.chunks), &mut in_container);
+            let first = end.store.locate(&run.first);
+            let first = first.expect("the chunk was sent three times").location;
+            let found = end.store.run(first, usize::from(run.chunks));
+            let in_container = found
+                .iter()
+                .filter(|chunk| chunk.location.container == first.container);
             runs += 1;
-            crossing += usize::from(in_container.len() < usize::from(run.chunks));
+            crossing += usize::from(in_container.count() < usize::from(run.chunks));
         }
         rest = &rest[length..];
     }
@@ -594,24 +559,18 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     let mut world = World::new(Plan::without_faults(9));
     let noise = world.random.noise(30_000);
     let [end, _] = &mut world.endpoints;
-    let mut codec = store::PatchCodec;
-    let mut write = |end: &mut link::TestEndpoint, bytes: &[u8]| {
+    let write = |end: &mut link::TestEndpoint, bytes: &[u8]| {
         let stream = end
             .endpoint
             .open(b"", true)
             .expect("a stream can be opened");
-        let written = end
-            .endpoint
-            .write(stream, bytes, &mut end.store, &mut codec);
+        let written = end.write(stream, bytes);
         written.expect("the stream is open");
-        end.endpoint.flush(stream, &mut end.store, &mut codec);
+        end.flush(stream);
     };
     let transmit = |end: &mut link::TestEndpoint| {
         let mut bytes = Vec::new();
-        let codec = &mut store::PatchCodec;
-        let sent = end
-            .endpoint
-            .transmit(Lane::Any, true, &mut end.store, codec, &mut bytes);
+        let sent = end.transmit(Lane::Any, true, &mut bytes);
         sent.then_some(bytes.len())
     };
     write(end, &noise);
@@ -636,31 +595,24 @@ fn each_lane_can_open_a_stream() {
     let mut world = World::new(Plan::without_faults(10));
     let noise = world.random.noise(30_000);
     let [end, _] = &mut world.endpoints;
-    let mut codec = store::PatchCodec;
     let stream = end
         .endpoint
         .open(b"a label", true)
         .expect("a stream can be opened");
-    let written = end
-        .endpoint
-        .write(stream, &noise, &mut end.store, &mut codec);
+    let written = end.write(stream, &noise);
     assert_eq!(written, Ok(30_000));
     let unframed = |end: &link::TestEndpoint| end.endpoint.sender().unframed_bytes(stream);
     assert_eq!(unframed(end), 30_000 - 4096, "the first bytes do not wait");
-    end.endpoint.flush_whole(stream, &mut end.store, &mut codec);
+    end.flush_whole(stream);
     let unfinished = unframed(end);
     assert!((1..20_000).contains(&unfinished), "{unfinished} bytes wait");
-    end.endpoint.flush(stream, &mut end.store, &mut codec);
+    end.flush(stream);
     assert_eq!(unframed(end), 0);
     assert!(end.endpoint.sender().has_backlog(stream));
     let transmit = |world: &mut World, lane| {
         let mut bytes = Vec::new();
         let end = &mut world.endpoints[0];
-        let mut codec = store::PatchCodec;
-        while end
-            .endpoint
-            .transmit(lane, true, &mut end.store, &mut codec, &mut bytes)
-        {}
+        while end.transmit(lane, true, &mut bytes) {}
         kinds(&bytes)
     };
     assert_eq!(transmit(&mut world, Lane::Short), ["open", "plain"]);
@@ -699,27 +651,19 @@ fn a_body_can_bypass_deduplication_after_its_first_bytes() {
     let mut world = World::new(Plan::without_faults(11));
     let noise = world.random.noise(30_000);
     let [end, _] = &mut world.endpoints;
-    let mut codec = store::PatchCodec;
     for (first, is_early) in [(4096, true), (4097, false)] {
         let stream = end
             .endpoint
             .open(b"", true)
             .expect("a stream can be opened");
         for (nth, bytes) in [&noise[..first], &noise[first..]].into_iter().enumerate() {
-            let written = end
-                .endpoint
-                .write(stream, bytes, &mut end.store, &mut codec);
+            let written = end.write(stream, bytes);
             assert_eq!(written, Ok(bytes.len()));
             assert!(nth > 0 || end.endpoint.bypass(stream) == is_early);
         }
-        end.endpoint
-            .close(stream, &mut end.store, &mut codec)
-            .expect("the stream is open");
+        end.close(stream).expect("the stream is open");
         let mut bytes = Vec::new();
-        while end
-            .endpoint
-            .transmit(Lane::Any, true, &mut end.store, &mut codec, &mut bytes)
-        {}
+        while end.transmit(Lane::Any, true, &mut bytes) {}
         assert_eq!(kinds(&bytes).contains(&"literal"), !is_early);
     }
 }

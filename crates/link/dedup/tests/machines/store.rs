@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
 use edgeward_dedup::fingerprint::ChunkFingerprint;
-use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry, bytes_of};
-
-use super::support::Random;
+use edgeward_dedup::id::{ChunkId, IdKey};
+use edgeward_dedup::store::{
+    Answer, ChunkLocation, Entry, LocatedChunk, Request, Row, RowChunk, bytes_of,
+};
 
 #[derive(Debug, Default)]
 struct Container {
@@ -28,14 +28,8 @@ pub(crate) struct MemoryStore {
     containers_max: usize,
     /// The number of the next container.
     next: u32,
-    /// The number of calls of `set_fingerprint` that computed a fingerprint.
+    /// The number of fingerprints that were set for the first time.
     pub(crate) fingerprints_set: u64,
-    /// On average one in this many lookups reports a pending read, as a store does that must first read from its
-    /// device. 0: no lookup does.
-    pending_one_in: usize,
-    /// True if a lookup has reported a pending read since the last call of `set_pending`.
-    has_pending: bool,
-    random: Random,
 }
 
 impl MemoryStore {
@@ -48,9 +42,6 @@ impl MemoryStore {
             containers_max,
             next: 0,
             fingerprints_set: 0,
-            pending_one_in: 0,
-            has_pending: false,
-            random: Random(epoch),
         }
     }
 
@@ -60,20 +51,6 @@ impl MemoryStore {
         containers
             .map(|container| container.entries.clone())
             .collect()
-    }
-
-    /// Makes one in `one_in` lookups report a pending read; 0 makes no lookup do so. Returns true if a lookup
-    /// has reported a pending read since the last call.
-    pub(crate) fn set_pending(&mut self, one_in: usize) -> bool {
-        self.pending_one_in = one_in;
-        std::mem::take(&mut self.has_pending)
-    }
-
-    /// Decides by chance if the current lookup reports a pending read.
-    fn draw_pending(&mut self) -> bool {
-        let is_pending = self.pending_one_in > 0 && self.random.below(self.pending_one_in) == 0;
-        self.has_pending |= is_pending;
-        is_pending
     }
 
     /// Erases all chunks and changes the epoch.
@@ -173,85 +150,142 @@ impl MemoryStore {
     }
 }
 
-impl ChunkStore for MemoryStore {
-    fn epoch(&self) -> u64 {
+impl MemoryStore {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    fn has_pending_reads(&self) -> bool {
-        self.has_pending
+    /// Performs a request. Returns `None` if the request has no answer.
+    pub(crate) fn answer(&mut self, request: Request, id_key: &IdKey) -> Option<Answer> {
+        Some(match request {
+            Request::Find {
+                entry,
+                chunk,
+                expected,
+            } => {
+                let before = self.locations.get(&entry.id).copied();
+                let (location, was_stored) = match chunk {
+                    Some(chunk) => (
+                        self.insert(entry.id, &chunk),
+                        before.is_some_and(|location| self.has_bytes(location)),
+                    ),
+                    None => (self.find_or_list(entry), before.is_some()),
+                };
+                // A chunk whose bytes are stored only now gets another location, or had bytes before.
+                let row = (was_stored && location != expected).then(|| self.row(location?));
+                Answer::Found {
+                    location,
+                    was_stored,
+                    row: row.flatten(),
+                }
+            }
+            Request::List(location) => Answer::Row(self.row(location)),
+            Request::Lookup(ids) => {
+                Answer::Located(ids.iter().map_while(|id| self.locate(id)).collect())
+            }
+            Request::LookupRun { first, chunks } => {
+                let first = self.locations.get(&first);
+                let found = first.map(|location| self.run(*location, chunks));
+                Answer::Located(found.unwrap_or_default())
+            }
+            Request::Load(chunks) => Answer::Loaded(self.load(&chunks, id_key).map(Into::into)),
+            Request::Store { id, chunk } => Answer::Stored(self.insert(id, &chunk)),
+            Request::SetFingerprint {
+                location,
+                id,
+                fingerprint,
+            } => {
+                self.set_fingerprint(location, id, fingerprint);
+                return None;
+            }
+        })
     }
 
-    fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {
-        if self.draw_pending() {
-            return None;
-        }
-        self.locations.get(id).copied()
+    pub(crate) fn locate(&self, id: &ChunkId) -> Option<LocatedChunk> {
+        let location = *self.locations.get(id)?;
+        let container = self.containers.get(&location.container)?;
+        let entry = *container.entries.get(usize::from(location.slot))?;
+        (entry.id == *id).then_some(LocatedChunk { location, entry })
     }
 
-    fn entries(&mut self, location: ChunkLocation, chunks_max: usize, out: &mut Vec<Entry>) {
-        if !self.draw_pending()
-            && let Some(container) = self.containers.get(&location.container)
+    /// Returns the chunks from a location to the end of its container. A container is retained if it is not among the
+    /// `containers_max / 8 + 1` containers of a full store that are evicted next.
+    fn row(&self, location: ChunkLocation) -> Option<Row> {
+        let container = self.containers.get(&location.container)?;
+        let slots = usize::from(location.slot)..container.entries.len();
+        let newer = self.containers.range(location.container + 1..).count();
+        let chunks = slots.map(|slot| RowChunk {
+            entry: container.entries[slot],
+            fingerprint: container.fingerprints.get(&slot).copied(),
+            has_bytes: !container.without_bytes.contains(&slot),
+        });
+        let chunks: Vec<_> = chunks.collect();
+        (!chunks.is_empty()).then(|| Row {
+            location,
+            chunks: chunks.into(),
+            is_retained: newer < self.containers_max - 1 - self.containers_max / 8,
+        })
+    }
+
+    /// Returns this many consecutive chunks from a location on. They may lie in several containers.
+    pub(crate) fn run(&self, mut location: ChunkLocation, chunks: usize) -> Vec<LocatedChunk> {
+        let mut found = Vec::new();
+        while let Some(container) = self.containers.get(&location.container)
+            && found.len() < chunks
         {
-            out.extend(
-                container
-                    .entries
-                    .iter()
-                    .skip(usize::from(location.slot))
-                    .take(chunks_max),
-            );
+            let rest = container.entries.iter().skip(usize::from(location.slot));
+            let rest = rest.take(chunks - found.len()).enumerate();
+            found.extend(rest.map(|(nth, entry)| LocatedChunk {
+                location: location.plus(nth),
+                entry: *entry,
+            }));
+            location = location.next_container();
         }
+        found
     }
 
-    fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
-        if self.draw_pending() {
-            return false;
+    /// Loads chunks. Removes corrupt chunks.
+    fn load(&mut self, chunks: &[LocatedChunk], id_key: &IdKey) -> Option<Vec<u8>> {
+        let (mut loaded, mut is_valid) = (Vec::new(), true);
+        for LocatedChunk { location, entry } in chunks {
+            let container = self.containers.get(&location.container)?;
+            let slot = usize::from(location.slot);
+            if container.entries.get(slot) != Some(entry) || container.without_bytes.contains(&slot)
+            {
+                return None;
+            }
+            let start = bytes_of(&container.entries[..slot]);
+            let bytes = &container.bytes[start..start + entry.length as usize];
+            let fingerprint = container.fingerprints.get(&slot).copied();
+            loaded.extend_from_slice(bytes);
+            if !id_key.verifies(entry.id, fingerprint, bytes) {
+                self.locations.retain(|_, listed| listed != location);
+                is_valid = false;
+            } else if let Some(fingerprint) = id_key.fingerprint(bytes) {
+                self.set_fingerprint(*location, entry.id, fingerprint);
+            }
         }
-        let Some(container) = self.containers.get(&location.container) else {
-            return false;
-        };
-        let slot = usize::from(location.slot);
-        if container.entries.get(slot..slot + entries.len()) != Some(entries) {
-            return false;
-        }
-        if (slot..slot + entries.len()).any(|slot| container.without_bytes.contains(&slot)) {
-            return false;
-        }
-        let start = bytes_of(&container.entries[..slot]);
-        out.copy_from_slice(&container.bytes[start..start + bytes_of(entries)]);
-        true
+        is_valid.then_some(loaded)
     }
 
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
+    pub(crate) fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
         match self.locations.get(&id).copied() {
             Some(location) if self.has_bytes(location) => Some(location),
             _ => Some(self.append(id, chunk)),
         }
     }
 
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
-        if self.draw_pending() {
-            return (None, false);
-        }
-        let before = self.locations.get(&id).copied();
-        let found = before.is_some_and(|location| self.has_bytes(location));
-        (self.insert(id, chunk), found)
-    }
-
-    fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
-        if self.draw_pending() {
-            return (None, false);
-        }
+    fn find_or_list(&mut self, entry: Entry) -> Option<ChunkLocation> {
         if let Some(&location) = self.locations.get(&entry.id) {
-            return (Some(location), true);
+            return Some(location);
         }
         let location = self.append(entry.id, &vec![0; entry.length as usize]);
         let newest = self.containers.get_mut(&location.container);
         newest.map(|newest| newest.without_bytes.insert(usize::from(location.slot)));
-        (Some(location), false)
+        Some(location)
     }
 
-    fn has_bytes(&mut self, location: ChunkLocation) -> bool {
+    fn has_bytes(&self, location: ChunkLocation) -> bool {
         let container = self.containers.get(&location.container);
         container.is_some_and(|container| {
             !container
@@ -260,53 +294,23 @@ impl ChunkStore for MemoryStore {
         })
     }
 
-    /// Returns true if the chunks have bytes and their container will not be evicted soon: it must not be among
-    /// the `containers_max / 8 + 1` containers of a full store that are evicted next.
-    fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
-        let newer = self.containers.range(location.container + 1..).count();
-        newer < self.containers_max - 1 - self.containers_max / 8
-            && (0..chunks).all(|nth| self.has_bytes(location.plus(nth)))
-    }
-
-    fn entries_with_fingerprints(
-        &mut self,
-        location: ChunkLocation,
-        chunks_max: usize,
-        out: &mut Vec<FingerprintedEntry>,
-    ) {
-        if !self.draw_pending()
-            && let Some(container) = self.containers.get(&location.container)
-        {
-            let entries = container.entries.iter().copied().enumerate();
-            let from_slot = entries.skip(usize::from(location.slot)).take(chunks_max);
-            out.extend(from_slot.map(|(slot, entry)| {
-                let fingerprint = container.fingerprints.get(&slot).copied();
-                FingerprintedEntry { entry, fingerprint }
-            }));
-        }
-    }
-
     fn set_fingerprint(
         &mut self,
         location: ChunkLocation,
-        id: &ChunkId,
-        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
+        id: ChunkId,
+        fingerprint: ChunkFingerprint,
     ) {
         let slot = usize::from(location.slot);
         if let Some(container) = self.containers.get_mut(&location.container)
             && container
                 .entries
                 .get(slot)
-                .is_some_and(|entry| entry.id == *id)
-            && let Some(fingerprint) = fingerprint()
+                .is_some_and(|entry| entry.id == id)
+            && !container.fingerprints.contains_key(&slot)
         {
-            container.fingerprints.entry(slot).or_insert(fingerprint);
+            container.fingerprints.insert(slot, fingerprint);
             self.fingerprints_set += 1;
         }
-    }
-
-    fn forget(&mut self, location: ChunkLocation) {
-        self.locations.retain(|_, listed| *listed != location);
     }
 }
 

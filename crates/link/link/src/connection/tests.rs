@@ -120,7 +120,7 @@ async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
         &mut Budget::default(),
     );
     assert_eq!(written, Written::Bytes(body.len()));
-    let (socket, peer) = (Socket::default(), Arc::new(Peer::new(core)));
+    let (socket, peer) = (Socket::default(), Peer::new(core));
     let connection = Connection::new(socket.clone(), peer, id, Checksum::Whole, &config);
     let mut connection = connection.expect("the timer can be created");
     let wakes = Arc::new(WakeCounter::default());

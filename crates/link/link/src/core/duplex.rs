@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use edgeward_chunk_store::PendingReads;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::TakeResult;
 use edgeward_dedup::sender::SendError;
@@ -160,12 +159,8 @@ impl Core {
             self.probe_first_bytes(id, stream, self.config.probe && probe::is_opaque(bytes));
         }
         let before = self.endpoint.sender().counters().recognised;
-        let mut store = self.store.non_blocking();
-        let written = self
-            .endpoint
-            .write(stream, bytes, &mut store, &mut self.codec);
-        let pending = store.into_pending();
-        self.record_stall(stream, pending);
+        let written = self.endpoint.write(stream, bytes);
+        self.answer_own_requests();
         match written {
             Ok(0) if !bytes.is_empty() => {
                 self.wait_for_credit(id, waker);
@@ -194,8 +189,7 @@ impl Core {
             Ok(stream) => stream,
             Err(reason) => return Ok(Written::Ended(reason)),
         };
-        let (store, codec) = (&mut self.store, &mut self.codec);
-        let spare = match self.endpoint.spare(stream, store, codec) {
+        let spare = match self.endpoint.spare(stream) {
             Ok(Some(spare)) => spare,
             Ok(None) => {
                 self.wait_for_credit(id, waker);
@@ -211,11 +205,8 @@ impl Core {
         }
         let before = self.endpoint.sender().counters().recognised;
         // This call is needed even if no byte was read: it returns the memory of the buffer that `spare` reserved.
-        let mut store = self.store.non_blocking();
-        self.endpoint
-            .filled(stream, bytes, &mut store, &mut self.codec);
-        let pending = store.into_pending();
-        self.record_stall(stream, pending);
+        self.endpoint.filled(stream, bytes);
+        self.answer_own_requests();
         if bytes > 0 {
             self.spend(bytes, before, budget);
             self.start_send_delay(id, stream, now);
@@ -224,13 +215,6 @@ impl Core {
             self.wake_idle();
         }
         read.map(Written::Bytes)
-    }
-
-    /// If the stream waits for disk reads after a write, wakes a connection, which performs the reads.
-    fn record_stall(&mut self, stream: StreamId, pending: PendingReads) {
-        if self.stalls.add(self.endpoint.sender(), stream, pending, 1) {
-            self.wake_idle();
-        }
     }
 
     /// Charges the written bytes to the budget. Bytes that were recognised by fingerprints cost less; `before` is the
@@ -336,14 +320,12 @@ impl Core {
         if (1..=SMALL_BYTES).contains(&unframed_bytes)
             && !self.endpoint.sender().has_backlog(stream)
         {
-            let mut store = self.store.non_blocking();
-            self.endpoint.flush(stream, &mut store, &mut self.codec);
-            let pending = store.into_pending();
+            self.endpoint.flush(stream);
             duplex.send_delay = None;
             if let Some(due) = duplex.next_decision.take() {
                 self.send_decisions.remove(&(due, id));
             }
-            self.record_stall(stream, pending);
+            self.answer_own_requests();
             self.wake_idle();
         }
     }
@@ -357,10 +339,8 @@ impl Core {
         if let Some(stream) = duplex.outgoing.filter(|_| duplex.is_writable) {
             duplex.is_writable = false;
             duplex.send_delay = None;
-            let mut store = self.store.non_blocking();
-            let closed = self.endpoint.close(stream, &mut store, &mut self.codec);
-            let pending = store.into_pending();
-            self.record_stall(stream, pending);
+            let closed = self.endpoint.close(stream);
+            self.answer_own_requests();
             self.wake_idle();
             return closed.map_err(|_| reason::CANCELLED);
         }

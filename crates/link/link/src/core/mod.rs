@@ -7,7 +7,6 @@
 
 mod duplex;
 mod events;
-mod stalled;
 #[cfg(test)]
 mod tests;
 
@@ -18,14 +17,16 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use edgeward_chunk_store::codec::Compressors;
-use edgeward_chunk_store::{Chunks, PendingReads};
-use edgeward_dedup::endpoint::Endpoint;
+use edgeward_chunk_store::{ChunkStore as _, Chunks, PendingReads, WouldBlock};
+use edgeward_dedup::buffer::Pool;
+use edgeward_dedup::endpoint::{Continued, Endpoint};
+use edgeward_dedup::id::IdKey;
 use edgeward_dedup::knowledge::Knowledge;
-use edgeward_dedup::receiver::AnswerUrgency;
+use edgeward_dedup::receiver::{AnswerUrgency, ReceiverCounters};
 use edgeward_dedup::sender::{Lane, SenderCounters};
-use edgeward_dedup::store::ChunkStore as _;
+use edgeward_dedup::store::{Answer, Request, RequestId};
 use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, StreamId};
-use edgeward_dedup::{FrameOutcome, Violation, reason};
+use edgeward_dedup::{Violation, reason};
 
 use crate::budget::Budget;
 use crate::outbox::Outbox;
@@ -34,7 +35,6 @@ use crate::traffic::TrafficCounters;
 
 use duplex::Duplex;
 pub(crate) use duplex::{Read, Written};
-use stalled::Stalls;
 
 /// Identifies one duplex stream of the peer.
 pub(crate) type DuplexId = u64;
@@ -60,6 +60,8 @@ pub(crate) struct Core {
     config: CoreConfig,
     endpoint: Endpoint,
     store: Chunks,
+    id_key: IdKey,
+    pool: Pool,
     codec: Compressors,
     /// The session number in the peer's last HELLO. The peer chooses a new random number when it starts.
     peer_session: Option<u64>,
@@ -80,8 +82,15 @@ pub(crate) struct Core {
     acks_deadline: Option<Instant>,
     /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
     writers_at_limit: VecDeque<DuplexId>,
-    /// Outgoing streams that wait for a disk read.
-    stalls: Stalls,
+    /// The requests to the store that need a read from its device and were not begun. [`Peer`](crate::peer::Peer)
+    /// passes them to threads that may block.
+    slow_requests: Vec<(RequestId, Request)>,
+    /// The number of requests that such threads perform.
+    slow_count: usize,
+    /// True while the requests that follow such an answer are performed.
+    is_completing: bool,
+    /// True while such a thread reads ahead.
+    is_reading_ahead: bool,
     connections: Vec<ConnectionState>,
     next_connection: ConnectionId,
     /// The wakers of tasks that can continue after the lock is released.
@@ -104,9 +113,12 @@ struct ConnectionState {
 pub(crate) struct Superseded;
 
 impl Core {
-    pub(crate) fn new(config: CoreConfig, endpoint: Endpoint, store: Chunks) -> Self {
+    pub(crate) fn new(config: CoreConfig, mut endpoint: Endpoint, store: Chunks) -> Self {
+        endpoint.set_own_epoch(store.epoch());
         Self {
             config,
+            id_key: endpoint.id_key().clone(),
+            pool: endpoint.pool().clone(),
             endpoint,
             store,
             codec: Compressors::new(),
@@ -120,7 +132,10 @@ impl Core {
             send_decisions: BTreeSet::new(),
             acks_deadline: None,
             writers_at_limit: VecDeque::new(),
-            stalls: Stalls::default(),
+            slow_requests: Vec::new(),
+            slow_count: 0,
+            is_completing: false,
+            is_reading_ahead: false,
             connections: Vec::new(),
             next_connection: 0,
             to_wake: Vec::new(),
@@ -148,7 +163,7 @@ impl Core {
         self.endpoint.restart();
         self.codec = Compressors::new();
         self.peer_session = None;
-        self.stalls = Stalls::default();
+        self.endpoint.set_own_epoch(self.store.epoch());
         self.detach_connections();
         self.fail_all(reason::RESTARTED);
     }
@@ -167,7 +182,8 @@ impl Core {
 
     /// Returns the HELLO for a new connection.
     pub(crate) fn hello(&mut self) -> Hello {
-        self.endpoint.hello(&self.store)
+        self.endpoint.set_own_epoch(self.store.epoch());
+        self.endpoint.hello()
     }
 
     /// Adds a connection after both peers have sent HELLO.
@@ -253,9 +269,7 @@ impl Core {
     }
 
     /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
-    /// caller closes the connection. If pending reads are returned, the frame had no effect; the caller
-    /// performs the reads and calls this function again with the frame. `attempts` is the number of earlier
-    /// calls with the frame. `frame_buffer` is the buffer from which the frame was decoded, if a payload may be
+    /// caller closes the connection. `frame_buffer` is the buffer from which the frame was decoded, if a payload may be
     /// delivered from it without a copy. `wire_bytes` is the length of the encoded frame. `budget` is what remains
     /// of the caller's time slice.
     pub(crate) fn handle(
@@ -264,9 +278,8 @@ impl Core {
         frame: Frame<'_>,
         frame_buffer: Option<&Bytes>,
         wire_bytes: usize,
-        attempts: u32,
         budget: &mut Budget,
-    ) -> Result<Result<Option<PendingReads>, Violation>, Superseded> {
+    ) -> Result<Result<(), Violation>, Superseded> {
         let up = self
             .connections
             .iter_mut()
@@ -281,27 +294,122 @@ impl Core {
             Frame::Credit(credits) => credits.iter().map(|(stream, _)| *stream).collect(),
             _ => Vec::new(),
         };
-        let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
-        let handled = if attempts < NON_BLOCKING_ATTEMPTS_MAX {
-            let mut store = self.store.non_blocking();
-            let handled = endpoint.handle_in(frame, frame_buffer, &mut store, codec);
-            handled.map(|handled| (handled == FrameOutcome::Retry).then(|| store.into_pending()))
-        } else {
-            let handled = endpoint.handle_in(frame, frame_buffer, &mut self.store, codec);
-            handled.map(|_| None)
-        };
-        self.traffic.parked_frames += u64::from(attempts == 0 && matches!(handled, Ok(Some(_))));
+        let handled = self.endpoint.handle(frame, frame_buffer, &mut self.codec);
+        let handled = handled.and_then(|()| self.answer_requests().map(|_| ()));
         self.handle_events();
         self.wake_writers(progressed);
-        if let Some(stream) = stream.filter(|_| !matches!(handled, Ok(Some(_)))) {
-            let host_index = self.incoming_streams.get(&stream).map(|(_, index)| *index);
-            let after = self.endpoint.receiver().counters();
-            self.traffic
-                .count_received(host_index, wire_bytes, &before, &after);
-            // A delta of a few bytes makes the receiver load half a megabyte.
-            budget.spend((after.bases - before.bases) as usize);
+        if let Some(stream) = stream {
+            self.count_received(stream, wire_bytes, &before, budget);
         }
         Ok(handled)
+    }
+
+    /// Adds received bytes to the counters of their stream's host, and charges bytes that were loaded for deltas: a
+    /// delta of a few bytes makes the receiver load half a megabyte.
+    fn count_received(
+        &mut self,
+        stream: StreamId,
+        wire_bytes: usize,
+        before: &ReceiverCounters,
+        budget: &mut Budget,
+    ) {
+        let host_index = self.incoming_streams.get(&stream).map(|(_, index)| *index);
+        let after = self.endpoint.receiver().counters();
+        self.traffic
+            .count_received(host_index, wire_bytes, before, &after);
+        budget.spend((after.bases - before.bases) as usize);
+    }
+
+    /// Answers the requests of the state machines to the store. Those that need a read from the device wait for a
+    /// thread that may block. Returns true if a request was answered.
+    fn answer_requests(&mut self) -> Result<bool, Violation> {
+        let mut has_answered = false;
+        while let Some((id, request)) = self.endpoint.request() {
+            match self.store.try_answer(&request, &self.id_key, &self.pool) {
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    has_answered = true;
+                    self.endpoint.complete(id, answer, &mut self.codec)?;
+                }
+                Err(WouldBlock) => {
+                    // A frame or body that has waited before is not counted again.
+                    let count = u64::from(!self.is_completing);
+                    match (&request, id.is_incoming()) {
+                        (Request::Store { .. }, _) => {}
+                        (_, true) => self.traffic.parked_frames += count,
+                        (_, false) => self.traffic.stalled_bodies += count,
+                    }
+                    self.slow_requests.push((id, request));
+                }
+            }
+        }
+        Ok(has_answered)
+    }
+
+    /// Returns the requests that need a thread that may block.
+    pub(crate) fn take_slow_requests(&mut self) -> Vec<(RequestId, Request)> {
+        self.slow_count += self.slow_requests.len();
+        std::mem::take(&mut self.slow_requests)
+    }
+
+    /// Returns reads of the store that will probably be needed soon, unless such reads are in progress. The caller
+    /// calls [`end_read_ahead`](Self::end_read_ahead) after them.
+    pub(crate) fn take_read_ahead(&mut self) -> Option<PendingReads> {
+        let reads = (!self.is_reading_ahead).then(|| self.store.read_ahead())??;
+        self.is_reading_ahead = true;
+        Some(reads)
+    }
+
+    pub(crate) fn end_read_ahead(&mut self) {
+        self.is_reading_ahead = false;
+    }
+
+    /// Returns the store.
+    pub(crate) fn store(&self) -> &Chunks {
+        &self.store
+    }
+
+    /// Returns a function that performs a request on a thread that may block.
+    pub(crate) fn slow_answer(
+        &self,
+    ) -> impl Fn(&Request) -> Option<Answer> + Clone + Send + 'static {
+        let (store, id_key, pool) = (self.store.clone(), self.id_key.clone(), self.pool.clone());
+        move |request| store.answer(request, &id_key, &pool)
+    }
+
+    /// Handles the answer to a request that needed a thread that may block.
+    pub(crate) fn complete(&mut self, id: RequestId, answer: Option<Answer>) {
+        self.slow_count -= 1;
+        let before = self.endpoint.receiver().counters();
+        let completed = match answer {
+            Some(answer) => self.endpoint.complete(id, answer, &mut self.codec),
+            None => Ok(None),
+        };
+        self.is_completing = true;
+        let continued = completed.and_then(|continued| {
+            self.answer_requests()?;
+            Ok(continued)
+        });
+        self.is_completing = false;
+        match continued {
+            Ok(Some(Continued::Incoming(stream))) => {
+                self.count_received(stream, 0, &before, &mut Budget::default());
+            }
+            Ok(Some(Continued::Outgoing(stream))) => self.wake_writers(vec![stream]),
+            Ok(None) => {}
+            Err(violation) => {
+                tracing::warn!(%violation, "the peer violated the protocol");
+                self.detach_connections();
+            }
+        }
+        self.handle_events();
+        // Connections wait while many requests are slow.
+        self.wake_all();
+    }
+
+    /// Returns the number of requests to the store that are in progress.
+    pub(crate) fn slow_count(&self) -> usize {
+        self.slow_count + self.slow_requests.len()
     }
 
     /// Appends frames for a connection to `out`. Returns the time at which the caller must call again if no
@@ -338,8 +446,12 @@ impl Core {
             let before = self.endpoint.sender().counters();
             if !self
                 .endpoint
-                .transmit(lane, link_busy, &mut self.store, &mut self.codec, out)
+                .transmit(lane, link_busy, &mut self.codec, out)
             {
+                // Frames may wait for bytes that are loaded from the store.
+                if self.answer_own_requests() {
+                    continue;
+                }
                 break;
             }
             let after = self.endpoint.sender().counters();
@@ -393,6 +505,15 @@ impl Core {
     /// peer that an idle connection still works.
     pub(crate) fn keep_alive(&self, out: &mut Outbox) {
         Frame::Epoch(self.store.epoch()).encode(out.head());
+    }
+
+    /// Wakes all connections.
+    fn wake_all(&mut self) {
+        let wakers = self
+            .connections
+            .iter()
+            .filter_map(|connection| connection.waker.clone());
+        self.to_wake.extend(wakers);
     }
 
     /// Wakes the connections that had no frame to send at their last poll.
@@ -453,8 +574,7 @@ impl Core {
             let again = match send_delay.action(now) {
                 SendAction::Wait(again) => Some(again),
                 SendAction::SendCompleteChunks(again) => {
-                    self.endpoint
-                        .flush_whole(stream, &mut self.store, &mut self.codec);
+                    self.endpoint.flush_whole(stream);
                     flushed = true;
                     Some(again)
                 }
@@ -465,16 +585,12 @@ impl Core {
                     if duplex.writer_waker.is_some()
                         && self.endpoint.sender().has_unacked(stream) =>
                 {
-                    self.endpoint
-                        .flush_whole(stream, &mut self.store, &mut self.codec);
+                    self.endpoint.flush_whole(stream);
                     flushed = true;
                     None
                 }
                 SendAction::SendAll => {
-                    let mut store = self.store.non_blocking();
-                    self.endpoint.flush(stream, &mut store, &mut self.codec);
-                    let (sender, pending) = (self.endpoint.sender(), store.into_pending());
-                    self.stalls.add(sender, stream, pending, 1);
+                    self.endpoint.flush(stream);
                     flushed = true;
                     duplex.send_delay = None;
                     None
@@ -486,17 +602,20 @@ impl Core {
             }
         }
         if flushed {
+            self.answer_own_requests();
             self.wake_idle();
         }
     }
-}
 
-/// After this number of attempts without blocking, a frame is handled with blocking reads.
-///
-/// A frame may need up to three rounds of reads: the trailers of containers, the further containers of a run of
-/// references (`REF_RUN`), and the chunks. More rounds are needed if the system evicts pages before they are used, or
-/// if it cannot read them.
-const NON_BLOCKING_ATTEMPTS_MAX: u32 = 6;
+    /// Answers requests after an operation of this endpoint, in which the peer has no part.
+    fn answer_own_requests(&mut self) -> bool {
+        self.answer_requests().unwrap_or_else(|violation| {
+            tracing::warn!(%violation, "the peer violated the protocol");
+            self.detach_connections();
+            false
+        })
+    }
+}
 
 /// Returns the stream of a frame and the number of body bytes that the frame covers.
 fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {

@@ -13,7 +13,7 @@ use http::Method;
 use http::header::HeaderMap;
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_sites::{Replacement, Replacements, Replacer, RequestView, Template};
+use edgeward_sites::{PathReadings, Replacement, Replacements, Replacer, RequestView, Template};
 
 /// Takes the whole output.
 fn pull_all(replacer: &mut Replacer, out: &mut Vec<u8>) {
@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
         method: &Method::GET,
         scheme: "https",
         host: "example.org",
-        path: b"/",
+        path: &PathReadings::of("/"),
         sent_path: "/",
         query: "",
         fields: &fields,

@@ -12,8 +12,8 @@ use http::header::{ACCEPT, ACCEPT_LANGUAGE, COOKIE, HeaderMap, HeaderValue, USER
 use libfuzzer_sys::fuzz_target;
 
 use edgeward_sites::{
-    CLASS_BYTES_MAX, Class, HostPattern, Network, PathPattern, RequestView, StatusSet, Template,
-    matching_path,
+    CLASS_BYTES_MAX, Class, HostPattern, Network, PathPattern, PathReadings, RequestView,
+    StatusSet, Template,
 };
 
 fuzz_target!(|text: &str| {
@@ -25,12 +25,12 @@ fuzz_target!(|text: &str| {
             fields.insert(name, field.clone());
         }
     }
-    let form = matching_path(path);
+    let readings = PathReadings::of(path);
     let request = RequestView {
         method: &Method::GET,
         scheme: "https",
         host: "example.org",
-        path: &form,
+        path: &readings,
         sent_path: path,
         query: "",
         fields: &fields,

@@ -73,7 +73,9 @@ impl Chunks {
         let store = OpenStore::new(shared, |shared| {
             if let Some(report) = shared.recover(source) {
                 on_recovered(report);
-                shared.save_checkpoints();
+                if shared.checkpoints.is_enabled() {
+                    shared.save_checkpoints();
+                }
             }
         })?;
         Ok(Self(Arc::new(store)))
@@ -519,6 +521,7 @@ impl Shared {
         state.superblock.epoch = epoch;
         state.index.clear();
         (state.recovery, state.saved_next) = (None, None);
+        state.unsaved_containers = 0;
         state.reuse.clear();
         state.trailers.clear();
         state.open = OpenContainer::new(0, self.layout);

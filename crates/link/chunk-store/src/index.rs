@@ -35,7 +35,7 @@ const SLOTS: usize = 10;
 /// The size of a bucket: a cache line.
 pub(crate) const BUCKET_BYTES: usize = 64;
 
-/// The number of buckets that are saved or allocated under one acquisition of the store's lock: 64 KiB, which are
+/// The number of buckets that are saved or loaded under one acquisition of the store's lock: 64 KiB, which are
 /// copied in about 10 µs.
 pub const BLOCK_BUCKETS: u64 = 1024;
 

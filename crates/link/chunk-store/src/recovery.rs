@@ -234,9 +234,9 @@ impl Shared {
 
     /// Returns the number of the container that follows the newest one. All containers below `covered` are written.
     ///
-    /// Containers are written in order, so a binary search finds the first number that is not written. After a power
-    /// failure, a container may be missing although later ones are written. The search may then end at the missing
-    /// one, and the later ones are overwritten. Containers before the last [sync](crate::Chunks::sync) are not lost.
+    /// Containers are written in order, so a binary search finds the first number that is not written. A failed write
+    /// or a corrupt trailer leaves a gap, and the search may end at it. The numbers after the gap must not be used
+    /// again, because peers know their chunks. The search therefore continues if one of the next containers is written.
     fn next_number(&self, covered: Option<u32>, state: &mut State) -> u32 {
         let start = covered.or_else(|| {
             // The containers at the first positions may be incomplete or corrupt.
@@ -248,6 +248,21 @@ impl Shared {
         let Some(start) = start else {
             return 0;
         };
+        let mut next = self.first_missing(start, state);
+        loop {
+            let mut after_gap = (1..=GAP_MAX).filter_map(|distance| next.checked_add(distance));
+            let Some(written) = after_gap.find(|&number| self.is_written(number, state)) else {
+                break;
+            };
+            next = self.first_missing(written.saturating_add(1), state);
+        }
+        // After the highest number, a new epoch starts with number 0. `min` keeps the next number valid if a crash
+        // prevented the new epoch, or if a trailer has an invalid number.
+        next.min(CONTAINER_NUMBERS_END - 1)
+    }
+
+    /// Returns a number from `start` on that is not written. The number before it is written, unless it is `start`.
+    fn first_missing(&self, start: u32, state: &mut State) -> u32 {
         let number = |distance: u32| start.saturating_add(distance);
         // All distances below `written` are written. The container at the distance `missing` is not.
         let (mut written, mut step) = (0, 1);
@@ -268,9 +283,7 @@ impl Shared {
                 missing = middle;
             }
         }
-        // After the highest number, a new epoch starts with number 0. `min` keeps the next number valid if a crash
-        // prevented the new epoch, or if a trailer has an invalid number.
-        number(written).min(CONTAINER_NUMBERS_END - 1)
+        number(written)
     }
 
     /// Returns the sizes of the covered containers that are not overwritten. The sizes of each overwritten container
@@ -467,7 +480,7 @@ impl Shared {
         let unsaved_max = unsaved_containers_max(self.containers);
         let mut state = self.state();
         while !self.checkpoints.is_stopped() {
-            if state.unsaved_containers >= unsaved_max && self.checkpoints.path.is_some() {
+            if state.unsaved_containers >= unsaved_max {
                 drop(state);
                 // A failure is counted. The next attempt follows after as many containers again.
                 _ = self.save_checkpoint();
@@ -539,6 +552,10 @@ const SAMPLED_TRAILERS_MAX: u32 = 64;
 
 /// The highest number of positions that are searched for a first trailer.
 const FIRST_TRAILERS_MAX: u32 = 64;
+
+/// The highest number of consecutive containers that may be unreadable before the search for the newest one ends. As
+/// many reads as [`SAMPLED_TRAILERS_MAX`].
+const GAP_MAX: u32 = 64;
 
 /// The number of buckets whose pages are allocated at once: 2 MiB, the size of a huge page.
 const ALLOCATED_BUCKETS: u64 = 32 * BLOCK_BUCKETS;

@@ -210,6 +210,24 @@ fn a_killed_store_reads_the_trailers_after_the_checkpoint() {
     assert_eq!(locations(&mut store), locations(&mut oracle));
 }
 
+/// If the trailer of a container is corrupt, the containers after it are found, and their numbers are not used again.
+#[test]
+fn containers_after_a_corrupt_one_are_found() {
+    for corrupt in [0, 1] {
+        let disk = disk();
+        let mut store = open(&disk, Method::None);
+        (0..40).for_each(|number| _ = store_chunk(&mut store, number));
+        store.flush().expect("the disk has no faults");
+        let next = store.open_container_number();
+        assert!(next > 2 && (next as usize) < CONTAINERS);
+        drop(store);
+        let trailer = layout().offset(corrupt) + layout().container_bytes() as u64;
+        disk.flip(trailer, 1);
+        let store = open(&disk, Method::None);
+        assert_eq!(store.open_container_number(), next, "container {corrupt}");
+    }
+}
+
 /// A checkpoint in which any bit is changed, and one that is cut off at any byte, is not used. The store then has all
 /// of its chunks.
 #[test]

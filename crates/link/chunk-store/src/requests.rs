@@ -6,7 +6,7 @@
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::store::{
-    Answer, ChunkLocation, Entry, LocatedChunk, Request, bytes_of_located, rows,
+    Answer, Entry, LocatedChunk, Request, bytes_of, bytes_of_located, rows,
 };
 
 use crate::Chunks;
@@ -79,15 +79,20 @@ fn perform<S: ChunkStore>(
         Request::Load(chunks) => {
             let bytes = bytes_of_located(chunks);
             let mut buffer = pool.buffer(bytes);
-            let is_loaded = rows(chunks).all(|(location, entries)| {
-                let bytes = edgeward_dedup::store::bytes_of(&entries);
-                let out = &mut buffer.spare()[..bytes];
-                let is_loaded = load_verified(store, id_key, location, &entries, out);
-                if is_loaded {
-                    buffer.fill(bytes);
+            let mut is_loaded = true;
+            for (location, entries) in rows(chunks) {
+                let row_bytes = bytes_of(&entries);
+                let out = &mut buffer.spare()[..row_bytes];
+                if load_verified(store, id_key, location, &entries, out) {
+                    buffer.fill(row_bytes);
+                    continue;
                 }
-                is_loaded
-            });
+                is_loaded = false;
+                // The other rows are tried too, so that all reads are performed at once.
+                if !store.has_pending_reads() {
+                    break;
+                }
+            }
             Answer::Loaded(is_loaded.then(|| buffer.freeze(0..bytes)))
         }
         Request::Store { id, chunk } => Answer::Stored(store.find_or_insert(*id, chunk).0),
@@ -139,7 +144,7 @@ fn locate_run<S: ChunkStore>(store: &mut S, first: &ChunkId, chunks: usize) -> V
             entry: *entry,
         };
         located.extend(entries.iter().enumerate().map(chunk));
-        next = (!entries.is_empty()).then(|| ChunkLocation::next_container(location));
+        next = (!entries.is_empty()).then(|| location.next_container());
     }
     located
 }

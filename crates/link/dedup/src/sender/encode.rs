@@ -49,7 +49,7 @@ impl FrameEncoder<'_> {
             piece.is_reference() || raw.len() == piece.length,
             "the bytes are in memory"
         );
-        match &piece.encoding {
+        match &mut piece.encoding {
             PieceEncoding::Plain => {
                 self.counters.plain += bytes;
                 let method = self.pack(&raw, link_busy, codec);
@@ -83,7 +83,7 @@ impl FrameEncoder<'_> {
             }
             PieceEncoding::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
-                let base = base.as_ref();
+                let base = base.as_mut();
                 let base = base.and_then(|base| self.pack_delta(base, &raw, codec));
                 if let Some(base) = base {
                     self.counters.delta += bytes;
@@ -156,12 +156,14 @@ impl FrameEncoder<'_> {
     /// result is not shorter than the bytes.
     fn pack_delta(
         &mut self,
-        base: &Base,
+        base: &mut Base,
         raw: &[u8],
         codec: &mut impl Codec,
     ) -> Option<Vec<ChunkId>> {
         self.packed.clear();
-        let is_packed = codec.compress(Method::Zstd, base.bytes.as_ref()?, raw, self.packed);
+        // The memory of a piece does not count its base, so the base is released at once.
+        let dictionary = base.bytes.take()?;
+        let is_packed = codec.compress(Method::Zstd, &dictionary, raw, self.packed);
         let is_shorter = is_packed && self.packed.len() < raw.len();
         is_shorter.then(|| base.chunks.iter().map(|chunk| chunk.entry.id).collect())
     }

@@ -16,7 +16,7 @@ mod piece;
 mod predictor;
 mod stream;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use thiserror::Error;
 
@@ -185,6 +185,8 @@ pub struct Sender {
     unanswered: BTreeMap<RequestId, StreamId>,
     /// The number of unanswered requests for bytes of pieces.
     loads: usize,
+    /// The streams that need bytes of their next piece, and wait because there are [`LOADS_MAX`] such requests.
+    waiting_for_load: BTreeSet<StreamId>,
 }
 
 impl Sender {
@@ -212,6 +214,7 @@ impl Sender {
             requests: Requests::of_sender(),
             unanswered: BTreeMap::new(),
             loads: 0,
+            waiting_for_load: BTreeSet::new(),
         }
     }
 
@@ -346,7 +349,12 @@ impl Sender {
         resources: &mut Resources<'_>,
     ) -> Option<StreamId> {
         let stream = self.unanswered.remove(&request)?;
-        self.loads -= usize::from(matches!(answer, Answer::Loaded(_)));
+        if matches!(answer, Answer::Loaded(_)) {
+            self.loads -= 1;
+            for waiting in std::mem::take(&mut self.waiting_for_load) {
+                self.make_ready(waiting);
+            }
+        }
         let completed = self.with_stream(stream, resources, |outgoing, finder| {
             outgoing.complete(request, answer, finder)
         });
@@ -541,6 +549,7 @@ impl Sender {
         self.resets_due.clear();
         self.unanswered.clear();
         self.loads = 0;
+        self.waiting_for_load.clear();
     }
 
     /// Returns the next event.
@@ -609,9 +618,8 @@ impl Sender {
             let mut sent = false;
             if let Some(missing) = outgoing.missing(resources.knowledge) {
                 if self.loads == LOADS_MAX {
-                    outgoing.ready = true;
-                    self.return_ready(lane, stream);
-                    return false;
+                    self.waiting_for_load.insert(stream);
+                    continue;
                 }
                 let request = self.requests.push(Request::Load(missing));
                 outgoing.set_load(request);
@@ -766,14 +774,6 @@ impl Sender {
         self.long_ready
             .pop_front()
             .or_else(|| self.short_ready.pop_front())
-    }
-
-    /// Returns a stream to the front of a queue of ready streams.
-    fn return_ready(&mut self, lane: Lane, stream: StreamId) {
-        match lane {
-            Lane::Short => self.short_ready.push_front(stream),
-            Lane::Any | Lane::Long => self.long_ready.push_front(stream),
-        }
     }
 
     /// Removes the state of a stream. Returns false if there is no state.

@@ -1,6 +1,7 @@
 //! The state of a peer behind a lock. The connections to the peer and its streams share it.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -72,13 +73,19 @@ impl Peer {
         for (id, request) in slow_requests {
             let slow_answer = slow_answer.clone();
             self.perform(move |peer| {
-                let answer = slow_answer.and_then(|answer| answer(&request));
-                peer.with(|core| core.complete(id, answer));
+                let answer = AssertUnwindSafe(|| slow_answer.and_then(|answer| answer(&request)));
+                let answer = catch_unwind(answer);
+                peer.with(|core| match answer {
+                    Ok(answer) => core.complete(id, answer),
+                    // Without an answer, the stream and at last all connections of the peer would wait for ever.
+                    Err(_) => core.fail_slow_request(),
+                });
             });
         }
         if let Some((store, reads)) = reads {
             self.perform(move |peer| {
-                store.fetch(&reads);
+                // The thread that needs these chunks reads them again, and reports what is wrong.
+                _ = catch_unwind(AssertUnwindSafe(|| store.fetch(&reads)));
                 peer.with(Core::end_read_ahead);
             });
         }

@@ -162,6 +162,7 @@ impl Core {
     pub(crate) fn restart(&mut self) {
         self.endpoint.restart();
         self.codec = Compressors::new();
+        self.is_completing = false;
         self.peer_session = None;
         self.endpoint.set_own_epoch(self.store.epoch());
         self.detach_connections();
@@ -335,7 +336,8 @@ impl Core {
                     // A frame or body that has waited before is not counted again.
                     let count = u64::from(!self.is_completing);
                     match (&request, id.is_incoming()) {
-                        (Request::Store { .. }, _) => {}
+                        // No frame and no body waits for these.
+                        (Request::Store { .. } | Request::SetFingerprint { .. }, _) => {}
                         (_, true) => self.traffic.parked_frames += count,
                         (_, false) => self.traffic.stalled_bodies += count,
                     }
@@ -405,6 +407,13 @@ impl Core {
         self.handle_events();
         // Connections wait while many requests are slow.
         self.wake_all();
+    }
+
+    /// Ends all streams after a thread panicked while it performed a request to the store.
+    pub(crate) fn fail_slow_request(&mut self) {
+        tracing::error!("a thread of the chunk store has panicked: all streams of its peer end");
+        self.slow_count -= 1;
+        self.restart();
     }
 
     /// Returns the number of requests to the store that are in progress.

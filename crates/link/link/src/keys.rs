@@ -182,7 +182,7 @@ impl Keys {
         let is_due = state
             .warned_at
             .is_none_or(|warned_at| warned_at.elapsed() > WARNING_INTERVAL);
-        if days >= WARNING_DAYS || !is_due {
+        if days >= KeyFolder::WARNING_DAYS || !is_due {
             return;
         }
         let endpoint = identity.name();
@@ -404,8 +404,7 @@ const FILES: [&str; 3] = [CA, CERTIFICATE, KEY];
 /// The interval at which a running endpoint checks whether its keys have changed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A warning is logged if a certificate expires within this number of days, and again after each interval.
-const WARNING_DAYS: i64 = 30;
+/// The interval between two warnings that the certificate of this endpoint expires.
 const WARNING_INTERVAL: Duration = Duration::from_secs(86400);
 
 #[cfg(test)]

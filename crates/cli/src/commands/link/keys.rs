@@ -150,7 +150,7 @@ fn state(certificate: &Certificate, now: SystemTime) -> &'static str {
     match days_left {
         _ if certificate.is_revoked => "revoked",
         Some(days) if days < 0 => "expired",
-        Some(days) if days < 30 => "expires soon",
+        Some(days) if days < KeyFolder::WARNING_DAYS => "expires soon",
         _ => "valid",
     }
 }
@@ -240,6 +240,9 @@ pub(super) fn explain(error: &KeyFolderError) -> anyhow::Error {
         KeyFolderError::ReservedName(_) => {
             diagnostic.hint("`ca` and `gateway` are other folders: give another name")
         }
+        KeyFolderError::NoEdge(_) => diagnostic.hint(
+            "`edgeward link keys new-ca` creates a CA; endpoints that have only the new one refuse the old certificates",
+        ),
         KeyFolderError::OldAuthorityInUse(name) => diagnostic.hint(format!(
             "run `edgeward link keys renew {name}` and copy its folder, or remove the folder if no endpoint uses it"
         )),

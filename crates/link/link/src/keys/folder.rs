@@ -68,6 +68,9 @@ pub enum KeyFolderError {
     /// A folder of an edge cannot have this name.
     #[error("`{0}` cannot be the name of an edge")]
     ReservedName(EndpointName),
+    /// The certificate of a gateway cannot be revoked, because edges have no deny list.
+    #[error("the certificate of `{0}` cannot be revoked: only gateways read the deny list")]
+    NoEdge(EndpointName),
     /// The private key of the CA does not belong to a certificate in `ca.pem`.
     #[error("the CA in {} has another key", .0.display())]
     OtherAuthority(PathBuf),
@@ -97,6 +100,9 @@ impl KeyFolder {
     /// an operator who renews once a year is never late.
     pub const DAYS: u32 = 3 * 365;
 
+    /// An endpoint warns if its certificate expires within this number of days.
+    pub const WARNING_DAYS: i64 = 30;
+
     /// Creates the folder with a CA, a gateway, and an edge with the name `edge`.
     pub fn create(path: &Path, days: u32) -> Result<Self, KeyFolderError> {
         let folder = Self(path.to_owned());
@@ -109,7 +115,7 @@ impl KeyFolder {
             edgeward_types::to_hex(&crate::random::<32>().map_err(KeyFolderError::Random)?);
         write_new(&authority.join(STORE_KEY), &format!("{store_key}\n"), 0o600)?;
         let [gateway, edge] =
-            ["gateway", "edge"].map(|name| name.parse().expect("the name has only letters"));
+            [GATEWAY, "edge"].map(|name| name.parse().expect("the name has only letters"));
         folder.issue(&gateway, days, write_new)?;
         folder.issue(&edge, days, write_new)?;
         folder.write_deny_list(DENY_HEADER)?;
@@ -127,7 +133,7 @@ impl KeyFolder {
 
     /// Creates the folder of another edge.
     pub fn add(&self, edge: &EndpointName, days: u32) -> Result<(), KeyFolderError> {
-        if ["ca", "gateway"].contains(&edge.as_str()) {
+        if ["ca", GATEWAY].contains(&edge.as_str()) {
             return Err(KeyFolderError::ReservedName(edge.clone()));
         }
         if self.0.join(edge.as_str()).exists() || !self.certificates_of(edge)?.is_empty() {
@@ -147,11 +153,19 @@ impl KeyFolder {
 
     /// Adds the certificates of an edge to the deny list, and returns those that were not on it.
     pub fn revoke(&self, edge: &EndpointName) -> Result<Vec<Certificate>, KeyFolderError> {
+        if edge.as_str() == GATEWAY {
+            return Err(KeyFolderError::NoEdge(edge.clone()));
+        }
         let certificates = self.certificates_of(edge)?;
         if certificates.is_empty() {
             return Err(KeyFolderError::UnknownName(edge.clone()));
         }
         let mut text = self.deny_list()?;
+        // The last line of a list that was edited by hand may have no end. If it is a comment, a fingerprint appended
+        // to it would not count.
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
         let today = date(now());
         let mut revoked = Vec::new();
         for certificate in certificates {
@@ -243,7 +257,7 @@ impl KeyFolder {
         let authority = self.0.join("ca");
         let authorities = self.read(&authority.join(CA))?;
         let issuer = self.issuer()?;
-        let is_gateway = name.as_str() == "gateway";
+        let is_gateway = name.as_str() == GATEWAY;
         let (dns_name, purpose) = if is_gateway {
             (GATEWAY_NAME.to_owned(), ExtendedKeyUsagePurpose::ServerAuth)
         } else {
@@ -292,7 +306,7 @@ impl KeyFolder {
         if public_key != key.public_key_raw() {
             return Err(wrong());
         }
-        Ok(Issuer::new(authority_params(&common_name(&parsed)?)?, key))
+        Ok(Issuer::new(authority_params(&common_name(&parsed))?, key))
     }
 
     fn certificates_of(&self, name: &EndpointName) -> Result<Vec<Certificate>, KeyFolderError> {
@@ -341,7 +355,7 @@ impl KeyFolder {
 
     /// Writes the deny list to `ca`, and a copy to the folder of the gateway.
     fn write_deny_list(&self, text: &str) -> Result<(), KeyFolderError> {
-        for folder in ["ca", "gateway"] {
+        for folder in ["ca", GATEWAY] {
             let folder = self.0.join(folder);
             make_folder(&folder)?;
             replace(&folder.join(DenyList::FILE), text, 0o644)?;
@@ -373,10 +387,9 @@ fn authority_params(name: &str) -> Result<CertificateParams, KeyFolderError> {
 }
 
 /// Returns the common name of a CA.
-fn common_name(certificate: &x509_cert::Certificate) -> Result<String, KeyFolderError> {
+fn common_name(certificate: &x509_cert::Certificate) -> String {
     let subject = certificate.tbs_certificate.subject.to_string();
-    let name = subject.strip_prefix("CN=").unwrap_or(&subject);
-    Ok(name.to_owned())
+    subject.strip_prefix("CN=").unwrap_or(&subject).to_owned()
 }
 
 /// Returns true if the certificate names `authority` as its issuer.
@@ -449,6 +462,9 @@ pub(crate) fn date(seconds: u64) -> String {
 
 /// The folder in `ca` with a copy of each certificate.
 const ISSUED: &str = "issued";
+
+/// The name of the gateway, and of its folder.
+const GATEWAY: &str = "gateway";
 
 const PEM_END: &str = "-----END CERTIFICATE-----";
 
@@ -537,6 +553,13 @@ mod tests {
             listed(&keys),
             [valid("edge"), valid("gateway"), valid("paris")]
         );
+        let gateway = keys.revoke(&name("gateway"));
+        assert!(matches!(gateway, Err(KeyFolderError::NoEdge(_))));
+        // An operator may have written a last line without an end.
+        let mut text = keys.deny_list().expect("the deny list is readable");
+        text.push_str("# paris was stolen");
+        keys.write_deny_list(&text)
+            .expect("the deny list can be written");
         fs::remove_dir_all(keys.0.join("paris")).expect("the folder can be removed");
         let revoked = keys.revoke(&name("paris")).expect("the edge is known");
         assert_eq!(revoked.len(), 1);

@@ -26,12 +26,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
-use edgeward_dedup::codec::{Method, Methods};
+use edgeward_dedup::codec::Method;
 use edgeward_link::{Admin, Client, EndpointStatus, LinkConfig, LinkStream, Target};
 use edgeward_proxy::{Dial, DialedStream};
 
 use crate::commands::link::endpoint;
-use crate::link_settings::{Compression, LinkSettings};
+use crate::link_settings::LinkSettings;
 
 /// A running link. Dropping it stops the link and waits until its thread has ended.
 #[derive(Debug)]
@@ -394,17 +394,12 @@ fn config_with(settings: &LinkSettings, store: Chunks) -> anyhow::Result<LinkCon
         anyhow::bail!("[origin.link] is incomplete");
     };
     let (encryption, store_key) = endpoint::load_keys(keys, settings.encryption)?;
-    let no_methods = Methods::NONE;
     let mut config = LinkConfig::new(encryption, store_key, store);
     config.dedup = settings.dedup;
     config.delta = settings.delta;
     config.connections = settings.connections;
     config.times.outage_max = settings.timeout;
-    config.methods = match settings.compression {
-        Compression::Zstd => Methods::ALL,
-        Compression::Lz4 => no_methods.with(Method::Lz4),
-        Compression::None => no_methods,
-    };
+    config.methods = settings.compression.methods();
     Ok(config)
 }
 

@@ -153,6 +153,15 @@ impl Compression {
             Self::None => Method::None,
         }
     }
+
+    /// Returns the methods that an endpoint may use on the wire.
+    pub(crate) fn methods(self) -> Methods {
+        match self {
+            Self::Zstd => Methods::ALL,
+            Self::Lz4 => Methods::NONE.with(Method::Lz4),
+            Self::None => Methods::NONE,
+        }
+    }
 }
 
 impl EndpointArgs {
@@ -162,17 +171,12 @@ impl EndpointArgs {
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
         let compression = self.store_compression.method();
         let store = open_store(&self.store, self.store_size, chunk_bytes, compression)?;
-        let no_methods = Methods::NONE;
         Ok(LinkConfig {
             chunk_bytes,
             dedup: self.dedup == OnOff::On,
             delta: self.delta == OnOff::On,
             probe: self.probe == OnOff::On,
-            methods: match self.compression {
-                Compression::Zstd => Methods::ALL,
-                Compression::Lz4 => no_methods.with(Method::Lz4),
-                Compression::None => no_methods,
-            },
+            methods: self.compression.methods(),
             times: Times {
                 outage_max: self.timeout,
                 ..Times::default()

@@ -29,6 +29,22 @@ fn loopback() -> std::net::SocketAddr {
     "127.0.0.1:0".parse().expect("the address is valid")
 }
 
+/// Starts a gateway of this origin and connects a client.
+async fn connected_to_origin(
+    test_bed: &mut TestBed,
+    origin: std::net::SocketAddr,
+) -> (Gateway, Client) {
+    let mut config = test_bed.gateway_config(origin);
+    let origin = origin.to_string().parse();
+    config.origin = Some(origin.expect("the text is a host and a port"));
+    let gateway = Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
+    let client = test_bed.client(gateway.local_addr());
+    within(client.up()).await;
+    (gateway, client)
+}
+
 /// Connects to a listener and sends these bytes.
 async fn connect_and_send(listener: std::net::SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut tcp = TcpStream::connect(listener)
@@ -264,17 +280,7 @@ async fn an_upgrade_is_a_tunnel_to_the_origin() {
         }
     });
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let mut config = test_bed.gateway_config(addr);
-    config.origin = Some(
-        addr.to_string()
-            .parse()
-            .expect("the text is a host and a port"),
-    );
-    let gateway = Gateway::bind(config)
-        .await
-        .expect("the listener can be bound");
-    let client = test_bed.client(gateway.local_addr());
-    within(client.up()).await;
+    let (_gateway, client) = connected_to_origin(&mut test_bed, addr).await;
     let request = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
         Upgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
     for status in ["101", "403"] {
@@ -396,17 +402,7 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
     ]);
     let (addr, _tasks, connections) = origin(bodies).await;
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let mut config = test_bed.gateway_config(addr);
-    config.origin = Some(
-        addr.to_string()
-            .parse()
-            .expect("the text is a host and a port"),
-    );
-    let gateway = Gateway::bind(config)
-        .await
-        .expect("the listener can be bound");
-    let client = test_bed.client(gateway.local_addr());
-    within(client.up()).await;
+    let (gateway, client) = connected_to_origin(&mut test_bed, addr).await;
     let loaded_bytes = |client: &Client| client.status().received.from_store;
     for round in 0..2 {
         let (head, body) = get(&client, "/0").await;
@@ -445,17 +441,7 @@ async fn an_unreachable_origin_is_a_bad_gateway() {
     let addr = listener.local_addr().expect("the address is valid");
     drop(listener);
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let mut config = test_bed.gateway_config(addr);
-    config.origin = Some(
-        addr.to_string()
-            .parse()
-            .expect("the text is a host and a port"),
-    );
-    let gateway = Gateway::bind(config)
-        .await
-        .expect("the listener can be bound");
-    let client = test_bed.client(gateway.local_addr());
-    within(client.up()).await;
+    let (_gateway, client) = connected_to_origin(&mut test_bed, addr).await;
     let (head, _) = get(&client, "/0").await;
     assert_eq!(head.status.as_u16(), 502);
 }

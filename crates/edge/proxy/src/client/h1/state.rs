@@ -52,7 +52,7 @@ pub(crate) struct FastPath {
     held: Holding,
 }
 
-/// See [the module](super).
+/// The present task of the connection. [The fast path](super) explains the modes and their changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Boundary,

@@ -62,6 +62,8 @@ pub(crate) struct Connection<S> {
     has_unhandled: bool,
     /// The highest number of requests to the store that are in progress before a frame is handled.
     slow_requests_max: usize,
+    /// True since this limit was found to be reached.
+    is_waiting: bool,
     out: Outbox,
     /// True if the socket did not accept all bytes of the last write or flush.
     is_blocked: bool,
@@ -95,6 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             inbox: Inbox::new(config.pool.clone()),
             has_unhandled: false,
             slow_requests_max: config.parked_frames_max.max(1),
+            is_waiting: false,
             out: Outbox::new(checksum),
             is_blocked: false,
             timer: Timer::new()?,
@@ -144,6 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Ok(false);
         }
         let (checksum, slow_max) = (self.out.checksum(), self.slow_requests_max);
+        let was_waiting = std::mem::take(&mut self.is_waiting);
         let Self {
             peer, inbox, id, ..
         } = self;
@@ -153,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // megabyte, which must be loaded.
             while !budget.is_spent() {
                 if core.slow_count() >= slow_max {
-                    core.traffic.parking_limit_hits += 1;
+                    core.traffic.parking_limit_hits += u64::from(!was_waiting);
                     is_waiting = true;
                     break;
                 }
@@ -175,6 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // Bytes of the peer are not read until a request to the store has ended. This time must not count as
             // silence of the peer.
             self.received_at = Instant::now();
+            self.is_waiting = true;
             return Ok(has_handled);
         }
         Ok(true)

@@ -13,11 +13,11 @@ mod head;
 mod reader;
 mod readers;
 mod shared_copies;
-mod state;
+mod shared_fill;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use body_buffer::BodyBuffer;
 pub(crate) use head::{Encodable, FillHead, FillVariant};
 pub(crate) use reader::{FillEnd, FillReader, FollowResult, JoinError};
-pub(crate) use state::{Failure, Fill, FollowLimits, PushResult, Retry};
+pub(crate) use shared_fill::{Failure, Fill, FollowLimits, PushResult, Retry};

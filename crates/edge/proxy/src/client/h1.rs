@@ -11,6 +11,7 @@
 //! request is known or is [found](request_end) in its body, and later bytes wait in the inbox. *Passthrough*: the end
 //! of a request is unknown (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
 
+mod fast_path;
 mod handover;
 mod head;
 mod head_parts;
@@ -20,7 +21,6 @@ mod outbox;
 mod plain_settings; // the settings of a request by site and rules
 mod request_end;
 mod response;
-mod state; // the state of the fast path and its inbox
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -35,14 +35,14 @@ use crate::cache::pinned::PinnedPiece;
 use crate::exchange::field_bytes::Span;
 use crate::exchange::{CloseReason, RequestError};
 use crate::path::lookup::Outcome;
+pub(crate) use fast_path::FastPath;
+use fast_path::{INBOX_BYTES_MAX, Mode};
 use head::{ParsedHead, no_fields, parse};
 use head_parts::HeadParts;
 use hit::{HitResult, HostPrefix, try_hit};
 pub use hostile::check_request;
 use request_end::RequestEndScan;
 use response::{FillProgress, ResponseWriter};
-pub(crate) use state::FastPath;
-use state::{INBOX_BYTES_MAX, Mode};
 
 impl FastPath {
     /// Serves plain requests. Resolves when hyper has to read the next bytes, or at an error.

@@ -4,13 +4,13 @@
 //! time of its last progress. Four times a second, the worker's sweep compares the times of all its connections with
 //! the limits: see [`ConnState::exceeded_limit`].
 
+mod conn_state;
 mod holding;
 mod http1;
 mod http1_state;
 mod in_flight;
-mod state;
 
+pub(crate) use conn_state::{CloseRank, ConnState};
 pub(crate) use holding::Holding;
 pub(crate) use http1::{INTERIM_BYTES_MAX, InterimSink};
 pub(crate) use in_flight::InFlight;
-pub(crate) use state::{CloseRank, ConnState};

@@ -12,7 +12,7 @@ use http::StatusCode;
 use super::body_buffer::{Arrived, COPIED_BYTES_MAX};
 use super::head::FillHead;
 use super::readers::Readers;
-use super::state::{Failure, Fill, Flow, FollowLimits, Stage, State};
+use super::shared_fill::{Failure, Fill, Flow, FollowLimits, Stage, State};
 use crate::cache::stored::{Hot, Stored};
 use crate::exchange::pieces::PieceMemory;
 use crate::rt::panics::lock;

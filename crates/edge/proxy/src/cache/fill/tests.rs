@@ -12,7 +12,7 @@ use edgeward_types::{ByteSize, KeyHash};
 use http::{HeaderMap, StatusCode};
 
 use super::reader::{CROWD_READERS, TURN_BYTES};
-use super::state::WINDOW_BYTES;
+use super::shared_fill::WINDOW_BYTES;
 use super::*;
 use crate::cache::stored::Hot;
 use crate::rt::budget::MemoryBudget;

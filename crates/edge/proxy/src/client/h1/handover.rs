@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
 
+use super::fast_path::{FastPath, INBOX_BYTES_MAX, Mode};
 use super::request_end::{EndUncertain, RequestEndScan};
-use super::state::{FastPath, INBOX_BYTES_MAX, Mode};
 use crate::client::stream::ClientStream;
 
 impl FastPath {

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use super::state::ConnState;
+use super::conn_state::ConnState;
 
 impl ConnState {
     /// Charges `bytes` to this connection until the returned value is dropped.

@@ -7,8 +7,8 @@ use std::task::Poll;
 
 use http::StatusCode;
 
+use super::conn_state::ConnState;
 use super::http1_state::HyperWrites;
-use super::state::ConnState;
 use crate::observe::observation::Observation;
 
 impl ConnState {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::state::ConnState;
+use super::conn_state::ConnState;
 
 /// Counts one request as under way until dropped. The body of the response owns this value.
 #[derive(Debug)]

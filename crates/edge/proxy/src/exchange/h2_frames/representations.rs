@@ -1,6 +1,6 @@
-//! The representations of fields in header blocks (RFC 7541 §6), without their text.
+//! Parses and writes the integers and strings of header blocks (RFC 7541 §5), and counts their fields (§6).
 
-/// Returns the number of fields in a header block (RFC 7541 §6), up to a malformed field: hyper's decoder stops there.
+/// Returns the number of fields in a header block, up to a malformed field: hyper's decoder stops there.
 pub(super) fn count_block_fields(mut block: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(&first) = block.first() {

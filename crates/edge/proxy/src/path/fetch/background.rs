@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::follow::find_new_fresh;
-use super::lead::state::Fetch;
+use super::lead::fetch_state::Fetch;
 use super::part::part_to_fetch;
 use crate::cache::CacheKey;
 use crate::cache::stored::Stored;

@@ -17,8 +17,8 @@ use http::header::{CONTENT_LENGTH, HeaderMap};
 use http::{Method, Response, StatusCode};
 
 use super::follow::{FOLLOWS_MAX, wait_for_head};
+use super::lead::fetch_state::Fetch;
 use super::lead::path_rule::keeps_rule;
-use super::lead::state::Fetch;
 use super::ranges::is_for;
 use super::sliced::{Answered, respond_stale};
 use crate::cache::CacheKey;

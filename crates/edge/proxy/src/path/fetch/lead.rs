@@ -2,13 +2,13 @@
 //! [`destination`] chooses the key and the tiers that store the response. [`pump`] moves the body.
 
 mod destination;
+pub(super) mod fetch_state;
 mod fill_head;
 mod on_error;
 pub(super) mod path_rule;
 pub(in crate::path) mod post;
 mod pump;
 mod slice;
-pub(super) mod state;
 mod versions;
 
 use std::rc::Rc;
@@ -29,8 +29,8 @@ use crate::path::revalidate::{self, Validating, Validation};
 use crate::path::stale::StaleCause;
 use crate::path::{debug_faults, encoded, storability};
 use destination::charge_of;
+use fetch_state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use pump::Transfer;
-use state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use versions::KeyVersions;
 
 impl Fetch {

@@ -9,8 +9,8 @@ use std::task::Poll;
 use edgeward_semantics::{CacheStatus, Forward};
 use http::Response;
 
+use super::lead::fetch_state::{Fetch, FetchResult};
 use super::lead::post::PostUpdate;
-use super::lead::state::{Fetch, FetchResult};
 use super::respond::report_stored;
 use crate::cache::fill::Fill;
 use crate::exchange::Request;

@@ -9,7 +9,7 @@ use edgeward_semantics::{CacheStatus, Forward, conditional};
 use http::{Method, Response, StatusCode};
 
 use super::follow::{FOLLOWS_MAX, find_new_fresh, is_purged, wait_for_head};
-use super::lead::state::{Fetch, FetchResult};
+use super::lead::fetch_state::{Fetch, FetchResult};
 use super::leader::leader_result;
 use super::part::{has_range, part_to_fetch};
 use super::respond::respond_fill;

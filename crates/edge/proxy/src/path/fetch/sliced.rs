@@ -15,7 +15,7 @@ use http::{Response, StatusCode};
 
 use super::background::revalidate_in_background;
 use super::follow::wait_for_head;
-use super::lead::state::Fetch;
+use super::lead::fetch_state::Fetch;
 use super::part::range_mark;
 use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::disk::DiskEntry;

@@ -14,7 +14,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
-use super::state::Fetch;
+use super::fetch_state::Fetch;
 use super::versions::KeyVersions;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::{DiskTier, head};

@@ -7,7 +7,7 @@ use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::{ACCEPT_RANGES, AGE, HeaderValue};
 
-use super::state::Fetch;
+use super::fetch_state::Fetch;
 use crate::cache::PathRule;
 use crate::cache::fill::{FillHead, FillVariant};
 use crate::origin::as_origin_sees;

@@ -9,7 +9,7 @@ use edgeward_semantics::{Storable, Vary};
 use http::StatusCode;
 use http::response::Parts;
 
-use super::state::Fetch;
+use super::fetch_state::Fetch;
 use crate::cache::stored::{Selector, Stored, StoredKind};
 use crate::origin::OriginBody;
 

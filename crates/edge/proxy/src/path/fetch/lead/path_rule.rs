@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use edgeward_semantics::{NoVarySearch, Storable};
 
-use super::state::Fetch;
+use super::fetch_state::Fetch;
 use super::versions::KeyVersions;
 use crate::cache::path_rules::PathMarker;
 use crate::cache::stored::Stored;

@@ -9,7 +9,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
 use http::response::Parts;
 
-use super::state::{ArrivedResponse, Fetch, OpenFill};
+use super::fetch_state::{ArrivedResponse, Fetch, OpenFill};
 use super::versions::KeyVersions;
 use crate::exchange::Request;
 use crate::origin::OriginResponse;

@@ -12,7 +12,7 @@ use http::StatusCode;
 use http_body::Body as _;
 
 use super::destination::{Destination, charge_of};
-use super::state::{Fetch, FetchResult};
+use super::fetch_state::{Fetch, FetchResult};
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::{BodyBuffer, FillHead, PushResult};
 use crate::cache::stored::{DiskPlan, Stored, StoredBody, StoredKind, StoredResponse};

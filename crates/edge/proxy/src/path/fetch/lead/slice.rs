@@ -18,8 +18,8 @@ use http_body::Body as _;
 
 use super::destination::plan_of;
 use super::destination::{Destination, charge_of};
+use super::fetch_state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use super::pump::Transfer;
-use super::state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use super::versions::KeyVersions;
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;

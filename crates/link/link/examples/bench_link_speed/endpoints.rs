@@ -232,6 +232,11 @@ impl LinkBed {
         fetch(self.addr, body)
     }
 
+    /// Returns the client of the edge.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Returns the CPU time of the gateway and of the edge in seconds.
     pub(crate) fn cpu(&self) -> [f64; 2] {
         self.threads.each_ref().map(ThreadCpu::seconds)

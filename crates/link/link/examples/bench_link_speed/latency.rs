@@ -187,7 +187,7 @@ fn start_relay(to: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 /// Sends a request and reads its response. Returns the start and the end of the exchange, as returned by [`now`].
-fn send_request(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
+pub(crate) fn send_request(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
     tcp.set_nodelay(true)?;
     let mut response = [0; RESPONSE_BYTES];
     let start = now();
@@ -197,8 +197,8 @@ fn send_request(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
 }
 
 /// The latencies of a series of requests.
-struct Times {
-    all: Quantiles,
+pub(crate) struct Times {
+    pub(crate) all: Quantiles,
     /// The latencies of the requests during which no processor was paused. `None` if there are no such requests, or
     /// if pauses cannot be detected.
     undisturbed: Option<Quantiles>,
@@ -212,7 +212,7 @@ struct Times {
 
 impl Times {
     /// Evaluates the start and end times of the requests. Pauses shorter than `shortest` nanoseconds are ignored.
-    fn of(requests: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
+    pub(crate) fn of(requests: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
         let duration = |[start, end]: &[u64; 2]| end - start;
         let from = requests.first().map_or(0, |[start, _]| *start);
         let to = requests.last().map_or(0, |[_, end]| *end);
@@ -255,7 +255,7 @@ impl Times {
         )
     }
 
-    fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let [undisturbed, all] = self.count;
         format!(
             r#"{{"questions":{all},"all_us":{},"undisturbed":{undisturbed},"undisturbed_us":{},"pauses":{},"paused_share":{:.4}}}"#,
@@ -270,16 +270,16 @@ impl Times {
 }
 
 /// Latencies in microseconds.
-struct Quantiles {
+pub(crate) struct Quantiles {
     p50: f64,
     p90: f64,
-    p99: f64,
+    pub(crate) p99: f64,
     max: f64,
 }
 
 impl Quantiles {
     /// Computes the quantiles of times in nanoseconds.
-    fn of(mut times: Vec<u64>) -> Self {
+    pub(crate) fn of(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let at = |share: f64| {
             let rank = (times.len().saturating_sub(1) as f64 * share) as usize;
@@ -295,7 +295,7 @@ impl Quantiles {
         }
     }
 
-    fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         format!(
             r#"{{"p50":{:.0},"p90":{:.0},"p99":{:.0},"max":{:.0}}}"#,
             self.p50, self.p90, self.p99, self.max
@@ -303,8 +303,8 @@ impl Quantiles {
     }
 }
 
-const REQUEST_BYTES: usize = 200;
-const RESPONSE_BYTES: usize = 1024;
+pub(crate) const REQUEST_BYTES: usize = 200;
+pub(crate) const RESPONSE_BYTES: usize = 1024;
 
 /// The first byte of a request for an endless response.
 const BULK: u8 = 9;

@@ -24,6 +24,7 @@
 mod endpoints;
 mod latency;
 mod watch;
+mod worker;
 
 use std::fs;
 use std::io;
@@ -64,6 +65,9 @@ fn main() -> io::Result<()> {
     }
     if options.includes("bulk without link") {
         latency::during_download_without_link()?;
+    }
+    if options.includes("worker") {
+        worker::beside_a_body(options.rounds)?;
     }
     Ok(())
 }

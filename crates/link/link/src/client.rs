@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -21,12 +22,14 @@ use crate::backoff::Backoff;
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
+use crate::core_stream::CoreStream;
 use crate::handshake::{HandshakeError, Transport, connect, set_socket_options};
 use crate::identity::Identity;
 use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{Target, refusal_reason};
 use crate::peer::Peer;
+use crate::relay::relay;
 use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
@@ -42,7 +45,11 @@ struct Shared {
     knowledge_files: Option<Arc<KnowledgeFiles>>,
     state: watch::Receiver<LinkState>,
     last_error: LastError,
-    /// The tasks of the link. Dropping them aborts them.
+    /// The runtime of the link.
+    runtime: Handle,
+    /// The tasks of the streams. Dropping them aborts them.
+    streams: Mutex<JoinSet<()>>,
+    /// The other tasks of the link. Dropping them aborts them.
     _tasks: JoinSet<()>,
 }
 
@@ -160,22 +167,42 @@ impl Client {
             knowledge_files,
             state,
             last_error,
+            runtime: Handle::current(),
+            streams: Mutex::default(),
             _tasks: tasks,
         })))
     }
 
-    /// Opens a stream. The caller can write bytes at once. [`LinkStream::accepted`] returns an error if the gateway
-    /// cannot connect to the target.
+    /// Opens a stream, on any thread and without waiting for the work of the link. The caller can write bytes at once.
+    /// [`LinkStream::accepted`] returns an error if the gateway cannot connect to the target.
     ///
     /// # Errors
     ///
     /// Fails if the link is down, or if as many streams are open as the gateway accepts.
     pub fn open(&self, target: Target) -> Result<LinkStream, OpenError> {
-        if *self.0.state.borrow() == LinkState::Down {
+        self.check_up()?;
+        let shared = &self.0;
+        let slot = shared.peer.reserve_stream()?;
+        let (stream, pipes) = LinkStream::new();
+        let relay = relay(Arc::clone(&shared.peer), target, slot, pipes);
+        let streams = shared.streams.lock();
+        let mut streams = streams.unwrap_or_else(PoisonError::into_inner);
+        while streams.try_join_next().is_some() {}
+        streams.spawn_on(relay, &shared.runtime);
+        Ok(stream)
+    }
+
+    /// Like [`open`](Self::open), for tasks on the runtime of the link.
+    pub(crate) fn open_here(&self, target: Target) -> Result<CoreStream, OpenError> {
+        self.check_up()?;
+        Ok(CoreStream::open(&self.0.peer, target)?)
+    }
+
+    fn check_up(&self) -> Result<(), OpenError> {
+        if self.state() == LinkState::Down {
             return Err(OpenError::Down);
         }
-        let duplex = self.0.peer.with(|core| core.open(target))?;
-        Ok(LinkStream::new(Arc::clone(&self.0.peer), duplex))
+        Ok(())
     }
 
     /// Waits until the link has a connection or the first attempt has failed. Returns the state.
@@ -268,7 +295,7 @@ const GATEWAY: &str = "gateway";
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     let end = Instant::now() + grace;
     while Instant::now() < end {
-        let is_busy = peer.with(|core| core.is_busy());
+        let is_busy = peer.has_reserved() || peer.with(|core| core.is_busy());
         if !is_busy {
             return;
         }
@@ -462,5 +489,58 @@ impl ConnectionKeeper {
             .with(|core| core.add_connection(Role::Connector, &our_hello, &peer_hello))?;
         let peer = Arc::clone(&self.peer);
         Connection::new(transport, peer, id, checksum, &self.config).map_err(connect_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+    use edgeward_chunk_store::{ChunkSettings, ScratchDevice};
+    use edgeward_dedup::id::IdKey;
+
+    fn config() -> LinkConfig {
+        let device = ScratchDevice::new(&std::env::temp_dir(), 16 << 20);
+        let device = Arc::new(device.expect("the file can be created"));
+        let store = Chunks::open(device, ChunkSettings::new(8 << 10, 1));
+        let store = store.expect("the store opens");
+        LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store)
+    }
+
+    /// The user of a stream never waits for the lock of the peer, under which bytes are hashed and compressed.
+    ///
+    /// Method: perform every operation while this thread holds the lock. An operation that takes the lock would never
+    /// return.
+    #[tokio::test]
+    async fn the_user_of_a_stream_does_not_wait_for_a_busy_peer() {
+        let config = LinkConfig {
+            streams_max: 2,
+            ..config()
+        };
+        let client = Client::start(config, "127.0.0.1:1").expect("the client starts");
+        let cx = &mut Context::from_waker(Waker::noop());
+        client.0.peer.with(|_| {
+            let open = || client.open(Target::Origin);
+            let mut stream = open().expect("a slot is free");
+            let _second = open().expect("a slot is free");
+            assert!(matches!(open(), Err(OpenError::Streams(_))));
+            let written = Pin::new(&mut stream).poll_write(cx, b"a question");
+            assert!(matches!(written, std::task::Poll::Ready(Ok(10))));
+            assert!(Pin::new(&mut stream).poll_flush(cx).is_ready());
+            assert!(stream.poll_chunk(cx).is_pending());
+            let mut buffer = [0; 10];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            assert!(
+                Pin::new(&mut stream)
+                    .poll_read(cx, &mut buffer)
+                    .is_pending()
+            );
+            assert!(Pin::new(&mut stream).poll_shutdown(cx).is_ready());
+        });
     }
 }

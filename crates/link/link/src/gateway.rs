@@ -27,6 +27,7 @@ use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
+use crate::core_stream::IncomingStream;
 use crate::deny::DenyList;
 use crate::handshake::{HandshakeError, Transport, set_socket_options};
 use crate::identity::Identity;
@@ -39,7 +40,6 @@ use crate::origin_tls::OriginTls;
 use crate::peer::Peer;
 use crate::pump::pump;
 use crate::status::{GatewayStatus, PeerStatus};
-use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
 use certificates::watch_certificates;

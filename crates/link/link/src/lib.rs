@@ -1,10 +1,11 @@
 //! The link between an edge and a gateway: connections, streams, the two endpoints, and local listeners.
 //!
 //! A [`Client`] keeps a few TCP connections to a [`Gateway`] and opens streams over them. Each [`LinkStream`] is
-//! read and written like a socket and leads to a [`Target`] on the gateway's network. The crate `edgeward_dedup`
-//! decides which frames are sent; this crate does the input and output. All connections to one peer share one sender
-//! and one receiver of `edgeward_dedup`, which are state machines behind one lock (`core`). A connection is a task
-//! that reads frames, passes them to these state machines, and writes the frames that the state machines produce.
+//! read and written like a socket, on any thread, and leads to a [`Target`] on the gateway's network. The crate
+//! `edgeward_dedup` decides which frames are sent; this crate does the input and output. All connections to one peer
+//! share one sender and one receiver of `edgeward_dedup`, which are state machines behind one lock (`core`). A
+//! connection is a task that reads frames, passes them to these state machines, and writes the frames that the state
+//! machines produce.
 //!
 //! `docs/reference/link-protocol.md` specifies the frames, and the labels with which streams name their
 //! targets. `docs/how-to/link.md` describes how to set up a link.
@@ -41,6 +42,7 @@ mod client;
 mod config;
 mod connection;
 mod core; // the state of a peer
+mod core_stream; // a stream as the link's own tasks use it
 mod deny;
 mod gateway;
 mod handshake;
@@ -56,8 +58,10 @@ mod origin;
 mod origin_tls;
 mod outbox; // encoded frames that wait to be written
 mod peer;
+mod pipe; // a bounded queue between the user of a stream and the link
 mod probe; // detects encrypted and compressed bodies
 mod pump; // copies between a stream and a TCP connection
+mod relay; // moves bytes between pipes and the state of a peer
 mod send_delay;
 pub mod socks;
 mod status;
@@ -90,7 +94,6 @@ pub use label::{HostPort, Label, ParseHostPortError, Target, refusal_reason};
 pub use listener::{ListenerTarget, LocalListener};
 pub use metrics::metric_definitions;
 pub use origin_tls::{OriginTls, OriginTlsError};
-pub use pump::pump;
 pub use status::{EndpointStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, StreamError};
 pub use traffic::HostCounters;

@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 
 use crate::SetupError;
 use crate::client::{Client, OpenError};
+use crate::core_stream::CoreStream;
 use crate::label::{Target, refusal_reason};
 use crate::local;
 use crate::pump::pump;
 use crate::socks::{HEAD_BYTES_MAX, Phase, ProxyProtocol, ProxyUsers, Step, read, reply};
-use crate::stream::LinkStream;
 
 /// The target of a listener's connections.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ async fn accept(
 
 /// Carries a connection to the target. If the link is down or has no free stream, the connection is reset.
 async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<()> {
-    match client.open(target) {
+    match client.open_here(target) {
         Ok(stream) => pump(stream, tcp).await,
         Err(error) => {
             _ = socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
@@ -138,12 +138,12 @@ async fn serve_proxy(
 
 /// Opens a stream and waits until the gateway has connected to the target. The error is a
 /// reason code: one of the constants in [`refusal_reason`] or `edgeward_dedup::reason`.
-async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32> {
-    let opened = client.open(target).map_err(|error| match error {
+async fn open_stream(client: &Client, target: Target) -> Result<CoreStream, u32> {
+    let opened = client.open_here(target).map_err(|error| match error {
         OpenError::Down => refusal_reason::LINK_DOWN,
         OpenError::Streams(_) => edgeward_dedup::reason::TOO_MANY,
     });
-    let mut stream = opened?;
+    let stream = opened?;
     stream.accepted().await.map_err(|error| error.reason)?;
     Ok(stream)
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::runtime::Handle;
+
+use edgeward_dedup::sender::SendError;
 
 use crate::core::Core;
 
@@ -22,11 +24,27 @@ pub(crate) struct Peer {
     runtime: Option<Handle>,
     /// True while a task waits for the peer's next connection. A second task must not wait for the same connection.
     has_waiting_task: AtomicBool,
+    /// The number of streams that could be opened when the lock was last released.
+    free_streams: AtomicUsize,
+    /// The number of slots that are reserved for streams.
+    reserved_streams: AtomicUsize,
+}
+
+/// The right to open one stream. It counts against the limit of streams until it is dropped.
+#[derive(Debug)]
+pub(crate) struct StreamSlot(Arc<Peer>);
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        self.0.reserved_streams.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Peer {
     pub(crate) fn new(core: Core) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
+            free_streams: AtomicUsize::new(core.free_streams()),
+            reserved_streams: AtomicUsize::new(0),
             core: Mutex::new(core),
             me: Weak::clone(me),
             runtime: Handle::try_current().ok(),
@@ -42,6 +60,23 @@ impl Peer {
 
     pub(crate) fn end_waiting(&self) {
         self.has_waiting_task.store(false, Ordering::Release);
+    }
+
+    /// Reserves a slot for a stream, without waiting for the lock. Fails if as many streams are open or reserved as the
+    /// peer accepts.
+    pub(crate) fn reserve_stream(self: &Arc<Self>) -> Result<StreamSlot, SendError> {
+        let reserved = self.reserved_streams.fetch_add(1, Ordering::AcqRel);
+        let slot = StreamSlot(Arc::clone(self));
+        if reserved < self.free_streams.load(Ordering::Acquire) {
+            Ok(slot)
+        } else {
+            Err(SendError::TooManyStreams)
+        }
+    }
+
+    /// Returns true if a slot is reserved whose stream is not open yet.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.reserved_streams.load(Ordering::Acquire) > 0
     }
 
     /// Runs an action under the lock, and then wakes the tasks that can continue.
@@ -63,6 +98,8 @@ impl Peer {
     /// continue.
     fn release(&self, mut core: MutexGuard<'_, Core>) {
         let wakers = core.take_wakers();
+        let free_streams = core.free_streams();
+        self.free_streams.store(free_streams, Ordering::Release);
         let slow_requests = core.take_slow_requests();
         let slow_answer = (!slow_requests.is_empty()).then(|| core.slow_answer());
         let reads = core

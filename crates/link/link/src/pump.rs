@@ -11,11 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::budget::{Budget, yield_now};
-use crate::stream::LinkStream;
+use crate::core_stream::CoreStream;
+use crate::stream::StreamError;
 
 /// Copies bytes until both directions have ended or one direction has failed. After a failure the TCP connection is
 /// reset, so that its remote host does not treat a truncated body as complete.
-pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
+pub(crate) async fn pump(link: CoreStream, tcp: TcpStream) -> io::Result<()> {
     let keep_alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
     _ = SockRef::from(&tcp).set_tcp_keepalive(&keep_alive);
     let mut pump = Pump {
@@ -36,7 +37,7 @@ pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
 /// A link stream and a TCP connection, with the state of both directions. "Out" is the direction from TCP to
 /// the link.
 struct Pump {
-    link: LinkStream,
+    link: CoreStream,
     tcp: TcpStream,
     /// True if bytes were copied to the link since the last flush.
     out_unflushed: bool,
@@ -89,7 +90,7 @@ impl Pump {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(0)) => {
                 self.out_state = DirectionState::Done;
-                _ = Pin::new(&mut self.link).poll_shutdown(cx)?;
+                self.link.close().map_err(StreamError::into_io)?;
                 Ok(true)
             }
             Poll::Ready(Ok(_)) => {
@@ -99,7 +100,7 @@ impl Pump {
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 // The socket has no more bytes for now.
                 if std::mem::take(&mut self.out_unflushed) {
-                    _ = Pin::new(&mut self.link).poll_flush(cx)?;
+                    self.link.flush();
                 }
                 Ok(false)
             }
@@ -113,7 +114,7 @@ impl Pump {
             return Ok(false);
         }
         if self.incoming.is_empty() {
-            match self.link.poll_chunk(cx)? {
+            match self.link.poll_chunk(cx).map_err(StreamError::into_io)? {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Some(bytes)) => self.incoming = bytes,
                 Poll::Ready(None) => {

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
 use thiserror::Error;
@@ -12,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use edgeward_dedup::reason;
 
-use crate::budget::{BUDGET_BYTES, Budget};
-use crate::core::{Core, DuplexId, Read, Written};
-use crate::label::{Target, refusal_reason};
-use crate::peer::Peer;
+use crate::budget::Budget;
+use crate::label::refusal_reason;
+use crate::pipe::{Item, PipeReader, PipeWriter, pipe};
 
-/// A stream of bytes to and from a target on the peer's network.
+/// A stream of bytes to and from a target on the peer's network. It may be used on any thread: it exchanges bytes with
+/// the runtime of the link through two bounded queues, and never waits for the work of the link.
 ///
 /// Written bytes are sent within milliseconds, even without a flush. They are held for this time, because later bytes
 /// may complete their chunk. After a flush, up to 2 KiB of held bytes are sent immediately. A shutdown ends the
@@ -25,15 +23,23 @@ use crate::peer::Peer;
 /// the end of the body.
 #[derive(Debug)]
 pub struct LinkStream {
-    peer: Arc<Peer>,
-    /// The number of the stream at this endpoint.
-    duplex: DuplexId,
+    outgoing: PipeWriter,
+    incoming: PipeReader,
     /// The received bytes that are not read yet.
     unread: Bytes,
     /// The bytes that a task may still read or write before it must yield. Without a budget, a task that always finds
     /// bytes to read, or space to write, would never yield.
     read_budget: Budget,
     write_budget: Budget,
+}
+
+/// The ends of a stream's pipes that the link uses.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    /// The bytes that the user has written.
+    pub(crate) outgoing: PipeReader,
+    /// The bytes for the user.
+    pub(crate) incoming: PipeWriter,
 }
 
 /// The error if the peer has reset or refused a stream.
@@ -45,7 +51,7 @@ pub struct StreamError {
 }
 
 impl StreamError {
-    fn into_io(self) -> io::Error {
+    pub(crate) fn into_io(self) -> io::Error {
         let kind = match self.reason {
             refusal_reason::NOT_ALLOWED => io::ErrorKind::PermissionDenied,
             refusal_reason::UNREACHABLE => io::ErrorKind::ConnectionRefused,
@@ -58,37 +64,36 @@ impl StreamError {
     }
 }
 
+fn error(reason: u32) -> io::Error {
+    StreamError { reason }.into_io()
+}
+
 impl LinkStream {
-    pub(crate) fn new(peer: Arc<Peer>, duplex: DuplexId) -> Self {
-        Self {
-            peer,
-            duplex,
+    /// Creates a stream, and the ends of its pipes for the link.
+    pub(crate) fn new() -> (Self, Pipes) {
+        let (outgoing, written) = pipe(OUTGOING_BYTES_MAX);
+        let (received, incoming) = pipe(INCOMING_BYTES_MAX);
+        let stream = Self {
+            outgoing,
+            incoming,
             unread: Bytes::new(),
             read_budget: Budget::default(),
             write_budget: Budget::default(),
-        }
+        };
+        let pipes = Pipes {
+            outgoing: written,
+            incoming: received,
+        };
+        (stream, pipes)
     }
 
     /// Waits until the peer has connected to the target or has refused the stream.
     ///
     /// This call is optional: bytes that are written before are delivered when the peer has connected to the target.
     pub async fn accepted(&mut self) -> Result<(), StreamError> {
-        std::future::poll_fn(|cx| {
-            let accepted = self
-                .peer
-                .with(|core| core.accepted(self.duplex, cx.waker()));
-            accepted.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-        .map_err(|reason| StreamError { reason })
-    }
-
-    /// Returns a handle that can change the stream while another task owns it.
-    pub(crate) fn control(&self) -> StreamControl {
-        StreamControl {
-            peer: Arc::clone(&self.peer),
-            duplex: self.duplex,
-        }
+        std::future::poll_fn(|cx| self.incoming.poll_open(cx))
+            .await
+            .map_err(|reason| StreamError { reason })
     }
 
     /// Returns the next received bytes without a copy, or `None` at the end of the body.
@@ -96,35 +101,16 @@ impl LinkStream {
         if !self.unread.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.unread))));
         }
-        match self.peer.with(|core| core.read(self.duplex, cx.waker())) {
-            Read::Bytes(bytes) => Poll::Ready(Ok(Some(bytes))),
-            Read::Wait => Poll::Pending,
-            Read::End => Poll::Ready(Ok(None)),
-            Read::Failed(reason) => Poll::Ready(Err(StreamError { reason }.into_io())),
-        }
+        Poll::Ready(match ready!(self.incoming.poll_item(cx)) {
+            Item::Bytes(bytes) => Ok(Some(bytes)),
+            Item::End => Ok(None),
+            Item::Failed(reason) => Err(error(reason)),
+        })
     }
 
     /// Waits for the next bytes. See [`poll_chunk`](Self::poll_chunk).
     pub async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         std::future::poll_fn(|cx| self.poll_chunk(cx)).await
-    }
-
-    /// Like [`poll_write`](AsyncWrite::poll_write), but without a copy: the function `read` gets a part of the
-    /// sender's buffer, reads bytes into it and returns their number. It returns 0 if its source has ended, and
-    /// the error `WouldBlock` instead of blocking. Errors of `read` are returned unchanged.
-    pub(crate) fn poll_write_from(
-        &mut self,
-        waker: &Waker,
-        budget: &mut Budget,
-        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        let now = Instant::now();
-        let written = self.peer.with(|core| {
-            let written = core.write_from(self.duplex, now, waker, budget, read);
-            set_write_end(core, self.duplex, written.as_ref().ok());
-            written
-        });
-        into_poll(written?)
     }
 }
 
@@ -171,117 +157,44 @@ impl AsyncWrite for LinkStream {
         if self.write_budget.yield_if_spent(cx) {
             return Poll::Pending;
         }
-        let bytes = &bytes[..bytes.len().min(BUDGET_BYTES)];
-        let now = Instant::now();
-        let Self {
-            peer,
-            duplex,
-            write_budget,
-            ..
-        } = &mut *self;
-        let written = peer.with(|core| {
-            let written = core.write(*duplex, bytes, now, cx.waker(), write_budget);
-            set_write_end(core, *duplex, Some(&written));
-            written
-        });
-        if !matches!(written, Written::Bytes(_)) {
-            self.write_budget = Budget::default();
+        match self.outgoing.poll_space(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(reason)) => return Poll::Ready(Err(error(reason))),
+            Poll::Pending => {
+                self.write_budget = Budget::default();
+                return Poll::Pending;
+            }
         }
-        into_poll(written)
+        let bytes = &bytes[..bytes.len().min(PIECE_BYTES)];
+        if !bytes.is_empty() {
+            self.outgoing.push(Bytes::copy_from_slice(bytes));
+            self.write_budget.spend(bytes.len());
+        }
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.peer.with(|core| core.flush(self.duplex));
+        self.outgoing.flush();
         Poll::Ready(Ok(()))
     }
 
     /// Ends the outgoing direction at once. Written bytes are delivered even if the stream is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let closed = self.peer.with(|core| core.close(self.duplex));
-        Poll::Ready(closed.map_err(|reason| StreamError { reason }.into_io()))
+        if let Some(reason) = self.outgoing.refusal() {
+            return Poll::Ready(Err(error(reason)));
+        }
+        self.outgoing.end(Ok(()));
+        Poll::Ready(Ok(()))
     }
 }
 
-/// Sets the time of the last write to the time at which its processing ended. An incomplete chunk is held until
-/// [`SEND_DELAY`](crate::send_delay::SEND_DELAY) has passed since the last write. Processing a large write takes
-/// longer. If the delay began before the processing, the chunk would be sent before the writer can continue.
-fn set_write_end(core: &mut Core, duplex: DuplexId, written: Option<&Written>) {
-    if matches!(written, Some(Written::Bytes(1..))) {
-        core.set_write_end(duplex, Instant::now());
-    }
-}
+/// The longest piece of written bytes. Copying it takes a few microseconds.
+const PIECE_BYTES: usize = 32 << 10;
 
-fn into_poll(written: Written) -> Poll<io::Result<usize>> {
-    match written {
-        Written::Bytes(bytes) => Poll::Ready(Ok(bytes)),
-        Written::Full => Poll::Pending,
-        Written::Ended(reason) => Poll::Ready(Err(StreamError { reason }.into_io())),
-    }
-}
+/// The memory of written bytes that the link has not taken yet. A writer that is woken when the pipe is half empty can
+/// fill it again before the link has taken the rest.
+const OUTGOING_BYTES_MAX: usize = 4 * PIECE_BYTES;
 
-impl Drop for LinkStream {
-    fn drop(&mut self) {
-        self.peer.with(|core| core.detach(self.duplex));
-    }
-}
-
-/// A handle to a stream that another task owns.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamControl {
-    peer: Arc<Peer>,
-    duplex: DuplexId,
-}
-
-impl StreamControl {
-    /// Sends the bytes that are written after this call without deduplication.
-    pub(crate) fn bypass(&self) {
-        self.peer.with(|core| core.bypass(self.duplex));
-    }
-}
-
-/// A stream that the peer has opened.
-#[derive(Debug)]
-pub(crate) struct IncomingStream {
-    stream: LinkStream,
-    target: Target,
-}
-
-impl IncomingStream {
-    /// Waits for the next stream that the peer opens. Returns `None` after the peer was shut down.
-    pub(crate) async fn next(peer: &Arc<Peer>) -> Option<Self> {
-        std::future::poll_fn(|cx| {
-            let (opened, is_shut_down) =
-                peer.with(|core| (core.next_opened(cx.waker()), core.is_shut_down()));
-            match opened {
-                Some((duplex, target)) => Poll::Ready(Some(Self {
-                    stream: LinkStream::new(Arc::clone(peer), duplex),
-                    target,
-                })),
-                None if is_shut_down => Poll::Ready(None),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
-
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// Accepts the stream, so that bytes can be written to it.
-    pub(crate) fn accept(self) -> Result<LinkStream, StreamError> {
-        let accepted = self
-            .stream
-            .peer
-            .with(|core| core.accept(self.stream.duplex));
-        accepted.map_err(|reason| StreamError { reason })?;
-        Ok(self.stream)
-    }
-
-    /// Refuses the stream with a reason of [`refusal_reason`].
-    pub(crate) fn refuse(self, reason: u32) {
-        self.stream
-            .peer
-            .with(|core| core.refuse(self.stream.duplex, reason));
-    }
-}
+/// The memory of received bytes that the user has not taken yet. One long piece, of up to 512 KiB, may exceed it.
+/// Further bytes remain at the receiver, which counts them against the credit of the peer.
+const INCOMING_BYTES_MAX: usize = 256 << 10;

@@ -117,8 +117,8 @@ pub enum SenderEvent {
 #[non_exhaustive]
 pub enum SendError {
     /// The maximum number of streams is open.
-    #[error("{0} streams are open, the maximum that the peer accepts")]
-    TooManyStreams(usize),
+    #[error("as many streams are open as the peer accepts")]
+    TooManyStreams,
     /// The label is too long for a frame.
     #[error("a label of {0} bytes exceeds the maximum length")]
     Label(usize),
@@ -236,10 +236,8 @@ impl Sender {
     /// compressed but not deduplicated. This is for encrypted bytes, and for a body that failed before because its
     /// digest was wrong.
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
-        // The peer still counts a stream that was reset until it acknowledges the reset.
-        let open_streams = self.streams.len() + self.resets.len();
-        if open_streams >= self.config.streams_max {
-            return Err(SendError::TooManyStreams(open_streams));
+        if self.free_streams() == 0 {
+            return Err(SendError::TooManyStreams);
         }
         if label.len() > crate::wire::LABEL_BYTES_MAX {
             return Err(SendError::Label(label.len()));
@@ -261,6 +259,12 @@ impl Sender {
         self.streams.insert(stream, outgoing);
         self.make_ready(stream);
         Ok(stream)
+    }
+
+    /// Returns the number of streams that can be opened. A stream that was reset counts until the peer acknowledges it.
+    pub fn free_streams(&self) -> usize {
+        let open_streams = self.streams.len() + self.resets.len();
+        self.config.streams_max.saturating_sub(open_streams)
     }
 
     /// Returns the number of bytes of the body that can be written now. It is limited by credit and by the limits of

@@ -404,6 +404,19 @@ impl Core {
         None
     }
 
+    /// Stops the incoming body, whose remaining bytes are not needed.
+    pub(crate) fn stop_reading(&mut self, id: DuplexId) {
+        if let Some(duplex) = self.duplexes.get_mut(&id)
+            && let Some(stream) = duplex.incoming
+            && duplex.incoming_end.is_none()
+        {
+            duplex.incoming_end = Some(Err(reason::CANCELLED));
+            self.incoming_streams.remove(&stream);
+            self.endpoint.stop(stream, reason::CANCELLED);
+            self.wake_idle();
+        }
+    }
+
     /// Removes a stream whose user has dropped it. If the outgoing body was closed, its remaining bytes are still
     /// delivered; otherwise the outgoing stream is reset.
     pub(crate) fn detach(&mut self, id: DuplexId) {

@@ -181,6 +181,11 @@ impl Core {
         self.duplexes.len()
     }
 
+    /// Returns the number of streams that can be opened now.
+    pub(crate) fn free_streams(&self) -> usize {
+        self.endpoint.sender().free_streams()
+    }
+
     /// Returns the HELLO for a new connection.
     pub(crate) fn hello(&mut self) -> Hello {
         self.endpoint.set_own_epoch(self.store.epoch());

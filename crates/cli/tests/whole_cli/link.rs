@@ -69,6 +69,80 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     );
 }
 
+/// Files that are already compressed save nothing, because a link does not deduplicate them, and the output states this
+/// and what to do. Without the probe, the second copy is sent by reference.
+#[test]
+fn an_estimate_explains_compressed_files() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let photo = [&b"\xff\xd8\xff\xe0"[..], &noise(200_000)].concat();
+    for name in ["one.jpg", "two.jpg"] {
+        fs::write(folder.path().join(name), &photo).expect("the file is written");
+    }
+    fs::write(folder.path().join("page.html"), "text ".repeat(1000)).expect("the file is written");
+    let path = name(folder.path());
+    let estimate = run_estimate(&[path]);
+    let jpeg = &estimate["content_types"][0];
+    assert_eq!(
+        (&jpeg["name"], &jpeg["bodies"]),
+        (&"image/jpeg".into(), &2.into())
+    );
+    assert_eq!(jpeg["bypassed_bytes"], 2 * photo.len() as u64);
+    assert_eq!(estimate["content_types"][1]["name"], ".html");
+    assert_eq!(estimate["rows"][0]["reasons"][0]["reason"], "bypassed");
+    let printed = text(&output(&["link", "estimate", path]).stdout);
+    for expected in ["saves only", "compressed before the link", "image/jpeg"] {
+        assert!(printed.contains(expected), "{printed}");
+    }
+    let without_probe = run_estimate(&[path, "--probe=off"]);
+    let jpeg = &without_probe["content_types"][0];
+    assert!(
+        jpeg["referenced_bytes"].as_u64() > Some(180_000),
+        "{jpeg:#}"
+    );
+}
+
+/// If the store is too small for the files, the output states the size that is enough.
+#[test]
+fn an_estimate_states_how_large_a_store_is_enough() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let file = folder.path().join("file");
+    fs::write(&file, noise(6_000_000)).expect("the file is written");
+    let path = name(&file);
+    let args = [path, path, "--store-size=4MiB"];
+    let estimate = run_estimate(&args);
+    let reason = &estimate["rows"][1]["reasons"][0];
+    assert_eq!(reason["reason"], "evicted", "{estimate:#}");
+    assert!(reason["bytes"].as_u64() > Some(5_000_000), "{estimate:#}");
+    assert_eq!(estimate["rows"][0]["evicted_bytes"], 0);
+    let printed = text(&output(&[&["link", "estimate"], &args[..]].concat()).stdout);
+    assert!(printed.contains("set --store-size to"), "{printed}");
+    let large = run_estimate(&[path, path, "--store-size=16MiB"]);
+    assert_eq!(large["rows"][1]["evicted_bytes"], 0);
+    assert!(large["rows"][1]["saved_share"].as_f64() > Some(0.9));
+}
+
+/// With `--order time`, the file that was changed first is sent first, and the other one by reference.
+#[test]
+fn files_are_sent_in_the_order_of_their_names_or_times() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    for (file_name, seconds) in [("1.new", 2000), ("2.old", 1000)] {
+        let path = folder.path().join(file_name);
+        fs::write(&path, noise(300_000)).expect("the file is written");
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        let file = fs::File::options().write(true).open(&path);
+        let file = file.expect("the file exists");
+        file.set_modified(time).expect("the time is set");
+    }
+    for (order, referenced) in [("name", ".old"), ("time", ".new")] {
+        let estimate = run_estimate(&[name(folder.path()), "--order", order]);
+        let types = estimate["content_types"].as_array();
+        let types = types.expect("the types are a list").iter();
+        let referred = types.filter(|row| row["referenced_bytes"].as_u64() > Some(200_000));
+        let referred: Vec<_> = referred.map(|row| &row["name"]).collect();
+        assert_eq!(referred, [referenced], "{order}");
+    }
+}
+
 #[test]
 fn a_log_is_reported_with_its_repeated_bytes() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

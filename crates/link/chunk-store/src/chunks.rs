@@ -131,6 +131,13 @@ impl Chunks {
         self.0.read_ahead()
     }
 
+    /// See [`ReuseSample::evicted_bytes`].
+    pub(crate) fn evicted_chunk_bytes(&self, entry: &Entry) -> u64 {
+        let state = self.0.state();
+        let (length, container) = (u64::from(entry.length), state.open.number);
+        state.reuse.evicted_bytes(&entry.id, length, container)
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> ChunkCounters {
         let state = self.0.state();

@@ -53,8 +53,14 @@ pub struct Savings {
     pub delta: u64,
     /// The part of `bytes` in all other new chunks.
     pub literal: u64,
+    /// The part of `literal` that looks encrypted or compressed.
+    pub incompressible: u64,
+    /// An estimate of the part of `delta` and `literal` in chunks that the store had evicted.
+    pub evicted: u64,
     /// The part of `bytes` that was not looked up: the beginning of each body, and bodies without deduplication.
     pub plain: u64,
+    /// The part of `plain` in bodies without deduplication.
+    pub bypassed: u64,
 }
 
 impl Savings {
@@ -79,7 +85,10 @@ impl Savings {
             named: combine(self.named, other.named),
             delta: combine(self.delta, other.delta),
             literal: combine(self.literal, other.literal),
+            incompressible: combine(self.incompressible, other.incompressible),
+            evicted: combine(self.evicted, other.evicted),
             plain: combine(self.plain, other.plain),
+            bypassed: combine(self.bypassed, other.bypassed),
         }
     }
 }
@@ -215,7 +224,10 @@ impl Estimator {
             named: sent.referenced,
             delta: sent.delta,
             literal: sent.literal,
+            incompressible: sent.incompressible,
+            evicted: sent.evicted,
             plain: sent.plain,
+            bypassed: sent.bypassed,
             ..self.counters
         }
     }
@@ -329,8 +341,12 @@ mod tests {
     use super::*;
 
     fn estimator(delta: bool) -> Estimator {
-        let device =
-            ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("the file can be created");
+        estimator_of(delta, 64 << 20)
+    }
+
+    fn estimator_of(delta: bool, store_bytes: u64) -> Estimator {
+        let device = ScratchDevice::new(&std::env::temp_dir(), store_bytes)
+            .expect("the file can be created");
         // Chunks have 8 KiB on average, and the seed of their cuts is 1.
         let settings = EstimateSettings {
             chunker: ChunkerParams::new(8 << 10, 1).expect("the size is supported"),
@@ -380,6 +396,18 @@ mod tests {
         let all = estimator.savings();
         assert_eq!(all.named + all.delta + all.literal + all.plain, all.bytes);
         assert_eq!(all.bodies, 3);
+    }
+
+    /// A body that is larger than the store is evicted before it is sent again. The sender counts its bytes.
+    #[test]
+    fn evicted_bytes_are_counted() {
+        let mut estimator = estimator_of(true, 8 << 20);
+        let body = noise(12_000_000, 9);
+        assert_eq!(send(&mut estimator, &body).evicted, 0);
+        let again = send(&mut estimator, &body);
+        assert!(again.literal > 11_000_000, "{again:?}");
+        assert!(again.evicted.abs_diff(again.literal) < 100_000, "{again:?}");
+        assert_eq!(again.incompressible, again.literal);
     }
 
     /// Bodies without deduplication are neither looked up nor stored.

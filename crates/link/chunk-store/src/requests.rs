@@ -26,16 +26,32 @@ impl Chunks {
         id_key: &IdKey,
         pool: &Pool,
     ) -> Result<Option<Answer>, WouldBlock> {
+        let evicted_bytes = self.evicted_bytes(request);
         let mut store = self.non_blocking();
         let answer = perform(&mut store, request, id_key, pool);
         if store.has_pending_reads() {
             return Err(WouldBlock);
         }
-        Ok(answer)
+        Ok(answer.map(|answer| with_evicted_bytes(answer, evicted_bytes)))
     }
 
     /// Performs a request, and blocks on the device if necessary. Returns `None` if the request has no answer.
     pub fn answer(&self, request: &Request, id_key: &IdKey, pool: &Pool) -> Option<Answer> {
+        let evicted_bytes = self.evicted_bytes(request);
+        let answer = self.answer_after_reads(request, id_key, pool);
+        answer.map(|answer| with_evicted_bytes(answer, evicted_bytes))
+    }
+
+    /// Returns an estimate of the bytes of chunks like the requested one that the store had and evicted. The answer has
+    /// it if the store lacks the chunk.
+    fn evicted_bytes(&self, request: &Request) -> u64 {
+        let Request::Find { entry, .. } = request else {
+            return 0;
+        };
+        self.evicted_chunk_bytes(entry)
+    }
+
+    fn answer_after_reads(&self, request: &Request, id_key: &IdKey, pool: &Pool) -> Option<Answer> {
         for _ in 0..READS_MAX {
             let mut store = self.non_blocking();
             let answer = perform(&mut store, request, id_key, pool);
@@ -47,6 +63,19 @@ impl Chunks {
         }
         perform(&mut self.clone(), request, id_key, pool)
     }
+}
+
+/// Adds the estimate from before the request to the answer about a chunk that was not stored.
+fn with_evicted_bytes(mut answer: Answer, bytes: u64) -> Answer {
+    if let Answer::Found {
+        was_stored: false,
+        evicted_bytes,
+        ..
+    } = &mut answer
+    {
+        *evicted_bytes = bytes;
+    }
+    answer
 }
 
 /// Performs a request on a store that may have pending reads afterwards. The result is then undefined.
@@ -70,6 +99,7 @@ fn perform<S: ChunkStore>(
             Answer::Found {
                 location,
                 was_stored,
+                evicted_bytes: 0,
                 row: other.and_then(|location| store.row(location)),
             }
         }

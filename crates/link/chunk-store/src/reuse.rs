@@ -24,6 +24,17 @@ pub struct ReuseCounters {
     pub returned_bytes: [u64; STORE_MULTIPLES.len()],
 }
 
+/// The fate of a recorded chunk until it is stored again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It was not evicted: it was corrupt, or only its hash was stored before.
+    Kept,
+    /// It was evicted. A store of the multiple with this index in [`STORE_MULTIPLES`] would have kept it.
+    Evicted(usize),
+    /// It was evicted, and the largest of these stores would not have kept it.
+    Forgotten,
+}
+
 /// A record of the sampled chunks, each with the container in which it was last stored.
 #[derive(Debug)]
 pub(crate) struct ReuseSample {
@@ -56,27 +67,17 @@ impl ReuseSample {
 
     /// Records that a chunk of `length` bytes was stored in the container with this number.
     pub(crate) fn record(&mut self, id: &ChunkId, length: u64, container: u32) {
-        let bits = u64::from_le_bytes(*id.0.first_chunk().expect("the id has sixteen bytes"));
-        if bits & self.mask != 0 {
+        if !self.is_sampled(id) {
             return;
         }
         let bytes = length * (self.mask + 1);
         match self.containers_by_id.insert(*id, container) {
             None => self.counters.first_bytes += bytes,
-            Some(before) => {
-                // The open container takes the position of the oldest one, so a store keeps one container less than it
-                // has positions.
-                let needed = u64::from(container.saturating_sub(before)) + 2;
-                let fits =
-                    |multiple: &u32| u64::from(self.containers) * u64::from(*multiple) >= needed;
-                // A chunk that was not evicted was corrupt, or only its hash was stored before.
-                if needed > u64::from(self.containers) {
-                    match STORE_MULTIPLES.iter().position(fits) {
-                        Some(nth) => self.counters.returned_bytes[nth] += bytes,
-                        None => self.counters.first_bytes += bytes,
-                    }
-                }
-            }
+            Some(before) => match self.fate(before, container) {
+                Fate::Kept => {}
+                Fate::Evicted(nth) => self.counters.returned_bytes[nth] += bytes,
+                Fate::Forgotten => self.counters.first_bytes += bytes,
+            },
         }
         self.queue.push_back((*id, container));
         while self.queue.len() > self.sampled_max {
@@ -86,6 +87,37 @@ impl ReuseSample {
                 self.containers_by_id.remove(&id);
             }
         }
+    }
+
+    /// Returns an estimate of the bytes of the chunks like this one that were stored before and evicted, if the chunk is
+    /// stored in this container. Most chunks are not sampled and return 0; a sampled chunk counts for them.
+    pub(crate) fn evicted_bytes(&self, id: &ChunkId, length: u64, container: u32) -> u64 {
+        let before = self
+            .containers_by_id
+            .get(id)
+            .filter(|_| self.is_sampled(id));
+        match before.map(|before| self.fate(*before, container)) {
+            Some(Fate::Evicted(_)) => length * (self.mask + 1),
+            _ => 0,
+        }
+    }
+
+    fn is_sampled(&self, id: &ChunkId) -> bool {
+        let bits = u64::from_le_bytes(*id.0.first_chunk().expect("the id has sixteen bytes"));
+        bits & self.mask == 0
+    }
+
+    /// Returns the fate of a chunk of the container `before` until it is stored again in `container`.
+    fn fate(&self, before: u32, container: u32) -> Fate {
+        // The open container takes the position of the oldest one, so a store keeps one container less than it has
+        // positions.
+        let needed = u64::from(container.saturating_sub(before)) + 2;
+        if needed <= u64::from(self.containers) {
+            return Fate::Kept;
+        }
+        let fits = |multiple: &u32| u64::from(self.containers) * u64::from(*multiple) >= needed;
+        let nth = STORE_MULTIPLES.iter().position(fits);
+        nth.map_or(Fate::Forgotten, Fate::Evicted)
     }
 
     /// Forgets all chunks, because the numbers of containers begin again.

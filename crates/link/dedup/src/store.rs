@@ -144,6 +144,9 @@ pub enum Answer {
         location: Option<ChunkLocation>,
         /// True if the chunk was stored before.
         was_stored: bool,
+        /// If the chunk was not stored, an estimate of the bytes of chunks like it that the store once had and evicted.
+        /// A store counts a sample of its chunks, so this is 0 for most chunks and many times the length for some.
+        evicted_bytes: u64,
         /// The row that begins with the chunk, if the chunk was stored before at another location than the expected
         /// one.
         row: Option<Row>,

@@ -236,6 +236,12 @@ impl StreamControl {
     pub(crate) fn bypass(&self) {
         self.peer.with(|core| core.bypass(self.duplex));
     }
+
+    /// Counts the bytes that are written after this call with this content type.
+    pub(crate) fn set_content_type(&self, content_type: &str) {
+        self.peer
+            .with(|core| core.set_content_type(self.duplex, content_type));
+    }
 }
 
 /// A stream that the peer has opened.

@@ -94,9 +94,10 @@ pub use label::{HostPort, Label, ParseHostPortError, Target, refusal_reason};
 pub use listener::{ListenerTarget, LocalListener};
 pub use metrics::metric_definitions;
 pub use origin_tls::{OriginTls, OriginTlsError};
+pub use probe::opaque_type;
 pub use status::{EndpointStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, StreamError};
-pub use traffic::HostCounters;
+pub use traffic::{BodyCounters, DirectionCounters};
 
 /// Why an endpoint cannot be started.
 #[derive(Debug, Error)]

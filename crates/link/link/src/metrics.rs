@@ -6,7 +6,7 @@ use edgeward_metrics::{Definition, encode, metrics};
 use crate::certificate_problem::CertificateProblem;
 use crate::gateway::{GatewayCounters, IdentityStatus};
 use crate::status::{EndpointStatus, PeerStatus};
-use crate::traffic::HostCounters;
+use crate::traffic::BodyCounters;
 
 metrics! {
     const PEER: PeerStatus ["peer"] = |peer| {
@@ -54,6 +54,9 @@ metrics! {
         Counter "edgeward_link_bypassed_total"
             "Bodies sent without deduplication because their first bytes or headers show compressed or encrypted data."
             { peer.bypassed }
+        Counter "edgeward_link_unlisted_streams_total"
+            "Streams whose host or content type is counted under `(others)`, because its table is full."
+            { peer.unlisted_streams }
         Gauge "edgeward_link_connections" "Established connections." { peer.connections }
         Gauge "edgeward_link_streams" "Open streams." { peer.streams }
         Gauge "edgeward_link_unacked_bytes"
@@ -62,12 +65,53 @@ metrics! {
             "Credit of the peer in bytes, plus received bytes that are not read yet." { peer.granted_bytes }
     }
 
-    const HOST: HostCounters ["peer", "host"] = |host| {
+    const HOST: BodyCounters ["peer", "host"] = |host| {
         Counter "edgeward_link_host_body_bytes_total"
-            "Body bytes, by target host." ["direction": "sent" = host.sent, "received" = host.received]
+            "Body bytes, by target host." ["direction": "sent" = host.sent.bytes, "received" = host.received.bytes]
         Counter "edgeward_link_host_wire_bytes_total"
             "Bytes of the frames that carry bodies, by target host."
-            ["direction": "sent" = host.sent_wire, "received" = host.received_wire]
+            ["direction": "sent" = host.sent.wire, "received" = host.received.wire]
+        // `new` are chunks that are sent for the first time, and `opaque` those that look encrypted or compressed.
+        // `bypassed` are bodies that are not deduplicated because their first bytes or headers show encrypted or
+        // compressed data, and `start` the first bytes of other bodies.
+        Counter "edgeward_link_host_sent_bytes_total" "Body bytes sent, by target host and by their form on the link."
+            ["form":
+            "referenced" = host.sent.referenced,
+            "delta" = host.sent.delta,
+            "new" = host.sent.literal - host.sent.incompressible,
+            "opaque" = host.sent.incompressible,
+            "bypassed" = host.sent.bypassed,
+            "start" = host.sent.plain - host.sent.bypassed,
+        ]
+        Counter "edgeward_link_host_received_bytes_total"
+            "Body bytes received, by target host and by their form on the link." ["form":
+            "referenced" = host.received.referenced,
+            "delta" = host.received.delta,
+            "new" = host.received.literal - host.received.incompressible,
+            "opaque" = host.received.incompressible,
+            "bypassed" = host.received.bypassed,
+            "start" = host.received.plain - host.received.bypassed,
+        ]
+        Counter "edgeward_link_host_evicted_bytes_total"
+            "Body bytes sent in chunks that the store had evicted, by target host; an estimate from a sample."
+            { host.sent.evicted }
+    }
+
+    const CONTENT_TYPE: BodyCounters ["peer", "content_type"] = |body| {
+        Counter "edgeward_link_content_type_body_bytes_total" "Body bytes, by content type."
+            ["direction": "sent" = body.sent.bytes, "received" = body.received.bytes]
+        Counter "edgeward_link_content_type_wire_bytes_total"
+            "Bytes of the frames that carry bodies, by content type."
+            ["direction": "sent" = body.sent.wire, "received" = body.received.wire]
+        Counter "edgeward_link_content_type_sent_bytes_total"
+            "Body bytes sent, by content type and by their form on the link." ["form":
+            "referenced" = body.sent.referenced,
+            "delta" = body.sent.delta,
+            "new" = body.sent.literal - body.sent.incompressible,
+            "opaque" = body.sent.incompressible,
+            "bypassed" = body.sent.bypassed,
+            "start" = body.sent.plain - body.sent.bypassed,
+        ]
     }
 
     const ENDPOINT: EndpointStatus = |endpoint| {
@@ -193,6 +237,7 @@ const RENAMED: [Renamed; 6] = [
 pub fn metric_definitions() -> Vec<Definition> {
     let mut definitions = PEER.definitions();
     definitions.extend(HOST.definitions());
+    definitions.extend(CONTENT_TYPE.definitions());
     definitions.extend(ENDPOINT.definitions());
     definitions.extend(STORE.definitions());
     definitions.extend(GATEWAY.definitions());
@@ -210,6 +255,18 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions
 }
 
+/// Returns the labels and the counters of the rows of all peers.
+fn by_peer(
+    status: &EndpointStatus,
+    rows: fn(&PeerStatus) -> &[(String, BodyCounters)],
+) -> Vec<(Vec<&str>, &BodyCounters)> {
+    let rows = status.peers.iter().flat_map(|peer| {
+        let rows = rows(peer).iter();
+        rows.map(|(name, counters)| (vec![peer.name.as_str(), name], counters))
+    });
+    rows.collect()
+}
+
 /// Returns all metrics of an endpoint as text.
 pub(crate) fn render(status: &EndpointStatus) -> String {
     let peers: Vec<_> = status
@@ -217,16 +274,11 @@ pub(crate) fn render(status: &EndpointStatus) -> String {
         .iter()
         .map(|peer| (vec![peer.name.as_str()], peer))
         .collect();
-    let hosts: Vec<_> = status
-        .peers
-        .iter()
-        .flat_map(|peer| {
-            let hosts = peer.hosts.iter();
-            hosts.map(|(host, counters)| (vec![peer.name.as_str(), host], counters))
-        })
-        .collect();
+    let hosts = by_peer(status, |peer| &peer.hosts);
+    let content_types = by_peer(status, |peer| &peer.content_types);
     let mut families = PEER.families(&peers);
     families.extend(HOST.families(&hosts));
+    families.extend(CONTENT_TYPE.families(&content_types));
     families.extend(ENDPOINT.of(status));
     families.extend(STORE.of(&status.store));
     families.extend(

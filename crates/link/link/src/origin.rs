@@ -140,6 +140,9 @@ impl Origin {
             (Some(client), None, _) => tunnel.set(client, None),
             (None, None, _) => {}
         }
+        if let Some(content_type) = content_type(&head.headers) {
+            control.set_content_type(&content_type);
+        }
         if is_opaque(&head.headers) {
             control.bypass();
         }
@@ -329,6 +332,22 @@ const HOP_BY_HOP: [&str; 7] = [
     "upgrade",
 ];
 
+/// Returns the media type for the counters, without parameters, and with the content coding if there is one.
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
+    let media_type = text(CONTENT_TYPE)?.split(';').next()?.trim();
+    let mut name = media_type.to_ascii_lowercase();
+    if let Some(coding) = text(CONTENT_ENCODING).filter(|coding| !coding.is_empty()) {
+        name = format!("{name} ({})", coding.to_ascii_lowercase());
+    }
+    name.truncate(TYPE_BYTES_MAX);
+    Some(name).filter(|name| !name.is_empty())
+}
+
 /// Returns true if the content coding or the media type shows that the body is compressed.
 fn is_opaque(headers: &HeaderMap) -> bool {
     let text = |name| {
@@ -364,6 +383,9 @@ fn error_response(error: &io::Error) -> OriginResponse {
 
 /// The highest number of header fields of a request or response.
 const HEADERS_MAX: usize = 256;
+
+/// The longest name of a content type in the counters. `to_str` returns only ASCII, so it can be cut anywhere.
+const TYPE_BYTES_MAX: usize = 80;
 
 /// The timeout until the head of the request has been received.
 const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -402,6 +424,32 @@ mod tests {
         ] {
             assert_eq!(is_opaque(&headers(&[(name, value)])), opaque, "{value}");
         }
+    }
+
+    #[test]
+    fn content_types_are_counted_without_parameters() {
+        for (fields, name) in [
+            (
+                &[("content-type", "Text/HTML; charset=utf-8")][..],
+                Some("text/html"),
+            ),
+            (
+                &[("content-type", "text/css"), ("content-encoding", "GZIP")],
+                Some("text/css (gzip)"),
+            ),
+            (&[("content-type", "")], None),
+            (&[("content-type", "; x=y")], None),
+            (&[], None),
+        ] {
+            assert_eq!(
+                content_type(&headers(fields)).as_deref(),
+                name,
+                "{fields:?}"
+            );
+        }
+        let long: &'static str = "x".repeat(200).leak();
+        let name = content_type(&headers(&[("content-type", long)]));
+        assert_eq!(name.map(|name| name.len()), Some(TYPE_BYTES_MAX));
     }
 
     #[test]

@@ -7,36 +7,54 @@
 
 use edgeward_dedup::{StreamProtocol, detect_protocol};
 
-/// Returns true if a body that begins with these bytes is encrypted or already compressed.
-pub(crate) fn is_opaque(first: &[u8]) -> bool {
+/// Returns the content type of a body that begins with these bytes, if it is encrypted or already compressed.
+pub fn opaque_type(first: &[u8]) -> Option<&'static str> {
     let first = &first[..first.len().min(64)];
-    detect_protocol(first) != StreamProtocol::Other
-        || is_media(first)
-        || SIGNATURES.iter().any(|magic| first.starts_with(magic))
+    match detect_protocol(first) {
+        StreamProtocol::Tls => return Some("(TLS)"),
+        StreamProtocol::Ssh => return Some("(SSH)"),
+        StreamProtocol::Other => {}
+        _ => return Some("(encrypted)"),
+    }
+    let signature = || {
+        SIGNATURES
+            .iter()
+            .find(|(magic, _)| first.starts_with(magic))
+    };
+    media_type(first).or_else(|| signature().map(|(_, content_type)| *content_type))
 }
 
-fn is_media(first: &[u8]) -> bool {
-    // ISO base media (MP4, MOV, AVIF, HEIC), RIFF (WebP, AVI).
-    let iso = first.get(4..8) == Some(b"ftyp");
-    let riff = first.starts_with(b"RIFF") && matches!(first.get(8..12), Some(b"WEBP" | b"AVI "));
-    iso || riff
+fn media_type(first: &[u8]) -> Option<&'static str> {
+    // ISO base media (MP4, MOV, AVIF, HEIC).
+    if first.get(4..8) == Some(b"ftyp") {
+        return Some("video/mp4");
+    }
+    if !first.starts_with(b"RIFF") {
+        return None;
+    }
+    match first.get(8..12) {
+        Some(b"WEBP") => Some("image/webp"),
+        Some(b"AVI ") => Some("video/x-msvideo"),
+        _ => None,
+    }
 }
 
-/// Signatures of images, sound, video and compressed files. Archives that compress each file separately (zip) are not
-/// listed: between two versions of an archive most files are unchanged, so their compressed bytes repeat.
-const SIGNATURES: [&[u8]; 12] = [
-    b"\xff\xd8\xff",             // JPEG
-    b"\x89PNG\r\n\x1a\n",        // PNG
-    b"GIF8",                     // GIF
-    b"\x1a\x45\xdf\xa3",         // Matroska, WebM
-    b"OggS",                     // Ogg
-    b"ID3",                      // MP3
-    b"fLaC",                     // FLAC
-    b"\x1f\x8b\x08",             // gzip
-    b"\x28\xb5\x2f\xfd",         // Zstandard
-    b"\xfd7zXZ\0",               // xz
-    b"BZh",                      // bzip2
-    b"\0\0\0\x0cJXL \r\n\x87\n", // JPEG XL
+/// Signatures of images, sound, video and compressed files, with their content types. Archives that compress each file
+/// separately (zip) are not listed: between two versions of an archive most files are unchanged, so their compressed
+/// bytes repeat.
+const SIGNATURES: [(&[u8], &str); 12] = [
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"GIF8", "image/gif"),
+    (b"\x1a\x45\xdf\xa3", "video/webm"), // or Matroska
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
+    (b"\x1f\x8b\x08", "application/gzip"),
+    (b"\x28\xb5\x2f\xfd", "application/zstd"),
+    (b"\xfd7zXZ\0", "application/x-xz"),
+    (b"BZh", "application/x-bzip2"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "image/jxl"),
 ];
 
 #[cfg(test)]
@@ -47,12 +65,12 @@ mod tests {
     fn encrypted_and_compressed_bodies_are_recognised_by_their_signature() {
         let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
         let opaque = [
-            &hello[..],
-            b"SSH-2.0-OpenSSH_9.9\r\n",
-            b"\xff\xd8\xff\xe0\0\x10JFIF",
-            b"\0\0\0\x20ftypisom",
-            b"RIFF\x10\0\0\0WEBPVP8 ",
-            b"\x1f\x8b\x08\0\0\0\0\0",
+            (&hello[..], "(TLS)"),
+            (b"SSH-2.0-OpenSSH_9.9\r\n", "(SSH)"),
+            (b"\xff\xd8\xff\xe0\0\x10JFIF", "image/jpeg"),
+            (b"\0\0\0\x20ftypisom", "video/mp4"),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", "image/webp"),
+            (b"\x1f\x8b\x08\0\0\0\0\0", "application/gzip"),
         ];
         let other = [
             &b""[..],
@@ -62,10 +80,14 @@ mod tests {
             b"PK\x03\x04",
             b"J\0\0\0\x0a8.4.2", // the greeting of a MySQL server
         ];
-        for first in opaque {
-            assert!(is_opaque(first), "{first:?}");
-            assert!(!is_opaque(&first[..2]), "two bytes are not a signature");
+        for (first, content_type) in opaque {
+            assert_eq!(opaque_type(first), Some(content_type));
+            assert_eq!(
+                opaque_type(&first[..2]),
+                None,
+                "two bytes are not a signature"
+            );
         }
-        assert!(other.into_iter().all(|first| !is_opaque(first)));
+        assert!(other.into_iter().all(|first| opaque_type(first).is_none()));
     }
 }

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::gateway::{Gateway, GatewayCounters, IdentityStatus};
 use crate::identity::Identity;
 use crate::peer::Peer;
-use crate::traffic::HostCounters;
+use crate::traffic::{BodyCounters, DirectionCounters};
 
 /// The status of one peer.
 #[derive(Clone, Debug)]
@@ -49,7 +49,12 @@ pub struct PeerStatus {
     /// The number of times that a connection waited because the limit of parked frames was reached.
     pub parking_limit_hits: u64,
     /// The name and the counters of each target host.
-    pub hosts: Vec<(String, HostCounters)>,
+    pub hosts: Vec<(String, BodyCounters)>,
+    /// The name and the counters of each content type. Only an endpoint that reads HTTP or detects the format of a body
+    /// knows its type.
+    pub content_types: Vec<(String, BodyCounters)>,
+    /// The number of streams whose host or content type has no counters of its own, because its table is full.
+    pub unlisted_streams: u64,
 }
 
 impl PeerStatus {
@@ -69,6 +74,8 @@ impl PeerStatus {
             stalled_bodies: core.traffic.stalled_bodies,
             parking_limit_hits: core.traffic.parking_limit_hits,
             hosts: core.traffic.hosts().to_vec(),
+            content_types: core.traffic.content_types().to_vec(),
+            unlisted_streams: core.traffic.unlisted_streams,
         })
     }
 
@@ -320,23 +327,46 @@ impl PeerStatus {
                 "late_frames_limit_hits": self.parking_limit_hits,
                 "digest_failures": received.digest_failures,
             },
-            "hosts": self.hosts.iter().map(|(host, counters)| json!({
-                "host": host,
-                "streams": counters.streams,
-                "sent_bytes": counters.sent,
-                "sent_wire_bytes": counters.sent_wire,
-                "sent_referenced_bytes": counters.sent_referenced,
-                "sent_delta_bytes": counters.sent_delta,
-                "received_bytes": counters.received,
-                "received_wire_bytes": counters.received_wire,
-                "received_referenced_bytes": counters.received_referenced,
-            })).collect::<Vec<_>>(),
+            "hosts": rows_json("host", &self.hosts),
+            "content_types": rows_json("content_type", &self.content_types),
+            // Streams whose host or content type is counted in the row `(others)`.
+            "unlisted_streams": self.unlisted_streams,
         })
     }
 
     /// Returns the number of bytes of the received frames that carried bodies.
     pub fn received_wire(&self) -> u64 {
         let hosts = self.hosts.iter();
-        hosts.map(|(_, counters)| counters.received_wire).sum()
+        hosts.map(|(_, counters)| counters.received.wire).sum()
+    }
+}
+
+/// Returns the counters of hosts or content types, with their names under `key`.
+fn rows_json(key: &str, rows: &[(String, BodyCounters)]) -> Vec<Value> {
+    let row = |(name, counters): &(String, BodyCounters)| {
+        let mut row = json!({ key: name, "streams": counters.streams });
+        add_direction(&mut row, "sent", &counters.sent);
+        add_direction(&mut row, "received", &counters.received);
+        row
+    };
+    rows.iter().map(row).collect()
+}
+
+fn add_direction(row: &mut Value, direction: &str, counters: &DirectionCounters) {
+    for (field, bytes) in [
+        ("bytes", counters.bytes),
+        ("wire_bytes", counters.wire),
+        ("referenced_bytes", counters.referenced),
+        ("delta_bytes", counters.delta),
+        // New chunks without `delta_bytes`. The part `incompressible_bytes` looks encrypted or compressed.
+        ("literal_bytes", counters.literal),
+        ("incompressible_bytes", counters.incompressible),
+        // An estimate of the part of `literal_bytes` and `delta_bytes` in chunks that the store of the sender had evicted.
+        ("evicted_bytes", counters.evicted),
+        // Bytes sent without deduplication. The part `bypassed_bytes` is in bodies that are not deduplicated at all.
+        ("plain_bytes", counters.plain),
+        ("bypassed_bytes", counters.bypassed),
+    ] {
+        row[format!("{direction}_{field}")] = bytes.into();
     }
 }

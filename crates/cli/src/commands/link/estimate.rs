@@ -6,6 +6,7 @@
 
 mod bodies;
 mod capture;
+mod content_types;
 mod document;
 mod log;
 
@@ -28,13 +29,16 @@ use edgeward_types::ByteSize;
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Progress};
 
-use document::{BODIES_MAX, Document, Estimate};
+use super::endpoint::OnOff;
+
+use content_types::ContentTypes;
+use document::{BODIES_MAX, Document, Estimate, FileOrder, Row, larger_stores};
 
 /// Predict the savings of a link
 ///
 /// Files and folders: each file is a body. The link's own sender sends them in the order of the arguments, with
 /// the compression that it uses when the network is slower than the CPU. To see the cost of an update, give the
-/// older version first.
+/// older version first. For bodies that save less than half, the last lines state why, and what to do.
 ///
 /// Captures (pcap, pcapng): each direction of each TCP connection is a body. TLS and SSH are not deduplicated.
 ///
@@ -62,6 +66,14 @@ pub(crate) struct EstimateArgs {
     /// Folder of the temporary store [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     temp: Option<PathBuf>,
+
+    /// Order of the files in a folder
+    #[arg(long, value_name = "BY", value_enum, default_value_t = FileOrder::Name)]
+    order: FileOrder,
+
+    /// Do not chunk data that looks encrypted or compressed, as a link does by default
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On)]
+    probe: OnOff,
 
     /// Do not send new chunks as deltas against old ones
     #[arg(long)]
@@ -99,11 +111,16 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
             compression: !args.no_compression,
             delta: !args.no_delta && !args.no_compression,
             rows: Vec::new(),
+            content_types: Vec::new(),
+            evicted_too_early: Vec::new(),
             captures: Vec::new(),
             logs: Vec::new(),
         },
         problems: Vec::new(),
         progress: Progress::new("reading", "bytes", None),
+        order: args.order,
+        probe: args.probe == OnOff::On,
+        content_types: ContentTypes::default(),
     };
     for path in &args.paths {
         match args.kind_of(path)? {
@@ -113,8 +130,17 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let Estimate {
-        document, problems, ..
+        mut document,
+        problems,
+        estimator,
+        content_types,
+        ..
     } = estimate;
+    let sums = content_types.into_sums().into_iter();
+    let rows = sums.map(|(name, saved)| Row::of(name, "content_type", &saved));
+    document.content_types = rows.collect();
+    let store = estimator.store();
+    document.evicted_too_early = larger_stores(&store.counters().reuse, store.capacity_bytes());
     if args.json {
         output::print_json(&document)?;
     } else {
@@ -200,6 +226,7 @@ const BEGINNING_BYTES: u64 = 16 << 10;
 const EXAMPLES: &str = "\
 Examples:
   edgeward link estimate releases/5.2.6 releases/5.2.7
+  edgeward link estimate --order time /srv/releases --store-size 20GiB
   edgeward link estimate backup-monday.tar backup-tuesday.tar --chunk 64KiB
   tcpdump -i eth0 -s 0 -w office.pcap tcp; edgeward link estimate office.pcap
   edgeward link estimate /var/log/nginx/access.log

@@ -6,6 +6,7 @@ mod estimate;
 mod forward;
 mod keygen;
 mod keys;
+mod reasons;
 mod status;
 
 use std::process::ExitCode;

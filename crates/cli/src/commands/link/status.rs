@@ -9,10 +9,13 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
 
+use edgeward_link::KeyFolder;
 use edgeward_types::ByteSize;
 
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Table};
+
+use super::reasons::Forms;
 
 /// Show what a running endpoint saved, per peer and per host
 #[derive(Args, Debug)]
@@ -128,17 +131,17 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
             number(&gateway_counts["unreachable"]),
         )?;
     }
+    print_certificates(status, out)?;
     let mut peers = Table::new(
         [Column::words("peer"), Column::words("")]
             .into_iter()
             .chain(FIGURES.map(Column::figures))
             .chain(["naks", "connections"].map(Column::figures)),
     );
-    let mut hosts = Table::new(
-        [Column::words("host"), Column::words("")]
-            .into_iter()
-            .chain(["bytes", "on the wire", "saved", "referenced"].map(Column::figures)),
-    );
+    let mut hosts = rows_table("host");
+    let mut content_types = rows_table("content type");
+    let (mut has_types, mut explanations) = (false, Vec::new());
+    let larger_store = sufficient_store(store);
     for peer in status["peers"].as_array().into_iter().flatten() {
         let name = text(&peer["peer"]);
         for direction in ["sent", "received"] {
@@ -166,25 +169,128 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
             ]);
         }
         for host in peer["hosts"].as_array().into_iter().flatten() {
-            for direction in ["sent", "received"] {
-                let field = |field: &str| &host[format!("{direction}_{field}")];
-                let bytes = number(field("bytes"));
-                if bytes == 0 {
-                    continue;
-                }
-                hosts.row([
-                    text(&host["host"]).to_owned(),
-                    direction.to_owned(),
-                    size(field("bytes")),
-                    size(field("wire_bytes")),
-                    saved(bytes, number(field("wire_bytes"))),
-                    share(number(field("referenced_bytes")), bytes),
-                ]);
+            let name = text(&host["host"]);
+            for (direction, forms) in add_rows(&mut hosts, name, host) {
+                let name = format!("{name} ({direction})");
+                let explanation = forms.explanation(&name, larger_store);
+                explanations.extend(explanation.map(|text| (forms.wire, text)));
             }
+        }
+        for body in peer["content_types"].as_array().into_iter().flatten() {
+            let name = text(&body["content_type"]);
+            has_types |= name != "(unknown)";
+            add_rows(&mut content_types, name, body);
         }
     }
     write!(out, "\n{peers}\n{hosts}")?;
+    if has_types {
+        write!(out, "\n{content_types}")?;
+    }
+    explanations.sort_by_key(|(wire, _)| std::cmp::Reverse(*wire));
+    for (_, text) in explanations.iter().take(EXPLANATIONS_MAX) {
+        write!(out, "\n{text}")?;
+    }
+    if explanations.len() > EXPLANATIONS_MAX {
+        let more = explanations.len() - EXPLANATIONS_MAX;
+        writeln!(
+            out,
+            "\n{more} further hosts save less than half; --json lists all"
+        )?;
+    }
     Ok(())
+}
+
+fn rows_table(name: &'static str) -> Table {
+    let columns = [Column::words(name), Column::words("")];
+    let figures = FIGURES.map(Column::figures);
+    Table::new(columns.into_iter().chain(figures))
+}
+
+/// Adds the rows of a host or content type, one for each direction with bytes. Returns their bytes by form.
+fn add_rows(table: &mut Table, name: &str, row: &Value) -> Vec<(&'static str, Forms)> {
+    let mut shown = Vec::new();
+    for direction in ["sent", "received"] {
+        let field = |field: &str| number(&row[format!("{direction}_{field}_bytes")]);
+        let (bytes, wire) = (number(&row[format!("{direction}_bytes")]), field("wire"));
+        if bytes == 0 {
+            continue;
+        }
+        table.row([
+            name.to_owned(),
+            direction.to_owned(),
+            ByteSize(bytes).to_string(),
+            ByteSize(wire).to_string(),
+            saved(bytes, wire),
+            share(field("referenced"), bytes),
+            share(field("delta"), bytes),
+        ]);
+        let forms = Forms {
+            bytes,
+            wire,
+            literal: field("literal"),
+            incompressible: field("incompressible"),
+            evicted: field("evicted"),
+            plain: field("plain"),
+            bypassed: field("bypassed"),
+        };
+        shown.push((direction, forms));
+    }
+    shown
+}
+
+/// Returns the smallest size of a store that would have kept at least nine tenths of the evicted chunks.
+fn sufficient_store(store: &Value) -> Option<u64> {
+    let sizes = store["evicted_too_early"].as_array()?;
+    let all = number(&sizes.last()?["bytes"]);
+    let mut sizes = sizes.iter();
+    let smallest = sizes.find(|larger| number(&larger["bytes"]) * 10 >= all * 9)?;
+    Some(number(&smallest["store_bytes"])).filter(|_| all > 0)
+}
+
+/// Prints when the certificate of this endpoint expires, and a table of the edges that are connected, the one that
+/// expires first at the top.
+fn print_certificates(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
+    let own = &status["certificate"];
+    if own.is_object() {
+        let name = text(&own["name"]);
+        let days_left = own["days_left"].as_i64();
+        writeln!(out, "certificate `{name}` {}", expiry(name, days_left))?;
+    }
+    let mut edges: Vec<_> = status["edges"].as_array().into_iter().flatten().collect();
+    if edges.is_empty() {
+        return Ok(());
+    }
+    edges.sort_by_key(|edge| edge["days_left"].as_i64().unwrap_or(i64::MAX));
+    let figures = ["stores", "connections", "streams", "refused streams"];
+    let columns = [Column::words("edge"), Column::words("certificate")];
+    let columns = columns.into_iter().chain(figures.map(Column::figures));
+    let mut table = Table::new(columns);
+    for edge in edges {
+        let name = text(&edge["name"]);
+        table.row([
+            name.to_owned(),
+            expiry(name, edge["days_left"].as_i64()),
+            number(&edge["stores"]).to_string(),
+            number(&edge["connections"]).to_string(),
+            number(&edge["streams"]).to_string(),
+            number(&edge["refused_streams"]).to_string(),
+        ]);
+    }
+    write!(out, "\n{table}\n")?;
+    Ok(())
+}
+
+/// Returns when a certificate expires, and the command that renews it if this is soon.
+fn expiry(name: &str, days_left: Option<i64>) -> String {
+    let renewal = format!("`edgeward link keys renew {name}` renews it");
+    match days_left {
+        None => "does not expire".to_owned(),
+        Some(days) if days < 0 => format!("EXPIRED {} days ago: {renewal}", -days),
+        Some(days) if days < KeyFolder::WARNING_DAYS => {
+            format!("EXPIRES in {days} days: {renewal}")
+        }
+        Some(days) => format!("expires in {days} days"),
+    }
 }
 
 fn text(value: &Value) -> &str {
@@ -215,8 +321,11 @@ fn share(part: u64, bytes: u64) -> String {
     format!("{:.1} %", part as f64 / bytes as f64 * 100.0)
 }
 
-/// The headings of figures in the table of peers.
+/// The headings of figures in the tables.
 const FIGURES: [&str; 5] = ["bytes", "on the wire", "saved", "referenced", "delta"];
+
+/// The highest number of hosts that are explained.
+const EXPLANATIONS_MAX: usize = 5;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -226,6 +335,7 @@ const EXAMPLES: &str = "\
 `saved` is the share of the bytes that was not sent, `referenced` the share whose chunks the
 peer had, `delta` the share sent as deltas. `naks` counts references that the receiver could
 not resolve; their chunks were sent again. A few naks after a crash or a lost store are normal.
+For hosts that save less than half, the last lines state why, and what to do.
 
 Examples:
   edgeward link status 127.0.0.1:7444

@@ -184,6 +184,7 @@ impl Receiver {
                 // the same hashes.
                 let payload_buffer = Some(&payload);
                 let bytes = unpack(frame.span, method, &loaded, &payload, payload_buffer, codec);
+                self.counters.delta += length as u64;
                 let kind = PieceContent::Chunks { cuts };
                 return bytes
                     .map(|bytes| ReceivedPiece { bytes, kind })

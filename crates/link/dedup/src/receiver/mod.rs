@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use crate::codec::Codec;
+use crate::noise::is_noise;
 use crate::store::{Answer, Request, RequestId, Requests};
 use crate::wire::{Frame, NakCause, STREAMS_PER_FRAME, Span, StreamAck, StreamId, StreamState};
 use crate::{Resources, Violation, reason};
@@ -105,6 +106,16 @@ pub struct ReceiverCounters {
     pub delivered: u64,
     /// Bytes of bodies that were loaded from the store.
     pub from_store: u64,
+    /// Bytes that were received without deduplication.
+    pub plain: u64,
+    /// The part of `plain` after the first 4 KiB of a body: the sender did not deduplicate the body as a whole.
+    pub bypassed: u64,
+    /// Bytes that were received as new chunks, without those in `delta`.
+    pub literal: u64,
+    /// The part of `literal` that looks encrypted or compressed, by a sample of the bytes of each frame.
+    pub incompressible: u64,
+    /// Bytes that were received as new chunks that were compressed against old chunks.
+    pub delta: u64,
     /// Bytes that were loaded from the store to decompress deltas.
     pub bases: u64,
     /// Frames refused because a chunk was missing or did not match its hash.
@@ -215,6 +226,10 @@ impl Receiver {
                     return Ok(());
                 }
                 let bytes = unpack(span, method, &[], payload, memory, codec)?;
+                self.counters.plain += u64::from(span.length);
+                self.counters.bypassed += span
+                    .end()
+                    .saturating_sub(span.offset.max(PLAIN_START_BYTES));
                 let kind = PieceContent::Plain;
                 self.add_piece(span, ReceivedPiece { bytes, kind }, resources)
             }
@@ -228,6 +243,12 @@ impl Receiver {
                     return Ok(());
                 }
                 let bytes = unpack(span, method, &[], payload, memory, codec)?;
+                self.counters.literal += bytes.len() as u64;
+                self.counters.incompressible += if is_noise(&bytes) {
+                    bytes.len() as u64
+                } else {
+                    0
+                };
                 let kind = PieceContent::Chunks { cuts };
                 self.add_piece(span, ReceivedPiece { bytes, kind }, resources)
             }
@@ -622,6 +643,10 @@ impl Receiver {
         removed.is_some()
     }
 }
+
+/// By default, a sender deduplicates a body after these first bytes
+/// ([`SenderConfig::bypass_bytes`](crate::sender::SenderConfig)).
+const PLAIN_START_BYTES: u64 = 4 << 10;
 
 /// An incomplete chunk of up to this length is always kept. By default, chunks are not longer.
 const PARTIAL_CHUNK_BYTES: u64 = 64 << 10;

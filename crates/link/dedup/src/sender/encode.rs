@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::codec::{Codec, Effort, Method};
 use crate::id::{BodyDigest, ChunkId, sequence_check};
 use crate::knowledge::Knowledge;
+use crate::noise::is_noise;
 use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
 use super::SenderCounters;
@@ -15,6 +16,8 @@ use super::piece::{Base, Piece, PieceEncoding};
 /// Encodes a piece as a frame.
 pub(super) struct FrameEncoder<'a> {
     pub(super) stream: StreamId,
+    /// True if the whole body is sent without deduplication.
+    pub(super) is_bypassed: bool,
     pub(super) effort: &'a mut Effort,
     pub(super) counters: &'a mut SenderCounters,
     /// A buffer for the compressed bytes.
@@ -52,6 +55,7 @@ impl FrameEncoder<'_> {
         match &mut piece.encoding {
             PieceEncoding::Plain => {
                 self.counters.plain += bytes;
+                self.counters.bypassed += if self.is_bypassed { bytes } else { 0 };
                 let method = self.pack(&raw, link_busy, codec);
                 let payload = self.payload(method, &raw);
                 let frame = Frame::Plain {
@@ -83,6 +87,7 @@ impl FrameEncoder<'_> {
             }
             PieceEncoding::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
+                self.counters.evicted += std::mem::take(&mut piece.evicted_bytes);
                 let base = base.as_mut();
                 let base = base.and_then(|base| self.pack_delta(base, &raw, codec));
                 if let Some(base) = base {
@@ -98,6 +103,7 @@ impl FrameEncoder<'_> {
                     .encode_with(out.checksum(), out.head());
                 } else {
                     self.counters.literal += bytes;
+                    self.counters.incompressible += if is_noise(&raw) { bytes } else { 0 };
                     piece.encoding = PieceEncoding::Literal { base: None };
                     let method = self.pack(&raw, link_busy, codec);
                     let payload = self.payload(method, &raw);

@@ -136,8 +136,14 @@ pub struct SenderCounters {
     pub recognised: u64,
     /// Bytes sent without deduplication. Neither endpoint stores them.
     pub plain: u64,
+    /// The part of `plain` in bodies that were sent without deduplication as a whole.
+    pub bypassed: u64,
     /// Bytes sent as new chunks, without those in `delta`.
     pub literal: u64,
+    /// The part of `literal` that looks encrypted or compressed, by a sample of the bytes of each frame.
+    pub incompressible: u64,
+    /// An estimate of the part of `literal` and `delta` in chunks that the store once had and evicted.
+    pub evicted: u64,
     /// Bytes sent as new chunks that were compressed against old chunks.
     pub delta: u64,
     /// Bytes replaced by references.
@@ -619,6 +625,7 @@ impl Sender {
                 continue;
             };
             outgoing.ready = false;
+            let is_bypassed = outgoing.is_bypassed();
             let mut sent = false;
             if let Some(missing) = outgoing.missing(resources.knowledge) {
                 if self.loads == LOADS_MAX {
@@ -663,6 +670,7 @@ impl Sender {
                         Some((piece, digest)) => {
                             let mut encoder = FrameEncoder {
                                 stream,
+                                is_bypassed,
                                 effort: &mut self.effort,
                                 counters: &mut self.counters,
                                 packed: &mut self.packed,

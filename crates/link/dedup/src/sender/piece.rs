@@ -23,6 +23,8 @@ pub(super) struct Piece {
     /// The chunks that end in the piece.
     pub(super) chunks: Vec<PieceChunk>,
     pub(super) encoding: PieceEncoding,
+    /// An estimate of the bytes of the chunks that the store had evicted.
+    pub(super) evicted_bytes: u64,
     /// True while the piece is queued to be sent, for the first time or again.
     pub(super) waiting: bool,
 }
@@ -230,6 +232,7 @@ impl ChunkFinder<'_> {
 pub(super) struct FoundChunk {
     pub(super) location: Option<ChunkLocation>,
     pub(super) was_stored: bool,
+    pub(super) evicted_bytes: u64,
     /// The row that begins with the chunk, unless the chunk was found where it was predicted.
     pub(super) row: Option<Row>,
 }
@@ -248,6 +251,8 @@ pub(super) struct PieceBuilder {
     chunks_bytes: usize,
     /// True if the peer has these chunks.
     chunks_known: bool,
+    /// An estimate of the bytes of these chunks that the store had evicted.
+    evicted_bytes: u64,
     /// True if these chunks are adjacent in our store and `raw` contains the whole first chunk.
     in_a_row: bool,
     /// The start of the partial chunk, if it was sent in earlier pieces.
@@ -404,6 +409,7 @@ impl PieceBuilder {
         let FoundChunk {
             location,
             was_stored,
+            evicted_bytes,
             row,
         } = found;
         let known_at = location.filter(|&location| was_stored && finder.knowledge.has(location));
@@ -432,6 +438,9 @@ impl PieceBuilder {
             _ => self.predictor.set(None),
         }
         self.add(chunk, skip, known_at.is_some(), finder, pieces);
+        // The chunk is either in the piece that was just completed, or in the next one. The difference does not matter for
+        // an estimate.
+        self.evicted_bytes += evicted_bytes;
     }
 
     /// Records the fingerprint of the partial chunk, which the store has at this location.
@@ -606,6 +615,7 @@ impl PieceBuilder {
             raw: Some(raw),
             chunks,
             encoding,
+            evicted_bytes: std::mem::take(&mut self.evicted_bytes),
             waiting: true,
         };
         self.offset = piece.end();

@@ -234,12 +234,14 @@ impl OutgoingStream {
                 Answer::Found {
                     location,
                     was_stored,
+                    evicted_bytes,
                     row,
                 },
             ) => {
                 let found = FoundChunk {
                     location,
                     was_stored,
+                    evicted_bytes,
                     row,
                 };
                 self.builder.end_chunk(found, finder, &mut pieces);
@@ -373,6 +375,11 @@ impl OutgoingStream {
             self.bypass = u64::MAX;
         }
         is_in_time
+    }
+
+    /// Returns true if the whole body is sent without deduplication.
+    pub(super) fn is_bypassed(&self) -> bool {
+        self.bypass == u64::MAX
     }
 
     /// Returns true if OPEN must be sent before a long frame: the peer has not acknowledged OPEN, and OPEN was

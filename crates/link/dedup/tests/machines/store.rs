@@ -176,6 +176,7 @@ impl MemoryStore {
                 Answer::Found {
                     location,
                     was_stored,
+                    evicted_bytes: 0,
                     row: row.flatten(),
                 }
             }

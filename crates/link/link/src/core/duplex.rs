@@ -16,13 +16,14 @@ use crate::budget::Budget;
 use crate::label::{Label, Target};
 use crate::probe;
 use crate::send_delay::{SMALL_BYTES, SendDelay};
+use crate::traffic::StreamRows;
 
 /// A duplex stream: one one-way stream of the protocol in each direction, the wakers of the tasks that wait for it,
 /// and the state of its held bytes: written bytes that wait for later bytes, see [`crate::send_delay`].
 pub(super) struct Duplex {
     pub(super) target: Target,
-    /// The index of the counters of the target's host.
-    pub(super) host_index: usize,
+    /// The rows of the stream's counters.
+    pub(super) rows: StreamRows,
     /// True if this endpoint opened the stream, false if the peer did.
     pub(super) opened_here: bool,
     /// The outgoing one-way stream. `None` until a stream of the peer is accepted, and after the peer has restarted.
@@ -108,7 +109,7 @@ impl Core {
             .get_mut(&id)
             .expect("the stream was just created");
         (duplex.outgoing, duplex.is_writable) = (Some(out), true);
-        self.outgoing_streams.insert(out, (id, duplex.host_index));
+        self.outgoing_streams.insert(out, (id, duplex.rows));
         self.wake_idle();
         Ok(id)
     }
@@ -132,7 +133,7 @@ impl Core {
         let out = self.endpoint.open(&label, self.config.dedup);
         let out = out.map_err(|_| reason::TOO_MANY)?;
         (duplex.outgoing, duplex.is_writable) = (Some(out), true);
-        self.outgoing_streams.insert(out, (id, duplex.host_index));
+        self.outgoing_streams.insert(out, (id, duplex.rows));
         self.wake_idle();
         Ok(())
     }
@@ -156,7 +157,8 @@ impl Core {
             Err(reason) => return Written::Ended(reason),
         };
         if !bytes.is_empty() {
-            self.probe_first_bytes(id, stream, self.config.probe && probe::is_opaque(bytes));
+            let opaque = self.probe(bytes);
+            self.probe_first_bytes(id, stream, opaque);
         }
         let before = self.endpoint.sender().counters().recognised;
         let written = self.endpoint.write(stream, bytes);
@@ -199,7 +201,10 @@ impl Core {
         };
         let read = read(spare);
         let bytes = *read.as_ref().unwrap_or(&0);
-        let opaque = bytes > 0 && self.config.probe && probe::is_opaque(&spare[..bytes]);
+        let probes = bytes > 0 && self.config.probe;
+        let opaque = probes
+            .then(|| probe::opaque_type(&spare[..bytes]))
+            .flatten();
         if bytes > 0 {
             self.probe_first_bytes(id, stream, opaque);
         }
@@ -236,13 +241,31 @@ impl Core {
             .ok_or(reason::CANCELLED)
     }
 
-    /// At the first write of a stream: if the bytes are opaque (encrypted or compressed), turns deduplication off.
-    fn probe_first_bytes(&mut self, id: DuplexId, stream: StreamId, opaque: bool) {
+    /// Returns the content type of opaque bytes (encrypted or compressed), if the configuration allows the probe.
+    fn probe(&self, bytes: &[u8]) -> Option<&'static str> {
+        self.config.probe.then(|| probe::opaque_type(bytes))?
+    }
+
+    /// At the first write of a stream: if the bytes are opaque, turns deduplication off.
+    fn probe_first_bytes(&mut self, id: DuplexId, stream: StreamId, opaque: Option<&'static str>) {
         let duplex = self.duplexes.get_mut(&id);
         let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.has_written, true));
-        if first && opaque {
+        if let Some(content_type) = opaque.filter(|_| first) {
             self.endpoint.bypass(stream);
             self.traffic.bypassed += 1;
+            self.set_content_type(id, content_type);
+        }
+    }
+
+    /// Sets the content type with which the outgoing body is counted from now on.
+    pub(crate) fn set_content_type(&mut self, id: DuplexId, content_type: &str) {
+        let Some(duplex) = self.duplexes.get_mut(&id) else {
+            return;
+        };
+        duplex.rows = self.traffic.set_content_type(duplex.rows, content_type);
+        let stream = duplex.outgoing;
+        if let Some((_, rows)) = stream.and_then(|stream| self.outgoing_streams.get_mut(&stream)) {
+            *rows = duplex.rows;
         }
     }
 
@@ -511,10 +534,10 @@ impl Core {
     pub(super) fn new_duplex(&mut self, target: Target, opened_here: bool) -> DuplexId {
         let id = self.next_duplex;
         self.next_duplex += 1;
-        let host_index = self.traffic.add_stream(&target);
+        let rows = self.traffic.add_stream(&target);
         let duplex = Duplex {
             target,
-            host_index,
+            rows,
             opened_here,
             outgoing: None,
             is_writable: false,

@@ -66,10 +66,8 @@ impl Core {
                     .get_mut(&id)
                     .expect("the stream was just created");
                 duplex.incoming = Some(stream);
-                // `host_index` selects the counters of the target's host. They count each frame that this stream
-                // receives.
-                self.incoming_streams
-                    .insert(stream, (id, duplex.host_index));
+                // The counters of these rows count each frame that this stream receives.
+                self.incoming_streams.insert(stream, (id, duplex.rows));
                 self.unaccepted.push_back(id);
                 self.to_wake.extend(self.accept_waker.take());
             }
@@ -83,8 +81,7 @@ impl Core {
                     Some(duplex) if duplex.opened_here && duplex.incoming.is_none() => {
                         duplex.incoming = Some(stream);
                         self.to_wake.extend(duplex.reader_waker.take());
-                        self.incoming_streams
-                            .insert(stream, (id, duplex.host_index));
+                        self.incoming_streams.insert(stream, (id, duplex.rows));
                     }
                     // The duplex stream that the peer answers no longer exists here.
                     _ => self.endpoint.stop(stream, reason::CANCELLED),

@@ -31,7 +31,7 @@ use edgeward_dedup::{Violation, reason};
 use crate::budget::Budget;
 use crate::outbox::Outbox;
 use crate::send_delay::{ACK_DELAY, SendAction};
-use crate::traffic::TrafficCounters;
+use crate::traffic::{StreamRows, TrafficCounters};
 
 use duplex::Duplex;
 pub(crate) use duplex::{Read, Written};
@@ -67,11 +67,11 @@ pub(crate) struct Core {
     peer_session: Option<u64>,
     duplexes: HashMap<DuplexId, Duplex>,
     next_duplex: DuplexId,
-    /// For each outgoing one-way stream: its duplex stream, and the index in `traffic` of its target host's counters.
-    /// An outgoing stream stays here until it is delivered, even if its duplex stream is dropped.
-    outgoing_streams: HashMap<StreamId, (DuplexId, usize)>,
-    /// For each incoming one-way stream: its duplex stream, and the index in `traffic` of its target host's counters.
-    incoming_streams: HashMap<StreamId, (DuplexId, usize)>,
+    /// For each outgoing one-way stream: its duplex stream, and the rows of its counters in `traffic`. An outgoing
+    /// stream stays here until it is delivered, even if its duplex stream is dropped.
+    outgoing_streams: HashMap<StreamId, (DuplexId, StreamRows)>,
+    /// For each incoming one-way stream: its duplex stream, and the rows of its counters in `traffic`.
+    incoming_streams: HashMap<StreamId, (DuplexId, StreamRows)>,
     /// Streams that the peer opened and no task has accepted yet. The limit of the peer's streams limits this queue.
     unaccepted: VecDeque<DuplexId>,
     accept_waker: Option<Waker>,
@@ -319,10 +319,10 @@ impl Core {
         before: &ReceiverCounters,
         budget: &mut Budget,
     ) {
-        let host_index = self.incoming_streams.get(&stream).map(|(_, index)| *index);
+        let rows = self.incoming_streams.get(&stream).map(|(_, rows)| *rows);
         let after = self.endpoint.receiver().counters();
         self.traffic
-            .count_received(host_index, wire_bytes, before, &after);
+            .count_received(rows, wire_bytes, before, &after);
         budget.spend((after.bases - before.bases) as usize);
     }
 
@@ -545,12 +545,11 @@ impl Core {
         let Some(stream) = outgoing_stream(head) else {
             return;
         };
-        let Some(&(id, host_index)) = self.outgoing_streams.get(&stream) else {
+        let Some(&(id, rows)) = self.outgoing_streams.get(&stream) else {
             return;
         };
         let after = self.endpoint.sender().counters();
-        self.traffic
-            .count_sent(Some(host_index), bytes, before, &after);
+        self.traffic.count_sent(Some(rows), bytes, before, &after);
         // All earlier frames of the stream have been encoded. From now on, the held bytes are sent when their holding
         // time has passed.
         if let Some(duplex) = self.duplexes.get_mut(&id)

@@ -1,6 +1,6 @@
 //! Tests of two endpoints with real sockets, files and clocks, on loopback. Among the modules, `cold` tests slow
-//! disks, `identities` tests certificates, `lockout` tests edges that use up a gateway's connections, and
-//! `time_slices` tests short requests beside downloads.
+//! disks, `identities` tests certificates, `lockout` tests edges that use up a gateway's connections, and `time_slices`
+//! tests short requests beside downloads.
 //!
 //! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults. The default is 20.
 
@@ -58,9 +58,21 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
         let (host, counters) = &status.hosts[0];
         assert_eq!(*host, target.addr.to_string());
         assert_eq!(
-            (counters.streams, counters.sent, counters.received),
+            (
+                counters.streams,
+                counters.sent.bytes,
+                counters.received.bytes
+            ),
             (2, 6_000_000, 6_000_000)
         );
+        // Both endpoints see the same forms. The bytes of the body come back, so the gateway refers to them.
+        let forms = counters.received;
+        assert_eq!(
+            forms.bytes,
+            forms.referenced + forms.delta + forms.literal + forms.plain
+        );
+        assert!(forms.literal > 2_900_000 && forms.incompressible > 2_500_000);
+        assert_eq!((forms.bypassed, counters.sent.bypassed), (0, 0));
         within(client.shutdown(Duration::from_secs(5)))
             .await
             .expect("the store is flushed");

@@ -177,6 +177,7 @@ impl FlowSender<'_> {
                 wire: bytes.len() as u64,
                 compressed: bytes.len() as u64,
                 plain: bytes.len() as u64,
+                bypassed: bytes.len() as u64,
                 ..Savings::default()
             });
             return;

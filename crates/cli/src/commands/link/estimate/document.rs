@@ -2,12 +2,17 @@
 
 use std::io::Write as _;
 
+use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 
 use edgeward_chunk_store::estimate::{Estimator, Savings};
+use edgeward_chunk_store::{ReuseCounters, STORE_MULTIPLES};
 use edgeward_types::ByteSize;
 
+use crate::commands::link::reasons::{Forms, Share};
 use crate::output::{self, Column, Progress, Table, count, percent};
+
+use super::content_types::ContentTypes;
 
 /// An estimate in progress.
 pub(super) struct Estimate {
@@ -16,6 +21,19 @@ pub(super) struct Estimate {
     /// The files that could not be read, and their errors.
     pub(super) problems: Vec<String>,
     pub(super) progress: Progress,
+    pub(super) order: FileOrder,
+    /// True if encrypted and compressed files are not deduplicated.
+    pub(super) probe: bool,
+    pub(super) content_types: ContentTypes,
+}
+
+/// The order in which the files of a folder are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FileOrder {
+    /// By path
+    Name,
+    /// By the time of the last change, the oldest first
+    Time,
 }
 
 /// The maximum number of concurrent bodies, equal to the default maximum of streams of a link.
@@ -32,6 +50,12 @@ pub(super) struct Document {
     pub(super) delta: bool,
     /// The savings of bodies: one row for each file or folder argument, several for a capture (by port).
     pub(super) rows: Vec<Row>,
+    /// The savings of the files by their content type: the detected type of encrypted and compressed files, the
+    /// extension of all others.
+    pub(super) content_types: Vec<Row>,
+    /// An estimate of the bytes in chunks that were evicted before they were sent again, for stores of several sizes.
+    /// Each size includes the chunks of the smaller ones.
+    pub(super) evicted_too_early: Vec<LargerStore>,
     /// The packet counts of captures.
     pub(super) captures: Vec<CaptureRow>,
     /// The results of access logs.
@@ -66,9 +90,24 @@ pub(super) struct Row {
     delta_bytes: u64,
     /// The bytes in all other new chunks.
     literal_bytes: u64,
+    /// The part of `literal_bytes` that looks encrypted or compressed.
+    incompressible_bytes: u64,
+    /// An estimate of the part of `delta_bytes` and `literal_bytes` in chunks that the store had evicted.
+    evicted_bytes: u64,
     /// The bytes that the link neither looks up nor stores, `unkept` in the table: the first bytes of each body, and
     /// small or encrypted bodies.
     plain_bytes: u64,
+    /// The part of `plain_bytes` in bodies that are not deduplicated as a whole.
+    bypassed_bytes: u64,
+    /// Why bytes are sent neither as references nor as deltas.
+    reasons: Vec<Share>,
+}
+
+/// A store that would have kept chunks that were evicted too early.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LargerStore {
+    store_bytes: u64,
+    bytes: u64,
 }
 
 /// The packet counts of a capture.
@@ -100,7 +139,7 @@ pub(super) struct LogRow {
 impl Row {
     /// The row of a group of bodies with these savings.
     pub(super) fn of(name: String, kind: &'static str, saved: &Savings) -> Self {
-        Self {
+        let mut row = Self {
             name,
             kind,
             bodies: saved.bodies,
@@ -113,7 +152,29 @@ impl Row {
             named_bytes: saved.named,
             delta_bytes: saved.delta,
             literal_bytes: saved.literal,
+            incompressible_bytes: saved.incompressible,
+            evicted_bytes: saved.evicted,
             plain_bytes: saved.plain,
+            bypassed_bytes: saved.bypassed,
+            reasons: Vec::new(),
+        };
+        row.reasons = row.forms().reasons();
+        row
+    }
+
+    fn explanation(&self, larger_store: Option<u64>) -> Option<String> {
+        self.forms().explanation(&self.name, larger_store)
+    }
+
+    fn forms(&self) -> Forms {
+        Forms {
+            bytes: self.bytes,
+            wire: self.link_bytes,
+            literal: self.literal_bytes,
+            incompressible: self.incompressible_bytes,
+            evicted: self.evicted_bytes,
+            plain: self.plain_bytes,
+            bypassed: self.bypassed_bytes,
         }
     }
 
@@ -146,6 +207,21 @@ impl Document {
                  delta: similar to stored data; new: neither; unkept: not stored (first bytes of bodies, small \
                  or encrypted bodies)"
             )?;
+            if self.content_types.len() > 1 {
+                write!(out, "\n{}", self.content_types())?;
+            }
+            let larger_store = sufficient_store(&self.evicted_too_early);
+            let explained = if self.rows.len() > 1 {
+                &[&self.rows[..], &[self.total()]].concat()
+            } else {
+                &self.rows
+            };
+            for text in explained
+                .iter()
+                .filter_map(|row| row.explanation(larger_store))
+            {
+                write!(out, "\n{text}")?;
+            }
         }
         for capture in &self.captures {
             writeln!(
@@ -173,6 +249,17 @@ impl Document {
         }
         out.flush()?;
         Ok(())
+    }
+
+    fn content_types(&self) -> Table {
+        let figures = ["bodies", "bytes", "sent", "saved"];
+        let columns = std::iter::once(Column::words("content type"));
+        let mut table = Table::new(columns.chain(figures.map(Column::figures)));
+        for row in &self.content_types {
+            let cells = row.cells();
+            table.row(cells.into_iter().take(1 + figures.len()));
+        }
+        table
     }
 
     fn bodies(&self) -> Table {
@@ -208,7 +295,10 @@ impl Document {
             named: sum(|row| row.referenced_bytes),
             delta: sum(|row| row.delta_bytes),
             literal: sum(|row| row.literal_bytes),
+            incompressible: sum(|row| row.incompressible_bytes),
+            evicted: sum(|row| row.evicted_bytes),
             plain: sum(|row| row.plain_bytes),
+            bypassed: sum(|row| row.bypassed_bytes),
         };
         Row::of("total".to_owned(), "total", &all)
     }
@@ -229,6 +319,27 @@ impl Document {
         }
         table
     }
+}
+
+/// Returns the sizes of larger stores, with the bytes that they would have kept.
+pub(super) fn larger_stores(reuse: &ReuseCounters, store_bytes: u64) -> Vec<LargerStore> {
+    let mut bytes = 0;
+    let returned = STORE_MULTIPLES.iter().zip(reuse.returned_bytes);
+    let stores = returned.map(|(multiple, returned)| {
+        bytes += returned;
+        LargerStore {
+            store_bytes: u64::from(*multiple) * store_bytes,
+            bytes,
+        }
+    });
+    stores.collect()
+}
+
+/// Returns the smallest size of a store that would have kept at least nine tenths of the evicted chunks.
+fn sufficient_store(stores: &[LargerStore]) -> Option<u64> {
+    let all = stores.last()?.bytes;
+    let smallest = stores.iter().find(|store| store.bytes * 10 >= all * 9)?;
+    Some(smallest.store_bytes).filter(|_| all > 0)
 }
 
 /// The share of `bytes` that was saved because only `sent` bytes were sent. NaN if `bytes` is 0.

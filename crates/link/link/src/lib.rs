@@ -68,6 +68,7 @@ mod status;
 mod stream;
 mod timer;
 mod traffic;
+mod transparent; // connections that a firewall diverts
 
 use std::io;
 use std::net::SocketAddr;

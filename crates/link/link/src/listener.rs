@@ -1,4 +1,5 @@
-//! Local listeners that carry TCP connections over the link: to one fixed target, or as a SOCKS5 and CONNECT proxy.
+//! Local listeners that carry TCP connections over the link: to one fixed target, to the original destinations of
+//! intercepted connections, or as a SOCKS5 and CONNECT proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +18,16 @@ use crate::label::{Target, refusal_reason};
 use crate::local;
 use crate::pump::pump;
 use crate::socks::{HEAD_BYTES_MAX, Phase, ProxyProtocol, ProxyUsers, Step, read, reply};
+use crate::transparent;
 
 /// The target of a listener's connections.
 #[derive(Clone, Debug)]
 pub enum ListenerTarget {
     /// One fixed target.
     Fixed(Target),
+    /// The address to which the client connected, before a rule of the firewall diverted the connection to the
+    /// listener. Only on Linux.
+    Intercepted,
     /// The target that each client requests by SOCKS5 or CONNECT. If users are given, each client must be one of them.
     Proxy(Option<Arc<ProxyUsers>>),
 }
@@ -47,10 +52,19 @@ impl LocalListener {
             addr: listen,
             source,
         };
-        let listener = local::listen(listen).map_err(listen_error)?;
+        let listener = match &target {
+            ListenerTarget::Intercepted => transparent::listen(listen),
+            _ => local::listen(listen),
+        };
+        let listener = listener.map_err(listen_error)?;
         let addr = listener.local_addr().map_err(listen_error)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, client, target, connections_max.max(1)));
+        tasks.spawn(accept(
+            (listener, addr),
+            client,
+            target,
+            connections_max.max(1),
+        ));
         Ok(Self {
             addr,
             _tasks: tasks,
@@ -64,7 +78,7 @@ impl LocalListener {
 }
 
 async fn accept(
-    listener: TcpListener,
+    (listener, addr): (TcpListener, SocketAddr),
     client: Client,
     target: ListenerTarget,
     connections_max: usize,
@@ -81,6 +95,7 @@ async fn accept(
                 connections.spawn(async move {
                     let result = match target {
                         ListenerTarget::Fixed(target) => forward(&client, target, tcp).await,
+                        ListenerTarget::Intercepted => intercept(&client, tcp, addr).await,
                         ListenerTarget::Proxy(users) => {
                             serve_proxy(&client, tcp, users.as_deref()).await
                         }
@@ -104,6 +119,17 @@ async fn accept(
 async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<()> {
     match client.open_here(target) {
         Ok(stream) => pump(stream, tcp).await,
+        Err(error) => {
+            _ = socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
+            Err(io::Error::other(error))
+        }
+    }
+}
+
+/// Carries an intercepted connection to its original destination.
+async fn intercept(client: &Client, tcp: TcpStream, listener: SocketAddr) -> io::Result<()> {
+    match transparent::target_of(&tcp, listener) {
+        Ok(target) => forward(client, target, tcp).await,
         Err(error) => {
             _ = socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
             Err(io::Error::other(error))

@@ -12,8 +12,17 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Listens on an address. If it is a loopback address, accepted connections are not paced.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    listen_with(addr, |_| {})
+}
+
+/// Like [`listen`]; `set_options` is called before the socket is bound.
+pub(crate) fn listen_with(
+    addr: SocketAddr,
+    set_options: impl FnOnce(&SockRef<'_>),
+) -> io::Result<TcpListener> {
     let socket = socket_for(addr)?;
     socket.set_reuseaddr(true)?;
+    set_options(&SockRef::from(&socket));
     socket.bind(addr)?;
     socket.listen(BACKLOG)
 }

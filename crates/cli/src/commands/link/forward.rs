@@ -19,7 +19,7 @@ use super::endpoint::{EndpointArgs, announce, run_until_signal, start_admin, wit
 use crate::commands::flag_values::address;
 use crate::diagnostic::Diagnostic;
 
-/// Forward a local port to a target behind the gateway
+/// Forward a local port to a target behind the gateway, or intercepted connections to their targets
 #[derive(Args, Debug)]
 #[command(
     after_long_help = FORWARD_EXAMPLES,
@@ -27,12 +27,21 @@ use crate::diagnostic::Diagnostic;
 )]
 pub(crate) struct ForwardArgs {
     /// Local address; repeatable, once for each --to
-    #[arg(long, value_parser = address, value_name = "ADDR", required = true)]
+    #[arg(long, value_parser = address, value_name = "ADDR", required_unless_present = "transparent")]
     listen: Vec<SocketAddr>,
 
     /// The target, to which the gateway connects, such as db:3306
-    #[arg(long, value_name = "HOST:PORT", required = true)]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        required_unless_present = "transparent"
+    )]
     to: Vec<HostPort>,
+
+    /// Local address to which nftables diverts connections (redirect or tproxy); their target is the address to which
+    /// they were made; repeatable
+    #[arg(long, value_parser = address, value_name = "ADDR")]
+    transparent: Vec<SocketAddr>,
 
     #[command(flatten)]
     link: ClientArgs,
@@ -104,7 +113,9 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
         .iter()
         .copied()
         .zip(targets.map(ListenerTarget::Fixed));
-    serve(&args.link, listeners.collect())
+    let transparent = args.transparent.iter().copied();
+    let transparent = transparent.map(|addr| (addr, ListenerTarget::Intercepted));
+    serve(&args.link, listeners.chain(transparent).collect())
 }
 
 /// Runs the proxy, whose clients name the target of each connection, until a signal stops it.
@@ -182,7 +193,9 @@ The gateway must allow the target. docs/how-to/link.md sets a link up in five mi
 Examples:
   edgeward link forward --listen 127.0.0.1:3307 --to db:3306 --gateway gw.example:7443 \\
     --keys keys/edge --store /var/lib/edgeward/link --store-size 20GiB
-  mysql --host 127.0.0.1 --port 3307";
+  mysql --host 127.0.0.1 --port 3307
+  nft add rule ip nat prerouting ip daddr 10.1.0.0/16 tcp dport 445 redirect to :50080
+  edgeward link forward --transparent 0.0.0.0:50080 --gateway gw.example:7443 …";
 
 const SOCKS_EXAMPLES: &str = "\
 The gateway resolves names and must permit the targets.

@@ -1,6 +1,6 @@
 //! Tests of two endpoints with real sockets, files and clocks, on loopback. Among the modules, `cold` tests slow
-//! disks, `identities` tests certificates, `lockout` tests edges that use up a gateway's connections, and `time_slices`
-//! tests short requests beside downloads.
+//! disks, `identities` tests certificates, `lockout` tests edges that use up a gateway's connections, `time_slices`
+//! tests short requests beside downloads, and `transparent` tests connections that a firewall diverts.
 //!
 //! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults. The default is 20.
 
@@ -18,6 +18,8 @@ mod restart;
 mod security;
 mod test_bed;
 mod time_slices;
+#[cfg(target_os = "linux")]
+mod transparent;
 
 use std::time::Duration;
 

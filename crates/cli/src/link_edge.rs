@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::Method;
-use edgeward_link::{Admin, Client, EndpointStatus, LinkConfig, LinkStream, Target};
+use edgeward_link::{Admin, Client, EndpointStatus, LinkConfig, LinkStream, RateLimiter, Target};
 use edgeward_proxy::{Dial, DialedStream};
 
 use crate::commands::link::endpoint;
@@ -398,6 +398,11 @@ fn config_with(settings: &LinkSettings, store: Chunks) -> anyhow::Result<LinkCon
     config.dedup = settings.dedup;
     config.delta = settings.delta;
     config.connections = settings.connections;
+    config.rate_limiter = settings
+        .rate_limit
+        .clone()
+        .map(RateLimiter::new)
+        .map(Arc::new);
     config.times.outage_max = settings.timeout;
     config.methods = settings.compression.methods();
     Ok(config)

@@ -8,17 +8,24 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 #[cfg(feature = "link")]
-pub(crate) use edgeward_link::HostPort;
+pub(crate) use edgeward_link::{HostPort, RateLimit};
 use edgeward_types::ByteSize;
 
-/// The address of a gateway. A build without the link does not parse it, because it refuses each key of
-/// `[origin.link]`.
+/// A value that a build without the link does not parse, because it refuses each key of `[origin.link]`.
 #[cfg(not(feature = "link"))]
 #[derive(Clone, Debug)]
-pub(crate) struct HostPort(String);
+pub(crate) struct Unparsed(String);
+
+/// The address of a gateway.
+#[cfg(not(feature = "link"))]
+pub(crate) type HostPort = Unparsed;
+
+/// The limit of sent bytes.
+#[cfg(not(feature = "link"))]
+pub(crate) type RateLimit = Unparsed;
 
 #[cfg(not(feature = "link"))]
-impl std::str::FromStr for HostPort {
+impl std::str::FromStr for Unparsed {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -27,7 +34,7 @@ impl std::str::FromStr for HostPort {
 }
 
 #[cfg(not(feature = "link"))]
-impl std::fmt::Display for HostPort {
+impl std::fmt::Display for Unparsed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
@@ -53,6 +60,8 @@ pub(crate) struct LinkSettings {
     pub(crate) delta: bool,
     /// The number of connections to the gateway.
     pub(crate) connections: usize,
+    /// The limit of the bytes that the edge sends, by time of day.
+    pub(crate) rate_limit: Option<RateLimit>,
     /// When the link has been down for this time, its streams are reset.
     pub(crate) timeout: Duration,
     pub(crate) admin: Option<SocketAddr>,
@@ -74,6 +83,7 @@ impl Default for LinkSettings {
             dedup: true,
             delta: true,
             connections: 2,
+            rate_limit: None,
             timeout: Duration::from_secs(15),
             admin: None,
         }

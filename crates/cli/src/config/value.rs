@@ -14,7 +14,7 @@ pub(super) use raw::{Raw, ValueError, read_error_text, to_value_error};
 pub(super) use texts::{
     Address, Bucket, Codings, DiskRule, Filter, Host, HostName, HostPort, HostPorts, Hosts, Listed,
     Listen, Log, MediaTypes, NameServers, OriginHost, PathOfId, Policy, ProxyNetworks, PublicKeys,
-    ReinsertionRule, RoleList, Syslog, Target, Token, UpgradeList, Url, Urls, Word,
+    RateLimit, ReinsertionRule, RoleList, Syslog, Target, Token, UpgradeList, Url, Urls, Word,
 };
 #[cfg(test)]
 pub(super) use units::DURATION_UNITS;

@@ -89,8 +89,8 @@ impl ReuseSample {
         }
     }
 
-    /// Returns an estimate of the bytes of the chunks like this one that were stored before and evicted, if the chunk is
-    /// stored in this container. Most chunks are not sampled and return 0; a sampled chunk counts for them.
+    /// Returns an estimate of the bytes of the chunks like this one that were stored before and evicted, if the chunk
+    /// is stored in this container. Most chunks are not sampled and return 0; a sampled chunk counts for them.
     pub(crate) fn evicted_bytes(&self, id: &ChunkId, length: u64, container: u32) -> u64 {
         let before = self
             .containers_by_id

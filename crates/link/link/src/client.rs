@@ -29,6 +29,7 @@ use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{Target, refusal_reason};
 use crate::peer::Peer;
+use crate::rate_limit::{Paced, RateLimiter};
 use crate::relay::relay;
 use crate::status::PeerStatus;
 use crate::stream::LinkStream;
@@ -245,6 +246,11 @@ impl Client {
     /// Returns the identity of this endpoint, or `None` without encryption.
     pub fn identity(&self) -> Option<Identity> {
         self.0.config.encryption.identity()
+    }
+
+    /// Returns the limiter of the sent bytes.
+    pub fn rate_limiter(&self) -> Option<&RateLimiter> {
+        self.0.config.rate_limiter.as_deref()
     }
 
     /// Returns the chunk store.
@@ -474,6 +480,7 @@ impl ConnectionKeeper {
         };
         let (tcp, _) = connect(gateway).await.map_err(connect_error)?;
         set_socket_options(&tcp).map_err(connect_error)?;
+        let tcp = Paced::new(tcp, self.config.rate_limiter.as_ref());
         let mut transport = Transport::connect(tcp, &self.config.encryption).await?;
         let our_hello = self.peer.with(Core::hello);
         let sent = transport.send_hello(our_hello).await;

@@ -17,6 +17,7 @@ use edgeward_dedup::sender::SenderConfig;
 use crate::buffers::Buffers;
 use crate::identity::Identity;
 use crate::keys::Keys;
+use crate::rate_limit::RateLimiter;
 
 /// The encryption of connections.
 #[derive(Clone, Debug)]
@@ -72,6 +73,8 @@ pub struct LinkConfig {
     /// parked while later frames are handled. At this limit, a connection handles no further frame until a read has
     /// ended.
     pub parked_frames_max: usize,
+    /// The limit of the bytes that all connections together send, with its state. `None` for no limit.
+    pub rate_limiter: Option<Arc<RateLimiter>>,
     /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
     /// a restart. `None` keeps this knowledge in memory only.
     pub knowledge: Option<PathBuf>,
@@ -145,6 +148,7 @@ impl LinkConfig {
             // A hard disk can reorder 16 concurrent reads well, and flash devices have about 16 channels. Frames
             // have at most 0.5 MiB, so parked frames take at most 8 MiB per connection.
             parked_frames_max: 16,
+            rate_limiter: None,
             knowledge: None,
             times: Times::default(),
             pool: Buffers::pool(),

@@ -39,6 +39,7 @@ use crate::origin::Origin;
 use crate::origin_tls::OriginTls;
 use crate::peer::Peer;
 use crate::pump::pump;
+use crate::rate_limit::{Paced, RateLimiter};
 use crate::status::{GatewayStatus, PeerStatus};
 use crate::{SetupError, random};
 
@@ -254,6 +255,11 @@ impl Gateway {
                 })
                 .collect(),
         }
+    }
+
+    /// Returns the limiter of the sent bytes.
+    pub fn rate_limiter(&self) -> Option<&RateLimiter> {
+        self.shared.config.link.rate_limiter.as_deref()
     }
 
     /// Returns the chunk store.
@@ -536,6 +542,7 @@ impl Shared {
             .map_err(|_| HandshakeError::Silent(first_byte))?
             .map_err(io_error)?;
         let deny = self.config.deny.clone();
+        let tcp = Paced::new(tcp, self.config.link.rate_limiter.as_ref());
         let mut transport = Transport::accept(tcp, &self.config.link.encryption, deny).await?;
         let identity = transport.identity();
         let peer_hello = transport.receive_hello().await?;

@@ -22,6 +22,7 @@ use crate::deny::DenyList;
 use crate::identity::Identity;
 use crate::keys::{Presented, RECORD_BYTES, gateway_name};
 use crate::local;
+use crate::rate_limit::Paced;
 
 /// Why a handshake failed.
 #[derive(Debug, Error)]
@@ -128,14 +129,14 @@ impl HandshakeError {
     reason = "there are few values, each with megabytes of buffers"
 )]
 pub(crate) enum Transport {
-    Tcp(TcpStream),
-    Tls(TlsStream<ReadAhead<TcpStream>>),
+    Tcp(Paced),
+    Tls(TlsStream<ReadAhead<Paced>>),
 }
 
 impl Transport {
     /// Performs the TLS handshake of the connecting endpoint, if encryption is enabled.
     pub(crate) async fn connect(
-        tcp: TcpStream,
+        tcp: Paced,
         encryption: &Encryption,
     ) -> Result<Self, HandshakeError> {
         match encryption {
@@ -159,7 +160,7 @@ impl Transport {
     /// Performs the TLS handshake of the listening endpoint, if encryption is enabled. Refuses the certificates of the
     /// deny list.
     pub(crate) async fn accept(
-        tcp: TcpStream,
+        tcp: Paced,
         encryption: &Encryption,
         deny: Option<DenyList>,
     ) -> Result<Self, HandshakeError> {
@@ -252,7 +253,7 @@ impl Transport {
 /// Ends a connection whose peer was refused. If a socket is closed before all received bytes were read, TCP resets the
 /// connection, and the peer may lose the alert that states the reason. Reads until the peer has closed the
 /// connection, within a second.
-async fn close_after_alert(mut io: ReadAhead<TcpStream>) {
+async fn close_after_alert(mut io: ReadAhead<Paced>) {
     let close = async {
         io.shutdown().await?;
         let mut rest = [0; 1024];

@@ -61,6 +61,7 @@ mod peer;
 mod pipe; // a bounded queue between the user of a stream and the link
 mod probe; // detects encrypted and compressed bodies
 mod pump; // copies between a stream and a TCP connection
+mod rate_limit;
 mod relay; // moves bytes between pipes and the state of a peer
 mod send_delay;
 pub mod socks;
@@ -96,7 +97,8 @@ pub use listener::{ListenerTarget, LocalListener};
 pub use metrics::metric_definitions;
 pub use origin_tls::{OriginTls, OriginTlsError};
 pub use probe::opaque_type;
-pub use status::{EndpointStatus, GatewayStatus, PeerStatus};
+pub use rate_limit::{ParseRateLimitError, RateLimit, RateLimiter};
+pub use status::{EndpointStatus, GatewayStatus, PeerStatus, RateLimitStatus};
 pub use stream::{LinkStream, StreamError};
 pub use traffic::{BodyCounters, DirectionCounters};
 

@@ -5,7 +5,7 @@ use edgeward_metrics::{Definition, encode, metrics};
 
 use crate::certificate_problem::CertificateProblem;
 use crate::gateway::{GatewayCounters, IdentityStatus};
-use crate::status::{EndpointStatus, PeerStatus};
+use crate::status::{EndpointStatus, PeerStatus, RateLimitStatus};
 use crate::traffic::BodyCounters;
 
 metrics! {
@@ -117,6 +117,13 @@ metrics! {
     const ENDPOINT: EndpointStatus = |endpoint| {
         Gauge "edgeward_link_encrypted" "1 if connections are encrypted, otherwise 0." { u8::from(endpoint.encrypted) }
         Gauge "edgeward_link_store_bytes_max" "Capacity of the chunk store." { endpoint.store_bytes_max }
+    }
+
+    const RATE_LIMIT: RateLimitStatus = |limit| {
+        Gauge "edgeward_link_rate_limit_bits_per_second"
+            "Limit of the bytes that this endpoint sends, at this time of day; 0 if unlimited."
+            { limit.bits_per_second.unwrap_or(0) }
+        Counter "edgeward_link_rate_limit_waits_total" "Writes that waited because of the limit." { limit.waits }
     }
 
     const CERTIFICATE: i64 ["endpoint"] = |days_left| {
@@ -240,6 +247,7 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(CONTENT_TYPE.definitions());
     definitions.extend(ENDPOINT.definitions());
     definitions.extend(STORE.definitions());
+    definitions.extend(RATE_LIMIT.definitions());
     definitions.extend(GATEWAY.definitions());
     definitions.extend(CERTIFICATE.definitions());
     definitions.extend(EDGE.definitions());
@@ -281,6 +289,12 @@ pub(crate) fn render(status: &EndpointStatus) -> String {
     families.extend(CONTENT_TYPE.families(&content_types));
     families.extend(ENDPOINT.of(status));
     families.extend(STORE.of(&status.store));
+    families.extend(
+        status
+            .rate_limit
+            .iter()
+            .flat_map(|limit| RATE_LIMIT.of(limit)),
+    );
     families.extend(
         status
             .gateway

@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::gateway::{Gateway, GatewayCounters, IdentityStatus};
 use crate::identity::Identity;
 use crate::peer::Peer;
+use crate::rate_limit::RateLimiter;
 use crate::traffic::{BodyCounters, DirectionCounters};
 
 /// The status of one peer.
@@ -103,6 +104,24 @@ pub struct GatewayStatus {
     pub peers: Vec<PeerStatus>,
 }
 
+/// The state of the limit of sent bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimitStatus {
+    /// The current limit in bits per second, or `None` if bytes are unlimited at this time of day.
+    pub bits_per_second: Option<u64>,
+    /// The number of writes that waited.
+    pub waits: u64,
+}
+
+impl From<&RateLimiter> for RateLimitStatus {
+    fn from(limiter: &RateLimiter) -> Self {
+        Self {
+            bits_per_second: limiter.bits_per_second(),
+            waits: limiter.waits(),
+        }
+    }
+}
+
 /// The status of one endpoint, from which `/status` and `/metrics` are rendered.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
@@ -116,6 +135,8 @@ pub struct EndpointStatus {
     pub gateway: Option<GatewayCounters>,
     /// The peers.
     pub peers: Vec<PeerStatus>,
+    /// The limit of sent bytes, or `None` if none is configured.
+    pub rate_limit: Option<RateLimitStatus>,
     /// Counters of the chunk store.
     pub store: ChunkCounters,
     /// The capacity of the chunk store in bytes.
@@ -169,6 +190,12 @@ impl EndpointStatus {
                 // Streams refused because their target is not permitted.
                 "not_allowed": gateway.not_allowed,
                 "unreachable": gateway.unreachable,
+            })),
+            "rate_limit": self.rate_limit.map(|limit| json!({
+                // `null` if bytes are unlimited at this time of day.
+                "bits_per_second": limit.bits_per_second,
+                // Writes that waited.
+                "waits": limit.waits,
             })),
             "store": {
                 // Bytes that the stored chunks take on the device, after compression.
@@ -264,6 +291,7 @@ impl From<&Gateway> for EndpointStatus {
             identities: status.identities,
             gateway: Some(status.counters),
             peers: status.peers,
+            rate_limit: gateway.rate_limiter().map(RateLimitStatus::from),
             store: gateway.store().counters(),
             store_bytes_max: gateway.store().capacity_bytes(),
         }
@@ -279,6 +307,7 @@ impl From<&Client> for EndpointStatus {
             identities: Vec::new(),
             gateway: None,
             peers: vec![peer],
+            rate_limit: client.rate_limiter().map(RateLimitStatus::from),
             store: client.store().counters(),
             store_bytes_max: client.store().capacity_bytes(),
         }
@@ -361,7 +390,8 @@ fn add_direction(row: &mut Value, direction: &str, counters: &DirectionCounters)
         // New chunks without `delta_bytes`. The part `incompressible_bytes` looks encrypted or compressed.
         ("literal_bytes", counters.literal),
         ("incompressible_bytes", counters.incompressible),
-        // An estimate of the part of `literal_bytes` and `delta_bytes` in chunks that the store of the sender had evicted.
+        // An estimate of the part of `literal_bytes` and `delta_bytes` in chunks that the store of the sender had
+        // evicted.
         ("evicted_bytes", counters.evicted),
         // Bytes sent without deduplication. The part `bypassed_bytes` is in bodies that are not deduplicated at all.
         ("plain_bytes", counters.plain),

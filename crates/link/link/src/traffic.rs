@@ -108,8 +108,8 @@ impl TrafficCounters {
         }
     }
 
-    /// Counts a frame that was encoded for a stream with these rows. `None` counts nothing. `before` and `after` are the
-    /// sender's counters before and after the encoding.
+    /// Counts a frame that was encoded for a stream with these rows. `None` counts nothing. `before` and `after` are
+    /// the sender's counters before and after the encoding.
     pub(crate) fn count_sent(
         &mut self,
         rows: Option<StreamRows>,

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError, RecoveryReport};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Admin, Encryption, Keys, KeysError, LinkConfig, SetupError, StatusReport, Times, load_store_key,
+    Admin, Encryption, Keys, KeysError, LinkConfig, RateLimit, RateLimiter, SetupError,
+    StatusReport, Times, load_store_key,
 };
 use edgeward_store::disk::FileDevice;
 use edgeward_types::ByteSize;
@@ -108,6 +109,10 @@ pub(crate) struct EndpointArgs {
     )]
     pub(crate) send_memory: ByteSize,
 
+    /// Limit of sent bytes: 20Mbps, or by time of day (UTC) 08:00-18:00=20Mbps,100Mbps
+    #[arg(long, value_name = "RATE", hide_short_help = true)]
+    pub(crate) rate_limit: Option<RateLimit>,
+
     /// How long streams wait while the link is down
     #[arg(
         long = "patience",
@@ -185,6 +190,7 @@ impl EndpointArgs {
             receive_bytes_max: self.receive_memory.bytes(),
             unacked_bytes_max: usize::try_from(self.send_memory.bytes()).unwrap_or(usize::MAX),
             knowledge: knowledge_folder(&self.store),
+            rate_limiter: self.rate_limit.clone().map(RateLimiter::new).map(Arc::new),
             ..LinkConfig::new(encryption, store_key, store)
         })
     }

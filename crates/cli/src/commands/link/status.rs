@@ -276,7 +276,7 @@ fn print_certificates(status: &Value, out: &mut impl std::io::Write) -> anyhow::
             number(&edge["refused_streams"]).to_string(),
         ]);
     }
-    write!(out, "\n{table}\n")?;
+    write!(out, "\n{table}")?;
     Ok(())
 }
 

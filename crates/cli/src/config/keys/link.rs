@@ -7,7 +7,8 @@ use edgeward_types::ByteSize;
 use super::row::{Key, rows};
 use crate::config::draft::Part as _;
 use crate::config::value::{
-    Address, Count, HostPort, HostPorts, OrNone, PathName, Size, Switch, Time, Unset, Word,
+    Address, Count, HostPort, HostPorts, OrNone, PathName, RateLimit, Size, Switch, Time, Unset,
+    Word,
 };
 use crate::link_settings::LinkSettings;
 
@@ -50,6 +51,11 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The number of TCP connections to the gateway. If there are several, the first one carries short messages, and
     /// the others carry long ones.
     "origin.link.connections" live: Count::of(1, 16) => LinkSettings.connections;
+
+    /// The limit of the bytes that the edge sends to its gateway, such as `20Mbps`, or by time of day (UTC), such as
+    /// `08:00-18:00=20Mbps,100Mbps`. The first rule that contains the time applies. The gateway limits the other
+    /// direction with `--rate-limit`.
+    "origin.link.rate_limit" live: OrNone(RateLimit) => LinkSettings.rate_limit;
 
     /// How long requests in progress wait while the link is down. New requests fail at once.
     "origin.link.patience" live:

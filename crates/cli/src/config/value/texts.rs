@@ -198,6 +198,16 @@ texts! {
     };
     show shown;
 
+    /// The limit of the bytes that a link sends: `"20Mbps"`, or `"08:00-18:00=20Mbps,100Mbps"`.
+    RateLimit: crate::link_settings::RateLimit = "rate, or rates by time of day", "a rate limit", "\"20Mbps\"";
+    parse |text| {
+        text.parse().map_err(|_| {
+            ValueError::new("is not a rate limit")
+                .hint("write \"20Mbps\", or \"08:00-18:00=20Mbps,100Mbps\" with times in UTC")
+        })
+    };
+    show shown;
+
     /// Hosts and ports, separated by commas.
     HostPorts: Vec<crate::link_settings::HostPort> = "list of hosts and ports", "a list of hosts and ports",
         "[\"gateway.example:7443\"]", list;

@@ -438,8 +438,8 @@ impl PieceBuilder {
             _ => self.predictor.set(None),
         }
         self.add(chunk, skip, known_at.is_some(), finder, pieces);
-        // The chunk is either in the piece that was just completed, or in the next one. The difference does not matter for
-        // an estimate.
+        // The chunk is either in the piece that was just completed, or in the next one. The difference does not matter
+        // for an estimate.
         self.evicted_bytes += evicted_bytes;
     }
 

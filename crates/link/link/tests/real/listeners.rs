@@ -425,7 +425,21 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
             "no chunk of the body is looked up"
         );
     }
-    assert_eq!(gateway.status().peers[0].bypassed, 2);
+    let status = &gateway.status().peers[0];
+    assert_eq!(status.bypassed, 2);
+    let sent = |content_type| {
+        let found = status
+            .content_types
+            .iter()
+            .find(|(name, _)| name == content_type);
+        found.expect("the gateway counts the type").1.sent
+    };
+    let (text, video) = (sent("text/plain"), sent("video/mp4"));
+    assert!(text.referenced > 350_000 && text.bypassed == 0, "{text:?}");
+    assert!(
+        video.bypassed > 800_000 && video.bypassed == video.bytes,
+        "{video:?}"
+    );
     assert!(
         connections.load(Ordering::Relaxed) < 4,
         "connections are used again"

@@ -13,6 +13,7 @@ mod kill;
 mod listeners;
 mod lockout;
 mod memory;
+mod rate_limit;
 mod released_chunks;
 mod restart;
 mod security;

@@ -5,6 +5,7 @@
 //! passed to zstd as the prefix of the frame. LZ4 uses the block format without a frame, because both lengths
 //! are known.
 
+use std::cell::RefCell;
 use std::io::Cursor;
 
 use lz4_flex::block::{CompressTable, get_maximum_output_size};
@@ -12,8 +13,13 @@ use zstd::zstd_safe::{CCtx, CParameter, DCtx};
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
 
-/// The compressors and their working memory. Each thread needs its own.
-pub struct Compressors {
+/// The compressors. All values share the working memory of their thread, some hundred KiB, so that a gateway with
+/// thousands of peers does not have it once for each of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Compressors(());
+
+/// The working memory of a thread.
+struct Contexts {
     zstd: CCtx<'static>,
     unzstd: DCtx<'static>,
     lz4: CompressTable,
@@ -21,35 +27,29 @@ pub struct Compressors {
     joined: Vec<u8>,
 }
 
+thread_local! {
+    static CONTEXTS: RefCell<Contexts> = RefCell::new(Contexts::new());
+}
+
 /// The compression level of zstd.
 const LEVEL: i32 = 1;
 
 impl Compressors {
-    /// Allocates the working memory, some hundred KiB. Compression with a dictionary also allocates a buffer for the
-    /// dictionary and the input.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the memory cannot be allocated.
+    /// Returns the compressors. The first use on a thread allocates the working memory, and panics if it cannot be
+    /// allocated. Compression with a dictionary also allocates a buffer for the dictionary and the input.
     pub fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Contexts {
+    fn new() -> Self {
         Self {
             zstd: compressor(),
             unzstd: DCtx::create(),
             lz4: CompressTable::large(),
             joined: Vec::new(),
         }
-    }
-}
-
-impl Default for Compressors {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl std::fmt::Debug for Compressors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Compressors")
     }
 }
 
@@ -70,6 +70,31 @@ fn cursor_after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
 }
 
 impl Codec for Compressors {
+    fn compress(
+        &mut self,
+        method: Method,
+        dictionary: &[u8],
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        CONTEXTS.with_borrow_mut(|contexts| contexts.compress(method, dictionary, raw, out))
+    }
+
+    fn decompress(
+        &mut self,
+        method: Method,
+        dictionary: &[u8],
+        packed: &[u8],
+        raw_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Undecodable> {
+        CONTEXTS.with_borrow_mut(|contexts| {
+            contexts.decompress(method, dictionary, packed, raw_bytes, out)
+        })
+    }
+}
+
+impl Codec for Contexts {
     fn compress(
         &mut self,
         method: Method,
@@ -156,6 +181,9 @@ impl Codec for Compressors {
         Err(Undecodable)
     }
 }
+
+// A value has no memory of its own, because a gateway has one for each peer.
+const _: () = assert!(size_of::<Compressors>() == 0);
 
 #[cfg(test)]
 mod tests {

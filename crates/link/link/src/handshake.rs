@@ -80,7 +80,7 @@ pub enum HandshakeError {
         count: usize,
     },
     /// The limit of peers is reached.
-    #[error("{0} peers are connected, which is the limit")]
+    #[error("{0} peers are connected, which is the limit: raise --peers-max of the gateway")]
     TooManyPeers(usize),
     /// The gateway has shut down.
     #[error("the gateway has shut down")]

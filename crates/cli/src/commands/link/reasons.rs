@@ -11,6 +11,10 @@ pub(super) struct Forms {
     pub(super) bytes: u64,
     /// The bytes of the frames that carry them.
     pub(super) wire: u64,
+    /// Known chunks, which are sent as references.
+    pub(super) referenced: u64,
+    /// New chunks that are sent as deltas.
+    pub(super) delta: u64,
     /// New chunks, without those that are sent as deltas.
     pub(super) literal: u64,
     /// The part of `literal` that looks encrypted or compressed.
@@ -21,6 +25,75 @@ pub(super) struct Forms {
     pub(super) plain: u64,
     /// The part of `plain` in bodies that are not deduplicated as a whole.
     pub(super) bypassed: u64,
+}
+
+/// The facts beyond the bytes of a host that an explanation needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Context {
+    /// The size of a store that would have kept most of the evicted chunks.
+    pub(super) larger_store: Option<u64>,
+    /// The content types of the bodies that are not deduplicated, the one with the most bytes first.
+    pub(super) bypassed_types: Vec<String>,
+}
+
+impl Context {
+    /// Creates a context from the bytes of each content type that are not deduplicated.
+    pub(super) fn new<'a>(
+        larger_store: Option<u64>,
+        bypassed: impl Iterator<Item = (&'a str, u64)>,
+    ) -> Self {
+        let mut types: Vec<_> = bypassed.filter(|(_, bytes)| *bytes > 0).collect();
+        types.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let types = types.into_iter().map(|(name, _)| name.to_owned());
+        Self {
+            larger_store,
+            bypassed_types: types.take(TYPES_SHOWN_MAX).collect(),
+        }
+    }
+
+    /// Returns the cause and the actions for bodies that are not deduplicated.
+    fn advice_for_bypassed(&self) -> String {
+        let types = &self.bypassed_types;
+        let has =
+            |class: fn(&str) -> bool| types.is_empty() || types.iter().any(|name| class(name));
+        let actions = [
+            (
+                has(is_encrypted),
+                "let the gateway end TLS (--origin https://...)",
+            ),
+            (has(is_packed), "turn off compression in the application"),
+            (has(is_media), "media files stay as they are"),
+        ];
+        let actions = actions.iter().filter(|(applies, _)| *applies);
+        let actions: Vec<_> = actions.map(|(_, action)| *action).collect();
+        let types = if types.is_empty() {
+            String::new()
+        } else {
+            let names = types.iter().map(|name| match name.strip_prefix('(') {
+                Some(protocol) => protocol.trim_end_matches(')'),
+                None => name,
+            });
+            format!(" ({})", names.collect::<Vec<_>>().join(", "))
+        };
+        format!(
+            "encrypted or compressed before the link{types}: {}",
+            actions.join("; ")
+        )
+    }
+}
+
+fn is_encrypted(content_type: &str) -> bool {
+    content_type.starts_with('(')
+}
+
+fn is_media(content_type: &str) -> bool {
+    let kinds = ["image/", "video/", "audio/", "font/"];
+    !content_type.ends_with(')') && kinds.iter().any(|kind| content_type.starts_with(kind))
+}
+
+/// Compressed by a content coding, or a compressed file.
+fn is_packed(content_type: &str) -> bool {
+    !is_encrypted(content_type) && !is_media(content_type)
 }
 
 /// Why bytes are not saved by references.
@@ -67,9 +140,22 @@ impl Forms {
         shares
     }
 
-    /// Returns an explanation if the link saves less than half of a considerable number of bytes. `name` is the host,
-    /// content type or file. `larger_store` is the size of a store that would have kept most of the evicted chunks.
-    pub(super) fn explanation(&self, name: &str, larger_store: Option<u64>) -> Option<String> {
+    /// Adds the bytes of other bodies.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.wire += other.wire;
+        self.referenced += other.referenced;
+        self.delta += other.delta;
+        self.literal += other.literal;
+        self.incompressible += other.incompressible;
+        self.evicted += other.evicted;
+        self.plain += other.plain;
+        self.bypassed += other.bypassed;
+    }
+
+    /// Returns an explanation if the link saves less than half of a considerable number of bytes. `name` is the host or
+    /// file.
+    pub(super) fn explanation(&self, name: &str, context: &Context) -> Option<String> {
         if self.bytes < EXPLAINED_BYTES_MIN || self.wire < self.bytes / 2 {
             return None;
         }
@@ -82,7 +168,7 @@ impl Forms {
         for share in self.reasons() {
             let percent = share.bytes as f64 / self.bytes as f64 * 100.0;
             if percent >= SHARE_PERCENT_MIN {
-                let advice = share.reason.advice(larger_store);
+                let advice = share.reason.advice(context);
                 text.push_str(&format!("  {percent:5.1} %  {advice}\n"));
             }
         }
@@ -92,19 +178,15 @@ impl Forms {
 
 impl Reason {
     /// Returns the cause, and the action to take.
-    fn advice(self, larger_store: Option<u64>) -> String {
+    fn advice(self, context: &Context) -> String {
         match self {
-            Self::Bypassed => {
-                "encrypted or compressed before the link: let the gateway end TLS (--origin https://...), and turn \
-                 off compression in the application; media files stay as they are"
-                    .to_owned()
-            }
+            Self::Bypassed => context.advice_for_bypassed(),
             Self::Opaque => {
                 "new data that looks encrypted or compressed: only an identical copy saves bytes; store and send \
                  archives and backups uncompressed"
                     .to_owned()
             }
-            Self::Evicted => match larger_store {
+            Self::Evicted => match context.larger_store {
                 Some(bytes) => format!(
                     "evicted from the store before it was sent again: set --store-size to {} at both endpoints",
                     ByteSize(bytes)
@@ -125,6 +207,9 @@ impl Reason {
 
 /// Bodies with fewer bytes are not explained.
 const EXPLAINED_BYTES_MIN: u64 = 64 << 10;
+
+/// The highest number of content types in one reason.
+const TYPES_SHOWN_MAX: usize = 3;
 
 /// Reasons that apply to a smaller share of the bytes are not printed.
 const SHARE_PERCENT_MIN: f64 = 5.0;
@@ -149,6 +234,7 @@ mod tests {
                     evicted,
                     plain: 7,
                     bypassed: 5,
+                    ..Forms::default()
                 };
                 let shares = forms.reasons();
                 let sum: u64 = shares.iter().map(|share| share.bytes).sum();
@@ -179,7 +265,7 @@ mod tests {
             (EXPLAINED_BYTES_MIN - 1, EXPLAINED_BYTES_MIN, false),
             (0, 0, false),
         ] {
-            let explanation = forms(bytes, wire).explanation("db:1", None);
+            let explanation = forms(bytes, wire).explanation("db:1", &Context::default());
             assert_eq!(explanation.is_some(), explained, "{bytes} {wire}");
         }
     }
@@ -195,12 +281,49 @@ mod tests {
             bypassed: 91 * MIB,
             ..Forms::default()
         };
-        let explanation = forms.explanation("db:1 (sent)", Some(40 << 30));
+        let context = Context {
+            larger_store: Some(40 << 30),
+            ..Context::default()
+        };
+        let explanation = forms.explanation("db:1 (sent)", &context);
         let explanation = explanation.expect("nothing is saved");
         let lines: Vec<_> = explanation.lines().collect();
         assert_eq!(lines[0], "why db:1 (sent) saves nothing:");
         assert!(lines[1].starts_with("   91.0 %  encrypted or compressed"));
         assert!(lines[2].starts_with("    8.0 %  evicted") && lines[2].contains("40 GiB"));
         assert_eq!(lines.len(), 3, "1 % of short bodies is not printed");
+    }
+
+    /// The actions fit the content types; without content types, all actions are listed.
+    #[test]
+    fn the_advice_for_bypassed_bodies_fits_their_content_types() {
+        let advice = |types: &[(&str, u64)]| {
+            let context = Context::new(None, types.iter().copied());
+            Reason::Bypassed.advice(&context)
+        };
+        for (types, shown, actions) in [
+            (
+                &[("image/png", 5), ("text/html", 0)][..],
+                "image/png",
+                [false, false, true],
+            ),
+            (&[("(TLS)", 5)], "link (TLS):", [true, false, false]),
+            (
+                &[("image/svg+xml (gzip)", 5)],
+                "image/svg+xml (gzip)",
+                [false, true, false],
+            ),
+            (
+                &[("a/a", 1), ("(SSH)", 3), ("video/mp4", 4), ("b/b", 2)],
+                "(video/mp4, SSH, b/b)",
+                [true, true, true],
+            ),
+            (&[], "before the link: ", [true, true, true]),
+        ] {
+            let text = advice(types);
+            assert!(text.contains(shown), "{text}");
+            let has = ["end TLS", "turn off", "media files"].map(|action| text.contains(action));
+            assert_eq!(has, actions, "{text}");
+        }
     }
 }

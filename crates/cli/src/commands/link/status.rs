@@ -1,5 +1,6 @@
 //! `edgeward link status`: prints the status of a running endpoint.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use edgeward_types::ByteSize;
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Table};
 
-use super::reasons::Forms;
+use super::reasons::{Context, Forms};
 
 /// Show what a running endpoint saved, per peer and per host
 #[derive(Args, Debug)]
@@ -140,11 +141,10 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     );
     let mut hosts = rows_table("host");
     let mut content_types = rows_table("content type");
-    let (mut has_types, mut explanations) = (false, Vec::new());
-    let larger_store = sufficient_store(store);
+    let (mut host_forms, mut type_forms) = (SumsByName::default(), SumsByName::default());
     for peer in status["peers"].as_array().into_iter().flatten() {
         let name = text(&peer["peer"]);
-        for direction in ["sent", "received"] {
+        for direction in DIRECTIONS {
             let side = &peer[direction];
             let bytes = number(&side["bytes"]);
             // A nak reports a frame with a reference that cannot be resolved. For received data, the endpoint counts
@@ -169,22 +169,39 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
             ]);
         }
         for host in peer["hosts"].as_array().into_iter().flatten() {
-            let name = text(&host["host"]);
-            for (direction, forms) in add_rows(&mut hosts, name, host) {
-                let name = format!("{name} ({direction})");
-                let explanation = forms.explanation(&name, larger_store);
-                explanations.extend(explanation.map(|text| (forms.wire, text)));
-            }
+            host_forms.add(text(&host["host"]), host);
         }
         for body in peer["content_types"].as_array().into_iter().flatten() {
-            let name = text(&body["content_type"]);
-            has_types |= name != "(unknown)";
-            add_rows(&mut content_types, name, body);
+            type_forms.add(text(&body["content_type"]), body);
         }
     }
+    host_forms.add_rows(&mut hosts);
     write!(out, "\n{peers}\n{hosts}")?;
-    if has_types {
+    if type_forms.0.iter().any(|(name, _)| name != "(unknown)") {
+        type_forms.add_rows(&mut content_types);
         write!(out, "\n{content_types}")?;
+    }
+    let bypassed = type_forms.0.iter();
+    let bypassed = bypassed.map(|(name, forms)| {
+        let bytes = forms.iter().map(|forms| forms.bypassed).sum();
+        (name.as_str(), bytes)
+    });
+    let context = Context::new(sufficient_store(store), bypassed);
+    print_explanations(&host_forms, &context, out)
+}
+
+/// Prints why the hosts with the most bytes on the wire save less than half.
+fn print_explanations(
+    hosts: &SumsByName,
+    context: &Context,
+    out: &mut impl std::io::Write,
+) -> anyhow::Result<()> {
+    let mut explanations = Vec::new();
+    for (name, both) in &hosts.0 {
+        for (direction, forms) in DIRECTIONS.into_iter().zip(both) {
+            let explanation = forms.explanation(&format!("{name} ({direction})"), context);
+            explanations.extend(explanation.map(|text| (forms.wire, text)));
+        }
     }
     explanations.sort_by_key(|(wire, _)| std::cmp::Reverse(*wire));
     for (_, text) in explanations.iter().take(EXPLANATIONS_MAX) {
@@ -206,36 +223,50 @@ fn rows_table(name: &'static str) -> Table {
     Table::new(columns.into_iter().chain(figures))
 }
 
-/// Adds the rows of a host or content type, one for each direction with bytes. Returns their bytes by form.
-fn add_rows(table: &mut Table, name: &str, row: &Value) -> Vec<(&'static str, Forms)> {
-    let mut shown = Vec::new();
-    for direction in ["sent", "received"] {
-        let field = |field: &str| number(&row[format!("{direction}_{field}_bytes")]);
-        let (bytes, wire) = (number(&row[format!("{direction}_bytes")]), field("wire"));
-        if bytes == 0 {
-            continue;
+/// The bytes of all peers by host or by content type, sent and received.
+#[derive(Debug, Default)]
+struct SumsByName(BTreeMap<String, [Forms; 2]>);
+
+impl SumsByName {
+    /// Adds the bytes of one peer.
+    fn add(&mut self, name: &str, row: &Value) {
+        let sums = self.0.entry(name.to_owned()).or_default();
+        for (direction, sum) in DIRECTIONS.into_iter().zip(sums) {
+            let field = |field: &str| number(&row[format!("{direction}_{field}")]);
+            sum.add(&Forms {
+                bytes: field("bytes"),
+                wire: field("wire_bytes"),
+                referenced: field("referenced_bytes"),
+                delta: field("delta_bytes"),
+                literal: field("literal_bytes"),
+                incompressible: field("incompressible_bytes"),
+                evicted: field("evicted_bytes"),
+                plain: field("plain_bytes"),
+                bypassed: field("bypassed_bytes"),
+            });
         }
-        table.row([
-            name.to_owned(),
-            direction.to_owned(),
-            ByteSize(bytes).to_string(),
-            ByteSize(wire).to_string(),
-            saved(bytes, wire),
-            share(field("referenced"), bytes),
-            share(field("delta"), bytes),
-        ]);
-        let forms = Forms {
-            bytes,
-            wire,
-            literal: field("literal"),
-            incompressible: field("incompressible"),
-            evicted: field("evicted"),
-            plain: field("plain"),
-            bypassed: field("bypassed"),
-        };
-        shown.push((direction, forms));
     }
-    shown
+
+    /// Adds one row for each name and direction with bytes, those with the most bytes first.
+    fn add_rows(&self, table: &mut Table) {
+        let mut sums: Vec<_> = self.0.iter().collect();
+        sums.sort_by_key(|(_, both)| std::cmp::Reverse(both[0].bytes + both[1].bytes));
+        for (name, both) in sums {
+            for (direction, forms) in DIRECTIONS.into_iter().zip(both) {
+                if forms.bytes > 0 {
+                    table.row([
+                        name.clone(),
+                        direction.to_owned(),
+                        ByteSize(forms.bytes).to_string(),
+                        ByteSize(forms.wire).to_string(),
+                        saved(forms.bytes, forms.wire),
+                        share(forms.referenced, forms.bytes),
+                        share(forms.delta, forms.bytes),
+                    ]);
+                }
+            }
+        }
+    }
 }
 
 /// Returns the smallest size of a store that would have kept at least nine tenths of the evicted chunks.
@@ -320,6 +351,8 @@ fn share(part: u64, bytes: u64) -> String {
     }
     format!("{:.1} %", part as f64 / bytes as f64 * 100.0)
 }
+
+const DIRECTIONS: [&str; 2] = ["sent", "received"];
 
 /// The headings of figures in the tables.
 const FIGURES: [&str; 5] = ["bytes", "on the wire", "saved", "referenced", "delta"];

@@ -9,7 +9,7 @@ use edgeward_chunk_store::estimate::{Estimator, Savings};
 use edgeward_chunk_store::{ReuseCounters, STORE_MULTIPLES};
 use edgeward_types::ByteSize;
 
-use crate::commands::link::reasons::{Forms, Share};
+use crate::commands::link::reasons::{Context, Forms, Share};
 use crate::output::{self, Column, Progress, Table, count, percent};
 
 use super::content_types::ContentTypes;
@@ -162,14 +162,16 @@ impl Row {
         row
     }
 
-    fn explanation(&self, larger_store: Option<u64>) -> Option<String> {
-        self.forms().explanation(&self.name, larger_store)
+    fn explanation(&self, context: &Context) -> Option<String> {
+        self.forms().explanation(&self.name, context)
     }
 
     fn forms(&self) -> Forms {
         Forms {
             bytes: self.bytes,
             wire: self.link_bytes,
+            referenced: self.referenced_bytes,
+            delta: self.delta_bytes,
             literal: self.literal_bytes,
             incompressible: self.incompressible_bytes,
             evicted: self.evicted_bytes,
@@ -210,16 +212,15 @@ impl Document {
             if self.content_types.len() > 1 {
                 write!(out, "\n{}", self.content_types())?;
             }
-            let larger_store = sufficient_store(&self.evicted_too_early);
+            let types = self.content_types.iter();
+            let bypassed = types.map(|row| (row.name.as_str(), row.bypassed_bytes));
+            let context = Context::new(sufficient_store(&self.evicted_too_early), bypassed);
             let explained = if self.rows.len() > 1 {
                 &[&self.rows[..], &[self.total()]].concat()
             } else {
                 &self.rows
             };
-            for text in explained
-                .iter()
-                .filter_map(|row| row.explanation(larger_store))
-            {
+            for text in explained.iter().filter_map(|row| row.explanation(&context)) {
                 write!(out, "\n{text}")?;
             }
         }

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use closed_windows::ClosedWindows;
 use edgeward_proxy::EdgeConfig;
-use edgeward_sites::{
-    ErrorPage, Replacement, Replacements, Settings, Site, Sites, StatusSet, Template,
-};
+use edgeward_sites::{Page, Replacement, Replacements, Settings, Site, Sites, StatusSet, Template};
 use edgeward_testkit::Answer;
 use edgeward_types::ByteSize;
 use http::Request;
@@ -218,7 +216,7 @@ fn all_responses_with_an_error_page_share_its_memory() {
         .unwrap_or_else(PoisonError::into_inner);
     let bed = TestBed::with_config(|config: &mut EdgeConfig| {
         let mut settings = Settings::default();
-        let page = ErrorPage {
+        let page = Page {
             content_type: "text/html".into(),
             body: vec![b'x'; MIB as usize].into(),
         };

@@ -41,8 +41,7 @@ pub use replace::{
     REPLACED_BYTES_MAX, REPLACEMENTS_MAX, Replacement, ReplacementError, Replacements, Replacer,
 };
 pub use settings::{
-    DiskPlacement, ErrorPage, FieldChange, FieldChanges, IdFilters, REPLACE_TYPES, Redirect,
-    Settings,
+    DiskPlacement, FieldChange, FieldChanges, IdFilters, Page, REPLACE_TYPES, Redirect, Settings,
 };
 pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, SITES_MAX, Site, SiteId, Sites, TooManyRules};
 pub use stated::Stated;

@@ -32,6 +32,8 @@ pub struct Settings {
     pub deny: Stated<StatusCode>,
     /// The edge answers with a redirect.
     pub redirect: Stated<Arc<Redirect>>,
+    /// The edge answers with this page and status 200.
+    pub answer: Stated<Arc<Page>>,
     /// The target that the origin gets. The cache key keeps the target of the client.
     pub rewrite: Stated<Arc<Template>>,
     /// Lifetimes that replace what the origin states.
@@ -68,7 +70,7 @@ pub struct Settings {
     /// The largest request body. Off allows any size.
     pub request_body_max: Stated<ByteSize>,
     /// Pages in place of error responses.
-    pub error_pages: StatusMap<Arc<ErrorPage>>,
+    pub error_pages: StatusMap<Arc<Page>>,
     /// Compresses responses that the origin sends plain.
     pub compression: Option<bool>,
     /// Strings that are replaced in bodies of the origin before they are stored. An empty list undoes earlier rules.
@@ -146,9 +148,9 @@ pub struct Redirect {
     pub location: Template,
 }
 
-/// A page that replaces the body of an error response.
+/// A page that the edge sends in place of a response, or of the body of an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorPage {
+pub struct Page {
     /// The value of `Content-Type`.
     pub content_type: Box<str>,
     /// The body. All responses with this page share the allocation.
@@ -248,6 +250,7 @@ impl Settings {
             pass,
             deny,
             redirect,
+            answer,
             rewrite,
             ttl,
             default_ttl,
@@ -280,6 +283,7 @@ impl Settings {
         replace(&mut self.pass, pass);
         self.deny.merge(deny);
         self.redirect.merge(redirect);
+        self.answer.merge(answer);
         self.rewrite.merge(rewrite);
         self.ttl.merge(ttl);
         self.default_ttl.merge(default_ttl);
@@ -322,6 +326,7 @@ impl Settings {
             pass: _, // set for each disputed rule
             deny,
             redirect,
+            answer,
             rewrite,
             ttl: _,
             default_ttl: _,
@@ -359,6 +364,9 @@ impl Settings {
         }
         if redirect.is_on() {
             self.redirect.merge(redirect);
+        }
+        if answer.is_on() {
+            self.answer.merge(answer);
         }
         if request_only.is_on() && !self.request_only.is_on() {
             self.request_only.merge(request_only);

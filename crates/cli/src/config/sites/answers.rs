@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_sites::{ErrorPage, RateKey, RateLimit, Redirect, Stated, StatusSet, Template};
+use edgeward_sites::{Page, RateKey, RateLimit, Redirect, Stated, StatusSet, Template};
 use http::StatusCode;
 
 use super::caching::status_set;
@@ -44,6 +44,13 @@ pub(super) static KEYS: &[SiteKey] = rows! {
     "redirect_status" setting: "301, 302, 303, 307 or 308",
         default "`302`", example "redirect_status = 301",
         read: redirect_status;
+
+    /// The edge answers with this file and status 200, without the cache and the origin. Size and extension are those
+    /// of `error_page`. If a request is also denied or redirected, `answer` does not count. `false` undoes an earlier
+    /// rule.
+    "answer" setting: "file, or `false`",
+        default "`false`", example "answer = \"pages/welcome.html\"",
+        read: answer;
 
     /// The path and query that the origin gets instead of those of the client. Write `?${query}` at the end to keep the
     /// query. A group or a field behind `?` is one value: its `&`, `=`, `+` and `;` are encoded. The cache key keeps
@@ -345,6 +352,14 @@ fn limit_of<'r>(
     }
 }
 
+fn answer(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
+    rule.settings.answer = match entry.as_switch() {
+        Some(false) => Stated::Off,
+        // An invalid page is reported.
+        _ => page(reader, entry).map_or(Stated::Unstated, Stated::On),
+    };
+}
+
 fn error_page(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     if entry.as_switch() == Some(false) {
         rule.settings.error_pages.clear();
@@ -366,7 +381,7 @@ fn error_page(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) 
 }
 
 /// Reads an error page, or returns it if another rule has read it.
-fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<ErrorPage>> {
+fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<Page>> {
     let path = reader.file(entry)?;
     if let Some(page) = reader.pages.get(&path) {
         return Some(Arc::clone(page));
@@ -396,7 +411,7 @@ fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<ErrorPage>> {
         reader.reject(entry, "exceeds 1 MiB", hint);
         return None;
     }
-    let page = Arc::new(ErrorPage {
+    let page = Arc::new(Page {
         content_type: content_type.into(),
         body: body.into(),
     });

@@ -233,6 +233,7 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
             setting(format!("redirect = '{location}'{line}"), "redirect", value)
         });
     let no_redirect = Just(setting("redirect = false".to_owned(), "redirect", "off"));
+    let no_answer = Just(setting("answer = false".to_owned(), "answer", "off"));
     let lists = select(vec!["query.keep", "query.drop", "request.only"]);
     let query = (lists, vec("[ab]{1,2}\\*?", 0..3)).prop_map(|(key, names)| {
         let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
@@ -318,7 +319,7 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
     (
         switches,
         of(deny),
-        of(prop_oneof![redirect, no_redirect]),
+        of(prop_oneof![redirect, no_redirect, no_answer]),
         of(lifetimes()),
         of(prop_oneof![query, keep_all]),
         of(key),
@@ -504,6 +505,8 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         format!("{} {}", redirect.status.as_u16(), redirect.location)
     });
     add("redirect", redirect);
+    let answer = stated_text(&settings.answer, |page| page.content_type.to_string());
+    add("answer", answer);
     let joined = |names: &[edgeward_types::Pattern]| {
         let names: Vec<&str> = names.iter().map(edgeward_types::Pattern::as_str).collect();
         names.join(" ")

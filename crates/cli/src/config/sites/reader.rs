@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_sites::{ErrorPage, PathPattern};
+use edgeward_sites::{Page, PathPattern};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -67,7 +67,7 @@ pub(super) struct Reader<'a> {
     /// longer than to read the rest of its rule.
     expressions: HashMap<Box<str>, PathPattern>,
     /// The error pages that were read, so that sites share the memory of a page.
-    pub(super) pages: HashMap<PathBuf, Arc<ErrorPage>>,
+    pub(super) pages: HashMap<PathBuf, Arc<Page>>,
     /// The number of rate limits so far.
     pub(super) rate_limits: u32,
 }

@@ -122,6 +122,7 @@ fn every_example_of_the_reference_is_valid() {
         ("tls/example.org.ocsp", "response"),
         ("pages/404.html", "<h1>not found</h1>"),
         ("pages/error.html", "<h1>error</h1>"),
+        ("pages/welcome.html", "<h1>welcome</h1>"),
     ] {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("the folder is created");
@@ -172,6 +173,7 @@ fn the_examples_of_the_page_about_sites_are_valid() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     fs::create_dir(folder.path().join("pages")).expect("the folder is created");
     fs::write(folder.path().join("pages/error.html"), "<h1>error</h1>").expect("written");
+    fs::write(folder.path().join("pages/robots.txt"), "User-agent: *").expect("written");
     let page = include_str!("../../../../../docs/how-to/sites.md");
     let examples: Vec<&str> = page
         .split("```toml\n")

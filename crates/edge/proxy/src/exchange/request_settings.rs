@@ -87,6 +87,7 @@ impl RequestSettings {
             && !caching_rules.check_authorization
             && !stated.deny.is_on()
             && !stated.redirect.is_on()
+            && !stated.answer.is_on()
             && !stated.rate_limit.is_on()
             && !stated.changes_request_fields()
             && stated.response.is_empty()

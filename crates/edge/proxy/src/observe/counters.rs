@@ -143,6 +143,7 @@ counters! {
         "Requests answered by a rule of their site without the cache and the origin, by answer." {
         denied = "answer" "deny",
         redirected = "answer" "redirect",
+        answered = "answer" "page",
         rate_limited = "answer" "rate-limit",
     }
     Counter "edgeward_reloads_total" "Reloads of the configuration, by result." {

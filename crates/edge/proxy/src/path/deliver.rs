@@ -12,7 +12,7 @@ use bytes::Bytes;
 use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::RangeAnswer;
 use edgeward_semantics::{CacheStatus, Validators};
-use edgeward_sites::ErrorPage;
+use edgeward_sites::Page;
 use http::header::{
     ACCEPT_RANGES, AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION,
     CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, ETAG,
@@ -180,7 +180,7 @@ impl Reply {
     }
 
     /// Returns the page that replaces the body of an error response.
-    fn error_page(&self, status: StatusCode) -> Option<&Arc<ErrorPage>> {
+    fn error_page(&self, status: StatusCode) -> Option<&Arc<Page>> {
         let is_error = status.is_client_error() || status.is_server_error();
         let settings = self.settings.as_ref().filter(|_| is_error)?;
         settings.stated.error_pages.get(status)
@@ -190,7 +190,13 @@ impl Reply {
     pub(super) fn answer(mut self, answer: RuleAnswer) -> Response<EdgeBody> {
         self.count(RequestOutcome::Rule);
         let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let (status, detail) = match answer {
+            RuleAnswer::Page(page) => {
+                let (headers, source) = page_response(&page, headers);
+                let handling = Handling::Refused("answer");
+                return self.respond_own(StatusCode::OK, headers, source, &handling);
+            }
             RuleAnswer::Denied(status) => (status, "deny"),
             RuleAnswer::Redirect(status, location) => {
                 headers.insert(LOCATION, location);
@@ -207,7 +213,6 @@ impl Reply {
         let text = format!("{status}\n");
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(CONTENT_TYPE, plain);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
         let handling = Handling::Refused(detail);
         self.respond_own(status, headers, short(text), &handling)
@@ -332,7 +337,7 @@ fn short(text: String) -> Source {
 
 /// Returns the fields and the body of an error page. `headers` are those of the response that the page replaces; the
 /// fields that describe its body are removed.
-fn page_response(page: &ErrorPage, mut headers: HeaderMap) -> (HeaderMap, Source) {
+fn page_response(page: &Page, mut headers: HeaderMap) -> (HeaderMap, Source) {
     for name in [
         CONTENT_ENCODING,
         CONTENT_LANGUAGE,

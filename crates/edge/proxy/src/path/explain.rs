@@ -183,6 +183,7 @@ impl Explanation {
                 let location = String::from_utf8_lossy(location.as_bytes());
                 (*status, format!("redirect to {location}"))
             }
+            RuleAnswer::Page(_) => (StatusCode::OK, "page".to_owned()),
             RuleAnswer::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate limit".to_owned()),
         };
         self.status = Some(status);

@@ -4,10 +4,11 @@
 //! key and the forwarded request are made afterwards, so all of them are of the changed request.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_semantics::{PassReason, Route};
-use edgeward_sites::{Admission, RateLimit, RequestParts, RequestView, Stated};
+use edgeward_sites::{Admission, Page, RateLimit, RequestParts, RequestView, Stated};
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
@@ -29,6 +30,8 @@ pub(crate) enum RuleAnswer {
     Denied(StatusCode),
     /// The rule redirects the client.
     Redirect(StatusCode, HeaderValue),
+    /// The rule answers with this page.
+    Page(Arc<Page>),
     /// The client has exceeded its rate and may send its next request after this time.
     RateLimited(Duration),
 }
@@ -72,8 +75,10 @@ pub(crate) fn prepare(
             Err(NotServed::Answered(RuleAnswer::RateLimited(wait)))
         }
         (settled, _) => {
-            if matches!(settled, Err(NotServed::Answered(_))) {
-                counters.redirected.increment();
+            match &settled {
+                Err(NotServed::Answered(RuleAnswer::Page(_))) => counters.answered.increment(),
+                Err(NotServed::Answered(_)) => counters.redirected.increment(),
+                _ => {}
             }
             settled
         }
@@ -152,6 +157,9 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
             redirect.status,
             location,
         )));
+    }
+    if let Stated::On(page) = &stated.answer {
+        return Err(NotServed::Answered(RuleAnswer::Page(Arc::clone(page))));
     }
     if let Stated::On(rewrite) = &stated.rewrite {
         let target = with_view(request, |view| rewrite.url(view));

@@ -10,8 +10,8 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_semantics::ClientDirectives;
 use edgeward_sites::{
-    Class, Condition, DiskPlacement, ErrorPage, FieldChange, FieldCondition, HostPattern,
-    IdFilters, PathPattern, Redirect, Replacement, Replacements, Rule, Settings, Site, Sites,
+    Class, Condition, DiskPlacement, FieldChange, FieldCondition, HostPattern, IdFilters, Page,
+    PathPattern, Redirect, Replacement, Replacements, Rule, Settings, Site, Sites, Stated,
     StatusSet, Template,
 };
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest, ScriptedOrigin};
@@ -548,8 +548,15 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
             }
             26 => settings.stale_if_error = Some(lifetime),
             27 => settings.stale_if_disconnected = Some(lifetime),
+            28 if random.below(4) == 0 => {
+                let page = Page {
+                    content_type: "text/plain".into(),
+                    body: Bytes::from_static(b"answer"),
+                };
+                settings.answer = Stated::On(Arc::new(page));
+            }
             _ => {
-                let page = ErrorPage {
+                let page = Page {
                     content_type: "text/plain".into(),
                     body: Bytes::from_static(b"page"),
                 };

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_sites::{
-    Class, Condition, ErrorPage, FieldChange, FieldCondition, HostPattern, PathPattern, RateKey,
+    Class, Condition, FieldChange, FieldCondition, HostPattern, Page, PathPattern, RateKey,
     RateLimit, Redirect, Rule, Settings, Site, Sites, Stated, StatusSet, Template,
 };
 use edgeward_testkit::{Answer, ScriptedOrigin};
@@ -245,7 +245,7 @@ fn fields_are_changed_towards_the_origin_before_storing_and_towards_clients() {
 }
 
 #[test]
-fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
+fn a_rule_answers_with_an_error_a_redirect_a_page_or_a_limit() {
     let deny = Settings {
         deny: Stated::On(StatusCode::FORBIDDEN),
         ..Settings::default()
@@ -271,6 +271,13 @@ fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
         })),
         ..Settings::default()
     };
+    let page = Settings {
+        answer: Stated::On(Arc::new(Page {
+            content_type: "text/html".into(),
+            body: Bytes::from_static(b"<h1>welcome</h1>"),
+        })),
+        ..Settings::default()
+    };
     let mut own = rule("/admin/*", allow);
     own.condition.clients = vec!["10.0.0.0/8".parse().expect("a network")];
     let bed = TestBed::with_config(with_rules(vec![
@@ -278,6 +285,7 @@ fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
         own,
         rule("/old/*", redirect),
         rule("/limited", limit),
+        rule("/welcome", page),
     ]));
     bed.origin.otherwise(|_| cached("page"));
     for target in ["/admin/x", "/%61dmin//x", "/a/../admin/x"] {
@@ -299,11 +307,24 @@ fn a_rule_answers_with_an_error_a_redirect_or_a_limit() {
     assert_eq!(refused.cache_status(), "edgeward; detail=rate-limit");
     assert_eq!(refused.header("retry-after"), Some("3600"));
     assert_eq!(bed.origin.requests_total(), 1);
-    for (answer, count) in [("deny", 3.0), ("redirect", 1.0), ("rate-limit", 1.0)] {
+    let welcome = bed.get("/welcome");
+    assert_eq!(welcome.status, 200);
+    assert_eq!(welcome.text(), "<h1>welcome</h1>");
+    assert_eq!(welcome.header("content-type"), Some("text/html"));
+    assert_eq!(welcome.header("cache-control"), Some("no-store"));
+    assert_eq!(welcome.cache_status(), "edgeward; detail=answer");
+    assert_eq!(bed.origin.requests_total(), 1);
+    let counts = [
+        ("deny", 3.0),
+        ("redirect", 1.0),
+        ("page", 1.0),
+        ("rate-limit", 1.0),
+    ];
+    for (answer, count) in counts {
         let series = format!("edgeward_rule_answers_total{{answer=\"{answer}\"}}");
         assert_eq!(bed.metric(&series), count, "{answer}");
     }
-    assert_eq!(bed.metric("edgeward_requests_total{outcome=\"rule\"}"), 5.0);
+    assert_eq!(bed.metric("edgeward_requests_total{outcome=\"rule\"}"), 6.0);
 }
 
 #[test]
@@ -503,7 +524,7 @@ fn fields_of_a_response_to_post_are_changed_before_it_is_stored() {
 
 #[test]
 fn an_error_page_replaces_the_body_of_origins_and_of_the_edge() {
-    let page = Arc::new(ErrorPage {
+    let page = Arc::new(Page {
         content_type: "text/html".into(),
         body: Bytes::from_static(b"<h1>sorry</h1>"),
     });
@@ -544,7 +565,7 @@ fn a_response_of_the_edge_to_head_has_no_body_in_any_protocol() {
         ..Settings::default()
     };
     let mut page = Settings::default();
-    let sorry = Arc::new(ErrorPage {
+    let sorry = Arc::new(Page {
         content_type: "text/html".into(),
         body: b"<h1>sorry</h1>"[..].into(),
     });

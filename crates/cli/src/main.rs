@@ -31,7 +31,7 @@ mod upgrade;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, CommandFactory as _, Parser};
 
 use commands::Command;
 #[cfg(not(feature = "link"))]
@@ -80,8 +80,8 @@ fn main() -> ExitCode {
         }
     };
     output::set_quiet(cli.quiet);
-    let result =
-        logging::start(&cli.logging, cli.command.default_log()).and_then(|()| cli.command.run());
+    let result = logging::start(&cli.logging, cli.command.default_log())
+        .and_then(|()| cli.command.run(Cli::command));
     match result {
         Ok(code) => code,
         Err(error) if output::is_stdout_closed(&error) => ExitCode::SUCCESS,
@@ -99,13 +99,16 @@ const LONG_HELP: &str = "\
 `edgeward COMMAND -h` shows common options, `--help` all options and examples.
 
 Further commands:
+  origin        Serve test objects, as the origin of an experiment
   reload        Let a running edge read its configuration again
   store         Inspect a disk cache while its server is stopped
   upgrade       Replace the program of a running edge without a gap
   bench-filter  Compare id filters with other Bloom filters
   demo-filter   Show how many lookups of absent ids a filter saves
+  generate      Print the completions of a shell, or write the manual pages
 
 Examples:
+  edgeward init http://127.0.0.1:9000 && edgeward serve --config edgeward.toml
   edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
   edgeward simulate access.log.gz --policy lru,adaptsize,gdsf --capacity 64MiB,1%
 

@@ -24,8 +24,13 @@ pub(crate) fn warn_if_hot_exceeds_memory(hot: ByteSize) {
 
 /// Returns the default bound of the process's memory: 90 % of the memory that is available to it.
 pub(crate) fn bound_of_system() -> Option<ByteSize> {
+    Some(ByteSize(available()?.bytes() / 10 * 9))
+}
+
+/// Returns the memory that is available to this process.
+pub(crate) fn available() -> Option<ByteSize> {
     let limit = MemoryLimit::of_system(Path::new("/"))?;
-    Some(ByteSize(limit.bytes / 10 * 9))
+    Some(ByteSize(limit.bytes))
 }
 
 /// The lowest limit of memory that applies to this process.

@@ -22,6 +22,8 @@ mod filter;
 pub(crate) mod flag_values;
 #[cfg(feature = "link")]
 mod gateway;
+mod generate;
+mod init;
 mod lab;
 #[cfg(feature = "link")]
 pub(crate) mod link;
@@ -57,10 +59,13 @@ absent!(link::LinkArgs, "link", "link");
 /// The commands of `edgeward`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Init(init::InitArgs),
     Serve(serve::ServeArgs),
     Gateway(gateway::GatewayArgs),
     Analyze(analyze::AnalyzeArgs),
     Simulate(simulate::SimulateCommand),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
     Origin(origin::OriginArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
@@ -88,12 +93,16 @@ pub(crate) enum Command {
     // Hidden, so that the list of commands fits a screen; `make help` lists this command.
     #[command(hide = true)]
     DemoFilter(demo_filter::DemoFilterArgs),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
 }
 
 impl Command {
-    /// Runs the command.
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    /// Runs the command. `parser` makes the whole command line of `edgeward`.
+    pub(crate) fn run(self, parser: fn() -> clap::Command) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Init(args) => init::run(&args),
             Self::Serve(args) => serve::run(&args),
             Self::Gateway(args) => gateway::run(&args),
             Self::Analyze(args) => analyze::run(&args),
@@ -115,6 +124,7 @@ impl Command {
             Self::Lab(args) => lab::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::DemoFilter(args) => demo_filter::run(&args),
+            Self::Generate(args) => generate::run(&args, parser()),
         }
     }
 
@@ -130,7 +140,9 @@ impl Command {
             Self::Filter(args) => args.default_log(),
             #[cfg(not(feature = "filter"))]
             Self::Filter(_) => "warn",
-            Self::Analyze(_)
+            Self::Init(_)
+            | Self::Generate(_)
+            | Self::Analyze(_)
             | Self::Simulate(_)
             | Self::Origin(_)
             | Self::Replay(_)

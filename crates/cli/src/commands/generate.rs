@@ -1,0 +1,58 @@
+//! `edgeward generate`: the manual pages and the completions of shells, for packages.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Command, Subcommand};
+use clap_complete::Shell;
+
+use crate::diagnostic::Diagnostic;
+use crate::output;
+
+/// Print the completions of a shell, or write the manual pages
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct GenerateArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print the completions of a shell
+    #[command(after_long_help = EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write a manual page for each command into a folder
+    #[command(after_long_help = EXAMPLES)]
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
+}
+
+/// Prints or writes what was asked for. `command` is the whole command line of `edgeward`.
+pub(crate) fn run(args: &GenerateArgs, mut command: Command) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        What::Completions { shell } => {
+            let mut out = output::stdout();
+            clap_complete::generate(*shell, &mut command, "edgeward", &mut out);
+            out.flush()?;
+        }
+        What::Man { folder } => {
+            let unwritable = |error| Diagnostic::unreadable(folder, "cannot write to", &error);
+            fs::create_dir_all(folder).map_err(unwritable)?;
+            clap_mangen::generate_to(command, folder).map_err(unwritable)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward generate completions bash > /etc/bash_completion.d/edgeward
+  edgeward generate man /usr/local/share/man/man1";

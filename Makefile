@@ -82,6 +82,18 @@ build: rust compiler ## the release binary, target/release/edgeward
 dist: rust compiler ## the binary for packages, with LTO and stripped: target/dist/edgeward
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 
+# The tools of packages, beside the compilers.
+.PHONY: packages test-packages
+packages: rust compiler ## Debian packages, images, Helm chart, bill of materials, checksums: target/packages
+	@scripts/ensure-debian packages
+	@scripts/ensure-cargo-tool cargo-cyclonedx
+	@packaging/build
+
+# Not a part of `make test`: it installs two Debian systems. `make test` tests the Debian package without a system.
+test-packages: program ## packages of the debug binary in Debian 12 and 13, the image without root, the chart
+	@scripts/ensure-debian packages test-packages
+	@PROGRAM="$(PROGRAM)" $(STEP) "packages on new systems" packaging/test systems
+
 .PHONY: fmt
 fmt: rust ## format all code
 	$(CARGO) fmt --all
@@ -142,6 +154,8 @@ test: tools check check-small deny docs docs-site ## everything CI runs
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \
 		$(CARGO) test $(LOCKED) --package edgeward-store --features shuttle --lib model
+	@scripts/ensure-debian check-packages
+	@EDGEWARD_REQUIRE_TOOLS=1 PROGRAM="$(PROGRAM)" $(STEP) "Debian package" packaging/test
 	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
 	@if $(MAKE) python-venv; then $(MAKE) test-python BUILT=1; \
 		else echo "== Python package: skipped, because the packages of its tests could not be installed"; fi

@@ -159,6 +159,8 @@ fn metric_names(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-' | '/' | '.'))
         .flat_map(|word| word.split(['-', '/', '.']))
         .filter(|word| word.starts_with("edgeward_") || word.starts_with("process_"))
+        // The name of a Debian package: `edgeward_0.1.0_amd64.deb`.
+        .filter(|word| !word.ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns the names with dots that begin a code span and whose first word is a section of the settings.

@@ -23,6 +23,7 @@ use crate::budget::{Budget, yield_now};
 use crate::config::LinkConfig;
 use crate::core::ConnectionId;
 use crate::inbox::{Framed, Inbox};
+use crate::lent_buffers::{lend, take_back};
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::timer::Timer;
@@ -189,7 +190,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         let mut buffer = ReadBuf::new(self.inbox.free_bytes());
         match Pin::new(&mut self.io).poll_read(cx, &mut buffer) {
-            Poll::Pending => return Ok(false),
+            Poll::Pending => {
+                self.inbox.return_buffer();
+                return Ok(false);
+            }
             Poll::Ready(read) => read?,
         }
         let bytes = buffer.filled().len();
@@ -312,6 +316,7 @@ const SLICES: usize = 8;
 /// Reads from the socket in large blocks, because rustls reads only 4 KiB at a time.
 pub(crate) struct ReadAhead<S> {
     io: S,
+    /// The buffer, which is lent while it has bytes. Empty if it is not lent.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -321,7 +326,7 @@ impl<S> ReadAhead<S> {
     pub(crate) fn new(io: S) -> Self {
         Self {
             io,
-            bytes: vec![0; READ_AHEAD_BYTES],
+            bytes: Vec::new(),
             start: 0,
             end: 0,
         }
@@ -340,9 +345,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.start == this.end {
+            if this.bytes.is_empty() {
+                this.bytes = lend(READ_AHEAD_BYTES);
+            }
             let mut block = ReadBuf::new(&mut this.bytes);
-            ready!(Pin::new(&mut this.io).poll_read(cx, &mut block))?;
-            (this.start, this.end) = (0, block.filled().len());
+            let read = Pin::new(&mut this.io).poll_read(cx, &mut block);
+            let bytes = block.filled().len();
+            if read.is_pending() {
+                take_back(std::mem::take(&mut this.bytes));
+            }
+            ready!(read)?;
+            (this.start, this.end) = (0, bytes);
         }
         let taken = buffer.remaining().min(this.end - this.start);
         buffer.put_slice(&this.bytes[this.start..this.start + taken]);

@@ -9,10 +9,13 @@ use bytes::Bytes;
 use edgeward_dedup::buffer::{Buffer, Pool};
 use edgeward_dedup::wire::{WireError, frame_length};
 
+use crate::lent_buffers::{lend, take_back};
+
 /// The bytes that are received and not decoded yet.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The buffer of short frames. The bytes from `start` to `end` are received and not decoded yet.
+    /// The buffer of short frames, which is lent while it has bytes. Empty if it is not lent. The bytes from `start` to
+    /// `end` are received and not decoded yet.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -32,7 +35,7 @@ impl Inbox {
     /// Creates an inbox without bytes. The buffers of long frames are taken from the pool.
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
-            bytes: vec![0; READ_BYTES],
+            bytes: Vec::new(),
             start: 0,
             end: 0,
             long: None,
@@ -47,11 +50,22 @@ impl Inbox {
             let missing = *length - buffer.len();
             return &mut buffer.spare()[..missing];
         }
+        if self.bytes.is_empty() {
+            self.bytes = lend(READ_BYTES);
+        }
         // The received bytes are the beginning of a short frame. They move to the front of the buffer, so that the
         // rest of the frame fits behind them.
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         &mut self.bytes[self.end..]
+    }
+
+    /// Returns the buffer of short frames, unless it has bytes. Called if no more bytes can be received now.
+    pub(crate) fn return_buffer(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            take_back(std::mem::take(&mut self.bytes));
+        }
     }
 
     /// Records that this many bytes were read into the buffer.
@@ -133,6 +147,7 @@ mod tests {
                 free[..bytes].copy_from_slice(&rest[..bytes]);
                 rest = &rest[bytes..];
                 inbox.record_read(bytes);
+                inbox.return_buffer();
                 while let Some(frame) = inbox.frame().expect("the frames are valid") {
                     let frame = match &frame {
                         Framed::Short(bytes) => decode(bytes),

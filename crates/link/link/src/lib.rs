@@ -51,6 +51,7 @@ mod inbox; // the receive buffers of a connection
 mod keys;
 mod knowledge_files; // stores on disk which chunks each peer has
 mod label;
+mod lent_buffers; // buffers that idle connections return
 mod listener;
 mod local; // opens TCP sockets
 mod metrics;

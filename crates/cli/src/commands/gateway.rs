@@ -1,6 +1,7 @@
 //! `edgeward gateway`: runs the gateway of a link until a signal stops it.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -201,7 +202,9 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((gateway, admin))
     };
-    run_until_signal(start, stop)?;
+    // The task of each edge runs on any of these threads.
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    run_until_signal(threads, start, stop)?;
     Ok(ExitCode::SUCCESS)
 }
 

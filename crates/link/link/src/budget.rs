@@ -1,6 +1,6 @@
 //! A cooperative scheduling budget: how long a task works before it yields.
 //!
-//! All tasks of an endpoint share one thread, and an urgent request usually waits in a socket that was not
+//! Many tasks of an endpoint share a thread, and an urgent request usually waits in a socket that was not
 //! polled yet. A task may have work for milliseconds, for example after a peer has granted megabytes of credit.
 //! It then works in slices. The runtime polls its sockets between two slices, so a request waits only for one
 //! slice of each busy task.
@@ -35,6 +35,13 @@ impl Default for Budget {
 }
 
 impl Budget {
+    /// Returns half of the default budget, for each of two kinds of work of one task.
+    pub(crate) fn half() -> Self {
+        Self {
+            remaining_bytes: BUDGET_BYTES / 2,
+        }
+    }
+
     /// Charges a step that processed this many bytes.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes.max(STEP_BYTES));

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -22,15 +21,13 @@ use crate::backoff::Backoff;
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
-use crate::core_stream::CoreStream;
 use crate::handshake::{HandshakeError, Transport, connect, set_socket_options};
 use crate::identity::Identity;
 use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{Target, refusal_reason};
-use crate::peer::Peer;
+use crate::peer::{Arrival, Peer};
 use crate::rate_limit::{Paced, RateLimiter};
-use crate::relay::relay;
 use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
@@ -46,11 +43,7 @@ struct Shared {
     knowledge_files: Option<Arc<KnowledgeFiles>>,
     state: watch::Receiver<LinkState>,
     last_error: LastError,
-    /// The runtime of the link.
-    runtime: Handle,
-    /// The tasks of the streams. Dropping them aborts them.
-    streams: Mutex<JoinSet<()>>,
-    /// The other tasks of the link. Dropping them aborts them.
+    /// The tasks of the link. Dropping them aborts them.
     _tasks: JoinSet<()>,
 }
 
@@ -122,7 +115,7 @@ impl Client {
         {
             core.set_knowledge(knowledge);
         }
-        let peer = Peer::new(core);
+        let (peer, driver, _) = Peer::new(core);
         if matches!(config.encryption, Encryption::Off) {
             tracing::warn!(
                 gateway = gateways.selected(),
@@ -133,6 +126,7 @@ impl Client {
         let sender = Arc::new(sender);
         let last_error = LastError::default();
         let mut tasks = JoinSet::new();
+        tasks.spawn(driver.run());
         if let Encryption::Tls(keys) = &config.encryption {
             tasks.spawn(watch_keys(Keys::clone(keys)));
         }
@@ -168,8 +162,6 @@ impl Client {
             knowledge_files,
             state,
             last_error,
-            runtime: Handle::current(),
-            streams: Mutex::default(),
             _tasks: tasks,
         })))
     }
@@ -181,29 +173,18 @@ impl Client {
     ///
     /// Fails if the link is down, or if as many streams are open as the gateway accepts.
     pub fn open(&self, target: Target) -> Result<LinkStream, OpenError> {
-        self.check_up()?;
-        let shared = &self.0;
-        let slot = shared.peer.reserve_stream()?;
-        let (stream, pipes) = LinkStream::new();
-        let relay = relay(Arc::clone(&shared.peer), target, slot, pipes);
-        let streams = shared.streams.lock();
-        let mut streams = streams.unwrap_or_else(PoisonError::into_inner);
-        while streams.try_join_next().is_some() {}
-        streams.spawn_on(relay, &shared.runtime);
-        Ok(stream)
-    }
-
-    /// Like [`open`](Self::open), for tasks on the runtime of the link.
-    pub(crate) fn open_here(&self, target: Target) -> Result<CoreStream, OpenError> {
-        self.check_up()?;
-        Ok(CoreStream::open(&self.0.peer, target)?)
-    }
-
-    fn check_up(&self) -> Result<(), OpenError> {
         if self.state() == LinkState::Down {
             return Err(OpenError::Down);
         }
-        Ok(())
+        let shared = &self.0;
+        let slot = shared.peer.reserve_stream()?;
+        let (stream, pipes) = LinkStream::new();
+        shared.peer.send(Arrival::Open {
+            target,
+            pipes,
+            slot,
+        })?;
+        Ok(stream)
     }
 
     /// Waits until the link has a connection or the first attempt has failed. Returns the state.
@@ -406,7 +387,7 @@ impl ConnectionKeeper {
                     tracing::info!(gateway, "connected to the gateway");
                     (is_logged, tried) = (false, 0);
                     let connected_at = Instant::now();
-                    let error = connection.run().await;
+                    let error = self.peer.run_connection(connection).await;
                     self.publish_state();
                     match &error {
                         // The gateway has restarted and the link is connected again, or the link is shutting down.
@@ -472,7 +453,7 @@ impl ConnectionKeeper {
         });
     }
 
-    async fn attempt(&self) -> Result<Connection<Transport>, HandshakeError> {
+    async fn attempt(&self) -> Result<Connection, HandshakeError> {
         let gateway = self.gateways.selected();
         let connect_error = |source| HandshakeError::Connect {
             to: gateway.to_owned(),
@@ -494,8 +475,7 @@ impl ConnectionKeeper {
         let id = self
             .peer
             .with(|core| core.add_connection(Role::Connector, &our_hello, &peer_hello))?;
-        let peer = Arc::clone(&self.peer);
-        Connection::new(transport, peer, id, checksum, &self.config).map_err(connect_error)
+        Connection::new(transport, id, checksum, &self.config).map_err(connect_error)
     }
 }
 

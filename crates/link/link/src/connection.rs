@@ -1,14 +1,11 @@
 //! One connection to a peer, after the handshake.
 //!
-//! The core is the state that all tasks of one peer share ([`crate::core`]). Each iteration reads from the socket,
-//! passes the received frames to the core under one lock, takes frames from the core until a write is large enough,
-//! and writes them. No iteration blocks. Other tasks create new frames
-//! too, for example when a user writes bytes to a stream. The core then wakes this connection if it was idle; a busy
-//! connection takes the frames at its next write.
+//! The task of the peer ([`crate::driver`]) gives turns to its connections. A turn reads from the socket, passes the
+//! received frames to the core ([`crate::core`]), takes frames from the core until a write is large enough, and writes
+//! them. No turn blocks.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -21,11 +18,10 @@ use edgeward_dedup::wire::{Checksum, FrameSink as _, WireError, decode_with};
 
 use crate::budget::{Budget, yield_now};
 use crate::config::LinkConfig;
-use crate::core::ConnectionId;
+use crate::core::{ConnectionId, Core};
 use crate::inbox::{Framed, Inbox};
 use crate::lent_buffers::{lend, take_back};
 use crate::outbox::Outbox;
-use crate::peer::Peer;
 use crate::timer::Timer;
 
 /// Why a connection ended.
@@ -52,10 +48,14 @@ pub enum ConnectionError {
     Superseded,
 }
 
+/// A socket, possibly with TLS.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
+
 /// A connection after the handshake.
-pub(crate) struct Connection<S> {
-    io: S,
-    peer: Arc<Peer>,
+pub(crate) struct Connection {
+    io: Box<dyn Io>,
     id: ConnectionId,
     inbox: Inbox,
     /// True if `inbox` may have complete frames that were not handled yet, because the budget was spent or too many
@@ -71,7 +71,7 @@ pub(crate) struct Connection<S> {
     timer: Timer,
     /// The time of the next poll if no other event occurs.
     next_poll: Option<Instant>,
-    /// True if the task has yielded since bytes were last read or written.
+    /// True if the task has yielded since this connection last made progress.
     has_yielded: bool,
     /// A tick every half keep-alive interval, for the checks of silence and keep-alive.
     ticks: Interval,
@@ -81,10 +81,9 @@ pub(crate) struct Connection<S> {
     sent_at: Instant,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+impl Connection {
     pub(crate) fn new(
-        io: S,
-        peer: Arc<Peer>,
+        io: impl Io + 'static,
         id: ConnectionId,
         checksum: Checksum,
         config: &LinkConfig,
@@ -92,8 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let now = Instant::now();
         let keep_alive = config.times.keep_alive;
         Ok(Self {
-            io,
-            peer,
+            io: Box::new(io),
             id,
             inbox: Inbox::new(config.pool.clone()),
             has_unhandled: false,
@@ -111,71 +109,68 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
     }
 
-    /// Runs the connection until it ends, and returns the reason.
-    pub(crate) async fn run(mut self) -> ConnectionError {
-        let error = std::future::poll_fn(|cx| self.poll(cx)).await;
-        self.peer.with(|core| core.remove_connection(self.id));
-        error
+    /// Returns the number of the connection at the core.
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionError> {
-        match self.poll_both_directions(cx) {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(error),
-        }
-    }
-
-    /// Reads and writes until neither direction makes progress or the budget is spent. The budget limits the bytes that
-    /// the task processes before other tasks run.
-    fn poll_both_directions(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
-        let mut budget = Budget::default();
-        while !budget.is_spent() {
-            let read = self.read(cx, &mut budget)?;
-            let written = self.write(cx, &mut budget)?;
-            if !read && !written {
-                return self.check_timers(cx);
-            }
+    /// Reads and writes once. Returns true if one of them made progress. `now` is the time at which the poll of the
+    /// task began. Held bytes that were written during this poll are not sent, because their writer could not continue
+    /// yet.
+    pub(crate) fn turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &mut Core,
+        now: Instant,
+        budget: &mut Budget,
+    ) -> Result<bool, ConnectionError> {
+        let has_read = self.read(cx, core, budget)?;
+        let has_written = self.write(cx, core, now, budget)?;
+        if has_read || has_written {
             self.has_yielded = false;
         }
-        yield_now(cx);
-        Ok(())
+        Ok(has_read || has_written)
     }
 
     /// Reads from the socket once and handles all complete frames until the budget is spent. Returns true if frames
     /// were handled or bytes were received.
-    fn read(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Result<bool, ConnectionError> {
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &mut Core,
+        budget: &mut Budget,
+    ) -> Result<bool, ConnectionError> {
         if !self.has_unhandled && !self.receive(cx)? {
             return Ok(false);
         }
         let (checksum, slow_max) = (self.out.checksum(), self.slow_requests_max);
         let was_waiting = std::mem::take(&mut self.is_waiting);
-        let Self {
-            peer, inbox, id, ..
-        } = self;
         let (mut has_handled, mut is_waiting) = (false, false);
-        self.has_unhandled = peer.with(|core| {
-            // The budget is checked for each frame, because a frame of a few bytes can reference chunks of half a
-            // megabyte, which must be loaded.
-            while !budget.is_spent() {
-                if core.slow_count() >= slow_max {
-                    core.traffic.parking_limit_hits += u64::from(!was_waiting);
-                    is_waiting = true;
-                    break;
-                }
-                let Some(framed) = inbox.frame()? else {
-                    return Ok::<_, ConnectionError>(false);
-                };
-                let (bytes, frame_buffer) = match &framed {
-                    Framed::Short(bytes) => (*bytes, None),
-                    Framed::Long(bytes) => (&bytes[..], Some(bytes)),
-                };
-                let frame = decode_with(checksum, bytes)?;
-                let handled = core.handle(*id, frame, frame_buffer, bytes.len(), budget);
-                handled.map_err(|_| ConnectionError::Superseded)??;
-                has_handled = true;
+        self.has_unhandled = false;
+        // The budget is checked for each frame, because a frame of a few bytes can reference chunks of half a megabyte,
+        // which must be loaded.
+        loop {
+            if budget.is_spent() {
+                self.has_unhandled = true;
+                break;
             }
-            Ok(true)
-        })?;
+            if core.slow_count() >= slow_max {
+                core.traffic.parking_limit_hits += u64::from(!was_waiting);
+                (is_waiting, self.has_unhandled) = (true, true);
+                break;
+            }
+            let Some(framed) = self.inbox.frame()? else {
+                break;
+            };
+            let (bytes, frame_buffer) = match &framed {
+                Framed::Short(bytes) => (*bytes, None),
+                Framed::Long(bytes) => (&bytes[..], Some(bytes)),
+            };
+            let frame = decode_with(checksum, bytes)?;
+            let handled = core.handle(self.id, frame, frame_buffer, bytes.len(), budget);
+            handled.map_err(|_| ConnectionError::Superseded)??;
+            has_handled = true;
+        }
         if is_waiting {
             // Bytes of the peer are not read until a request to the store has ended. This time must not count as
             // silence of the peer.
@@ -210,15 +205,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn write(
         &mut self,
         cx: &mut Context<'_>,
+        core: &mut Core,
+        now: Instant,
         budget: &mut Budget,
     ) -> Result<bool, ConnectionError> {
         if self.out.is_written() {
             self.out.clear();
-            let now = Instant::now();
-            let (id, is_blocked, out) = (self.id, self.is_blocked, &mut self.out);
-            let filled = self
-                .peer
-                .with(|core| core.fill(id, is_blocked, now, cx.waker(), out, budget));
+            let filled = core.fill(self.id, self.is_blocked, now, &mut self.out, budget);
             let next_poll = filled.map_err(|_| ConnectionError::Superseded)?;
             self.is_blocked = false;
             self.next_poll = next_poll;
@@ -258,7 +251,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Called when neither direction makes progress: checks the timers.
-    fn check_timers(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+    pub(crate) fn check_timers(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+    ) -> Result<(), ConnectionError> {
         while self.ticks.poll_tick(cx).is_ready() {
             let now = Instant::now();
             let silence = self.keep_alive * 3;
@@ -267,7 +264,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             if now - self.sent_at >= self.keep_alive / 2 && self.out.is_written() {
                 self.out.clear();
-                self.peer.with(|core| core.keep_alive(&mut self.out));
+                core.keep_alive(&mut self.out);
                 // The next poll writes the frame.
                 cx.waker().wake_by_ref();
             }
@@ -395,4 +392,4 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -26,8 +27,7 @@ use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedC
 use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
-use crate::core::{Core, CoreConfig};
-use crate::core_stream::IncomingStream;
+use crate::core::{Core, CoreConfig, DuplexId};
 use crate::deny::DenyList;
 use crate::handshake::{HandshakeError, Transport, set_socket_options};
 use crate::identity::Identity;
@@ -38,9 +38,9 @@ use crate::local;
 use crate::origin::Origin;
 use crate::origin_tls::OriginTls;
 use crate::peer::Peer;
-use crate::pump::pump;
 use crate::rate_limit::{Paced, RateLimiter};
 use crate::status::{GatewayStatus, PeerStatus};
+use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
 use certificates::watch_certificates;
@@ -413,10 +413,12 @@ impl Shared {
         if let Some(known) = known.filter(|_| !is_clone) {
             core.set_knowledge(known);
         }
-        let peer = Peer::new(core);
-        let mut streams = JoinSet::new();
-        streams.spawn(serve_streams(
+        let (peer, driver, opened) = Peer::new(core);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(driver.run());
+        tasks.spawn(serve_streams(
             Arc::clone(&peer),
+            opened,
             identity.cloned(),
             Arc::clone(self),
         ));
@@ -431,7 +433,7 @@ impl Shared {
                 last_handshake: Instant::now(),
                 replaced_sessions: VecDeque::new(),
                 is_cloned: false,
-                _streams: streams,
+                _tasks: tasks,
             },
         );
         Ok(peer)
@@ -489,7 +491,7 @@ impl Shared {
             Err(error) => return self.count_rejection(from, &error),
         };
         tracing::info!(%from, "peer connected");
-        let error = connection.run().await;
+        let error = peer.run_connection(connection).await;
         match &error {
             ConnectionError::Wire(_) => self.counters().malformed += 1,
             ConnectionError::Violation(_) => self.counters().violations += 1,
@@ -532,7 +534,7 @@ impl Shared {
         self: &Arc<Self>,
         tcp: TcpStream,
         from: SocketAddr,
-    ) -> Result<(Arc<Peer>, Connection<Transport>, Option<LiveConnection>), HandshakeError> {
+    ) -> Result<(Arc<Peer>, Connection, Option<LiveConnection>), HandshakeError> {
         let io_error = |error: io::Error| HandshakeError::Hello(error.into());
         set_socket_options(&tcp).map_err(io_error)?;
         let first_byte = self.config.link.times.first_byte;
@@ -576,13 +578,7 @@ impl Shared {
         transport.send_hello(our_hello).await?;
         let checksum = transport.checksum();
         let id = peer.with(|core| core.add_connection(Role::Listener, &our_hello, &peer_hello))?;
-        let connection = Connection::new(
-            transport,
-            Arc::clone(&peer),
-            id,
-            checksum,
-            &self.config.link,
-        );
+        let connection = Connection::new(transport, id, checksum, &self.config.link);
         Ok((peer, connection.map_err(io_error)?, live))
     }
 
@@ -592,13 +588,8 @@ impl Shared {
         let address = match incoming.target() {
             Target::Origin => {
                 if let Some(origin) = &self.origin {
-                    match incoming.accept() {
-                        Ok(stream) => {
-                            if let Err(error) = origin.serve(stream).await {
-                                tracing::debug!(%error, "exchange aborted");
-                            }
-                        }
-                        Err(error) => tracing::debug!(%error, "the client has left"),
+                    if let Err(error) = origin.serve(incoming.accept()).await {
+                        tracing::debug!(%error, "exchange aborted");
                     }
                     return;
                 }
@@ -650,13 +641,8 @@ impl Shared {
                 return;
             }
         };
-        match incoming.accept() {
-            Ok(stream) => {
-                if let Err(error) = pump(stream, tcp).await {
-                    tracing::debug!(target_ = %address, %error, "stream aborted");
-                }
-            }
-            Err(error) => tracing::debug!(target_ = %address, %error, "the client has left"),
+        if let Err(error) = incoming.accept().pump(tcp).await {
+            tracing::debug!(target_ = %address, %error, "stream aborted");
         }
     }
 }
@@ -721,9 +707,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Serves the streams of one peer.
-async fn serve_streams(peer: Arc<Peer>, identity: Option<Identity>, shared: Arc<Shared>) {
+async fn serve_streams(
+    peer: Arc<Peer>,
+    mut opened: mpsc::UnboundedReceiver<(DuplexId, Target)>,
+    identity: Option<Identity>,
+    shared: Arc<Shared>,
+) {
     let mut streams = JoinSet::new();
-    while let Some(incoming) = IncomingStream::next(&peer).await {
+    while let Some(incoming) = IncomingStream::next(&peer, &mut opened).await {
         while streams.try_join_next().is_some() {}
         let live = match identity.as_ref() {
             Some(identity) => shared.admit_stream(identity),

@@ -249,7 +249,8 @@ mod tests {
             unacked_max: 1 << 20,
         };
         let core = Core::new(core, Endpoint::new(endpoint), store.clone());
-        let peers = [("peer".to_owned(), Peer::new(core))];
+        let (peer, _driver, _opened) = Peer::new(core);
+        let peers = [("peer".to_owned(), peer)];
         let epoch = store.epoch();
         let set_known = |locations: &[ChunkLocation]| {
             let mut known = Knowledge::new(10);

@@ -3,9 +3,9 @@
 //! A [`Client`] keeps a few TCP connections to a [`Gateway`] and opens streams over them. Each [`LinkStream`] is
 //! read and written like a socket, on any thread, and leads to a [`Target`] on the gateway's network. The crate
 //! `edgeward_dedup` decides which frames are sent; this crate does the input and output. All connections to one peer
-//! share one sender and one receiver of `edgeward_dedup`, which are state machines behind one lock (`core`). A
-//! connection is a task that reads frames, passes them to these state machines, and writes the frames that the state
-//! machines produce.
+//! share one sender and one receiver of `edgeward_dedup`, which are state machines (`core`). One task for each peer
+//! (`driver`) reads frames from the connections, passes them to these state machines, writes the frames that they
+//! produce, and moves the bytes of the streams.
 //!
 //! `docs/reference/link-protocol.md` specifies the frames, and the labels with which streams name their
 //! targets. `docs/how-to/link.md` describes how to set up a link.
@@ -42,8 +42,8 @@ mod client;
 mod config;
 mod connection;
 mod core; // the state of a peer
-mod core_stream; // a stream as the link's own tasks use it
 mod deny;
+mod driver; // the task of a peer
 mod gateway;
 mod handshake;
 mod identity;
@@ -61,9 +61,8 @@ mod outbox; // encoded frames that wait to be written
 mod peer;
 mod pipe; // a bounded queue between the user of a stream and the link
 mod probe; // detects encrypted and compressed bodies
-mod pump; // copies between a stream and a TCP connection
 mod rate_limit;
-mod relay; // moves bytes between pipes and the state of a peer
+mod ready; // wakes the task of a peer
 mod send_delay;
 pub mod socks;
 mod status;
@@ -71,6 +70,7 @@ mod stream;
 mod timer;
 mod traffic;
 mod transparent; // connections that a firewall diverts
+mod user; // moves bytes between a stream and its user
 
 use std::io;
 use std::net::SocketAddr;

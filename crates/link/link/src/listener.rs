@@ -13,11 +13,10 @@ use tokio::task::JoinSet;
 
 use crate::SetupError;
 use crate::client::{Client, OpenError};
-use crate::core_stream::CoreStream;
 use crate::label::{Target, refusal_reason};
 use crate::local;
-use crate::pump::pump;
 use crate::socks::{HEAD_BYTES_MAX, Phase, ProxyProtocol, ProxyUsers, Step, read, reply};
+use crate::stream::LinkStream;
 use crate::transparent;
 
 /// The target of a listener's connections.
@@ -117,8 +116,8 @@ async fn accept(
 
 /// Carries a connection to the target. If the link is down or has no free stream, the connection is reset.
 async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<()> {
-    match client.open_here(target) {
-        Ok(stream) => pump(stream, tcp).await,
+    match client.open(target) {
+        Ok(stream) => stream.pump(tcp).await,
         Err(error) => {
             _ = socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
             Err(io::Error::other(error))
@@ -156,7 +155,7 @@ async fn serve_proxy(
         Ok(mut stream) => {
             // A client that does not wait for the reply may have sent its first bytes together with the request.
             stream.write_all(&rest).await?;
-            pump(stream, tcp).await
+            stream.pump(tcp).await
         }
         Err(_) => tcp.shutdown().await,
     }
@@ -164,12 +163,12 @@ async fn serve_proxy(
 
 /// Opens a stream and waits until the gateway has connected to the target. The error is a
 /// reason code: one of the constants in [`refusal_reason`] or `edgeward_dedup::reason`.
-async fn open_stream(client: &Client, target: Target) -> Result<CoreStream, u32> {
-    let opened = client.open_here(target).map_err(|error| match error {
+async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32> {
+    let opened = client.open(target).map_err(|error| match error {
         OpenError::Down => refusal_reason::LINK_DOWN,
         OpenError::Streams(_) => edgeward_dedup::reason::TOO_MANY,
     });
-    let stream = opened?;
+    let mut stream = opened?;
     stream.accepted().await.map_err(|error| error.reason)?;
     Ok(stream)
 }

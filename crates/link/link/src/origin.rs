@@ -32,10 +32,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use crate::core_stream::{CoreStream, StreamControl};
 use crate::gateway::connect_to_target;
 use crate::label::{HostPort, refusal_reason};
 use crate::origin_tls::OriginTls;
+use crate::stream::{LinkStream, StreamControl};
 
 /// The origin, and the connections to it.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Origin {
     }
 
     /// Serves one exchange on a link stream.
-    pub(crate) async fn serve(self: &Arc<Self>, stream: CoreStream) -> Result<(), hyper::Error> {
+    pub(crate) async fn serve(self: &Arc<Self>, stream: LinkStream) -> Result<(), hyper::Error> {
         let control = stream.control();
         let tunnel = Tunnel::default();
         let service = service_fn(|request: Request<Incoming>| {

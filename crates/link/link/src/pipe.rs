@@ -12,6 +12,8 @@ use bytes::Bytes;
 use edgeward_dedup::buffer;
 use edgeward_dedup::reason;
 
+use crate::user::PassedSocket;
+
 /// Creates a pipe. The writer waits while the pieces in the pipe take `memory_max` bytes or more.
 pub(crate) fn pipe(memory_max: usize) -> (PipeWriter, PipeReader) {
     let pipe = Arc::new(Pipe {
@@ -36,12 +38,25 @@ struct State {
     is_flushed: bool,
     /// True if the writer has declared the pipe open, see [`PipeWriter::open`].
     is_open: bool,
+    /// The facts about the bytes that the reader has not taken yet.
+    facts: Facts,
+    /// A TCP connection that follows the pieces and replaces the pipe.
+    socket: Option<PassedSocket>,
     /// The end of the body as the writer set it: complete, or failed with this reason.
     end: Option<Result<(), u32>>,
     /// The reason why the reader takes no further bytes.
     refusal: Option<u32>,
     reader: Option<Waker>,
     writer: Option<Waker>,
+}
+
+/// Facts about the bytes of a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// True if the bytes bypass deduplication.
+    pub(crate) bypasses: bool,
+    /// The content type with which the bytes are counted.
+    pub(crate) content_type: Option<Box<str>>,
 }
 
 /// The end of a pipe into which bytes are written. Dropping it before [`end`](Self::end) cancels the body.
@@ -53,9 +68,11 @@ pub(crate) struct PipeWriter(Arc<Pipe>);
 pub(crate) struct PipeReader(Arc<Pipe>);
 
 /// The next item of a pipe.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Item {
     Bytes(Bytes),
+    /// A TCP connection, from which all further bytes are read.
+    Socket(PassedSocket),
     /// The body is complete.
     End,
     /// The body was aborted for this reason.
@@ -133,6 +150,21 @@ impl PipeWriter {
         self.0.wake_reader(|state| state.is_open = true);
     }
 
+    /// Tells the reader facts about the bytes that are written after this call.
+    pub(crate) fn describe(&self, change: impl FnOnce(&mut Facts)) {
+        self.0.wake_reader(|state| change(&mut state.facts));
+    }
+
+    /// Passes a TCP connection, from which all further bytes are read. Returns it if the reader takes no further bytes.
+    pub(crate) fn pass(&self, socket: PassedSocket) -> Result<(), PassedSocket> {
+        let mut returned = Ok(());
+        self.0.wake_reader(|state| match state.refusal {
+            Some(_) => returned = Err(socket),
+            None => state.socket = Some(socket),
+        });
+        returned
+    }
+
     /// Ends the body: it is complete, or has failed with this reason. Only the first call has an effect.
     pub(crate) fn end(&self, end: Result<(), u32>) {
         self.0.wake_reader(|state| _ = state.end.get_or_insert(end));
@@ -160,6 +192,9 @@ impl PipeReader {
             drop(state);
             waker.into_iter().for_each(Waker::wake);
             return Poll::Ready(Item::Bytes(piece));
+        }
+        if let Some(socket) = state.socket.take() {
+            return Poll::Ready(Item::Socket(socket));
         }
         match state.end {
             Some(Ok(())) => Poll::Ready(Item::End),
@@ -191,6 +226,20 @@ impl PipeReader {
         state.pieces.is_empty() && std::mem::take(&mut state.is_flushed)
     }
 
+    /// Returns the facts about the next bytes that are new since the last call.
+    pub(crate) fn take_facts(&self) -> Facts {
+        std::mem::take(&mut self.0.state().facts)
+    }
+
+    /// Removes all pieces.
+    pub(crate) fn take_all(&self) -> VecDeque<Bytes> {
+        let mut pieces = VecDeque::new();
+        self.0.wake_writer(|state| {
+            (pieces, state.memory_bytes) = (std::mem::take(&mut state.pieces), 0);
+        });
+        pieces
+    }
+
     /// Returns true if the writer has aborted the body.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.0.state().end, Some(Err(_)))
@@ -198,10 +247,11 @@ impl PipeReader {
 
     /// Drops the unread pieces, and refuses further ones for this reason. Only the first call has an effect.
     pub(crate) fn refuse(&self, reason: u32) {
-        let mut pieces = VecDeque::new();
+        let (mut pieces, mut socket) = (VecDeque::new(), None);
         self.0.wake_writer(|state| {
             state.refusal.get_or_insert(reason);
             (pieces, state.memory_bytes) = (std::mem::take(&mut state.pieces), 0);
+            socket = state.socket.take();
         });
     }
 }
@@ -301,7 +351,7 @@ mod tests {
                 read.extend_from_slice(&piece);
             }
             prop_assert!(read == written);
-            prop_assert_eq!(reader.poll_item(&mut noop()), Poll::Ready(Item::End));
+            prop_assert!(matches!(reader.poll_item(&mut noop()), Poll::Ready(Item::End)));
             prop_assert_eq!(writer.0.state().memory_bytes, 0);
         }
     }
@@ -358,7 +408,7 @@ mod tests {
         assert_eq!(woken(&reads), 1);
         assert!(writer.poll_space(&mut writing).is_pending());
         let item = reader.poll_item(&mut reading);
-        assert_eq!(item, Poll::Ready(Item::Bytes(Bytes::from_static(b"x"))));
+        assert!(matches!(item, Poll::Ready(Item::Bytes(bytes)) if bytes == "x"));
         assert_eq!(woken(&writes), 1);
 
         writer.flush();
@@ -393,12 +443,15 @@ mod tests {
             Poll::Ready(Item::Bytes(_))
         ));
         let end = reader.poll_item(&mut noop());
-        assert_eq!(end, Poll::Ready(Item::Failed(reason::CANCELLED)));
+        assert!(matches!(end, Poll::Ready(Item::Failed(reason::CANCELLED))));
 
         let (writer, reader) = pipe(1);
         writer.end(Ok(()));
         drop(writer);
-        assert_eq!(reader.poll_item(&mut noop()), Poll::Ready(Item::End));
+        assert!(matches!(
+            reader.poll_item(&mut noop()),
+            Poll::Ready(Item::End)
+        ));
         assert_eq!(reader.poll_open(&mut noop()), Poll::Ready(Ok(())));
     }
 }

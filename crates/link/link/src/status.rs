@@ -79,14 +79,6 @@ impl PeerStatus {
             unlisted_streams: core.traffic.unlisted_streams,
         })
     }
-
-    /// Returns the number of unacknowledged and unread bytes of a peer.
-    pub(crate) fn memory_of(peer: &Peer) -> u64 {
-        peer.with(|core| {
-            let endpoint = core.endpoint();
-            endpoint.sender().unacked() as u64 + endpoint.receiver().granted()
-        })
-    }
 }
 
 /// The status of a gateway with all its peers.

@@ -1,21 +1,29 @@
-//! The public type of a link stream: an asynchronous reader and writer.
+//! Streams as their users see them: asynchronous readers and writers.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
 
 use edgeward_dedup::reason;
 
 use crate::budget::Budget;
-use crate::label::refusal_reason;
+use crate::core::DuplexId;
+use crate::label::{Target, refusal_reason};
+use crate::peer::{Arrival, Peer};
 use crate::pipe::{Item, PipeReader, PipeWriter, pipe};
+use crate::user::PassedSocket;
 
 /// A stream of bytes to and from a target on the peer's network. It may be used on any thread: it exchanges bytes with
-/// the runtime of the link through two bounded queues, and never waits for the work of the link.
+/// the task of the peer through two bounded queues, and never waits for the work of that task.
 ///
 /// Written bytes are sent within milliseconds, even without a flush. They are held for this time, because later bytes
 /// may complete their chunk. After a flush, up to 2 KiB of held bytes are sent immediately. A shutdown ends the
@@ -23,7 +31,7 @@ use crate::pipe::{Item, PipeReader, PipeWriter, pipe};
 /// the end of the body.
 #[derive(Debug)]
 pub struct LinkStream {
-    outgoing: PipeWriter,
+    outgoing: Arc<PipeWriter>,
     incoming: PipeReader,
     /// The received bytes that are not read yet.
     unread: Bytes,
@@ -40,6 +48,14 @@ pub(crate) struct Pipes {
     pub(crate) outgoing: PipeReader,
     /// The bytes for the user.
     pub(crate) incoming: PipeWriter,
+}
+
+impl Pipes {
+    /// Ends both directions for this reason.
+    pub(crate) fn fail(self, reason: u32) {
+        self.outgoing.refuse(reason);
+        self.incoming.end(Err(reason));
+    }
 }
 
 /// The error if the peer has reset or refused a stream.
@@ -74,7 +90,7 @@ impl LinkStream {
         let (outgoing, written) = pipe(OUTGOING_BYTES_MAX);
         let (received, incoming) = pipe(INCOMING_BYTES_MAX);
         let stream = Self {
-            outgoing,
+            outgoing: Arc::new(outgoing),
             incoming,
             unread: Bytes::new(),
             read_budget: Budget::default(),
@@ -104,6 +120,7 @@ impl LinkStream {
         Poll::Ready(match ready!(self.incoming.poll_item(cx)) {
             Item::Bytes(bytes) => Ok(Some(bytes)),
             Item::End => Ok(None),
+            Item::Socket(_) => unreachable!("the task of the peer passes no connection"),
             Item::Failed(reason) => Err(error(reason)),
         })
     }
@@ -111,6 +128,31 @@ impl LinkStream {
     /// Waits for the next bytes. See [`poll_chunk`](Self::poll_chunk).
     pub async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         std::future::poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// Returns a handle that can change the stream while another task owns it.
+    pub(crate) fn control(&self) -> StreamControl {
+        StreamControl(Arc::clone(&self.outgoing))
+    }
+
+    /// Copies bytes between this stream and a TCP connection, until both directions have ended or one direction has
+    /// failed. After a failure the TCP connection is reset, so that its remote host does not treat a truncated body as
+    /// complete. The task of the peer copies the bytes, so that it can read them into the buffers of the sender.
+    pub(crate) async fn pump(self, tcp: TcpStream) -> io::Result<()> {
+        let keep_alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+        _ = SockRef::from(&tcp).set_tcp_keepalive(&keep_alive);
+        let mut unread = self.incoming.take_all();
+        if !self.unread.is_empty() {
+            unread.push_front(self.unread);
+        }
+        let (ended, result) = oneshot::channel();
+        let socket = PassedSocket { tcp, unread, ended };
+        if let Err(socket) = self.outgoing.pass(socket) {
+            _ = SockRef::from(&socket.tcp).set_linger(Some(Duration::ZERO));
+            return Err(error(self.outgoing.refusal().unwrap_or(reason::CANCELLED)));
+        }
+        let result = result.await;
+        result.unwrap_or_else(|_| Err(error(reason::CANCELLED)))
     }
 }
 
@@ -185,6 +227,73 @@ impl AsyncWrite for LinkStream {
         }
         self.outgoing.end(Ok(()));
         Poll::Ready(Ok(()))
+    }
+}
+
+/// A handle to a stream that another task owns.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamControl(Arc<PipeWriter>);
+
+impl StreamControl {
+    /// Sends the bytes that are written after this call without deduplication.
+    pub(crate) fn bypass(&self) {
+        self.0.describe(|facts| facts.bypasses = true);
+    }
+
+    /// Counts the bytes that are written after this call with this content type.
+    pub(crate) fn set_content_type(&self, content_type: &str) {
+        self.0
+            .describe(|facts| facts.content_type = Some(content_type.into()));
+    }
+}
+
+/// A stream that the peer has opened. Dropping it without an answer resets it.
+#[derive(Debug)]
+pub(crate) struct IncomingStream {
+    peer: Arc<Peer>,
+    id: DuplexId,
+    target: Target,
+    is_accepted: bool,
+}
+
+impl IncomingStream {
+    /// Waits for the next stream that the peer opens. Returns `None` after the peer was shut down.
+    pub(crate) async fn next(
+        peer: &Arc<Peer>,
+        opened: &mut mpsc::UnboundedReceiver<(DuplexId, Target)>,
+    ) -> Option<Self> {
+        let (id, target) = opened.recv().await?;
+        Some(Self {
+            peer: Arc::clone(peer),
+            id,
+            target,
+            is_accepted: false,
+        })
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Accepts the stream, so that bytes can be written to it. If the peer has left, reads and writes fail.
+    pub(crate) fn accept(mut self) -> LinkStream {
+        let (stream, pipes) = LinkStream::new();
+        let id = self.id;
+        self.is_accepted = self.peer.send(Arrival::Accept { id, pipes }).is_ok();
+        stream
+    }
+
+    /// Refuses the stream with a reason of [`refusal_reason`].
+    pub(crate) fn refuse(self, reason: u32) {
+        self.peer.with(|core| core.refuse(self.id, reason));
+    }
+}
+
+impl Drop for IncomingStream {
+    fn drop(&mut self) {
+        if !self.is_accepted {
+            self.peer.with(|core| core.detach(self.id));
+        }
     }
 }
 

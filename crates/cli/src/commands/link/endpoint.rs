@@ -340,13 +340,21 @@ pub(crate) fn with_hint(error: SetupError) -> anyhow::Error {
     Diagnostic::from_error(&error).hint(hint).into()
 }
 
-/// Runs `start`, waits for a signal, and passes the result of `start` to `stop`. A second signal cancels `stop`.
+/// Runs `start`, waits for a signal, and passes the result of `start` to `stop`. A second signal cancels `stop`. The
+/// tasks that `start` begins run on this number of threads.
 pub(crate) fn run_until_signal<T, S: Future<Output = anyhow::Result<()>>>(
+    threads: usize,
     start: impl AsyncFnOnce() -> anyhow::Result<T>,
     stop: impl FnOnce(T) -> S,
 ) -> anyhow::Result<()> {
     descriptors::raise_limit();
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let mut builder = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder
+        .worker_threads(threads)
+        .thread_name("edgeward-link")
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

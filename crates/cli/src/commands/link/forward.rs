@@ -170,7 +170,8 @@ fn serve(
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((client, local_listeners, admin))
     };
-    run_until_signal(start, stop)?;
+    // All streams belong to one peer, the gateway, whose task is on one thread at a time.
+    run_until_signal(1, start, stop)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,6 @@
 //! Duplex streams: the functions of [`Core`] that the users of a stream call to open, read, write and close it.
 
 use std::io;
-use std::task::Waker;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -18,8 +17,8 @@ use crate::probe;
 use crate::send_delay::{SMALL_BYTES, SendDelay};
 use crate::traffic::StreamRows;
 
-/// A duplex stream: one one-way stream of the protocol in each direction, the wakers of the tasks that wait for it,
-/// and the state of its held bytes: written bytes that wait for later bytes, see [`crate::send_delay`].
+/// A duplex stream: one one-way stream of the protocol in each direction, and the state of its held bytes. These are
+/// written bytes that wait for later bytes, see [`crate::send_delay`].
 pub(super) struct Duplex {
     pub(super) target: Target,
     /// The rows of the stream's counters.
@@ -38,10 +37,8 @@ pub(super) struct Duplex {
     pub(super) incoming: Option<StreamId>,
     /// The end of the incoming body: complete, or failed with this reason. `None` until then.
     pub(super) incoming_end: Option<Result<(), u32>>,
-    /// The waker of a reader that waits for bytes, or for the peer's acceptance.
-    pub(super) reader_waker: Option<Waker>,
-    /// The waker of a writer that waits for credit.
-    pub(super) writer_waker: Option<Waker>,
+    /// True if the writer waits for credit.
+    pub(super) writer_waits: bool,
     /// True while the stream is in `Core::writers_at_limit`.
     pub(super) waits_at_limit: bool,
     /// The times of the held bytes, if bytes are held.
@@ -53,13 +50,13 @@ pub(super) struct Duplex {
 }
 
 impl Duplex {
-    /// Returns the waker of the waiting writer, which can write again.
-    pub(super) fn wake_writer(&mut self) -> Option<Waker> {
-        let waker = self.writer_waker.take();
-        if let Some(send_delay) = self.send_delay.as_mut().filter(|_| waker.is_some()) {
+    /// Records that the writer can write again. Returns true if it has waited.
+    pub(super) fn resume_writer(&mut self) -> bool {
+        let has_waited = std::mem::take(&mut self.writer_waits);
+        if let Some(send_delay) = self.send_delay.as_mut().filter(|_| has_waited) {
             send_delay.record_resume();
         }
-        waker
+        has_waited
     }
 
     /// If bytes are held and no decision about them is scheduled, returns the time of the next decision and records
@@ -79,8 +76,8 @@ impl Duplex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Bytes(usize),
-    /// No byte was accepted, because the stream has no credit or too many bytes to the peer are unacknowledged. The
-    /// writer's waker is woken when the writer can try again.
+    /// No byte was accepted, because the stream has no credit or too many bytes to the peer are unacknowledged.
+    /// [`Core::take_ready`] lists the stream when the writer can try again.
     Full,
     /// The stream accepts no more bytes: it was stopped with this reason, or closed.
     Ended(u32),
@@ -90,7 +87,7 @@ pub(crate) enum Written {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Bytes(Bytes),
-    /// No bytes have arrived. The waker is woken when the reader can try again.
+    /// No bytes have arrived. [`Core::take_ready`] lists the stream when the reader can try again.
     Wait,
     /// The body is complete.
     End,
@@ -110,18 +107,16 @@ impl Core {
             .expect("the stream was just created");
         (duplex.outgoing, duplex.is_writable) = (Some(out), true);
         self.outgoing_streams.insert(out, (id, duplex.rows));
-        self.wake_idle();
         Ok(id)
     }
 
-    /// Returns the next stream that the peer opened. If there is no new stream, stores the waker and returns `None`.
-    pub(crate) fn next_opened(&mut self, waker: &Waker) -> Option<(DuplexId, Target)> {
+    /// Returns the next stream that the peer opened.
+    pub(crate) fn next_opened(&mut self) -> Option<(DuplexId, Target)> {
         while let Some(id) = self.unaccepted.pop_front() {
             if let Some(duplex) = self.duplexes.get(&id) {
                 return Some((id, duplex.target.clone()));
             }
         }
-        self.accept_waker = Some(waker.clone());
         None
     }
 
@@ -134,7 +129,6 @@ impl Core {
         let out = out.map_err(|_| reason::TOO_MANY)?;
         (duplex.outgoing, duplex.is_writable) = (Some(out), true);
         self.outgoing_streams.insert(out, (id, duplex.rows));
-        self.wake_idle();
         Ok(())
     }
 
@@ -149,7 +143,6 @@ impl Core {
         id: DuplexId,
         bytes: &[u8],
         now: Instant,
-        waker: &Waker,
         budget: &mut Budget,
     ) -> Written {
         let stream = match self.writable(id) {
@@ -165,7 +158,7 @@ impl Core {
         self.answer_own_requests();
         match written {
             Ok(0) if !bytes.is_empty() => {
-                self.wait_for_credit(id, waker);
+                self.wait_for_credit(id);
                 Written::Full
             }
             Ok(written) => {
@@ -183,7 +176,6 @@ impl Core {
         &mut self,
         id: DuplexId,
         now: Instant,
-        waker: &Waker,
         budget: &mut Budget,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Written> {
@@ -194,7 +186,7 @@ impl Core {
         let spare = match self.endpoint.spare(stream) {
             Ok(Some(spare)) => spare,
             Ok(None) => {
-                self.wait_for_credit(id, waker);
+                self.wait_for_credit(id);
                 return Ok(Written::Full);
             }
             Err(_) => return Ok(Written::Ended(reason::CANCELLED)),
@@ -215,9 +207,6 @@ impl Core {
         if bytes > 0 {
             self.spend(bytes, before, budget);
             self.start_send_delay(id, stream, now);
-        } else if self.endpoint.sender().has_backlog(stream) {
-            // `spare` may have completed a frame to get a free buffer. The frame can now be sent.
-            self.wake_idle();
         }
         read.map(Written::Bytes)
     }
@@ -269,10 +258,10 @@ impl Core {
         }
     }
 
-    /// Stores the waker of a writer that waits for credit or for the limit of unacknowledged bytes.
-    fn wait_for_credit(&mut self, id: DuplexId, waker: &Waker) {
+    /// Records that the writer waits for credit or for the limit of unacknowledged bytes.
+    fn wait_for_credit(&mut self, id: DuplexId) {
         if let Some(duplex) = self.duplexes.get_mut(&id) {
-            duplex.writer_waker = Some(waker.clone());
+            duplex.writer_waits = true;
             if self.endpoint.sender().unacked() >= self.config.unacked_max
                 && !std::mem::replace(&mut duplex.waits_at_limit, true)
             {
@@ -281,8 +270,7 @@ impl Core {
         }
     }
 
-    /// Starts or extends the holding time of written bytes. Wakes a connection if a frame can be sent or if its timer
-    /// must be set earlier.
+    /// Starts or extends the holding time of written bytes.
     fn start_send_delay(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
@@ -291,22 +279,13 @@ impl Core {
             Some(send_delay) => send_delay.record_write(now),
             None => duplex.send_delay = Some(SendDelay::new(now)),
         }
-        if self.endpoint.sender().has_backlog(stream) {
-            self.wake_idle();
-        } else if duplex.next_decision.is_none() {
+        if !self.endpoint.sender().has_backlog(stream) && duplex.next_decision.is_none() {
             let due = duplex
                 .send_delay
                 .as_ref()
                 .map_or(now, SendDelay::first_decision);
             duplex.next_decision = Some(due);
-            let first = self
-                .send_decisions
-                .first()
-                .is_none_or(|(first, _)| due < *first);
             self.send_decisions.insert((due, id));
-            if first {
-                self.wake_idle();
-            }
         }
     }
 
@@ -349,7 +328,6 @@ impl Core {
                 self.send_decisions.remove(&(due, id));
             }
             self.answer_own_requests();
-            self.wake_idle();
         }
     }
 
@@ -364,14 +342,13 @@ impl Core {
             duplex.send_delay = None;
             let closed = self.endpoint.close(stream);
             self.answer_own_requests();
-            self.wake_idle();
             return closed.map_err(|_| reason::CANCELLED);
         }
         Ok(())
     }
 
     /// Returns the next bytes of the peer's body.
-    pub(crate) fn read(&mut self, id: DuplexId, waker: &Waker) -> Read {
+    pub(crate) fn read(&mut self, id: DuplexId) -> Read {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return Read::Failed(reason::RESTARTED);
         };
@@ -385,46 +362,33 @@ impl Core {
             if let Some(reason) = duplex.stop_reason {
                 return Read::Failed(reason);
             }
-            duplex.reader_waker = Some(waker.clone());
             return Read::Wait;
         };
         let end = match self.endpoint.take(stream) {
-            TakeResult::Bytes(bytes) => {
-                // Reading releases credit, which has to be sent.
-                self.wake_idle();
-                return Read::Bytes(bytes);
-            }
-            TakeResult::Wait => {
-                duplex.reader_waker = Some(waker.clone());
-                return Read::Wait;
-            }
+            TakeResult::Bytes(bytes) => return Read::Bytes(bytes),
+            TakeResult::Wait => return Read::Wait,
             TakeResult::Complete => Ok(()),
             TakeResult::Failed(reason) => Err(reason),
             TakeResult::Unknown => Err(reason::RESTARTED),
         };
         duplex.incoming_end = Some(end);
         self.incoming_streams.remove(&stream);
-        self.wake_idle();
         match end {
             Ok(()) => Read::End,
             Err(reason) => Read::Failed(reason),
         }
     }
 
-    /// Returns `Ok` if the peer accepted the stream, or the reason of a refusal. If the peer has not decided
-    /// yet, stores the waker and returns `None`.
-    pub(crate) fn accepted(&mut self, id: DuplexId, waker: &Waker) -> Option<Result<(), u32>> {
-        let Some(duplex) = self.duplexes.get_mut(&id) else {
+    /// Returns `Ok` if the peer accepted the stream, or the reason of a refusal, or `None` if the peer has not decided
+    /// yet.
+    pub(crate) fn accepted(&self, id: DuplexId) -> Option<Result<(), u32>> {
+        let Some(duplex) = self.duplexes.get(&id) else {
             return Some(Err(reason::RESTARTED));
         };
         if duplex.incoming.is_some() {
             return Some(Ok(()));
         }
-        if let Some(reason) = duplex.stop_reason {
-            return Some(Err(reason));
-        }
-        duplex.reader_waker = Some(waker.clone());
-        None
+        duplex.stop_reason.map(Err)
     }
 
     /// Stops the incoming body, whose remaining bytes are not needed.
@@ -436,7 +400,6 @@ impl Core {
             duplex.incoming_end = Some(Err(reason::CANCELLED));
             self.incoming_streams.remove(&stream);
             self.endpoint.stop(stream, reason::CANCELLED);
-            self.wake_idle();
         }
     }
 
@@ -465,7 +428,6 @@ impl Core {
                 self.endpoint.stop(stream, reason::CANCELLED);
             }
         }
-        self.wake_idle();
     }
 
     /// Resets a stream in both directions.
@@ -486,9 +448,7 @@ impl Core {
         }
         duplex.stop_reason.get_or_insert(reason);
         duplex.incoming_end.get_or_insert(Err(reason));
-        self.to_wake.extend(duplex.reader_waker.take());
-        self.to_wake.extend(duplex.writer_waker.take());
-        self.wake_idle();
+        self.ready.push(id);
     }
 
     /// Resets all streams. Called if the link was down for too long or is shutting down.
@@ -501,7 +461,6 @@ impl Core {
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
         self.reset_all(reason::CANCELLED);
-        self.to_wake.extend(self.accept_waker.take());
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
@@ -515,7 +474,7 @@ impl Core {
         self.unaccepted.clear();
         self.send_decisions.clear();
         self.writers_at_limit.clear();
-        for duplex in self.duplexes.values_mut() {
+        for (id, duplex) in &mut self.duplexes {
             (
                 duplex.outgoing,
                 duplex.incoming,
@@ -525,8 +484,7 @@ impl Core {
             duplex.is_writable = false;
             duplex.stop_reason.get_or_insert(reason);
             duplex.incoming_end.get_or_insert(Err(reason));
-            self.to_wake.extend(duplex.reader_waker.take());
-            self.to_wake.extend(duplex.writer_waker.take());
+            self.ready.push(*id);
         }
     }
 
@@ -545,8 +503,7 @@ impl Core {
             stop_reason: None,
             incoming: None,
             incoming_end: None,
-            reader_waker: None,
-            writer_waker: None,
+            writer_waits: false,
             waits_at_limit: false,
             send_delay: None,
             next_decision: None,

@@ -1,4 +1,4 @@
-//! Handles the events of the sender and the receiver: opens streams and wakes waiting readers and writers.
+//! Handles the events of the sender and the receiver: opens streams, and lists those whose users can continue.
 //!
 //! A *duplex stream* consists of two one-way streams of the protocol, one in each direction.
 
@@ -21,9 +21,7 @@ impl Core {
                 }
                 Event::Received(ReceiverEvent::Ready(stream)) => {
                     if let Some((duplex, _)) = self.incoming_streams.get(&stream) {
-                        let duplex = self.duplexes.get_mut(duplex);
-                        self.to_wake
-                            .extend(duplex.and_then(|duplex| duplex.reader_waker.take()));
+                        self.ready.push(*duplex);
                     }
                 }
                 Event::Sent(SenderEvent::Complete(stream)) => {
@@ -34,22 +32,20 @@ impl Core {
                     }
                 }
                 Event::Sent(SenderEvent::Stopped { stream, reason }) => {
-                    let duplex = self.outgoing_streams.get(&stream);
-                    let duplex = duplex.and_then(|(duplex, _)| self.duplexes.get_mut(duplex));
-                    if duplex.is_none() {
-                        self.outgoing_streams.remove(&stream);
-                    }
-                    if let Some(duplex) = duplex {
-                        duplex.stop_reason.get_or_insert(reason);
-                        duplex.send_delay = None;
-                        self.to_wake.extend(duplex.writer_waker.take());
-                        self.to_wake.extend(duplex.reader_waker.take());
+                    let Some(&(id, _)) = self.outgoing_streams.get(&stream) else {
+                        continue;
+                    };
+                    match self.duplexes.get_mut(&id) {
+                        Some(duplex) => {
+                            duplex.stop_reason.get_or_insert(reason);
+                            duplex.send_delay = None;
+                            self.ready.push(id);
+                        }
+                        None => _ = self.outgoing_streams.remove(&stream),
                     }
                 }
             }
         }
-        // Nearly every event leaves an acknowledgement to send, so idle connections are woken to send it.
-        self.wake_idle();
     }
 
     /// Handles a one-way stream that the peer has opened with this label.
@@ -69,7 +65,6 @@ impl Core {
                 // The counters of these rows count each frame that this stream receives.
                 self.incoming_streams.insert(stream, (id, duplex.rows));
                 self.unaccepted.push_back(id);
-                self.to_wake.extend(self.accept_waker.take());
             }
             Some(Label::Answer(to)) => {
                 // `DuplexId::MAX` is the id of no duplex stream.
@@ -80,8 +75,8 @@ impl Core {
                 match self.duplexes.get_mut(&id) {
                     Some(duplex) if duplex.opened_here && duplex.incoming.is_none() => {
                         duplex.incoming = Some(stream);
-                        self.to_wake.extend(duplex.reader_waker.take());
                         self.incoming_streams.insert(stream, (id, duplex.rows));
+                        self.ready.push(id);
                     }
                     // The duplex stream that the peer answers no longer exists here.
                     _ => self.endpoint.stop(stream, reason::CANCELLED),
@@ -91,17 +86,17 @@ impl Core {
         }
     }
 
-    /// Called for streams with new acknowledgements or credit. Wakes their writers if the streams have credit. Also
-    /// wakes writers that wait because all streams together reached the limit of unacknowledged bytes.
-    pub(super) fn wake_writers(&mut self, progressed: Vec<StreamId>) {
+    /// Called for streams with new acknowledgements or credit. Their writers can continue if the streams have credit.
+    /// Writers that wait because all streams together reached the limit of unacknowledged bytes can continue too.
+    pub(super) fn resume_writers(&mut self, progressed: Vec<StreamId>) {
         let has_progress = !progressed.is_empty();
         for stream in progressed {
             if let Some((id, _)) = self.outgoing_streams.get(&stream)
                 && let Some(duplex) = self.duplexes.get_mut(id)
-                && duplex.writer_waker.is_some()
+                && duplex.writer_waits
             {
                 if self.endpoint.sender().writable_bytes(stream) > 0 {
-                    self.to_wake.extend(duplex.wake_writer());
+                    self.ready.extend(duplex.resume_writer().then_some(*id));
                 }
                 // While the writer waits, its incomplete last chunk is held as long as frames of the stream are
                 // unacknowledged. Perhaps no such frame is left now, so the next decision about the held bytes is
@@ -110,15 +105,15 @@ impl Core {
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
         }
-        // Wakes one writer, and one more per `SHARE_BYTES` of free bytes. A writer that cannot write waits again.
+        // Resumes one writer, and one more per `SHARE_BYTES` of free bytes. A writer that cannot write waits again.
         let unacked = self.endpoint.sender().unacked();
         let free = self.config.unacked_max.saturating_sub(unacked);
         if has_progress && free > 0 {
-            let woken = self.writers_at_limit.len().min(1 + free / SHARE_BYTES);
-            for id in self.writers_at_limit.drain(..woken) {
+            let resumed = self.writers_at_limit.len().min(1 + free / SHARE_BYTES);
+            for id in self.writers_at_limit.drain(..resumed) {
                 if let Some(duplex) = self.duplexes.get_mut(&id) {
                     duplex.waits_at_limit = false;
-                    self.to_wake.extend(duplex.wake_writer());
+                    self.ready.extend(duplex.resume_writer().then_some(id));
                     self.send_decisions
                         .extend(duplex.schedule_decision().map(|due| (due, id)));
                 }
@@ -127,5 +122,5 @@ impl Core {
     }
 }
 
-/// The number of bytes that one woken writer is expected to write.
+/// The number of bytes that one resumed writer is expected to write.
 const SHARE_BYTES: usize = 16 << 10;

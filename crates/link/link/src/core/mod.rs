@@ -1,9 +1,8 @@
-//! The state of one peer, behind its lock: the state machines of sender and receiver, the streams that use
-//! them, and the wakers of waiting tasks.
+//! The state of one peer: the state machines of sender and receiver, and the streams that use them.
 //!
-//! No function here blocks or uses a socket. Streams and connections call these functions with the current time. If a
-//! task has to wait, its waker is stored here. [`Peer::with`](crate::peer::Peer::with) first releases the lock and
-//! then wakes the tasks that can continue.
+//! No function here blocks, uses a socket, or wakes a task. The task of the peer ([`crate::driver`]) calls these
+//! functions with the current time, and asks which streams can be read or written
+//! ([`take_ready`](Core::take_ready)). After each call it offers the connections to send frames.
 
 mod duplex;
 mod events;
@@ -11,7 +10,6 @@ mod events;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::task::Waker;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -74,7 +72,6 @@ pub(crate) struct Core {
     incoming_streams: HashMap<StreamId, (DuplexId, StreamRows)>,
     /// Streams that the peer opened and no task has accepted yet. The limit of the peer's streams limits this queue.
     unaccepted: VecDeque<DuplexId>,
-    accept_waker: Option<Waker>,
     /// The times at which the core decides whether to send held bytes, and their streams. Written bytes are held back
     /// for a short time until their last chunk is complete, see [`SendDelay`](crate::send_delay::SendDelay).
     send_decisions: BTreeSet<(Instant, DuplexId)>,
@@ -91,21 +88,14 @@ pub(crate) struct Core {
     is_completing: bool,
     /// True while such a thread reads ahead.
     is_reading_ahead: bool,
-    connections: Vec<ConnectionState>,
+    /// The connections to the peer, in the order in which they were made.
+    connections: Vec<ConnectionId>,
     next_connection: ConnectionId,
-    /// The wakers of tasks that can continue after the lock is released.
-    to_wake: Vec<Waker>,
+    /// The streams whose users wait and can continue. A stream may be listed twice.
+    ready: Vec<DuplexId>,
     pub(crate) traffic: TrafficCounters,
     /// True after shutdown: new streams are refused.
     is_shut_down: bool,
-}
-
-/// A connection to the peer, as the core sees it.
-struct ConnectionState {
-    id: ConnectionId,
-    waker: Option<Waker>,
-    /// True if the core had no frame for the connection at its last poll, so that a new frame must wake it.
-    idle: bool,
 }
 
 /// Returned to a connection that was removed from the peer, because the peer restarted or has newer connections.
@@ -128,7 +118,6 @@ impl Core {
             outgoing_streams: HashMap::new(),
             incoming_streams: HashMap::new(),
             unaccepted: VecDeque::new(),
-            accept_waker: None,
             send_decisions: BTreeSet::new(),
             acks_deadline: None,
             writers_at_limit: VecDeque::new(),
@@ -138,15 +127,15 @@ impl Core {
             is_reading_ahead: false,
             connections: Vec::new(),
             next_connection: 0,
-            to_wake: Vec::new(),
+            ready: Vec::new(),
             traffic: TrafficCounters::default(),
             is_shut_down: false,
         }
     }
 
-    /// Returns the wakers of the tasks that can continue. The caller wakes them after it has released the lock.
-    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.to_wake)
+    /// Returns the streams whose users have waited and can continue.
+    pub(crate) fn take_ready(&mut self) -> Vec<DuplexId> {
+        std::mem::take(&mut self.ready)
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -186,6 +175,11 @@ impl Core {
         self.endpoint.sender().free_streams()
     }
 
+    /// Returns the number of unacknowledged and unread bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.endpoint.sender().unacked() as u64 + self.endpoint.receiver().granted()
+    }
+
     /// Returns the HELLO for a new connection.
     pub(crate) fn hello(&mut self) -> Hello {
         self.endpoint.set_own_epoch(self.store.epoch());
@@ -207,7 +201,7 @@ impl Core {
             self.peer_session = Some(peer_hello.session);
             // The peer's HELLO has announced its credit, so the writers of all streams can continue.
             for (id, duplex) in &mut self.duplexes {
-                self.to_wake.extend(duplex.wake_writer());
+                self.ready.extend(duplex.resume_writer().then_some(*id));
                 self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
@@ -219,34 +213,21 @@ impl Core {
         }
         if self.connections.len() >= CONNECTIONS_MAX {
             // The oldest connection has usually failed without a notice to this host.
-            let oldest = self.connections.remove(0);
-            self.to_wake.extend(oldest.waker);
+            self.connections.remove(0);
             self.endpoint.handle_connection_loss();
         }
         let id = self.next_connection;
         self.next_connection += 1;
-        self.connections.push(ConnectionState {
-            id,
-            waker: None,
-            idle: false,
-        });
-        // The number of connections decides which connection sends long frames and which sends short ones
-        // (`fill`), so another connection may have to send the queued frames now.
-        self.wake_idle();
+        self.connections.push(id);
         Ok(id)
     }
 
     /// Removes a connection and returns the number of remaining connections.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) -> usize {
-        if let Some(at) = self
-            .connections
-            .iter()
-            .position(|state| state.id == connection)
-        {
+        if let Some(at) = self.connections.iter().position(|id| *id == connection) {
             self.connections.remove(at);
             if !self.connections.is_empty() {
                 self.endpoint.handle_connection_loss();
-                self.wake_idle();
             }
         }
         self.connections.len()
@@ -269,9 +250,12 @@ impl Core {
 
     /// Detaches all connections: frames that they receive are no longer accepted.
     pub(crate) fn detach_connections(&mut self) {
-        let connections = self.connections.drain(..);
-        self.to_wake
-            .extend(connections.filter_map(|connection| connection.waker));
+        self.connections.clear();
+    }
+
+    /// Returns true if the connection was neither removed nor detached.
+    pub(crate) fn has_connection(&self, connection: ConnectionId) -> bool {
+        self.connections.contains(&connection)
     }
 
     /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
@@ -286,12 +270,9 @@ impl Core {
         wire_bytes: usize,
         budget: &mut Budget,
     ) -> Result<Result<(), Violation>, Superseded> {
-        let up = self
-            .connections
-            .iter_mut()
-            .find(|state| state.id == connection);
-        // The caller polls the connection for frames to send after this call, so no wake-up is needed.
-        up.ok_or(Superseded)?.idle = false;
+        if !self.has_connection(connection) {
+            return Err(Superseded);
+        }
         let (stream, bytes) = incoming_stream(&frame);
         budget.spend(bytes);
         let before = self.endpoint.receiver().counters();
@@ -303,7 +284,7 @@ impl Core {
         let handled = self.endpoint.handle(frame, frame_buffer, &mut self.codec);
         let handled = handled.and_then(|()| self.answer_requests().map(|_| ()));
         self.handle_events();
-        self.wake_writers(progressed);
+        self.resume_writers(progressed);
         if let Some(stream) = stream {
             self.count_received(stream, wire_bytes, &before, budget);
         }
@@ -402,7 +383,7 @@ impl Core {
             Ok(Some(Continued::Incoming(stream))) => {
                 self.count_received(stream, 0, &before, &mut Budget::default());
             }
-            Ok(Some(Continued::Outgoing(stream))) => self.wake_writers(vec![stream]),
+            Ok(Some(Continued::Outgoing(stream))) => self.resume_writers(vec![stream]),
             Ok(None) => {}
             Err(violation) => {
                 tracing::warn!(%violation, "the peer violated the protocol");
@@ -410,8 +391,6 @@ impl Core {
             }
         }
         self.handle_events();
-        // Connections wait while many requests are slow.
-        self.wake_all();
     }
 
     /// Ends all streams after a thread panicked while it performed a request to the store.
@@ -433,16 +412,11 @@ impl Core {
         connection: ConnectionId,
         link_busy: bool,
         now: Instant,
-        waker: &Waker,
         out: &mut Outbox,
         budget: &mut Budget,
     ) -> Result<Option<Instant>, Superseded> {
-        let at = self
-            .connections
-            .iter()
-            .position(|state| state.id == connection);
+        let at = self.connections.iter().position(|id| *id == connection);
         let at = at.ok_or(Superseded)?;
-        self.connections[at].idle = false;
         // With several connections, the first one sends short frames and the others send long frames.
         let lane = match (at, self.connections.len()) {
             (_, 1) => Lane::Any,
@@ -476,25 +450,6 @@ impl Core {
         if self.endpoint.sender().counters().lost > lost_before {
             self.handle_events();
         }
-        // This connection may have sent the short first frame of a body, so that the next frames of the body belong
-        // to the other lane. The connection of that lane is woken.
-        let other = match lane {
-            Lane::Any => None,
-            Lane::Short => Some(Lane::Long),
-            Lane::Long => Some(Lane::Short),
-        };
-        if other.is_some_and(|lane| self.endpoint.sender().is_ready(lane)) {
-            self.wake_idle();
-        }
-        let connection = &mut self.connections[at];
-        connection.idle = out.bytes() == 0;
-        if connection
-            .waker
-            .as_ref()
-            .is_none_or(|old| !old.will_wake(waker))
-        {
-            connection.waker = Some(waker.clone());
-        }
         // Only the first connection sets a timer. It acts for all connections.
         let first = self.send_decisions.first().map(|(due, _)| *due);
         let first = first.into_iter().chain(self.acks_deadline).min();
@@ -519,24 +474,6 @@ impl Core {
     /// peer that an idle connection still works.
     pub(crate) fn keep_alive(&self, out: &mut Outbox) {
         Frame::Epoch(self.store.epoch()).encode(out.head());
-    }
-
-    /// Wakes all connections.
-    fn wake_all(&mut self) {
-        let wakers = self
-            .connections
-            .iter()
-            .filter_map(|connection| connection.waker.clone());
-        self.to_wake.extend(wakers);
-    }
-
-    /// Wakes the connections that had no frame to send at their last poll.
-    fn wake_idle(&mut self) {
-        for connection in &mut self.connections {
-            if std::mem::take(&mut connection.idle) {
-                self.to_wake.extend(connection.waker.clone());
-            }
-        }
     }
 
     /// Adds an encoded frame to the counters of its stream's host. If it was the last queued frame of the stream,
@@ -566,7 +503,7 @@ impl Core {
     /// Decides about the held bytes of each stream whose decision is scheduled at `now` or earlier, and sends them
     /// or schedules the next decision.
     fn decide_about_held_bytes(&mut self, now: Instant) {
-        let mut flushed = false;
+        let mut has_flushed = false;
         while let Some(&(due, id)) = self.send_decisions.first()
             && due <= now
         {
@@ -588,23 +525,22 @@ impl Core {
                 SendAction::Wait(again) => Some(again),
                 SendAction::SendCompleteChunks(again) => {
                     self.endpoint.flush_whole(stream);
-                    flushed = true;
+                    has_flushed = true;
                     Some(again)
                 }
                 // The writer waits for credit, so the last chunk is incomplete. Its beginning is not sent yet: most
                 // chunks are known to the peer, and the complete chunk can then be sent as a reference. When the
-                // writer is woken, the next decision is scheduled.
+                // writer can continue, the next decision is scheduled.
                 SendAction::SendAll
-                    if duplex.writer_waker.is_some()
-                        && self.endpoint.sender().has_unacked(stream) =>
+                    if duplex.writer_waits && self.endpoint.sender().has_unacked(stream) =>
                 {
                     self.endpoint.flush_whole(stream);
-                    flushed = true;
+                    has_flushed = true;
                     None
                 }
                 SendAction::SendAll => {
                     self.endpoint.flush(stream);
-                    flushed = true;
+                    has_flushed = true;
                     duplex.send_delay = None;
                     None
                 }
@@ -614,9 +550,8 @@ impl Core {
                 self.send_decisions.insert((again, id));
             }
         }
-        if flushed {
+        if has_flushed {
             self.answer_own_requests();
-            self.wake_idle();
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
@@ -90,7 +89,7 @@ impl Simulation {
             .expect("the limit of streams is not reached");
         let gateway_stream = loop {
             self.step(None);
-            if let Some((duplex, _)) = self.cores[GATEWAY].next_opened(Waker::noop()) {
+            if let Some((duplex, _)) = self.cores[GATEWAY].next_opened() {
                 break duplex;
             }
         };
@@ -112,12 +111,11 @@ impl Simulation {
                     self.connections[side],
                     false,
                     self.now,
-                    Waker::noop(),
                     &mut outbox,
                     &mut Budget::default(),
                 );
                 self.next_calls[side] = filled.expect("the connection is up");
-                drop(core.take_wakers());
+                drop(core.take_ready());
                 let mut slices = [IoSlice::new(&[]); 64];
                 let count = outbox.slices(&mut slices);
                 let out: Vec<u8> = slices[..count]
@@ -169,13 +167,7 @@ impl Simulation {
             if next <= self.now && written < body.len() {
                 let end = body.len().min(written + part_bytes);
                 let part = &body[written..end];
-                match self.cores[GATEWAY].write(
-                    writer,
-                    part,
-                    self.now,
-                    Waker::noop(),
-                    &mut Budget::default(),
-                ) {
+                match self.cores[GATEWAY].write(writer, part, self.now, &mut Budget::default()) {
                     Written::Bytes(bytes) => {
                         written += bytes;
                         next = self.now + pause;
@@ -193,7 +185,7 @@ impl Simulation {
                     .expect("the stream is open");
                 closed = true;
             }
-            while let Read::Bytes(bytes) = self.cores[EDGE].read(reader, Waker::noop()) {
+            while let Read::Bytes(bytes) = self.cores[EDGE].read(reader) {
                 assert!(body[read..].starts_with(&bytes), "at {read}");
                 read += bytes.len();
             }
@@ -274,21 +266,13 @@ fn a_response_carries_the_acknowledgement() {
         let request = vec![7; bytes];
         let now = simulation.now;
         let edge = &mut simulation.cores[EDGE];
-        let written = edge.write(
-            edge_stream,
-            &request,
-            now,
-            Waker::noop(),
-            &mut Budget::default(),
-        );
+        let written = edge.write(edge_stream, &request, now, &mut Budget::default());
         assert_eq!(written, Written::Bytes(bytes));
         edge.flush(edge_stream);
         let mut read = 0;
         while read < bytes {
             simulation.step(None);
-            while let Read::Bytes(more) =
-                simulation.cores[GATEWAY].read(gateway_stream, Waker::noop())
-            {
+            while let Read::Bytes(more) = simulation.cores[GATEWAY].read(gateway_stream) {
                 read += more.len();
             }
         }
@@ -298,7 +282,7 @@ fn a_response_carries_the_acknowledgement() {
         let (connection, now) = (simulation.connections[GATEWAY], simulation.now + after);
         let core = &mut simulation.cores[GATEWAY];
         let budget = &mut Budget::default();
-        let due = core.fill(connection, false, now, Waker::noop(), &mut outbox, budget);
+        let due = core.fill(connection, false, now, &mut outbox, budget);
         (outbox.bytes(), due.expect("the connection is up"))
     };
     send_request(&mut simulation, 200);
@@ -308,7 +292,6 @@ fn a_response_carries_the_acknowledgement() {
         gateway_stream,
         &[8; 100],
         simulation.now,
-        Waker::noop(),
         &mut Budget::default(),
     );
     assert_eq!(written, Written::Bytes(100));
@@ -338,17 +321,13 @@ fn a_response_carries_the_acknowledgement() {
     while acked < 2 << 20 {
         let now = simulation.now;
         let edge = &mut simulation.cores[EDGE];
-        if let Written::Bytes(more) = edge.write(
-            edge_stream,
-            &body[written..],
-            now,
-            Waker::noop(),
-            &mut Budget::default(),
-        ) {
+        if let Written::Bytes(more) =
+            edge.write(edge_stream, &body[written..], now, &mut Budget::default())
+        {
             written += more;
         }
         simulation.step(None);
-        while let Read::Bytes(_) = simulation.cores[GATEWAY].read(gateway_stream, Waker::noop()) {}
+        while let Read::Bytes(_) = simulation.cores[GATEWAY].read(gateway_stream) {}
         let unacked = simulation.cores[EDGE].endpoint().sender().unacked();
         acked = written - unacked;
     }
@@ -364,7 +343,7 @@ fn a_writer_at_the_limit_is_listed_once() {
     let mut fulls = 0;
     while fulls < 3 {
         let budget = &mut Budget::default();
-        match edge.write(stream, &body, now, Waker::noop(), budget) {
+        match edge.write(stream, &body, now, budget) {
             Written::Full => fulls += 1,
             written => assert!(matches!(written, Written::Bytes(_)), "{written:?}"),
         }
@@ -419,15 +398,14 @@ fn a_panic_ends_the_streams_of_its_peer() {
     let [stream, _] = simulation.open_stream();
     let Simulation { cores, .. } = simulation;
     let [edge, _] = cores;
-    let peer = Peer::new(edge);
+    let (peer, _driver, _opened) = Peer::new(edge);
     let session = peer.with(|core| core.hello().session);
     let panicked = std::thread::scope(|scope| {
         let task = scope.spawn(|| peer.with(|_| panic!("a panic of a test")));
         task.join()
     });
     assert!(panicked.is_err());
-    let (read, connections) =
-        peer.with(|core| (core.read(stream, Waker::noop()), core.connection_count()));
+    let (read, connections) = peer.with(|core| (core.read(stream), core.connection_count()));
     assert_eq!((read, connections), (Read::Failed(reason::RESTARTED), 0));
     assert_ne!(peer.with(|core| core.hello().session), session);
     assert!(peer.with(|core| core.open(Target::Origin)).is_ok());

@@ -8,7 +8,6 @@ use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedC
 use crate::deny::Fingerprint;
 use crate::handshake::HandshakeError;
 use crate::identity::Identity;
-use crate::status::PeerStatus;
 
 use super::Shared;
 use super::identities::{Copies, LiveStream};
@@ -120,7 +119,7 @@ impl Shared {
                 .by_key
                 .iter()
                 .filter(|(key, _)| key.identity.as_ref() == Some(identity.key()));
-            let memory = of_identity.map(|(_, entry)| PeerStatus::memory_of(&entry.peer));
+            let memory = of_identity.map(|(_, entry)| entry.peer.memory_bytes());
             memory.sum()
         } else {
             0

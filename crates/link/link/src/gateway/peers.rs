@@ -52,8 +52,8 @@ pub(super) struct PeerEntry {
     pub(super) replaced_sessions: VecDeque<u64>,
     /// True if several edges are known to have this identity and epoch.
     pub(super) is_cloned: bool,
-    /// The task that serves the peer's streams. Dropping this entry aborts the task.
-    pub(super) _streams: JoinSet<()>,
+    /// The task of the peer, and the task that serves the streams that it opens. Dropping this entry aborts them.
+    pub(super) _tasks: JoinSet<()>,
 }
 
 /// The result of looking up the peer that sent a HELLO, the first frame of a connection.
@@ -142,7 +142,7 @@ impl Peers {
             .by_key
             .iter()
             .filter(|(known, _)| !is_identity_full || known.identity.as_deref() == identity_key)
-            .filter(|(_, entry)| entry.peer.with(|core| core.connection_count() == 0))
+            .filter(|(_, entry)| entry.peer.connection_count() == 0)
             .min_by_key(|(known, entry)| {
                 let peer_count = peer_count.get(&known.identity.as_deref()).copied();
                 (std::cmp::Reverse(peer_count), entry.last_handshake)

@@ -1,0 +1,155 @@
+//! Tests of the task of a peer over simulated sockets.
+
+use std::io;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use edgeward_dedup::reason;
+use edgeward_dedup::wire::{Checksum, Role};
+
+use super::*;
+use crate::config::LinkConfig;
+use crate::connection::tests::endpoint;
+use crate::stream::LinkStream;
+
+/// A socket that panics when it is read.
+struct PanickingSocket;
+
+impl AsyncRead for PanickingSocket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        panic!("a panic of a test")
+    }
+}
+
+impl AsyncWrite for PanickingSocket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn open(peer: &Arc<Peer>) -> LinkStream {
+    let (stream, pipes) = LinkStream::new();
+    let slot = peer.reserve_stream().expect("a slot is free");
+    let opened = peer.send(Arrival::Open {
+        target: Target::Origin,
+        pipes,
+        slot,
+    });
+    opened.expect("the task takes the message");
+    stream
+}
+
+/// Adds a connection over this socket to an edge's core. Its other endpoint is another core, which is also returned.
+fn connect(
+    core: &mut Core,
+    config: &LinkConfig,
+    socket: impl crate::connection::Io + 'static,
+) -> (Connection, Core) {
+    let (mut other, _) = endpoint(2);
+    let (our_hello, peer_hello) = (core.hello(), other.hello());
+    let id = core.add_connection(Role::Connector, &our_hello, &peer_hello);
+    let id = id.expect("the endpoints are compatible");
+    let connection = Connection::new(socket, id, Checksum::Whole, config);
+    (connection.expect("the timer can be created"), other)
+}
+
+/// A panic of the task of a peer ends the streams and connections of this peer, and of no other. The peer can then open
+/// streams again.
+#[tokio::test]
+async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
+    let ((mut core, config), (other_core, _)) = (endpoint(1), endpoint(3));
+    let (connection, _) = connect(&mut core, &config, PanickingSocket);
+    let mut tasks = JoinSet::new();
+    let [peer, other] = [core, other_core].map(|core| {
+        let (peer, driver, _) = Peer::new(core);
+        tasks.spawn(driver.run());
+        peer
+    });
+    let (mut stream, mut other_stream) = (open(&peer), open(&other));
+    let end = peer.run_connection(connection).await;
+    assert!(matches!(end, ConnectionError::Superseded), "{end:?}");
+    let error = stream.chunk().await.expect_err("the stream has ended");
+    let expected = crate::StreamError {
+        reason: reason::RESTARTED,
+    };
+    assert_eq!(error.to_string(), expected.to_string());
+    while stream.write_all(b"x").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+
+    other_stream
+        .write_all(b"x")
+        .await
+        .expect("the stream is open");
+    let polled = other_stream.poll_chunk(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+
+    let mut next = open(&peer);
+    next.write_all(b"x").await.expect("the stream is open");
+    drop(stream);
+    while peer.with(|core| core.open_streams()) != 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// If too many messages wait for the task of a peer, further streams are refused.
+#[tokio::test]
+async fn messages_to_a_task_are_bounded() {
+    let (peer, _driver, _) = Peer::new(endpoint(1).0);
+    let accept = || {
+        let (_, pipes) = LinkStream::new();
+        peer.send(Arrival::Accept { id: 0, pipes })
+    };
+    assert!((0..crate::peer::ARRIVALS_MAX).all(|_| accept().is_ok()));
+    assert!(accept().is_err());
+}
+
+/// A TCP connection is reset if its stream fails, and if the task that waits for its end is dropped.
+#[tokio::test]
+async fn a_connection_whose_stream_fails_is_reset() {
+    for is_dropped in [true, false] {
+        let (peer, driver, _) = Peer::new(endpoint(1).0);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(driver.run());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let addr = listener.local_addr().expect("the listener has an address");
+        let mut client = TcpStream::connect(addr).await.expect("the port listens");
+        let (tcp, _) = listener.accept().await.expect("a client has connected");
+        let pump = tokio::spawn(open(&peer).pump(tcp));
+        while peer.with(|core| core.open_streams()) == 0 {
+            tokio::task::yield_now().await;
+        }
+        if is_dropped {
+            pump.abort();
+        } else {
+            peer.with(Core::shut_down);
+            let result = pump.await.expect("the task does not panic");
+            assert!(result.is_err());
+        }
+        let read = client.read(&mut [0]).await;
+        let kind = read.expect_err("the connection is reset").kind();
+        assert_eq!(kind, io::ErrorKind::ConnectionReset);
+        while peer.with(|core| core.open_streams()) != 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The user of a stream, as the task of the peer serves it: the pipes of a [`LinkStream`](crate::stream::LinkStream), or
+//! a TCP connection. Bytes of a TCP connection are read into the buffers of the sender without a copy.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::budget::{BUDGET_BYTES, Budget};
+use crate::core::{Core, DuplexId, Read, Written};
+use crate::pipe::{Item, PipeReader, PipeWriter};
+use crate::stream::{Pipes, StreamError};
+
+/// The user of a stream.
+pub(crate) enum User {
+    Pipes(PipeUser),
+    Socket(Box<SocketUser>),
+}
+
+/// The result of a turn of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Bytes were moved, or a direction has ended. The user may have more to do.
+    Progress,
+    /// The user waits.
+    Wait,
+    /// Both directions have ended, or the user has left.
+    End,
+}
+
+impl User {
+    pub(crate) fn new(pipes: Pipes) -> Self {
+        Self::Pipes(PipeUser {
+            outgoing: Some(pipes.outgoing),
+            unsent: Bytes::new(),
+            incoming: Some(pipes.incoming),
+            is_open: false,
+        })
+    }
+
+    /// Moves bytes once in each direction.
+    pub(crate) fn turn(
+        &mut self,
+        id: DuplexId,
+        core: &mut Core,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> Turn {
+        match self {
+            Self::Pipes(user) => match user.send(id, core, cx, budget) {
+                Sent::Socket(socket) => {
+                    *self = Self::Socket(socket);
+                    Turn::Progress
+                }
+                Sent::Progress(has_sent) => {
+                    let has_received = user.receive(id, core, cx, budget);
+                    match user {
+                        PipeUser {
+                            outgoing: None,
+                            incoming: None,
+                            ..
+                        } => Turn::End,
+                        _ if has_sent || has_received => Turn::Progress,
+                        _ => Turn::Wait,
+                    }
+                }
+            },
+            Self::Socket(user) => user.turn(id, core, cx, budget),
+        }
+    }
+}
+
+/// The pipes of a user. A direction is `None` after its end.
+pub(crate) struct PipeUser {
+    outgoing: Option<PipeReader>,
+    /// Bytes of the user that the stream has not accepted yet.
+    unsent: Bytes,
+    incoming: Option<PipeWriter>,
+    /// True after the user was told that the peer has accepted the stream.
+    is_open: bool,
+}
+
+/// The result of [`PipeUser::send`].
+enum Sent {
+    /// True if bytes were moved, or the direction has ended.
+    Progress(bool),
+    /// The user has passed a TCP connection, which replaces its pipes.
+    Socket(Box<SocketUser>),
+}
+
+impl PipeUser {
+    /// Moves bytes from the user to the stream.
+    fn send(
+        &mut self,
+        id: DuplexId,
+        core: &mut Core,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> Sent {
+        let Some(outgoing) = &self.outgoing else {
+            return Sent::Progress(false);
+        };
+        if outgoing.has_failed() {
+            // The user has left without ending the body. The stream is reset when its user is removed.
+            (self.outgoing, self.incoming) = (None, None);
+            return Sent::Progress(true);
+        }
+        if self.unsent.is_empty() {
+            match outgoing.poll_item(cx) {
+                Poll::Ready(Item::Bytes(bytes)) => self.unsent = bytes,
+                Poll::Ready(Item::Socket(socket)) => {
+                    let outgoing = self.outgoing.take().expect("the pipe is there");
+                    return Sent::Socket(Box::new(SocketUser::new(socket, outgoing)));
+                }
+                Poll::Ready(Item::End | Item::Failed(_)) => {
+                    // If the peer has stopped the stream, its remaining bytes are not needed.
+                    _ = core.close(id);
+                    self.outgoing = None;
+                    return Sent::Progress(true);
+                }
+                Poll::Pending => {
+                    let is_flushed = outgoing.take_flush();
+                    if is_flushed {
+                        core.flush(id);
+                    }
+                    return Sent::Progress(is_flushed);
+                }
+            }
+        }
+        let facts = outgoing.take_facts();
+        if let Some(content_type) = facts.content_type {
+            core.set_content_type(id, &content_type);
+        }
+        if facts.bypasses {
+            core.bypass(id);
+        }
+        let bytes = &self.unsent[..self.unsent.len().min(BUDGET_BYTES)];
+        match core.write(id, bytes, Instant::now(), budget) {
+            Written::Full => Sent::Progress(false),
+            Written::Bytes(bytes) => {
+                set_write_end(core, id);
+                self.unsent.advance(bytes);
+                Sent::Progress(true)
+            }
+            Written::Ended(reason) => {
+                outgoing.refuse(reason);
+                self.outgoing = None;
+                Sent::Progress(true)
+            }
+        }
+    }
+
+    /// Moves received bytes to the user. Returns true if it moved bytes or ended the direction.
+    fn receive(
+        &mut self,
+        id: DuplexId,
+        core: &mut Core,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> bool {
+        let Some(incoming) = &self.incoming else {
+            return false;
+        };
+        if incoming.poll_refused(cx).is_ready() {
+            // The user has left. Bytes that it wrote before are still delivered.
+            core.stop_reading(id);
+            self.incoming = None;
+            return true;
+        }
+        if !self.is_open {
+            match core.accepted(id) {
+                None => return false,
+                Some(Ok(())) => {
+                    self.is_open = true;
+                    incoming.open();
+                }
+                Some(Err(reason)) => {
+                    incoming.end(Err(reason));
+                    self.incoming = None;
+                    return true;
+                }
+            }
+        }
+        if incoming.poll_space(cx).is_pending() {
+            return false;
+        }
+        let end = match core.read(id) {
+            Read::Wait => return false,
+            Read::Bytes(bytes) => {
+                budget.spend(bytes.len());
+                incoming.push(bytes);
+                return true;
+            }
+            Read::End => Ok(()),
+            Read::Failed(reason) => Err(reason),
+        };
+        incoming.end(end);
+        self.incoming = None;
+        true
+    }
+}
+
+/// A TCP connection that the user of a stream passes to the task of the peer.
+#[derive(Debug)]
+pub(crate) struct PassedSocket {
+    pub(crate) tcp: TcpStream,
+    /// The received bytes that the user has not read.
+    pub(crate) unread: VecDeque<Bytes>,
+    /// Gets the result when both directions have ended or one has failed.
+    pub(crate) ended: oneshot::Sender<io::Result<()>>,
+}
+
+/// A TCP connection whose bytes the task of the peer moves. "Out" is the direction from TCP to the link.
+pub(crate) struct SocketUser {
+    tcp: TcpStream,
+    /// Fails if the task that waits for the result was dropped.
+    outgoing: PipeReader,
+    /// Bytes from the link that are not written to TCP yet.
+    unwritten: VecDeque<Bytes>,
+    /// True if bytes were moved to the link since the last flush.
+    out_unflushed: bool,
+    out_done: bool,
+    in_done: bool,
+    ended: Option<oneshot::Sender<io::Result<()>>>,
+}
+
+impl SocketUser {
+    fn new(socket: PassedSocket, outgoing: PipeReader) -> Self {
+        Self {
+            tcp: socket.tcp,
+            outgoing,
+            unwritten: socket.unread,
+            out_unflushed: false,
+            out_done: false,
+            in_done: false,
+            ended: Some(socket.ended),
+        }
+    }
+
+    fn turn(
+        &mut self,
+        id: DuplexId,
+        core: &mut Core,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> Turn {
+        if let Poll::Ready(Item::Failed(_)) = self.outgoing.poll_item(cx) {
+            return Turn::End;
+        }
+        let moved = self
+            .copy_to_link(id, core, cx, budget)
+            .and_then(|out| Ok(self.copy_to_tcp(id, core, cx, budget)? || out));
+        match moved {
+            Ok(_) if self.out_done && self.in_done => {
+                self.report(Ok(()));
+                Turn::End
+            }
+            Ok(true) => Turn::Progress,
+            Ok(false) => Turn::Wait,
+            Err(error) => {
+                self.report(Err(error));
+                Turn::End
+            }
+        }
+    }
+
+    fn report(&mut self, result: io::Result<()>) {
+        if result.is_err() {
+            self.reset();
+        }
+        if let Some(ended) = self.ended.take() {
+            _ = ended.send(result);
+        }
+    }
+
+    /// Resets the TCP connection when it is dropped, so that its remote host does not treat a truncated body as
+    /// complete.
+    fn reset(&self) {
+        _ = SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
+    }
+
+    /// Moves bytes from TCP to the link. Returns true if this call moved bytes or ended the direction.
+    fn copy_to_link(
+        &mut self,
+        id: DuplexId,
+        core: &mut Core,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> io::Result<bool> {
+        if self.out_done {
+            return Ok(false);
+        }
+        let tcp = &mut self.tcp;
+        let written = core.write_from(id, Instant::now(), budget, |spare| {
+            let mut buffer = ReadBuf::new(spare);
+            match Pin::new(tcp).poll_read(cx, &mut buffer) {
+                Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match written {
+            Ok(Written::Full) => Ok(false),
+            Ok(Written::Bytes(0)) => {
+                self.out_done = true;
+                core.close(id).map_err(to_io)?;
+                Ok(true)
+            }
+            Ok(Written::Bytes(_)) => {
+                set_write_end(core, id);
+                self.out_unflushed = true;
+                Ok(true)
+            }
+            Ok(Written::Ended(reason)) => Err(to_io(reason)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // The socket has no more bytes for now.
+                let must_flush = std::mem::take(&mut self.out_unflushed);
+                if must_flush {
+                    core.flush(id);
+                }
+                Ok(must_flush)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves bytes from the link to TCP. Returns true if this call received or wrote bytes, or ended the direction.
+    fn copy_to_tcp(
+        &mut self,
+        id: DuplexId,
+        core: &mut Core,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> io::Result<bool> {
+        if self.in_done {
+            return Ok(false);
+        }
+        if self.unwritten.is_empty() {
+            match core.read(id) {
+                Read::Wait => return Ok(false),
+                Read::Bytes(bytes) => self.unwritten.push_back(bytes),
+                Read::End => {
+                    self.in_done = true;
+                    // An error means that the remote host has already closed the connection. All bytes were
+                    // written, so the error is ignored.
+                    _ = Pin::new(&mut self.tcp).poll_shutdown(cx);
+                    return Ok(true);
+                }
+                Read::Failed(reason) => return Err(to_io(reason)),
+            }
+        }
+        let Some(unwritten) = self.unwritten.front_mut() else {
+            return Ok(false);
+        };
+        match Pin::new(&mut self.tcp).poll_write(cx, unwritten)? {
+            Poll::Pending => Ok(false),
+            Poll::Ready(bytes) => {
+                budget.spend(bytes);
+                unwritten.advance(bytes);
+                // An empty slice would keep the memory of the whole buffer allocated.
+                if unwritten.is_empty() {
+                    self.unwritten.pop_front();
+                }
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Drop for SocketUser {
+    fn drop(&mut self) {
+        if !(self.out_done && self.in_done) {
+            self.reset();
+        }
+    }
+}
+
+fn to_io(reason: u32) -> io::Error {
+    StreamError { reason }.into_io()
+}
+
+/// Sets the time of the last write to the time at which its processing ended. An incomplete chunk is held until
+/// [`SEND_DELAY`](crate::send_delay::SEND_DELAY) has passed since the last write. Processing a large write takes
+/// longer. If the delay began before the processing, the chunk would be sent before the writer can continue.
+fn set_write_end(core: &mut Core, id: DuplexId) {
+    core.set_write_end(id, Instant::now());
+}

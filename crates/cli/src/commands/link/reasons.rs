@@ -206,7 +206,7 @@ impl Reason {
 }
 
 /// Bodies with fewer bytes are not explained.
-const EXPLAINED_BYTES_MIN: u64 = 64 << 10;
+pub(super) const EXPLAINED_BYTES_MIN: u64 = 64 << 10;
 
 /// The highest number of content types in one reason.
 const TYPES_SHOWN_MAX: usize = 3;

@@ -16,7 +16,7 @@ use edgeward_types::ByteSize;
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Table};
 
-use super::reasons::{Context, Forms};
+use super::reasons::{Context, EXPLAINED_BYTES_MIN, Forms};
 
 /// Show what a running endpoint saved, per peer and per host
 #[derive(Args, Debug)]
@@ -141,6 +141,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     );
     let mut hosts = rows_table("host");
     let mut content_types = rows_table("content type");
+    let mut resent = Vec::new();
     let (mut host_forms, mut type_forms) = (SumsByName::default(), SumsByName::default());
     for peer in status["peers"].as_array().into_iter().flatten() {
         let name = text(&peer["peer"]);
@@ -168,6 +169,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
                 number(&peer["connections"]).to_string(),
             ]);
         }
+        resent.extend(resent_text(name, &peer["sent"]));
         for host in peer["hosts"].as_array().into_iter().flatten() {
             host_forms.add(text(&host["host"]), host);
         }
@@ -187,7 +189,25 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         (name.as_str(), bytes)
     });
     let context = Context::new(sufficient_store(store), bypassed);
-    print_explanations(&host_forms, &context, out)
+    print_explanations(&host_forms, &context, out)?;
+    for text in resent.iter().take(EXPLANATIONS_MAX) {
+        write!(out, "\n{text}")?;
+    }
+    Ok(())
+}
+
+/// Returns an explanation if a considerable share of the bytes was sent as references that the peer could not resolve.
+fn resent_text(peer: &str, sent: &Value) -> Option<String> {
+    let (bytes, resent) = (number(&sent["bytes"]), number(&sent["resent_bytes"]));
+    let is_considerable = bytes >= EXPLAINED_BYTES_MIN && resent >= bytes / 20;
+    if !is_considerable || number(&sent["naks"]) == 0 {
+        return None;
+    }
+    let percent = share(resent, bytes);
+    Some(format!(
+        "{percent} of the bytes for {peer} were sent twice: its store had lost chunks that this endpoint referred to\n  \
+         give the peer a store as large as the one of this endpoint, or check why it lost its store\n"
+    ))
 }
 
 /// Prints why the hosts with the most bytes on the wire save less than half.
@@ -373,3 +393,61 @@ For hosts that save less than half, the last lines state why, and what to do.
 Examples:
   edgeward link status 127.0.0.1:7444
   edgeward link status 127.0.0.1:7444 --json | jq .peers";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn printed(status: &Value) -> String {
+        let mut out = Vec::new();
+        print(status, &mut out).expect("a vector can be written");
+        String::from_utf8(out).expect("the output is text")
+    }
+
+    /// Certificates are shown with the one that expires first at the top, and with the command that renews them if this
+    /// is soon.
+    #[test]
+    fn certificates_are_shown_with_their_expiry() {
+        let edge = |name: &str, days_left: Option<i64>| json!({ "name": name, "days_left": days_left, "stores": 1 });
+        let text = printed(&json!({
+            "encrypted": true,
+            "certificate": { "name": "gateway", "days_left": 30 },
+            "edges": [edge("rome", Some(30)), edge("oslo", None), edge("paris", Some(-2)), edge("bonn", Some(29))],
+        }));
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        at("certificate `gateway` expires in 30 days\n");
+        let order = [
+            at("paris  EXPIRED 2 days ago: `edgeward link keys renew paris` renews it"),
+            at("bonn   EXPIRES in 29 days: `edgeward link keys renew bonn` renews it"),
+            at("rome   expires in 30 days "),
+            at("oslo   does not expire "),
+        ];
+        assert!(order.is_sorted(), "{text}");
+    }
+
+    /// The bytes of one host that several peers have are added. Both sides of the share of bytes that are sent twice.
+    #[test]
+    fn hosts_are_summed_and_lost_chunks_are_explained() {
+        let peer = |resent: u64| {
+            json!({
+                "peer": "10.0.0.1#1",
+                "sent": { "bytes": 100_000, "resent_bytes": resent, "naks": 3 },
+                "hosts": [{ "host": "db:1", "sent_bytes": 1 << 20, "sent_wire_bytes": 1 << 20 }],
+            })
+        };
+        for (resent, explained) in [(4_999, false), (5_000, true)] {
+            let text = printed(&json!({ "encrypted": true, "peers": [peer(resent), peer(0)] }));
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for expected in [
+                "db:1 sent 2 MiB 2 MiB 0.0 %",
+                "why db:1 (sent) saves nothing:",
+            ] {
+                assert!(words.contains(expected), "{text}");
+            }
+            let twice = words.contains("5.0 % of the bytes for 10.0.0.1#1 were sent twice");
+            assert_eq!(twice, explained, "{text}");
+        }
+    }
+}

@@ -145,12 +145,16 @@ impl Receiver {
                 NakCause::Order,
             ),
         };
-        let may_refer = |chunk: &LocatedChunk| {
-            self.config.sharing == Sharing::Everything || resources.knowledge.has(chunk.location)
+        let is_foreign = |chunk: &LocatedChunk| {
+            self.config.sharing != Sharing::Everything && !resources.knowledge.has(chunk.location)
         };
-        if !chunks.iter().all(may_refer) {
+        if let Some(at) = chunks.iter().position(is_foreign) {
             self.counters.foreign += 1;
-            return Err(NakCause::Missing);
+            // The chunk is treated as absent. A run that ends after its first chunk is disordered.
+            return Err(match frame.references {
+                References::Run(_) if at > 0 => NakCause::Order,
+                _ => NakCause::Missing,
+            });
         }
         if is_complete {
             return Ok(());

@@ -209,6 +209,43 @@ fn references_reveal_nothing_about_other_peers() {
     }
 }
 
+/// A run that continues with a chunk of another peer gets the same NAK as a run that ends early.
+///
+/// Method: refer to a run of two chunks, of which the peer has sent the first. Then store the second one behind it, as
+/// for another peer, and refer to the run again.
+#[test]
+fn runs_reveal_nothing_about_other_peers() {
+    let (own, others) = ([5; 300], [7; 300]);
+    let mut receiver = TestReceiver::opened(small_limits());
+    let [own_id, other_id] = [own, others].map(|chunk| receiver.id_key.id(&chunk));
+    let literal = Frame::Literal {
+        span: span(0, 300),
+        method: Method::None,
+        cuts: vec![300],
+        payload: &own,
+    };
+    assert_eq!(receiver.take(literal), Ok(()));
+    let refer = || Frame::RefRun {
+        span: span(300, 600),
+        run: Run {
+            first: own_id,
+            chunks: 2,
+            check: sequence_check([&own_id, &other_id]),
+        },
+    };
+    assert_eq!(receiver.take(refer()), Ok(()));
+    let naks = receiver.naks();
+    assert_eq!(naks.len(), 1);
+    assert_eq!(receiver.machine.counters().disordered, 1);
+    receiver
+        .store
+        .insert(other_id, &others)
+        .expect("the chunk is stored");
+    assert_eq!(receiver.take(refer()), Ok(()));
+    assert_eq!(receiver.machine.counters().foreign, 1);
+    assert_eq!(receiver.naks(), naks);
+}
+
 /// A stream beyond the limit is stopped. The other streams continue.
 #[test]
 fn streams_are_bounded() {

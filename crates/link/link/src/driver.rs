@@ -205,7 +205,10 @@ impl Driver {
         let (mut at, mut has_progress) = (0, false);
         while let Some(running) = self.connections.get_mut(at) {
             let id = running.connection.id();
-            let done = if !core.has_connection(id) || running.ended.poll_closed(cx).is_ready() {
+            let done = if !core.has_connection(id) {
+                let violation = core.take_violation().map(ConnectionError::Violation);
+                Err(violation.unwrap_or(ConnectionError::Superseded))
+            } else if running.ended.poll_closed(cx).is_ready() {
                 Err(ConnectionError::Superseded)
             } else {
                 action(&mut running.connection, cx, core)

@@ -90,6 +90,8 @@ pub(crate) struct Core {
     is_reading_ahead: bool,
     /// The connections to the peer, in the order in which they were made.
     connections: Vec<ConnectionId>,
+    /// The violation because of which all connections were detached, until one of them has reported it.
+    violation: Option<Violation>,
     next_connection: ConnectionId,
     /// The streams whose users wait and can continue. A stream may be listed twice.
     ready: Vec<DuplexId>,
@@ -126,6 +128,7 @@ impl Core {
             is_completing: false,
             is_reading_ahead: false,
             connections: Vec::new(),
+            violation: None,
             next_connection: 0,
             ready: Vec::new(),
             traffic: TrafficCounters::default(),
@@ -251,6 +254,18 @@ impl Core {
     /// Detaches all connections: frames that they receive are no longer accepted.
     pub(crate) fn detach_connections(&mut self) {
         self.connections.clear();
+    }
+
+    /// Detaches all connections, because a frame that waited for the store violates the protocol. The connection that
+    /// has received the frame is not known any more.
+    pub(crate) fn end_by_violation(&mut self, violation: Violation) {
+        self.violation = (!self.connections.is_empty()).then_some(violation);
+        self.detach_connections();
+    }
+
+    /// Returns the violation because of which the connections were detached, once.
+    pub(crate) fn take_violation(&mut self) -> Option<Violation> {
+        self.violation.take()
     }
 
     /// Returns true if the connection was neither removed nor detached.
@@ -385,10 +400,7 @@ impl Core {
             }
             Ok(Some(Continued::Outgoing(stream))) => self.resume_writers(vec![stream]),
             Ok(None) => {}
-            Err(violation) => {
-                tracing::warn!(%violation, "the peer violated the protocol");
-                self.detach_connections();
-            }
+            Err(violation) => self.end_by_violation(violation),
         }
         self.handle_events();
     }
@@ -558,8 +570,7 @@ impl Core {
     /// Answers requests after an operation of this endpoint, in which the peer has no part.
     fn answer_own_requests(&mut self) -> bool {
         self.answer_requests().unwrap_or_else(|violation| {
-            tracing::warn!(%violation, "the peer violated the protocol");
-            self.detach_connections();
+            self.end_by_violation(violation);
             false
         })
     }

@@ -111,6 +111,36 @@ async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
     }
 }
 
+/// A violation that is found in the answer of the store ends the connections, and one of them reports it.
+#[tokio::test]
+async fn a_violation_in_a_late_answer_is_reported_once() {
+    let ((mut core, config), mut tasks) = (endpoint(1), JoinSet::new());
+    let (one, _remote) = tokio::io::duplex(1 << 20);
+    let (first, other) = connect(&mut core, &config, one);
+    let (two, _remote) = tokio::io::duplex(1 << 20);
+    let (our_hello, peer_hello) = (core.hello(), { other }.hello());
+    let id = core.add_connection(Role::Connector, &our_hello, &peer_hello);
+    let second = Connection::new(two, id.expect("compatible"), Checksum::Whole, &config);
+    let second = second.expect("the timer can be created");
+    let (peer, driver, _) = Peer::new(core);
+    tasks.spawn(driver.run());
+    let ended = async {
+        peer.with(|core| core.end_by_violation(edgeward_dedup::Violation::Direction));
+    };
+    let (first, second, ()) = tokio::join!(
+        peer.run_connection(first),
+        peer.run_connection(second),
+        ended
+    );
+    let violations = [&first, &second].map(|end| matches!(end, ConnectionError::Violation(_)));
+    assert_eq!(
+        violations.iter().filter(|is| **is).count(),
+        1,
+        "{first:?}, {second:?}"
+    );
+    assert_eq!(peer.with(|core| core.connection_count()), 0);
+}
+
 /// If too many messages wait for the task of a peer, further streams are refused.
 #[tokio::test]
 async fn messages_to_a_task_are_bounded() {

@@ -69,10 +69,9 @@ pub struct LinkConfig {
     pub receive_bytes_max: u64,
     /// The highest number of bytes sent to a peer that the peer has not acknowledged.
     pub unacked_bytes_max: usize,
-    /// The highest number of requests to the store that wait for a disk read. Frames that cause such requests are
-    /// parked while later frames are handled. At this limit, a connection handles no further frame until a read has
-    /// ended.
-    pub parked_frames_max: usize,
+    /// The highest number of requests to the store that wait for a disk read. Frames that cause such requests wait, and
+    /// later frames are handled. At this limit, a connection handles no further frame until a read has ended.
+    pub slow_requests_max: usize,
     /// The limit of the bytes that all connections together send, with its state. `None` for no limit.
     pub rate_limiter: Option<Arc<RateLimiter>>,
     /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
@@ -146,8 +145,8 @@ impl LinkConfig {
             receive_bytes_max: 256 << 20,
             unacked_bytes_max: 128 << 20,
             // A hard disk can reorder 16 concurrent reads well, and flash devices have about 16 channels. Frames
-            // have at most 0.5 MiB, so parked frames take at most 8 MiB per connection.
-            parked_frames_max: 16,
+            // have at most 0.5 MiB, so waiting frames take at most 8 MiB per connection.
+            slow_requests_max: 16,
             rate_limiter: None,
             knowledge: None,
             times: Times::default(),

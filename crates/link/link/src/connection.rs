@@ -95,7 +95,7 @@ impl Connection {
             id,
             inbox: Inbox::new(config.pool.clone()),
             has_unhandled: false,
-            slow_requests_max: config.parked_frames_max.max(1),
+            slow_requests_max: config.slow_requests_max.max(1),
             is_waiting: false,
             out: Outbox::new(checksum),
             is_blocked: false,

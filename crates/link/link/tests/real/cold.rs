@@ -156,7 +156,7 @@ struct ColdClient {
 }
 
 impl ColdClient {
-    async fn new(parked_frames_max: usize) -> Self {
+    async fn new(slow_requests_max: usize) -> Self {
         let bodies: Vec<_> = (0..3).map(|seed| Random(seed).noise(2_500_000)).collect();
         let mut tasks = JoinSet::new();
         let target = serve_bodies(bodies.clone(), &mut tasks).await;
@@ -164,7 +164,7 @@ impl ColdClient {
         let gateway = test_bed.gateway(target).await;
         let disk = slow_disk(&test_bed.store_path(EDGE));
         let mut config = test_bed.config_with(EDGE, open_on(Arc::clone(&disk) as _, 7));
-        config.parked_frames_max = parked_frames_max;
+        config.slow_requests_max = slow_requests_max;
         let addr = gateway.local_addr().to_string();
         let client = Client::start(config, &addr).expect("the client starts");
         within(client.up()).await;

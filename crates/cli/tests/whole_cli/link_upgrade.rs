@@ -47,6 +47,8 @@ fn upgrades_of_an_edge_with_a_link_fail_no_request() {
         answer.status == 200 && answer.body == body
     };
     until("the link is up", || fetch().then_some(()));
+    let chunks = status()["store"]["chunks"].as_u64();
+    assert!(chunks > Some(10), "{chunks:?} chunks are stored");
 
     let (is_done, failed) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -65,10 +67,11 @@ fn upgrades_of_an_edge_with_a_link_fail_no_request() {
                 let status = status();
                 // The temporary store has 64 MiB.
                 let is_large = status["store"]["bytes_max"].as_u64() > Some(100 << 20);
-                (status["pid"] == pid && is_large).then_some(())
+                let has_chunks = status["store"]["chunks"].as_u64() >= chunks;
+                (status["pid"] == pid && is_large && has_chunks).then_some(())
             });
-            // The store of the first process has the chunks of the body. Only the first 4 KiB of a body are not looked
-            // up.
+            // The store of the first process has the chunks of the body. The first 4 KiB of a body are not looked up, and
+            // a chunk that is sent before it is complete is not found: on a busy machine more of them.
             let received = || {
                 let received = &status()["peers"][0]["received"];
                 let field = |field: &str| received[field].as_u64().unwrap_or(0);
@@ -79,7 +82,7 @@ fn upgrades_of_an_edge_with_a_link_fail_no_request() {
                 (received.0 > 10 * body.len() as u64).then_some(received)
             });
             assert!(
-                referenced * 100 > bytes * 95,
+                referenced * 100 > bytes * 80,
                 "upgrade {upgrade}: {referenced} of {bytes} bytes were sent by reference"
             );
         }

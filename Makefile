@@ -320,3 +320,4 @@ compiler:
 	@scripts/ensure-debian build
 tools: rust
 	@scripts/ensure-debian build test client-js client-go
+	@scripts/ensure-pebble

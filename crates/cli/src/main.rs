@@ -8,6 +8,11 @@
 //! server to id filters and to a link. `memory`, `allocator` and `descriptors` concern resources of the process.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "acme")]
+mod acme;
+#[cfg(not(feature = "acme"))]
+mod acme_absent;
+mod acme_settings;
 mod allocator;
 mod commands;
 mod config;
@@ -33,6 +38,8 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory as _, Parser};
 
+#[cfg(not(feature = "acme"))]
+use acme_absent as acme;
 use commands::Command;
 #[cfg(not(feature = "link"))]
 use link_edge_absent as link_edge;
@@ -99,6 +106,7 @@ const LONG_HELP: &str = "\
 `edgeward COMMAND -h` shows common options, `--help` all options and examples.
 
 Further commands:
+  acme          Show or renew the certificates that an edge obtains by ACME
   origin        Serve test objects, as the origin of an experiment
   reload        Let a running edge read its configuration again
   store         Inspect a disk cache while its server is stopped

@@ -1,11 +1,13 @@
 //! Reads the configuration of a running edge again, and applies it as a whole or not at all.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use edgeward_proxy::Reloader;
 use edgeward_types::with_causes;
 
+use crate::acme::AcmeService;
+use crate::acme_settings::AcmeGroup;
 use crate::config::{self, FlagSetting, Setting, SiteSummary, TableText};
 use crate::diagnostic;
 use crate::negative::{self, NegativeSettings};
@@ -16,6 +18,7 @@ pub(crate) struct ReloadableConfig {
     file: PathBuf,
     flags: Vec<FlagSetting>,
     reloader: Reloader,
+    acme: Arc<AcmeService>,
     /// The configuration of the last reload. Locked during a reload, so that two reloads follow each other.
     applied: Mutex<Applied>,
 }
@@ -26,6 +29,8 @@ pub(crate) struct Applied {
     pub(crate) sites: Vec<SiteSummary>,
     /// The rules of id filters whose filters are followed.
     pub(crate) negative: Vec<NegativeSettings>,
+    /// The names whose certificates are renewed.
+    pub(crate) acme: Vec<AcmeGroup>,
 }
 
 impl ReloadableConfig {
@@ -33,12 +38,14 @@ impl ReloadableConfig {
         file: PathBuf,
         flags: Vec<FlagSetting>,
         applied: Applied,
+        acme: Arc<AcmeService>,
         reloader: Reloader,
     ) -> Self {
         Self {
             file,
             flags,
             reloader,
+            acme,
             applied: Mutex::new(applied),
         }
     }
@@ -99,15 +106,26 @@ impl ReloadableConfig {
                 "the link of the origin {name} is new: a link starts with the edge, so restart or upgrade it"
             ));
         }
-        self.reloader
-            .reload(&edge)
-            .map_err(|error| with_causes(&error))?;
+        edge.certificates = match applied.acme == checked.acme {
+            true => running.certificates,
+            false => {
+                let source = self.acme.apply(&checked.acme);
+                source.map_err(|error| format!("{error:#}"))?
+            }
+        };
+        if let Err(error) = self.reloader.reload(&edge) {
+            if applied.acme != checked.acme {
+                _ = self.acme.apply(&applied.acme);
+            }
+            return Err(with_causes(&error));
+        }
         let mut changes = differences(&applied.settings, &checked.settings);
         changes.extend(site_differences(&applied.sites, &checked.sites));
         *applied = Applied {
             settings: checked.settings,
             sites: checked.sites,
             negative: checked.negative,
+            acme: checked.acme,
         };
         Ok(changes)
     }

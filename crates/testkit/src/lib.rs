@@ -28,6 +28,7 @@ pub mod client;
 pub mod disk;
 mod gate;
 mod origin;
+pub mod pebble;
 pub mod programs;
 mod request;
 pub mod s3;

@@ -53,7 +53,7 @@ pub(super) fn refuse(command: &str, feature: &str) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use crate::Cli;
     use crate::config::{self, FlagSetting};
@@ -62,7 +62,10 @@ mod tests {
     fn error(arguments: &[&str]) -> String {
         let arguments = ["edgeward"].iter().chain(arguments);
         let cli = Cli::try_parse_from(arguments).expect("all arguments are accepted");
-        cli.command.run().expect_err("no command").to_string()
+        cli.command
+            .run(Cli::command)
+            .expect_err("no command")
+            .to_string()
     }
 
     #[test]
@@ -75,6 +78,7 @@ mod tests {
             &["bench-filter", "--ids", "1"],
             &["demo-filter"],
         ];
+        let acme: &[&[&str]] = &[&["acme", "status", "--config", "edge.toml"]];
         let link: &[&[&str]] = &[
             &["link", "keygen", "--out", "keys"],
             &["link", "status", "http://127.0.0.1:1", "-q"],
@@ -83,6 +87,7 @@ mod tests {
         for (is_absent, feature, command_lines) in [
             (!cfg!(feature = "filter"), "filter", filter),
             (!cfg!(feature = "link"), "link", link),
+            (!cfg!(feature = "acme"), "acme", acme),
         ] {
             for arguments in command_lines.iter().filter(|_| is_absent) {
                 let expected = format!(

@@ -5,8 +5,10 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.
 //! A test in `tests/whole_cli/help.rs` checks that the command's `-h` fits a screen.
 
-#[cfg(not(all(feature = "filter", feature = "link")))]
+#[cfg(not(all(feature = "acme", feature = "filter", feature = "link")))]
 mod absent;
+#[cfg(feature = "acme")]
+mod acme;
 pub(crate) mod admin_api;
 mod analyze;
 #[cfg(feature = "filter")]
@@ -42,9 +44,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-#[cfg(not(all(feature = "filter", feature = "link")))]
+#[cfg(not(all(feature = "acme", feature = "filter", feature = "link")))]
 use absent::absent;
 
+#[cfg(not(feature = "acme"))]
+absent!(acme::AcmeArgs, "acme", "acme");
 #[cfg(not(feature = "filter"))]
 absent!(bench_filter::BenchFilterArgs, "bench-filter", "filter");
 #[cfg(not(feature = "filter"))]
@@ -86,6 +90,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Upgrade(upgrade::UpgradeArgs),
     Cache(cache::CacheArgs),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
+    Acme(acme::AcmeArgs),
     Explain(explain::ExplainArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Lab(lab::LabArgs),
@@ -119,6 +126,7 @@ impl Command {
             Self::Reload(args) => reload::run(&args),
             Self::Upgrade(args) => upgrade::run(&args),
             Self::Cache(args) => cache::run(&args),
+            Self::Acme(args) => acme::run(&args),
             Self::Explain(args) => explain::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Lab(args) => lab::run(&args),
@@ -154,6 +162,7 @@ impl Command {
             | Self::Reload(_)
             | Self::Upgrade(_)
             | Self::Cache(_)
+            | Self::Acme(_)
             | Self::Explain(_)
             | Self::CheckConfig(_)
             | Self::Lab(_)

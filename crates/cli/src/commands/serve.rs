@@ -12,6 +12,7 @@ use edgeward_proxy::config::{EdgeConfig, ListenAddress};
 use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge, StartError};
 use edgeward_types::ByteSize;
 
+use crate::acme::AcmeService;
 use crate::allocator;
 use crate::config::{self, CheckedConfig, FlagSetting, SettingFlags};
 use crate::descriptors;
@@ -105,6 +106,8 @@ struct Serving {
     signals: Signals,
     config: EdgeConfig,
     links: Vec<(String, EdgeLink)>,
+    /// The certificates that renew themselves.
+    acme: Arc<AcmeService>,
     /// Gets the process that replaces this one.
     replaced: mpsc::Receiver<NewProcess>,
 }
@@ -138,6 +141,8 @@ fn start(
     // exceeds a limit in bytes, the function's argument.
     edge_config.hot.return_freed_pages = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
+    let acme = Arc::new(AcmeService::default());
+    edge_config.certificates = acme.apply(&checked.acme)?;
     let mut links = Vec::new();
     for (name, settings) in &checked.links {
         links.push((
@@ -166,8 +171,10 @@ fn start(
             settings: checked.settings,
             sites: checked.sites,
             negative: checked.negative,
+            acme: checked.acme,
         };
-        let config = ReloadableConfig::new(file.clone(), flags, applied, reloader.clone());
+        let source = Arc::clone(&acme);
+        let config = ReloadableConfig::new(file.clone(), flags, applied, source, reloader.clone());
         let config = Arc::new(config);
         let by_request = Arc::clone(&config);
         reloader.on_request(move || by_request.reload());
@@ -183,6 +190,7 @@ fn start(
         signals,
         config: edge_config,
         links,
+        acme,
         replaced,
     })
 }
@@ -253,6 +261,8 @@ impl Serving {
         if new.is_none() {
             service::stopping();
         }
+        // The next process orders certificates from now on.
+        self.acme.stop();
         let (edge, links) = (self.edge, self.links);
         if new.is_some() {
             links.iter().for_each(|(_, link)| link.stop_admin());
@@ -358,7 +368,7 @@ fn announce(
 ) -> anyhow::Result<()> {
     let listening = edge.listening().iter().zip(&config.listeners);
     let urls: Vec<String> = listening
-        .map(|(addr, listener)| url(addr, listener.tls.is_some()))
+        .map(|(addr, listener)| url(addr, listener.has_tls()))
         .collect();
     let admin = edge.admin();
     let admin = admin.map(|addr| url(addr, config.admin.tls.is_some()));

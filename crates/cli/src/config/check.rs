@@ -1,5 +1,6 @@
 //! Checks the settings and builds the configuration, or returns all errors.
 
+mod acme;
 mod admin;
 mod buckets;
 mod combinations;
@@ -16,10 +17,12 @@ use super::file::{FileSettings, RawSetting};
 use super::keys::{self, Key, is_repeated};
 use super::setting::{Setting, SettingSource, SettingsFile};
 use super::sites::{self, SiteDraft, SiteSummary};
+use crate::acme_settings::AcmeGroup;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_settings::LinkSettings;
 use crate::memory;
 use crate::negative::NegativeSettings;
+use acme::check_acme;
 use admin::check_admin;
 use buckets::check_buckets;
 use combinations::check_combinations;
@@ -30,6 +33,8 @@ pub(crate) struct CheckedConfig {
     pub(crate) edge: EdgeConfig,
     /// The `[[negative]]` rules. Their filters are started together with the edge.
     pub(crate) negative: Vec<NegativeSettings>,
+    /// The `[[acme]]` groups of names. Their certificates are loaded together with the edge.
+    pub(crate) acme: Vec<AcmeGroup>,
     /// The names of the origins that have a link, and the settings of their links. The links are started together with
     /// the edge.
     pub(crate) links: Vec<(String, LinkSettings)>,
@@ -78,6 +83,7 @@ pub(super) fn check(
         }
     }
     check_combinations(&raw_settings, &mut draft, &mut diagnostics, settings_file);
+    check_acme(&raw_settings, &draft, &mut diagnostics);
     check_admin(&raw_settings, &mut draft, &mut diagnostics);
     check_buckets(&raw_settings, &mut draft, &mut diagnostics);
     let summaries = sites.iter().map(SiteDraft::summary).collect();
@@ -88,6 +94,7 @@ pub(super) fn check(
             settings: final_settings(&raw_settings, &draft),
             sites: summaries,
             negative: draft.negative.clone(),
+            acme: draft.acme.clone(),
             links: links(&draft),
             edge: edge_config(draft),
         });
@@ -122,6 +129,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         mut disk,
         disk_hosts,
         negative: _,
+        acme: _,
         links: _,
         purge_token_file: _,
         admin_certificates,
@@ -154,10 +162,11 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
                     key,
                     ocsp: listener.ocsp,
                 });
-            let proxy_protocol_from = listener.proxy_protocol_from;
+            let (tls_by_name, proxy_protocol_from) = (listener.acme, listener.proxy_protocol_from);
             listener.address.map(|addr| ListenerConfig {
                 addr,
                 tls,
+                tls_by_name,
                 proxy_protocol_from,
             })
         })
@@ -203,6 +212,7 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
         ("disk_device", draft.disk.settings.devices.len()),
         ("disk_host", draft.disk_hosts.len()),
         ("negative", draft.negative.len()),
+        ("acme", draft.acme.len()),
         ("admin.token", draft.admin_tokens.len()),
     ];
     for (table, items) in repeated {

@@ -8,6 +8,7 @@ use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerMode;
 
+use crate::acme_settings::ChallengeKind;
 use crate::link_settings::Compression;
 use crate::negative::IdKind;
 
@@ -61,6 +62,7 @@ choices! {
     ClientField { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded, "none" => None }
     SampledFlag { "trusted" => Trusted, "always" => Always, "never" => Never }
     Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
+    ChallengeKind { "http-01" => Http, "tls-alpn-01" => TlsAlpn, "dns-01" => Dns }
     IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }
 }
 

@@ -14,6 +14,7 @@ use edgeward_types::ByteSize;
 
 use super::choice::BucketStyle;
 use super::setting::SettingSource;
+use crate::acme_settings::AcmeGroup;
 use crate::diagnostic::Diagnostic;
 use crate::link_settings::LinkSettings;
 use crate::negative::NegativeSettings;
@@ -29,6 +30,7 @@ pub(super) struct ConfigDraft {
     pub(super) disk: DiskConfig,
     pub(super) disk_hosts: Vec<DraftHost>,
     pub(super) negative: Vec<NegativeSettings>,
+    pub(super) acme: Vec<AcmeGroup>,
     /// The settings `[origin.link]` of each `[[origin]]`.
     pub(super) links: Vec<LinkSettings>,
     pub(super) purge_token_file: Option<PathBuf>,
@@ -85,6 +87,8 @@ pub(super) struct DraftListener {
     pub(super) certificates: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
     pub(super) ocsp: Option<PathBuf>,
+    /// True if the listener has the certificates of `[[acme]]`.
+    pub(super) acme: bool,
     pub(super) proxy_protocol_from: Option<Networks>,
 }
 
@@ -119,6 +123,7 @@ impl ConfigDraft {
             disk: DiskConfig::with(DiskSettings::default()),
             disk_hosts: Vec::new(),
             negative: Vec::new(),
+            acme: Vec::new(),
             links: vec![LinkSettings::default()],
             purge_token_file: None,
             admin_certificates: None,
@@ -209,6 +214,7 @@ items! {
     DraftListener: listeners, Self::default;
     OriginConfig: edge.origins, || Self::new(placeholder());
     NegativeSettings: negative, Self::default;
+    AcmeGroup: acme, Self::default;
     DraftToken: admin_tokens, Self::default;
     DraftHost: disk_hosts, Self::default;
     DeviceSettings: disk.settings.devices, || Self { path: PathBuf::new(), capacity: None };

@@ -4,6 +4,7 @@
 //! docs/reference/configuration.md use this list. Defaults are defined, with their reasons, in
 //! `edgeward_proxy::config`.
 
+mod acme;
 mod admin;
 mod caching;
 mod compression;
@@ -26,6 +27,7 @@ pub(super) use row::{Flag, Key};
 pub(super) fn all() -> impl Iterator<Item = &'static Key> {
     [
         listener::ROWS,
+        acme::ROWS,
         origin::ROWS,
         link::ROWS,
         hot::ROWS,
@@ -53,15 +55,21 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
 pub(super) fn is_repeated(table: &str) -> bool {
     matches!(
         table,
-        "listener" | "origin" | "disk_device" | "disk_host" | "negative" | "admin.token"
+        "listener" | "acme" | "origin" | "disk_device" | "disk_host" | "negative" | "admin.token"
     )
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 21] = [
+pub(super) const TABLES: [(&str, &str); 22] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
+    ),
+    (
+        "acme",
+        "Names whose certificates the edge obtains and renews. Write `[[acme]]` once for each group of names with the \
+         same issuer and challenge. Every listener with TLS uses the certificates, by the name that a client sends. \
+         See docs/how-to/certificates.md.",
     ),
     (
         "origin",

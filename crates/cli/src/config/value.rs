@@ -12,9 +12,10 @@ pub(super) use kind::{NONE, OrNone, SettingValue, Unset, read};
 pub(super) use numbers::{Count, REQUEST_BODY_SIZES, Seed, Share, Size, Switch, Time};
 pub(super) use raw::{Raw, ValueError, read_error_text, to_value_error};
 pub(super) use texts::{
-    Address, Bucket, Codings, DiskRule, Filter, Host, HostName, HostPort, HostPorts, Hosts, Listed,
-    Listen, Log, MediaTypes, NameServers, OriginHost, PathOfId, Policy, ProxyNetworks, PublicKeys,
-    RateLimit, ReinsertionRule, RoleList, Syslog, Target, Token, UpgradeList, Url, Urls, Word,
+    AcmeNames, Address, Bucket, Codings, Contacts, DiskRule, Filter, Host, HostName, HostPort,
+    HostPorts, Hosts, HttpsUrl, Listed, Listen, Log, MediaTypes, NameServers, OriginHost, PathOfId,
+    Policy, ProxyNetworks, PublicKeys, RateLimit, ReinsertionRule, RoleList, Syslog, Target, Text,
+    Token, UpgradeList, Url, Urls, Word,
 };
 #[cfg(test)]
 pub(super) use units::DURATION_UNITS;

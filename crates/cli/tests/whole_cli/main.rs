@@ -2,6 +2,7 @@
 //! property; `run` has the helpers.
 #![forbid(unsafe_code)]
 
+mod acme; // certificates that renew themselves
 mod admin;
 mod admin_transport; // the admin server by TLS and on a Unix socket
 mod analyze;

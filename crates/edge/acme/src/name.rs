@@ -52,6 +52,11 @@ impl Name {
         matches!(self, Self::Wildcard(_))
     }
 
+    /// Returns true for an IP address.
+    pub const fn is_address(&self) -> bool {
+        matches!(self, Self::Ip(_))
+    }
+
     /// Returns the name in SNI when TLS-ALPN-01 validates this name: of an address, its name for reverse lookups
     /// (RFC 8738 §6).
     pub fn validation_name(&self) -> String {

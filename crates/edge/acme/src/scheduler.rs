@@ -85,6 +85,15 @@ impl Scheduler {
         scheduler
     }
 
+    /// Returns a scheduler that only reports the state of another process.
+    pub const fn view(plan: Plan, ledger: Ledger) -> Self {
+        Self {
+            plan,
+            ledger,
+            running: BTreeSet::new(),
+        }
+    }
+
     /// Replaces the plan. Tasks under way continue.
     pub fn set_plan(&mut self, plan: Plan, reading: Reading) {
         let now = self.observe(reading);

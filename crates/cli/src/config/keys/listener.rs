@@ -2,7 +2,7 @@
 
 use super::row::{Key, rows};
 use crate::config::draft::{DraftListener, Part as _};
-use crate::config::value::{InputFile, Listen, ProxyNetworks, Unset};
+use crate::config::value::{InputFile, Listen, ProxyNetworks, Switch, Unset};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// Address and port, or a Unix socket such as `unix:/run/edgeward/edge.sock` for a proxy on the same machine, whose
@@ -25,6 +25,9 @@ pub(super) static ROWS: &[Key] = rows! {
     /// clients need not ask the certificate authority. `openssl ocsp -respout FILE` writes it. The edge reads the file
     /// again when it changes, and does not send the response after its `nextUpdate`.
     "listener.tls_ocsp" live: Unset(InputFile) => DraftListener.ocsp;
+
+    /// The listener accepts TLS with the certificates of `[[acme]]` and of sites, without one of its own.
+    "listener.acme" live: Switch => DraftListener.acme;
 
     /// Networks of proxies that begin each connection with a PROXY header (version 1 or 2), for example HAProxy, nginx
     /// or a load balancer of a cloud. The header names the client, which then counts as the client in logs,

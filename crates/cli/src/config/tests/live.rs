@@ -36,14 +36,16 @@ fn a_setting_is_live_exactly_if_a_reload_applies_it() {
 
 /// The keys that have an effect only together with others, without others or with certificates, and those of the link
 /// and of id filters, which are not in the configuration of the edge.
-const NEEDS_OTHERS: [&str; 14] = [
+const NEEDS_OTHERS: [&str; 16] = [
     "access_log.journald",
+    "acme.",
     "access_log.syslog",
     "admin.require_token",
     "admin.tls_",
     "admin.token.",
     "disk_device.",
     "disk_host.",
+    "listener.acme",
     "listener.tls_",
     "negative.",
     "origin.link.",

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use edgeward_acme::Name;
 use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
@@ -140,6 +141,48 @@ texts! {
         servers.ok_or_else(|| unknown("has an item that is not an IP address", &NameServers))
     };
     show |servers| joined(servers, ", ");
+
+    /// Names of certificates, separated by commas.
+    AcmeNames: Vec<Name> = "list of names", "a list of names", "[\"www.example.com\", \"*.example.org\"]", list;
+    parse |text| {
+        let name = |text: &str| {
+            let parsed = text.parse::<Name>();
+            parsed.map_err(|error| ValueError::new(format!("has the name `{text}`, which {error}")))
+        };
+        let mut names = text.split(',').map(|text| name(text.trim())).collect::<Result<Vec<_>, _>>()?;
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    };
+    show |names| joined(names, ", ");
+
+    /// URLs of contacts, separated by commas.
+    Contacts: Vec<String> = "list of URLs", "a list of URLs", "[\"mailto:admin@example.com\"]", list;
+    parse |text| {
+        let contacts = text.split(',').map(|contact| match contact.trim() {
+            contact if contact.contains(':') && contact.is_ascii() => Ok(contact.to_owned()),
+            contact => Err(ValueError::new(format!("has `{contact}`, which is not a URL"))
+                .hint("write mailto:ADDRESS")),
+        });
+        contacts.collect()
+    };
+    show |contacts| joined(contacts, ", ");
+
+    /// A URL with the scheme `https`.
+    HttpsUrl: String = "URL", "an https URL", "\"https://HOST/directory\"";
+    parse |text| match text.parse::<http::Uri>() {
+        Ok(url) if url.scheme_str() == Some("https") && url.host().is_some() => Ok(text.to_owned()),
+        _ => Err(unknown("is not an https URL", &HttpsUrl)),
+    };
+    show shown;
+
+    /// A text without control characters.
+    Text: String = "text", "a text", "\"shortlived\"";
+    parse |text| match !text.is_empty() && text.len() <= 512 && !text.chars().any(char::is_control) {
+        true => Ok(text.to_owned()),
+        false => Err(unknown("is empty, longer than 512 bytes, or has control characters", &Text)),
+    };
+    show shown;
 
     /// A path of a URL, with or without a query.
     Target: String = "path", "a path of a URL", "\"/health\"";

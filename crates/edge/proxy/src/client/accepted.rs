@@ -81,7 +81,11 @@ async fn run_tls(
     drop(handshake);
     match accepted {
         Ok(Ok(stream)) => {
-            let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
+            let protocol = stream.get_ref().1.alpn_protocol();
+            if protocol == Some(tls::ALPN_CHALLENGE) {
+                return; // the issuer has seen the certificate
+            }
+            let is_h2 = protocol == Some(tls::ALPN_HTTP2);
             let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
             serve(workers, client, io, is_h2).await;
         }

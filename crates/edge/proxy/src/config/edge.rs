@@ -12,6 +12,7 @@ use edgeward_types::ByteSize;
 
 use super::admin::{AdminConfig, PurgeConfig};
 use super::caching::{CachingConfig, RangesConfig};
+use super::certificates::CertificateSource;
 use super::compression::CompressionConfig;
 use super::disk::DiskConfig;
 use super::forwarding::ForwardingConfig;
@@ -34,6 +35,9 @@ pub struct EdgeConfig {
     pub sites: Arc<Sites>,
     /// Certificates that listeners with TLS choose by the name in SNI, in addition to their own. Default: none.
     pub site_certificates: Vec<SiteCertificate>,
+    /// Certificates that are renewed while the edge runs. Listeners with TLS choose them by the name in SNI. Default:
+    /// none.
+    pub certificates: Option<Arc<dyn CertificateSource>>,
     /// The cache in memory: capacity, admission and eviction.
     pub hot: HotConfig,
     /// The cache on disk. Default: none.
@@ -93,6 +97,7 @@ impl EdgeConfig {
             origins: vec![OriginConfig::new(origin)],
             sites: Arc::new(default_sites()),
             site_certificates: Vec::new(),
+            certificates: None,
             hot: HotConfig::new(hot),
             disk: None,
             caching: CachingConfig::default(),

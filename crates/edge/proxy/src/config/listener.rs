@@ -17,6 +17,9 @@ pub struct ListenerConfig {
     /// TLS with HTTP/2 or HTTP/1.1 by ALPN. Without TLS a client speaks HTTP/1.1, or HTTP/2 if it starts with the
     /// preface (prior knowledge, RFC 9113 §3.3). Unix sockets have no TLS.
     pub tls: Option<ListenerTls>,
+    /// TLS without a certificate of the listener's own: [`EdgeConfig::certificates`](super::EdgeConfig::certificates)
+    /// and the certificates of sites are all that it has. Default false.
+    pub tls_by_name: bool,
     /// Proxies that begin each connection with a PROXY header. All others are closed. Default none: no header is read.
     pub proxy_protocol_from: Option<Networks>,
 }
@@ -27,8 +30,14 @@ impl ListenerConfig {
         Self {
             addr: addr.into(),
             tls: None,
+            tls_by_name: false,
             proxy_protocol_from: None,
         }
+    }
+
+    /// Returns true if clients must use TLS.
+    pub const fn has_tls(&self) -> bool {
+        self.tls.is_some() || self.tls_by_name
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn bind_more(
     next_id: u64,
     inherited: &mut InheritedSockets,
 ) -> Result<Vec<Arc<BoundListener>>, StartError> {
-    let site_keys = SiteKeys::read(&config.site_certificates);
+    let site_keys = SiteKeys::read(&config.site_certificates, config.certificates.clone());
     let site_keys = Arc::new(site_keys.map_err(|source| StartError::SiteTls {
         source: Box::new(source),
     })?);
@@ -80,7 +80,7 @@ pub(super) fn bind_more(
 
 /// Returns true if connections of a bound listener are read as those of `listener`.
 fn has_same_transport(known: &BoundListener, listener: &ListenerConfig) -> bool {
-    known.transport.tls.is_some() == listener.tls.is_some()
+    known.transport.tls.is_some() == listener.has_tls()
         && known.transport.proxies.as_deref() == listener.proxy_protocol_from.as_ref()
 }
 
@@ -126,15 +126,16 @@ fn listen(
         addr: listener.addr.clone(),
         source: Box::new(error),
     };
-    let keys = match &listener.tls {
-        Some(files) => Some(Arc::new(
-            ListenerKeys::read(files, site_keys).map_err(tls_error)?,
-        )),
-        None => None,
+    let keys = match listener.has_tls() {
+        true => {
+            let keys = ListenerKeys::read(listener.tls.as_ref(), site_keys);
+            Some(Arc::new(keys.map_err(tls_error)?))
+        }
+        false => None,
     };
     let tls = match &keys {
         Some(keys) => {
-            let config = tls::server_config(keys, &[tls::ALPN_HTTP2, tls::ALPN_HTTP1]);
+            let config = tls::server_config(keys, &tls::ALPN_OF_CLIENTS);
             Some(Arc::new(config.map_err(tls_error)?))
         }
         None => None,

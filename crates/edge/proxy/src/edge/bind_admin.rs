@@ -53,7 +53,7 @@ pub(super) fn bind_admin(
     let bound = options.local_addr().map_err(listen_error)?;
     let keys = match &config.tls {
         Some(files) => {
-            let keys = ListenerKeys::read(files, &Arc::default());
+            let keys = ListenerKeys::read(Some(files), &Arc::default());
             Some(Arc::new(keys.map_err(tls_error)?))
         }
         None => None,

@@ -20,7 +20,7 @@ pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {
     }
     let is_unix = |addr: &ListenAddress| matches!(addr, ListenAddress::Unix(_));
     for listener in &config.listeners {
-        if listener.tls.is_some() && is_unix(&listener.addr) {
+        if listener.has_tls() && is_unix(&listener.addr) {
             return Err(StartError::UnixTls {
                 addr: listener.addr.clone(),
             });

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
+use super::acme_metrics;
 use super::span_export::SpanExport;
 use super::worker_thread::Listeners;
 use crate::net::tls::ListenerKeys;
@@ -59,6 +60,12 @@ impl Generations {
 
     /// Returns when the first certificate and the first OCSP response of listeners, sites and admin server expire.
     pub(super) fn tls_expiry(&self) -> TlsExpiry {
+        let of_source = TlsExpiry {
+            certificate_at: acme_metrics::earliest_end(
+                self.shared().config.certificates.as_deref(),
+            ),
+            ocsp_at: None,
+        };
         let listeners = Arc::clone(&self.listeners.borrow());
         let of_listeners = listeners
             .iter()
@@ -66,7 +73,7 @@ impl Generations {
         of_listeners
             .chain(&self.admin_keys)
             .map(|keys| keys.expiry())
-            .fold(TlsExpiry::default(), TlsExpiry::earliest)
+            .fold(of_source, TlsExpiry::earliest)
     }
 
     pub(super) fn current(&self) -> Generation {

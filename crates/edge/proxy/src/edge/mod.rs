@@ -1,5 +1,6 @@
 //! An edge as a whole: start, stop, metrics and status. `hostile` has functions for the fuzz targets only.
 
+mod acme_metrics;
 mod admin;
 mod bind;
 mod bind_admin; // listeners and certificates

@@ -26,7 +26,7 @@ pub fn rehearse(config: &EdgeConfig) -> Vec<(SettingKey, StartError)> {
     if let Err(error) = check(config) {
         errors.push((String::new(), error));
     }
-    let sites = match SiteKeys::read(&config.site_certificates) {
+    let sites = match SiteKeys::read(&config.site_certificates, None) {
         Ok(sites) => Arc::new(sites),
         Err(source) => {
             let source = Box::new(source);
@@ -38,7 +38,7 @@ pub fn rehearse(config: &EdgeConfig) -> Vec<(SettingKey, StartError)> {
         let table = format!("listener[{item}]");
         errors.extend(try_address(&table, &listener.addr));
         if let Some(files) = &listener.tls
-            && let Err(source) = ListenerKeys::read(files, &sites)
+            && let Err(source) = ListenerKeys::read(Some(files), &sites)
         {
             let (addr, source) = (listener.addr.clone(), Box::new(source));
             let key = format!("{table}.tls_certificates");
@@ -48,7 +48,7 @@ pub fn rehearse(config: &EdgeConfig) -> Vec<(SettingKey, StartError)> {
     if let Some(addr) = &config.admin.address {
         errors.extend(try_address("admin", addr));
         if let Some(files) = &config.admin.tls
-            && let Err(source) = ListenerKeys::read(files, &Arc::default())
+            && let Err(source) = ListenerKeys::read(Some(files), &Arc::default())
         {
             let (addr, source) = (addr.clone(), Box::new(source));
             let key = "admin.tls_certificates".to_owned();

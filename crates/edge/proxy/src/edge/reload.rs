@@ -279,15 +279,17 @@ fn read_keys(
     bound: &[Arc<BoundListener>],
     admin: Option<&Arc<ListenerKeys>>,
 ) -> Result<NewKeys, TlsError> {
-    let sites = Arc::new(SiteKeys::read(&config.site_certificates)?);
+    let sites = SiteKeys::read(&config.site_certificates, config.certificates.clone())?;
+    let sites = Arc::new(sites);
     let mut read = Vec::new();
     for (listener, bound) in config.listeners.iter().zip(bound) {
-        if let (Some(files), Some(keys)) = (&listener.tls, &bound.keys) {
-            read.push((Arc::clone(keys), ListenerKeys::read(files, &sites)?));
+        if let Some(keys) = &bound.keys {
+            let new = ListenerKeys::read(listener.tls.as_ref(), &sites)?;
+            read.push((Arc::clone(keys), new));
         }
     }
     if let (Some(files), Some(keys)) = (&config.admin.tls, admin) {
-        let new = ListenerKeys::read(files, &Arc::default())?;
+        let new = ListenerKeys::read(Some(files), &Arc::default())?;
         read.push((Arc::clone(keys), new));
     }
     Ok(read)

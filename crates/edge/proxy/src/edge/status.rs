@@ -8,6 +8,7 @@ use edgeward_policy::adaptsize::CurvePoint;
 use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
+use super::acme_metrics;
 use super::measured::{self, Memory};
 use crate::cache::stored::Hot;
 use crate::config::OriginConfig;
@@ -77,6 +78,8 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "byte_hit_ratio": hit_ratios(shared, now, |within| (within.hit_bytes, within.bytes)),
         "not_stored": by_label("edgeward_not_stored_total", shared),
         "negative": shared.negative.status(),
+        // `null` without certificates that are renewed.
+        "acme": acme_metrics::status(shared),
         "origins": origins(shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {

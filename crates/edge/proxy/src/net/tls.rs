@@ -15,10 +15,16 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::staple::{Staple, StapleError};
 use super::tls_expiry::TlsExpiry;
-use crate::config::{ListenerTls, OriginTls, SiteCertificate};
+use crate::config::{CertificateSource, ListenerTls, OriginTls, SiteCertificate};
 
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// The protocol of a TLS-ALPN-01 challenge (RFC 8737 §4), which ends with its handshake.
+pub(crate) const ALPN_CHALLENGE: &[u8] = b"acme-tls/1";
+
+/// The protocols of listeners.
+pub(crate) const ALPN_OF_CLIENTS: [&[u8]; 3] = [ALPN_HTTP2, ALPN_HTTP1, ALPN_CHALLENGE];
 
 /// The reason why a TLS configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -88,17 +94,24 @@ pub(crate) fn server_config(
     Ok(config)
 }
 
-/// The certificates of sites with their keys, by host.
+/// The certificates of sites with their keys, by host, and those that are renewed while the edge runs.
 #[derive(Debug, Default)]
 pub(crate) struct SiteKeys {
     by_host: HostTable<Arc<ServedKey>>,
     expiry: TlsExpiry,
+    renewed: Option<Arc<dyn CertificateSource>>,
 }
 
 impl SiteKeys {
     /// Reads the certificates and keys of all sites.
-    pub(crate) fn read(certificates: &[SiteCertificate]) -> Result<Self, TlsError> {
-        let mut keys = Self::default();
+    pub(crate) fn read(
+        certificates: &[SiteCertificate],
+        renewed: Option<Arc<dyn CertificateSource>>,
+    ) -> Result<Self, TlsError> {
+        let mut keys = Self {
+            renewed,
+            ..Self::default()
+        };
         for site in certificates {
             let key = Arc::new(ServedKey::read(&site.tls)?);
             keys.expiry = keys.expiry.earliest(key.expiry());
@@ -110,14 +123,14 @@ impl SiteKeys {
     }
 }
 
-/// The certificates of a listener. Clients that name the host of a site by SNI get the certificate of the site, and
-/// other clients the certificate of the listener.
+/// The certificates of a listener. Clients that name the host of a site by SNI get the certificate of the site, clients
+/// that name a renewed certificate get that one, and other clients the certificate of the listener.
 #[derive(Debug)]
 pub(crate) struct ListenerKeys(RwLock<CurrentKeys>);
 
 #[derive(Clone, Debug)]
 struct CurrentKeys {
-    own: Arc<ServedKey>,
+    own: Option<Arc<ServedKey>>,
     sites: Arc<SiteKeys>,
 }
 
@@ -174,9 +187,13 @@ fn seconds_now() -> u64 {
 }
 
 impl ListenerKeys {
-    pub(crate) fn read(files: &ListenerTls, sites: &Arc<SiteKeys>) -> Result<Self, TlsError> {
+    /// Without files, the listener has no certificate of its own.
+    pub(crate) fn read(
+        files: Option<&ListenerTls>,
+        sites: &Arc<SiteKeys>,
+    ) -> Result<Self, TlsError> {
         Ok(Self(RwLock::new(CurrentKeys {
-            own: Arc::new(ServedKey::read(files)?),
+            own: files.map(ServedKey::read).transpose()?.map(Arc::new),
             sites: Arc::clone(sites),
         })))
     }
@@ -184,7 +201,8 @@ impl ListenerKeys {
     /// Returns when the first certificate and the first OCSP response expire.
     pub(crate) fn expiry(&self) -> TlsExpiry {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        keys.own.expiry().earliest(keys.sites.expiry)
+        let own = keys.own.as_ref().map(|own| own.expiry());
+        own.unwrap_or_default().earliest(keys.sites.expiry)
     }
 
     /// Replaces the certificates. Connections under way keep theirs.
@@ -197,13 +215,25 @@ impl ListenerKeys {
 impl ResolvesServerCert for ListenerKeys {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let renewed = keys.sites.renewed.as_ref();
         // rustls has checked the name and converted it to lower case.
-        let of_site = hello
-            .server_name()
-            .and_then(|name| keys.sites.by_host.get(name.as_bytes()));
-        let served = of_site.unwrap_or(&keys.own);
-        Some(Arc::clone(served.at(seconds_now())))
+        let name = hello.server_name();
+        if is_challenge(&hello) {
+            return renewed?.of_challenge(name?);
+        }
+        if let Some(of_site) = name.and_then(|name| keys.sites.by_host.get(name.as_bytes())) {
+            return Some(Arc::clone(of_site.at(seconds_now())));
+        }
+        let of_name = || renewed?.of_name(name?);
+        let own = || Some(Arc::clone(keys.own.as_ref()?.at(seconds_now())));
+        of_name().or_else(own).or_else(|| renewed?.default_key())
     }
+}
+
+/// Returns true if a client validates a name: it then offers the protocol of the challenge alone (RFC 8737 §3).
+fn is_challenge(hello: &ClientHello<'_>) -> bool {
+    let mut protocols = hello.alpn().into_iter().flatten();
+    protocols.next() == Some(ALPN_CHALLENGE) && protocols.next().is_none()
 }
 
 fn certified_key(files: &ListenerTls) -> Result<CertifiedKey, TlsError> {

@@ -191,26 +191,28 @@ impl Reply {
         self.count(RequestOutcome::Rule);
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let (status, detail) = match answer {
+        let own_text = |status: StatusCode| format!("{status}\n");
+        let (status, detail, text) = match answer {
             RuleAnswer::Page(page) => {
                 let (headers, source) = page_response(&page, headers);
                 let handling = Handling::Refused("answer");
                 return self.respond_own(StatusCode::OK, headers, source, &handling);
             }
-            RuleAnswer::Denied(status) => (status, "deny"),
+            RuleAnswer::Denied(status) => (status, "deny", own_text(status)),
             RuleAnswer::Redirect(status, location) => {
                 headers.insert(LOCATION, location);
-                (status, "redirect")
+                (status, "redirect", own_text(status))
             }
+            RuleAnswer::Challenge(text) => (StatusCode::OK, "acme", text.into()),
             RuleAnswer::RateLimited(wait) => {
                 // RFC 6585 §4. Seconds are rounded up, so that the next request is within the limit.
                 let seconds = wait.as_millis().div_ceil(1000).max(1);
                 let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
                 headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-                (StatusCode::TOO_MANY_REQUESTS, "rate-limit")
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                (status, "rate-limit", own_text(status))
             }
         };
-        let text = format!("{status}\n");
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(CONTENT_TYPE, plain);
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));

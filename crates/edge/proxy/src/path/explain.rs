@@ -184,6 +184,7 @@ impl Explanation {
                 (*status, format!("redirect to {location}"))
             }
             RuleAnswer::Page(_) => (StatusCode::OK, "page".to_owned()),
+            RuleAnswer::Challenge(_) => (StatusCode::OK, "challenge".to_owned()),
             RuleAnswer::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate limit".to_owned()),
         };
         self.status = Some(status);

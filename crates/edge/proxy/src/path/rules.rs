@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use edgeward_semantics::{PassReason, Route};
 use edgeward_sites::{Admission, Page, RateLimit, RequestParts, RequestView, Stated};
-use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
+use http::{Method, StatusCode};
 
 use super::worker::Worker;
 use super::{bucket, replace};
@@ -34,6 +34,8 @@ pub(crate) enum RuleAnswer {
     Page(Arc<Page>),
     /// The client has exceeded its rate and may send its next request after this time.
     RateLimited(Duration),
+    /// The issuer of a certificate validates a name by HTTP-01, and gets this body.
+    Challenge(Box<str>),
 }
 
 /// The reason why a request is neither looked up nor forwarded.
@@ -51,6 +53,11 @@ pub(crate) fn prepare(
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotServed>) {
     let canonicaliser = &worker.shared.canonicaliser;
+    if let Some(answer) = challenge_answer(worker, &head) {
+        let (request, _) = canonical(canonicaliser, &client.facts(), head);
+        let answer = RuleAnswer::Challenge(answer);
+        return (request, Err(NotServed::Answered(answer)));
+    }
     let (request, settled) =
         canonical_and_settled(canonicaliser, &worker.settings(), &client.facts(), head);
     let limit = request
@@ -84,6 +91,17 @@ pub(crate) fn prepare(
         }
     };
     (request, result)
+}
+
+/// Returns the answer to an HTTP-01 challenge (RFC 8555 §8.3). Requests for it precede all rules: redirects to HTTPS,
+/// denials, rate limits and hosts without a site. The issuer follows redirects, but may not get past them.
+fn challenge_answer(worker: &Worker, head: &RawHead) -> Option<Box<str>> {
+    let source = worker.config().certificates.as_ref()?;
+    let token = head.uri.path().strip_prefix(CHALLENGE_PATH)?;
+    match head.method {
+        Method::GET | Method::HEAD => source.http_answer(token),
+        _ => None,
+    }
 }
 
 /// Makes the canonical request and applies the rules of its site, without any effect on other requests.
@@ -295,3 +313,5 @@ fn rate(worker: &Worker, request: &Request, limit: &RateLimit) -> Admission {
         _ => by_limit,
     }
 }
+
+const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";

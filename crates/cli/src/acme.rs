@@ -1,0 +1,155 @@
+//! Connects the certificates of `[[acme]]` to the edge.
+//!
+//! The edge asks a `CertificateSource` and does not know where certificates come from; `acme-client` does not know the
+//! edge.
+
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use edgeward_acme::{Limits, Rate};
+use edgeward_acme_client::{
+    AccountBinding, Acme, AcmeSettings, Certificates, Challenge, IssuerSettings, NameGroup,
+};
+use edgeward_proxy::config::{CertificateSource, RenewedCertificate, SourceFacts};
+use rustls::sign::CertifiedKey;
+
+use crate::acme_settings::{AcmeGroup, ChallengeKind};
+
+/// The certificates of `[[acme]]`, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct AcmeService(Mutex<Option<Acme>>);
+
+impl AcmeService {
+    /// Starts or changes the orders so that they are those of `groups`. Returns the certificates for the edge.
+    pub(crate) fn apply(
+        &self,
+        groups: &[AcmeGroup],
+    ) -> anyhow::Result<Option<Arc<dyn CertificateSource>>> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(settings) = settings_of(groups)? else {
+            *running = None;
+            return Ok(None);
+        };
+        let acme = match running.take() {
+            Some(acme) => {
+                acme.update(settings)?;
+                acme
+            }
+            None => Acme::start(settings)?,
+        };
+        let source = Source(acme.certificates());
+        *running = Some(acme);
+        Ok(Some(Arc::new(source)))
+    }
+
+    /// Orders no more certificates, so that another process may. Those that are loaded stay in use.
+    pub(crate) fn stop(&self) {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(running);
+    }
+}
+
+/// Returns the settings of all `[[acme]]`. `None` without one.
+pub(crate) fn settings_of(groups: &[AcmeGroup]) -> anyhow::Result<Option<AcmeSettings>> {
+    let Some(first) = groups.first() else {
+        return Ok(None);
+    };
+    let limits = Limits {
+        orders_per_issuer: Rate {
+            count: first.orders_per_hour,
+            window: Duration::from_secs(3600),
+        },
+        ..Limits::default()
+    };
+    let names = groups.iter().map(name_group).collect::<Result<_, _>>()?;
+    Ok(Some(AcmeSettings {
+        groups: names,
+        folder: first.state.clone(),
+        limits,
+    }))
+}
+
+fn name_group(group: &AcmeGroup) -> anyhow::Result<NameGroup> {
+    let fallback = group
+        .fallback_directory
+        .iter()
+        .map(|directory| IssuerSettings {
+            directory: directory.as_str().into(),
+            binding: None,
+        });
+    let first = IssuerSettings {
+        directory: group.directory.as_str().into(),
+        binding: binding_of(group)?,
+    };
+    let dns = || Challenge::Dns {
+        hook: group.dns_hook.clone().unwrap_or_default(),
+        timeout: group.dns_hook_timeout,
+    };
+    Ok(NameGroup {
+        names: group.names.clone(),
+        issuers: std::iter::once(first).chain(fallback).collect(),
+        contacts: group.contact.clone(),
+        challenge: match group.challenge {
+            ChallengeKind::Http => Challenge::Http,
+            ChallengeKind::TlsAlpn => Challenge::TlsAlpn,
+            ChallengeKind::Dns => dns(),
+        },
+        profile: group.profile.clone(),
+        roots: group.ca.clone(),
+    })
+}
+
+/// Reads the key that binds the account of an `[[acme]]` to an existing one.
+pub(crate) fn binding_of(group: &AcmeGroup) -> anyhow::Result<Option<AccountBinding>> {
+    let (Some(key_id), Some(file)) = (&group.eab_key_id, &group.eab_key_file) else {
+        return Ok(None);
+    };
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("acme.eab_key_file = {} cannot be read", file.display()))?;
+    let binding = AccountBinding::parse(key_id, text.trim());
+    let file = file.display();
+    binding
+        .map(Some)
+        .with_context(|| format!("acme.eab_key_file = {file} has no key in base64url"))
+}
+
+/// The certificates, in the form that the edge queries.
+#[derive(Debug)]
+struct Source(Arc<Certificates>);
+
+impl CertificateSource for Source {
+    fn of_name(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.0.of_name(server_name)
+    }
+
+    fn default_key(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.default_key()
+    }
+
+    fn of_challenge(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.0.of_challenge(server_name)
+    }
+
+    fn http_answer(&self, token: &str) -> Option<Box<str>> {
+        self.0.http_answer(token)
+    }
+
+    fn facts(&self) -> SourceFacts {
+        let counts = self.0.counts();
+        let certificates = self.0.facts().into_iter().map(|facts| RenewedCertificate {
+            name: facts.name,
+            not_after_at: facts.not_after_at,
+            next_order_at: facts.next_order_at,
+            failures: facts.failures,
+        });
+        SourceFacts {
+            certificates: certificates.collect(),
+            orders: counts.orders(),
+            stored: counts.stored(),
+            failures: counts.failures().collect(),
+            has_lease: counts.has_lease(),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Checks `[[acme]]`, and the listeners that use its certificates.
+
+use std::collections::HashSet;
+
+use crate::acme_settings::{AcmeGroup, ChallengeKind};
+use crate::config::draft::ConfigDraft;
+use crate::config::file::RawSetting;
+use crate::config::setting::SettingSource;
+use crate::diagnostic::Diagnostic;
+
+/// Checks that each `[[acme]]` is complete, and that no name has two of them.
+pub(super) fn check_acme(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let given = |item: usize, path: &str| {
+        let mut settings = raw_settings.iter().rev();
+        settings.find(|setting| setting.item == item && setting.key.path == path)
+    };
+    let mut names = HashSet::new();
+    for (item, group) in draft.acme.iter().enumerate() {
+        let is_of_group =
+            |setting: &&RawSetting| setting.item == item && setting.key.path.starts_with("acme.");
+        let Some(first) = raw_settings.iter().find(is_of_group) else {
+            continue;
+        };
+        let mut report = |path: &str, text: String, hint: &str| {
+            let source = given(item, path).unwrap_or(first).source.clone();
+            diagnostics.push((source, Diagnostic::new(text).hint(hint)));
+        };
+        if !cfg!(feature = "acme") {
+            let diagnostic = Diagnostic::lacks_feature("[[acme]]", "acme");
+            diagnostics.push((first.source.clone(), diagnostic));
+            continue;
+        }
+        if given(item, "acme.names").is_none() {
+            let text = "this [[acme]] has no names".to_owned();
+            report("acme.names", text, "add names = [\"www.example.com\"]");
+        }
+        for name in &group.names {
+            if !names.insert(name) {
+                let text = format!("the name {name} is in two [[acme]]");
+                report("acme.names", text, "remove it from one of them");
+            }
+        }
+        if names.len() > NAMES_MAX {
+            let text = format!("all [[acme]] together have more than {NAMES_MAX} names");
+            report("acme.names", text, "remove names, or run several edges");
+        }
+        check_challenge(group, &mut report);
+        let has_id = group.eab_key_id.is_some();
+        if has_id != group.eab_key_file.is_some() {
+            let text = "only one of acme.eab_key_id and acme.eab_key_file is set".to_owned();
+            let path = if has_id {
+                "acme.eab_key_id"
+            } else {
+                "acme.eab_key_file"
+            };
+            report(
+                path,
+                text,
+                "set both: the issuer states an identifier and a key",
+            );
+        }
+        #[cfg(feature = "acme")]
+        if let Err(error) = crate::acme::binding_of(group) {
+            report(
+                "acme.eab_key_file",
+                format!("{error:#}"),
+                "write the key as the issuer states it",
+            );
+        }
+        let other = &draft.acme[0];
+        if group.state != other.state {
+            let text = "two [[acme]] have different folders of state".to_owned();
+            report(
+                "acme.state",
+                text,
+                "set acme.state to the same folder in each [[acme]]",
+            );
+        }
+        if group.orders_per_hour != other.orders_per_hour {
+            let text = "two [[acme]] have different limits of orders".to_owned();
+            report(
+                "acme.orders_per_hour",
+                text,
+                "set acme.orders_per_hour to the same value in each",
+            );
+        }
+    }
+    for (item, listener) in draft
+        .listeners
+        .iter()
+        .enumerate()
+        .filter(|(_, listener)| listener.acme)
+    {
+        let Some(setting) = given(item, "listener.acme") else {
+            continue;
+        };
+        let mut report = |text: &str, hint: &str| {
+            diagnostics.push((setting.source.clone(), Diagnostic::new(text).hint(hint)));
+        };
+        if listener.certificates.is_some() {
+            let text = "listener.acme = true, but the listener has a certificate of its own";
+            report(
+                text,
+                "remove one of the two; names of [[acme]] have their certificates in either case",
+            );
+        }
+        if draft.acme.is_empty() {
+            let text = "listener.acme = true, but no [[acme]] has certificates for it";
+            report(text, "add [[acme]] with names = [\"www.example.com\"]");
+        }
+    }
+}
+
+fn check_challenge(group: &AcmeGroup, report: &mut impl FnMut(&str, String, &str)) {
+    if group.challenge != ChallengeKind::Dns {
+        if let Some(name) = group.names.iter().find(|name| name.needs_dns()) {
+            let text = format!("only dns-01 validates the wildcard {name}");
+            report(
+                "acme.names",
+                text,
+                "set challenge = \"dns-01\" and dns_hook to a program",
+            );
+        }
+    } else if group.dns_hook.is_none() {
+        let text = "acme.challenge = dns-01 needs a program that sets records".to_owned();
+        report("acme.challenge", text, "set dns_hook to a program");
+    }
+    if group.challenge == ChallengeKind::Dns
+        && let Some(name) = group.names.iter().find(|name| name.is_address())
+    {
+        let text = format!("dns-01 cannot validate the address {name}");
+        report(
+            "acme.names",
+            text,
+            "use http-01 or tls-alpn-01 for addresses",
+        );
+    }
+}
+
+/// The most names. The ledger of 10,000 names has 8 MB, which is persisted several times in each order.
+const NAMES_MAX: usize = 10_000;

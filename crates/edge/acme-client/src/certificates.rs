@@ -1,0 +1,301 @@
+//! The certificates and answers that handshakes and requests read.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use edgeward_acme::{Failure, Name, Validity};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::ext::pkix::AuthorityKeyIdentifier;
+
+use crate::answers::Answers;
+
+/// The certificates and answers. Threads of the edge read them, and no call waits for the network.
+#[derive(Debug, Default)]
+pub struct Certificates {
+    pub(crate) answers: Answers,
+    keys: RwLock<Arc<KeyTable>>,
+    facts: Mutex<Vec<CertificateFacts>>,
+    pub(crate) counts: Counts,
+}
+
+/// The state of one name's certificate, for metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// The name.
+    pub name: String,
+    /// The end of the certificate, in seconds since 1970. `None`: the name has only a self-signed certificate.
+    pub not_after_at: Option<u64>,
+    /// The time of the next order. `None` if a limit forbids every order.
+    pub next_order_at: Option<u64>,
+    /// Failures since the last success.
+    pub failures: u32,
+}
+
+/// Counts of orders since the process started.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub(crate) orders: AtomicU64,
+    pub(crate) stored: AtomicU64,
+    pub(crate) failures: [AtomicU64; Failure::LABELS.len()],
+    pub(crate) has_lease: AtomicBool,
+}
+
+impl Counts {
+    /// Returns the orders that were begun or continued.
+    pub fn orders(&self) -> u64 {
+        self.orders.load(Ordering::Relaxed)
+    }
+
+    /// Returns the certificates that were stored.
+    pub fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    /// Returns the failed orders by cause.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self
+            .failures
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
+        Failure::LABELS.into_iter().zip(counts)
+    }
+
+    /// Returns true while this process orders certificates, and not another one with the same folder.
+    pub fn has_lease(&self) -> bool {
+        self.has_lease.load(Ordering::Relaxed)
+    }
+}
+
+impl Certificates {
+    /// Returns the certificate for a name in SNI: that of the name, or of the wildcard above it.
+    pub fn of_name(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.keys().of_name(server_name).cloned()
+    }
+
+    /// Returns the certificate for clients that send no name or an unknown one: that of the first address, or of the
+    /// first name.
+    pub fn default_key(&self) -> Option<Arc<CertifiedKey>> {
+        self.keys().default.clone()
+    }
+
+    /// Returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737).
+    pub fn of_challenge(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.answers.tls(server_name)
+    }
+
+    /// Returns the body that answers an HTTP-01 challenge (RFC 8555 §8.3).
+    pub fn http_answer(&self, token: &str) -> Option<Box<str>> {
+        self.answers.http(token)
+    }
+
+    /// Returns the state of each name.
+    pub fn facts(&self) -> Vec<CertificateFacts> {
+        self.facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Returns the counts of orders.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub(crate) fn set_facts(&self, facts: Vec<CertificateFacts>) {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+    }
+
+    pub(crate) fn keys(&self) -> Arc<KeyTable> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_keys(&self, table: KeyTable) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+}
+
+/// Certificates by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyTable {
+    exact: HashMap<Box<str>, Arc<CertifiedKey>>,
+    /// By the name without its first label.
+    wildcards: HashMap<Box<str>, Arc<CertifiedKey>>,
+    default: Option<Arc<CertifiedKey>>,
+    default_is_address: bool,
+}
+
+impl KeyTable {
+    /// Adds or replaces the certificate of a name. The first address, or else the first name, is the default.
+    pub(crate) fn insert(&mut self, name: &Name, key: Arc<CertifiedKey>) {
+        let previous = match name {
+            Name::Dns(name) => self.exact.insert(name.clone(), Arc::clone(&key)),
+            Name::Wildcard(name) => self.wildcards.insert(name.clone(), Arc::clone(&key)),
+            Name::Ip(address) => self
+                .exact
+                .insert(address.to_string().into(), Arc::clone(&key)),
+        };
+        let is_address = name.is_address();
+        let replaces_default = match (&self.default, &previous) {
+            (None, _) => true,
+            (Some(default), Some(previous)) if Arc::ptr_eq(default, previous) => true,
+            _ => is_address && !self.default_is_address,
+        };
+        if replaces_default {
+            self.default = Some(key);
+            self.default_is_address = is_address;
+        }
+    }
+
+    /// Returns the certificate of a name itself.
+    pub(crate) fn of_planned(&self, name: &Name) -> Option<&Arc<CertifiedKey>> {
+        match name {
+            Name::Dns(name) => self.exact.get(name),
+            Name::Wildcard(name) => self.wildcards.get(name),
+            Name::Ip(address) => self.exact.get(&*address.to_string()),
+        }
+    }
+
+    fn of_name(&self, server_name: &str) -> Option<&Arc<CertifiedKey>> {
+        self.exact.get(server_name).or_else(|| {
+            let (_, parent) = server_name.split_once('.')?;
+            self.wildcards.get(parent)
+        })
+    }
+}
+
+/// A certificate with its key, as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredCertificate {
+    pub(crate) key: Arc<CertifiedKey>,
+    pub(crate) validity: Validity,
+    /// Its identifier in queries of windows. `None` if the certificate lacks the field that it is made of.
+    pub(crate) window_id: Option<Box<str>>,
+}
+
+impl StoredCertificate {
+    /// Parses a PEM file with a chain and its key.
+    pub(crate) fn parse(pem: &[u8]) -> io::Result<Self> {
+        let invalid = |why: &dyn std::fmt::Display| {
+            io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+        };
+        let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| invalid(&error))?;
+        let leaf = chain
+            .first()
+            .ok_or_else(|| invalid(&"the file has no certificate"))?;
+        let parsed = Certificate::from_der(leaf).map_err(|error| invalid(&error))?;
+        let validity = &parsed.tbs_certificate.validity;
+        let validity = Validity {
+            not_before_at: validity.not_before.to_unix_duration().as_secs(),
+            not_after_at: validity.not_after.to_unix_duration().as_secs(),
+        };
+        let window_id = window_id(&parsed);
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| invalid(&error))?;
+        // This fails if the key does not belong to the certificate.
+        let key = CertifiedKey::from_der(chain, key, &default_provider());
+        Ok(Self {
+            key: Arc::new(key.map_err(|error| invalid(&error))?),
+            validity,
+            window_id,
+        })
+    }
+}
+
+/// Returns the identifier of a certificate (RFC 9773 §4.1): its authority's key and its serial number.
+fn window_id(certificate: &Certificate) -> Option<Box<str>> {
+    let certificate = &certificate.tbs_certificate;
+    let mut extensions = certificate.extensions.iter().flatten();
+    let authority = extensions.find(|extension| extension.extn_id == AUTHORITY_KEY_ID)?;
+    let authority = AuthorityKeyIdentifier::from_der(authority.extn_value.as_bytes()).ok()?;
+    let authority = URL_SAFE_NO_PAD.encode(authority.key_identifier?.as_bytes());
+    let serial = URL_SAFE_NO_PAD.encode(certificate.serial_number.as_bytes());
+    Some(format!("{authority}.{serial}").into())
+}
+
+const AUTHORITY_KEY_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rcgen::KeyPair;
+
+    use crate::answers::placeholder;
+
+    fn key(subject: &str) -> Arc<CertifiedKey> {
+        let key = KeyPair::generate().expect("a key");
+        Arc::new(placeholder(subject, &key).expect("a certificate"))
+    }
+
+    #[test]
+    fn a_name_has_its_own_certificate_or_that_of_the_wildcard_above() {
+        let mut table = KeyTable::default();
+        let names = [
+            "a.example",
+            "*.a.example",
+            "b.a.example",
+            "127.0.0.1",
+            "::1",
+        ];
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        for (name, key) in names.iter().zip(&keys) {
+            table.insert(&name.parse().expect("the name is valid"), Arc::clone(key));
+        }
+        let index = |name: &str| {
+            let found = table.of_name(name)?;
+            keys.iter().position(|key| Arc::ptr_eq(key, found))
+        };
+        assert_eq!(index("a.example"), Some(0));
+        assert_eq!(index("b.a.example"), Some(2));
+        assert_eq!(index("c.a.example"), Some(1));
+        assert_eq!(index("d.c.a.example"), None);
+        assert_eq!(index("example"), None);
+        let default = table.default.as_ref().expect("a default");
+        assert!(Arc::ptr_eq(default, &keys[3]), "the first address");
+        let renewed = key("127.0.0.1");
+        table.insert(&"127.0.0.1".parse().expect("valid"), Arc::clone(&renewed));
+        assert!(Arc::ptr_eq(
+            table.default.as_ref().expect("a default"),
+            &renewed
+        ));
+    }
+
+    /// The identifier of RFC 9773 §4.1, whose serial number has its highest bit set.
+    #[test]
+    fn the_identifier_of_a_certificate_is_that_of_the_rfc() {
+        use rcgen::{CertificateParams, IsCa, Issuer, KeyIdMethod, SerialNumber};
+
+        const AUTHORITY: [u8; 20] = [
+            0x69, 0x88, 0x5b, 0x6b, 0x87, 0x46, 0x40, 0x41, 0xe1, 0xb3, 0x7b, 0x84, 0x7b, 0xa0,
+            0xae, 0x2c, 0xde, 0x01, 0xc8, 0xd4,
+        ];
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        authority.key_identifier_method = KeyIdMethod::PreSpecified(AUTHORITY.to_vec());
+        let issuer = Issuer::new(authority, KeyPair::generate().expect("a key"));
+        let mut params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
+        params.serial_number = Some(SerialNumber::from_slice(&[0x87, 0x65, 0x43, 0x21]));
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().expect("a key");
+        let signed = params.signed_by(&key, &issuer).expect("signed");
+        let pem = format!("{}{}", key.serialize_pem(), signed.pem());
+        let stored = StoredCertificate::parse(pem.as_bytes()).expect("valid");
+        assert_eq!(
+            stored.window_id.as_deref(),
+            Some("aYhba4dGQEHhs3uEe6CuLN4ByNQ.AIdlQyE")
+        );
+        let other = KeyPair::generate().expect("a key");
+        let pem = format!("{}{}", other.serialize_pem(), signed.pem());
+        StoredCertificate::parse(pem.as_bytes()).expect_err("the key of another certificate");
+    }
+}

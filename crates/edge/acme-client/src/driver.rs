@@ -1,0 +1,219 @@
+//! The thread that carries out the tasks of the scheduler.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use edgeward_acme::{Ledger, Next, Scheduler};
+use edgeward_types::with_causes;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::certificates::Certificates;
+use crate::clocks;
+use crate::load::{self, LoadError, StartError};
+use crate::settings::AcmeSettings;
+use crate::state::State;
+use crate::store::{FolderStore, StateStore};
+
+/// Keeps certificates. Dropping this value ends the orders under way, which the next process continues.
+#[derive(Debug)]
+pub struct Acme {
+    certificates: Arc<Certificates>,
+    stop: watch::Sender<bool>,
+    settings: watch::Sender<Arc<AcmeSettings>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acme {
+    /// Loads the certificates of the folder, and starts to order those that are missing or due. Names without a
+    /// certificate get a self-signed one until then.
+    pub fn start(settings: AcmeSettings) -> Result<Self, StartError> {
+        Self::start_with(settings, None)
+    }
+
+    /// Like [`start`](Self::start). `on_step` is called after each step of an order: tests end the process there.
+    #[doc(hidden)]
+    pub fn start_with(
+        settings: AcmeSettings,
+        on_step: Option<fn(&str)>,
+    ) -> Result<Self, StartError> {
+        let store: Arc<dyn StateStore> = Arc::new(FolderStore::new(&settings.folder));
+        let certificates = Arc::new(Certificates::default());
+        load::load_keys(&*store, &settings, &certificates)?;
+        let (stop, stopping) = watch::channel(false);
+        let (settings, changes) = watch::channel(Arc::new(settings));
+        let driver = Driver {
+            store,
+            certificates: Arc::clone(&certificates),
+            on_step,
+            stopping,
+            settings: changes,
+            seen: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("edgeward-acme".to_owned())
+            .spawn(move || driver.run())
+            .map_err(StartError::Thread)?;
+        Ok(Self {
+            certificates,
+            stop,
+            settings,
+            thread: Some(thread),
+        })
+    }
+
+    /// Returns the certificates, for handshakes.
+    pub fn certificates(&self) -> Arc<Certificates> {
+        Arc::clone(&self.certificates)
+    }
+
+    /// Replaces the settings, except for the folder. Orders under way continue.
+    pub fn update(&self, settings: AcmeSettings) -> Result<(), StartError> {
+        let store = FolderStore::new(&self.settings.borrow().folder);
+        load::load_keys(&store, &settings, &self.certificates)?;
+        self.settings.send_replace(Arc::new(settings));
+        Ok(())
+    }
+}
+
+impl Drop for Acme {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// The state of the thread.
+struct Driver {
+    store: Arc<dyn StateStore>,
+    certificates: Arc<Certificates>,
+    on_step: Option<fn(&str)>,
+    stopping: watch::Receiver<bool>,
+    settings: watch::Receiver<Arc<AcmeSettings>>,
+    /// The ledger of the other process when the certificates were loaded.
+    seen: Option<Ledger>,
+}
+
+impl Driver {
+    fn run(self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        match runtime {
+            Ok(runtime) => LocalSet::new().block_on(&runtime, self.follow()),
+            Err(error) => tracing::error!(%error, "no certificate can be ordered"),
+        }
+    }
+
+    /// Orders certificates while this process has the lease. Without it, loads those that the other process orders.
+    async fn follow(mut self) {
+        let mut last_error = String::new();
+        while !*self.stopping.borrow() {
+            let leased = match self.store.lease() {
+                Ok(Some(lease)) => match self.load() {
+                    Ok(state) => {
+                        last_error.clear();
+                        self.certificates
+                            .counts
+                            .has_lease
+                            .store(true, Ordering::Relaxed);
+                        self.keep(Rc::new(state)).await;
+                        self.certificates
+                            .counts
+                            .has_lease
+                            .store(false, Ordering::Relaxed);
+                        drop(lease);
+                        return;
+                    }
+                    Err(error) => Err(with_causes(&error)),
+                },
+                Ok(None) => self.reload().map_err(|error| with_causes(&error)),
+                Err(error) => Err(with_causes(&error)),
+            };
+            if let Err(error) = leased
+                && error != last_error
+            {
+                tracing::error!(
+                    error,
+                    "the folder of the certificates cannot be used; no certificate is ordered"
+                );
+                last_error = error;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LEASE_INTERVAL) => {}
+                _ = self.stopping.changed() => {}
+            }
+        }
+    }
+
+    /// Loads the certificates again if the other process has changed the ledger, as it does after each renewal.
+    fn reload(&mut self) -> Result<(), LoadError> {
+        let has_new_settings = self.settings.has_changed().unwrap_or(false);
+        let settings = Arc::clone(&self.settings.borrow_and_update());
+        let ledger = load::load_ledger(&*self.store)?;
+        if !has_new_settings && self.seen.as_ref() == Some(&ledger) {
+            return Ok(());
+        }
+        load::load_keys(&*self.store, &settings, &self.certificates)
+            .map_err(LoadError::Placeholder)?;
+        let scheduler = Scheduler::view(settings.plan(), ledger.clone());
+        self.certificates
+            .set_facts(load::facts(&scheduler, clocks::read().wall_at));
+        self.seen = Some(ledger);
+        Ok(())
+    }
+
+    /// Loads everything, as the holder of the lease.
+    fn load(&mut self) -> Result<State, LoadError> {
+        let settings = Arc::clone(&self.settings.borrow_and_update());
+        State::load(
+            settings,
+            Arc::clone(&self.store),
+            Arc::clone(&self.certificates),
+            self.on_step,
+        )
+    }
+
+    /// Carries out tasks until the process stops.
+    async fn keep(&mut self, state: Rc<State>) {
+        let mut tasks = JoinSet::new();
+        let mut has_changed = true;
+        while !*self.stopping.borrow() {
+            has_changed |= state.take_requests();
+            let wait = loop {
+                match state.next() {
+                    Next::Wait(wait) => break wait,
+                    Next::Start(task) => {
+                        let saved = state.save();
+                        let state = Rc::clone(&state);
+                        tasks.spawn_local(async move { state.carry_out(task, saved).await });
+                        has_changed = true;
+                    }
+                }
+            };
+            if std::mem::take(&mut has_changed) {
+                state.publish_facts();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait.min(REQUEST_INTERVAL)) => {}
+                Some(_) = tasks.join_next() => has_changed = true,
+                _ = self.stopping.changed() => {}
+                Ok(()) = self.settings.changed() => {
+                    state.set_settings(Arc::clone(&self.settings.borrow_and_update()));
+                    has_changed = true;
+                }
+            }
+        }
+    }
+}
+
+/// The time between two attempts to take the lease. After an upgrade the old process has it until it ends.
+const LEASE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The time between two checks of demanded renewals.
+const REQUEST_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,118 @@
+//! Loads the ledger and the certificates of a folder.
+
+use std::io;
+use std::sync::Arc;
+
+use edgeward_acme::{Ledger, LedgerError, Name, Scheduler};
+use rcgen::KeyPair;
+
+use crate::answers;
+use crate::certificates::{CertificateFacts, Certificates, KeyTable, StoredCertificate};
+use crate::settings::AcmeSettings;
+use crate::store::StateStore;
+
+/// The reason why no certificates can be kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A self-signed certificate cannot be made.
+    #[error("a self-signed certificate cannot be made")]
+    Placeholder(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The thread cannot be started.
+    #[error("the thread of the certificates cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// The reason why the state cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum LoadError {
+    #[error("the ledger cannot be read")]
+    Read(#[source] io::Error),
+    #[error("the ledger cannot be persisted")]
+    Write(#[source] io::Error),
+    #[error("{LEDGER} is damaged: move it away to begin with an empty one")]
+    Parse(#[source] LedgerError),
+    #[error(transparent)]
+    Placeholder(StartError),
+}
+
+/// A name with its stored certificate.
+pub(crate) type LoadedName = (Name, Option<StoredCertificate>);
+
+/// Loads the certificates of all names. Names without a usable certificate get a self-signed one.
+pub(crate) fn load_keys(
+    store: &dyn StateStore,
+    settings: &AcmeSettings,
+    certificates: &Certificates,
+) -> Result<Vec<LoadedName>, StartError> {
+    let placeholder_error =
+        |error: &dyn std::fmt::Display| StartError::Placeholder(error.to_string().into());
+    let mut placeholder_key = None;
+    let mut table = KeyTable::default();
+    let mut loaded = Vec::new();
+    let before = certificates.keys();
+    for name in settings.names() {
+        let path = certificate_path(name);
+        let parse = |bytes: Option<Vec<u8>>| {
+            bytes
+                .map(|bytes| StoredCertificate::parse(&bytes))
+                .transpose()
+        };
+        let stored = store.load(&path).and_then(parse).unwrap_or_else(|error| {
+            tracing::error!(%name, path, %error, "a certificate cannot be loaded, and is ordered again");
+            None
+        });
+        let key = match (&stored, before.of_planned(name)) {
+            (Some(stored), _) => Arc::clone(&stored.key),
+            (None, Some(earlier)) => Arc::clone(earlier),
+            (None, None) => {
+                let key = match placeholder_key.take() {
+                    Some(key) => key,
+                    None => KeyPair::generate().map_err(|error| placeholder_error(&error))?,
+                };
+                let made = answers::placeholder(&name.to_string(), &key);
+                placeholder_key = Some(key);
+                Arc::new(made.map_err(|error| placeholder_error(&error))?)
+            }
+        };
+        table.insert(name, key);
+        loaded.push((name.clone(), stored));
+    }
+    certificates.set_keys(table);
+    Ok(loaded)
+}
+
+pub(crate) fn load_ledger(store: &dyn StateStore) -> Result<Ledger, LoadError> {
+    match store.load(LEDGER).map_err(LoadError::Read)? {
+        Some(bytes) => Ledger::parse(&bytes).map_err(LoadError::Parse),
+        None => Ok(Ledger::default()),
+    }
+}
+
+/// Returns the state of each name.
+pub(crate) fn facts(scheduler: &Scheduler, now: u64) -> Vec<CertificateFacts> {
+    let facts = scheduler.status(now).map(|status| {
+        let certificate = status.record.and_then(|record| record.certificate.as_ref());
+        CertificateFacts {
+            name: status.name.to_string(),
+            not_after_at: certificate.map(|certificate| certificate.validity.not_after_at),
+            next_order_at: Some(status.next_order_at).filter(|&at| at < u64::MAX),
+            failures: status.record.map_or(0, |record| record.backoff.failures),
+        }
+    });
+    facts.collect()
+}
+
+pub(crate) fn certificate_path(name: &Name) -> String {
+    format!("certificates/{}.pem", name.file_stem())
+}
+
+pub(crate) fn pending_key_path(name: &Name) -> String {
+    format!("orders/{}.key", name.file_stem())
+}
+
+pub(crate) const LEDGER: &str = "ledger.json";
+
+/// The folder of demanded renewals: a file for each, named like the files of the name.
+pub(crate) const REQUESTS: &str = "requests";

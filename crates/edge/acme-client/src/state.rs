@@ -1,0 +1,174 @@
+//! The state of the holder of the lease: what its tasks read and persist.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use edgeward_acme::{Name, Next, Scheduler};
+use instant_acme::Account;
+use rcgen::KeyPair;
+
+use crate::account::{self, OrderError};
+use crate::answers::Answers;
+use crate::certificates::{Certificates, StoredCertificate};
+use crate::clocks;
+use crate::http::Client;
+use crate::load::{
+    LEDGER, LoadError, LoadedName, certificate_path, facts, load_keys, load_ledger,
+    pending_key_path,
+};
+use crate::settings::{AcmeSettings, IssuerSettings, NameGroup};
+use crate::store::StateStore;
+
+/// The state that all tasks share. All of them run on one thread.
+pub(crate) struct State {
+    pub(crate) settings: RefCell<Arc<AcmeSettings>>,
+    pub(crate) store: Arc<dyn StateStore>,
+    pub(crate) certificates: Arc<Certificates>,
+    pub(crate) scheduler: RefCell<Scheduler>,
+    /// Locked while an account is opened, so that each issuer gets one.
+    accounts: tokio::sync::Mutex<()>,
+    on_step: Option<fn(&str)>,
+}
+
+impl State {
+    pub(crate) fn load(
+        settings: Arc<AcmeSettings>,
+        store: Arc<dyn StateStore>,
+        certificates: Arc<Certificates>,
+        on_step: Option<fn(&str)>,
+    ) -> Result<Self, LoadError> {
+        let loaded =
+            load_keys(&*store, &settings, &certificates).map_err(LoadError::Placeholder)?;
+        let ledger = load_ledger(&*store)?;
+        let mut scheduler = Scheduler::new(settings.plan(), ledger, clocks::read());
+        adopt(&mut scheduler, loaded);
+        let state = Self {
+            settings: RefCell::new(settings),
+            store,
+            certificates,
+            scheduler: RefCell::new(scheduler),
+            accounts: tokio::sync::Mutex::default(),
+            on_step,
+        };
+        // The failures of orders that the earlier process did not end.
+        state.save().map_err(LoadError::Write)?;
+        Ok(state)
+    }
+
+    /// Reports a step, for tests.
+    pub(crate) fn step(&self, step: &str) {
+        if let Some(on_step) = self.on_step {
+            on_step(step);
+        }
+    }
+
+    pub(crate) fn store(&self) -> &dyn StateStore {
+        &*self.store
+    }
+
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.certificates.answers
+    }
+
+    pub(crate) fn next(&self) -> Next {
+        self.scheduler.borrow_mut().next(clocks::read())
+    }
+
+    /// Replaces the settings. Certificates of names that are new, and that the folder has, are used.
+    pub(crate) fn set_settings(&self, settings: Arc<AcmeSettings>) {
+        let loaded = load_keys(&*self.store, &settings, &self.certificates);
+        let plan = settings.plan();
+        *self.settings.borrow_mut() = settings;
+        let mut scheduler = self.scheduler.borrow_mut();
+        scheduler.set_plan(plan, clocks::read());
+        match loaded {
+            Ok(loaded) => adopt(&mut scheduler, loaded),
+            Err(error) => tracing::error!(%error, "the certificates of new names cannot be loaded"),
+        }
+    }
+
+    /// Persists the ledger.
+    pub(crate) fn save(&self) -> io::Result<()> {
+        let bytes = self.scheduler.borrow().ledger().to_bytes();
+        self.store.store(LEDGER, &bytes)
+    }
+
+    /// Publishes the state of each name.
+    pub(crate) fn publish_facts(&self) {
+        let facts = facts(&self.scheduler.borrow(), clocks::read().wall_at);
+        self.certificates.set_facts(facts);
+    }
+
+    pub(crate) async fn account(
+        &self,
+        issuer: &IssuerSettings,
+        group: &NameGroup,
+        client: &Client,
+    ) -> Result<Account, OrderError> {
+        let _opening = self.accounts.lock().await;
+        account::open(&*self.store, issuer, group, client).await
+    }
+
+    /// Records and persists the URL of an order, so that the next process can continue it.
+    pub(crate) fn record_order(&self, name: &Name, url: &str) -> Result<(), OrderError> {
+        self.scheduler.borrow_mut().on_order(name, url);
+        self.save()
+            .map_err(|error| OrderError::local("the ledger cannot be persisted", &error))?;
+        self.step("order recorded");
+        Ok(())
+    }
+
+    /// Returns the key that a process persisted for an order. `None` if it did not get so far.
+    pub(crate) fn pending_key(&self, name: &Name) -> Result<Option<KeyPair>, OrderError> {
+        let path = pending_key_path(name);
+        let local = |error: &dyn std::error::Error| OrderError::local(&path, error);
+        let Some(bytes) = self.store.load(&path).map_err(|error| local(&error))? else {
+            return Ok(None);
+        };
+        let pair = KeyPair::from_pem(&String::from_utf8_lossy(&bytes));
+        pair.map(Some).map_err(|error| local(&error))
+    }
+
+    /// Makes and persists the key of an order.
+    pub(crate) fn make_pending_key(&self, name: &Name) -> Result<KeyPair, OrderError> {
+        let path = pending_key_path(name);
+        let pair = KeyPair::generate().map_err(|error| OrderError::local(&path, &error))?;
+        let stored = self.store.store(&path, pair.serialize_pem().as_bytes());
+        stored.map_err(|error| OrderError::local(&path, &error))?;
+        Ok(pair)
+    }
+
+    /// Removes the key of an order whose certificate is stored and in the ledger.
+    pub(crate) fn remove_pending_key(&self, name: &Name) {
+        _ = self.store.remove(&pending_key_path(name));
+    }
+
+    /// Checks and stores a certificate with its key, in one file.
+    pub(crate) fn store_certificate(
+        &self,
+        name: &Name,
+        key: &KeyPair,
+        chain: &str,
+    ) -> Result<StoredCertificate, OrderError> {
+        let path = certificate_path(name);
+        let local = |error: io::Error| OrderError::local(&path, &error);
+        let pem = format!("{}{chain}", key.serialize_pem());
+        let stored = StoredCertificate::parse(pem.as_bytes()).map_err(local)?;
+        self.step("certificate downloaded");
+        self.store.store(&path, pem.as_bytes()).map_err(local)?;
+        self.step("certificate stored");
+        Ok(stored)
+    }
+}
+
+/// Lets the ledger have the certificates that are in the folder, and no others.
+fn adopt(scheduler: &mut Scheduler, loaded: Vec<LoadedName>) {
+    let reading = clocks::read();
+    for (name, stored) in loaded {
+        match stored {
+            Some(stored) => scheduler.adopt(&name, stored.validity, stored.window_id, reading),
+            None => scheduler.forget_certificate(&name),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The interface to certificates that are renewed while the edge runs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::sign::CertifiedKey;
+
+/// Certificates that are renewed while the edge runs, and the answers to the challenges of their issuers. Handshakes
+/// and requests call these methods, so they must not block.
+pub trait CertificateSource: Send + Sync + fmt::Debug {
+    /// Returns the certificate for a name in SNI, in lower case.
+    fn of_name(&self, server_name: &str) -> Option<Arc<CertifiedKey>>;
+
+    /// Returns the certificate for clients that send no name, or an unknown one, if the listener has no certificate of
+    /// its own.
+    fn default_key(&self) -> Option<Arc<CertifiedKey>>;
+
+    /// Returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737 §3).
+    fn of_challenge(&self, server_name: &str) -> Option<Arc<CertifiedKey>>;
+
+    /// Returns the body that answers an HTTP-01 challenge (RFC 8555 §8.3).
+    fn http_answer(&self, token: &str) -> Option<Box<str>>;
+
+    /// Returns the state, for metrics and status.
+    fn facts(&self) -> SourceFacts;
+}
+
+/// The state of all certificates of a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceFacts {
+    /// The certificates.
+    pub certificates: Vec<RenewedCertificate>,
+    /// Orders that were begun or continued.
+    pub orders: u64,
+    /// Certificates that were issued and stored.
+    pub stored: u64,
+    /// Failed orders by cause.
+    pub failures: Vec<(&'static str, u64)>,
+    /// True if this process orders certificates, and not another one with the same state.
+    pub has_lease: bool,
+}
+
+/// The state of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewedCertificate {
+    /// The name for which it is issued.
+    pub name: String,
+    /// Its end, in seconds since 1970. `None`: it is not issued yet.
+    pub not_after_at: Option<u64>,
+    /// The time of the next order, in seconds since 1970. `None`: a limit forbids every order.
+    pub next_order_at: Option<u64>,
+    /// Failed orders since the last success.
+    pub failures: u32,
+}

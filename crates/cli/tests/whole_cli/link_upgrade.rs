@@ -70,8 +70,8 @@ fn upgrades_of_an_edge_with_a_link_fail_no_request() {
                 let has_chunks = status["store"]["chunks"].as_u64() >= chunks;
                 (status["pid"] == pid && is_large && has_chunks).then_some(())
             });
-            // The store of the first process has the chunks of the body. The first 4 KiB of a body are not looked up, and
-            // a chunk that is sent before it is complete is not found: on a busy machine more of them.
+            // The store of the first process has the chunks of the body. The first 4 KiB of a body are not looked up,
+            // and a chunk that is sent before it is complete is not found: on a busy machine more of them.
             let received = || {
                 let received = &status()["peers"][0]["received"];
                 let field = |field: &str| received[field].as_u64().unwrap_or(0);

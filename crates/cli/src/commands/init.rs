@@ -32,9 +32,13 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "FILE", default_value = "edgeward.toml")]
     out: PathBuf,
 
-    /// Address and port for clients
-    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
-    listen: String,
+    /// Address and port for clients [default: port 8080, or port 80 with --name]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+
+    /// Public name of the site: HTTPS with a certificate that renews itself; repeatable
+    #[arg(long, value_name = "HOST")]
+    name: Vec<String>,
 
     /// Memory for hot objects [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE")]
@@ -93,6 +97,7 @@ pub(crate) fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
 struct Places {
     disk: PathBuf,
     admin: String,
+    certificates: PathBuf,
 }
 
 impl Places {
@@ -103,12 +108,14 @@ impl Places {
             return Ok(Self {
                 disk: "/var/cache/edgeward/disk".into(),
                 admin: "unix:/run/edgeward/admin.sock".to_owned(),
+                certificates: "/var/lib/edgeward/acme".into(),
             });
         }
         let folder = file.parent().unwrap_or(&file);
         Ok(Self {
             disk: folder.join("edgeward-disk"),
             admin: format!("unix:{}", folder.join("edgeward-admin.sock").display()),
+            certificates: folder.join("edgeward-certificates"),
         })
     }
 }
@@ -124,6 +131,8 @@ struct Machine {
 struct Plan {
     origin: String,
     listen: String,
+    /// The names that get a certificate.
+    names: Vec<String>,
     hot: ByteSize,
     disk: Option<ByteSize>,
     places: Places,
@@ -137,7 +146,11 @@ impl Plan {
         let disk = args.disk.or_else(|| machine.free.map(half));
         Self {
             origin: args.origin.clone(),
-            listen: args.listen.clone(),
+            listen: args.listen.clone().unwrap_or_else(|| {
+                let port = if args.name.is_empty() { 8080 } else { 80 };
+                format!("0.0.0.0:{port}")
+            }),
+            names: args.name.clone(),
             hot: whole(hot.unwrap_or(HOT_MIN)),
             disk: disk.filter(|disk| *disk >= DISK_MIN).map(whole),
             places,
@@ -146,6 +159,9 @@ impl Plan {
 
     /// The URL at which a client on this machine reaches the edge.
     fn url(&self) -> String {
+        if let Some(name) = self.names.first() {
+            return format!("https://{name}/");
+        }
         let host_port = self.listen.replace("0.0.0.0:", "127.0.0.1:");
         format!("http://{}/", host_port.replace("[::]:", "[::1]:"))
     }
@@ -155,6 +171,7 @@ impl Plan {
         let Self {
             origin,
             listen,
+            names,
             hot,
             disk,
             places,
@@ -167,6 +184,17 @@ impl Plan {
             Some(disk) => format!("[[disk_device]]\npath = {path}\ncapacity = \"{disk}\"\n"),
             None => format!("#[[disk_device]]\n#path = {path}\n#capacity = \"10GiB\"\n"),
         };
+        let https = match names.is_empty() {
+            true => String::new(),
+            false => format!(
+                "\n[[listener]]\naddress = \"0.0.0.0:443\"\nacme = true\n\n\
+                 # A certificate for each name, from Let's Encrypt, whose terms of service you accept by these\n\
+                 # lines. The issuer asks at port 80. docs/how-to/certificates.md has other issuers and challenges.\n\
+                 [[acme]]\nnames = {}\nstate = {}\n#contact = [\"mailto:admin@example.org\"]\n",
+                json!(names),
+                text(&places.certificates.display().to_string())
+            ),
+        };
         let mut file = String::new();
         _ = write!(
             file,
@@ -174,10 +202,10 @@ impl Plan {
 # The configuration of `edgeward serve`. `edgeward check-config FILE` checks it, and lists all settings with --all.
 # After a change: `edgeward reload`, `systemctl reload edgeward` or SIGHUP; no connection is lost.
 
-# The address for clients. A second [[listener]] with tls_certificates and tls_key serves HTTPS.
+# The addresses for clients.
 [[listener]]
 address = {listen}
-
+{https}
 # The server behind the edge. Its Cache-Control decides what is stored; the key default_ttl of a site gives responses
 # without it a lifetime.
 [[origin]]
@@ -260,7 +288,7 @@ fn write_checked(file: &Path, text: &str, replaces: bool) -> anyhow::Result<()> 
 const EXAMPLES: &str = "\
 Examples:
   edgeward init http://127.0.0.1:9000 && edgeward serve --config edgeward.toml
-  edgeward init https://shop.internal --listen 0.0.0.0:80 --out /etc/edgeward/edgeward.toml --force
+  edgeward init http://10.0.0.7 --name www.example.org --out /etc/edgeward/edgeward.toml --force
   edgeward init http://10.0.0.7 --hot 4GiB --disk 0
 
 Exit codes: 0 the file was written, 2 it exists, or a value is not valid.";
@@ -273,7 +301,8 @@ mod tests {
         let args = InitArgs {
             origin: "http://127.0.0.1:9000".to_owned(),
             out: "/etc/edgeward/edgeward.toml".into(),
-            listen: "0.0.0.0:8080".to_owned(),
+            listen: None,
+            name: Vec::new(),
             hot: None,
             disk,
             force: false,
@@ -323,10 +352,20 @@ mod tests {
                 "the file exists"
             );
         }
+        let mut https = plan(8 << 30, 0, None);
+        https.names = vec!["www.example.org".to_owned(), "example.org".to_owned()];
+        https.places.certificates = folder.path().join("certificates");
+        let file = folder.path().join("https.toml");
+        let written = write_checked(&file, &https.text(), false);
+        assert_eq!(written.is_ok(), cfg!(feature = "acme"), "{written:?}");
+        assert_eq!(https.url(), "https://www.example.org/");
         let mut wrong = plan(8 << 30, 0, None);
         wrong.origin = "ftp://example.org".to_owned();
         let file = folder.path().join("wrong.toml");
         assert!(write_checked(&file, &wrong.text(), false).is_err());
-        assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 2);
+        assert_eq!(
+            fs::read_dir(folder.path()).expect("the folder").count(),
+            if cfg!(feature = "acme") { 3 } else { 2 }
+        );
     }
 }

@@ -475,7 +475,11 @@ impl ConnectionKeeper {
         let id = self
             .peer
             .with(|core| core.add_connection(Role::Connector, &our_hello, &peer_hello))?;
-        Connection::new(transport, id, checksum, &self.config).map_err(connect_error)
+        let connection = Connection::new(transport, id, checksum, &self.config);
+        connection.map_err(|error| {
+            self.peer.with(|core| core.remove_connection(id));
+            connect_error(error)
+        })
     }
 }
 

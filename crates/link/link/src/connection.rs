@@ -256,6 +256,16 @@ impl Connection {
         cx: &mut Context<'_>,
         core: &Core,
     ) -> Result<(), ConnectionError> {
+        self.check_ticks(cx, core)?;
+        self.set_timer(cx)
+    }
+
+    /// Checks whether the peer is silent, and sends a keep-alive frame if one is due.
+    pub(crate) fn check_ticks(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+    ) -> Result<(), ConnectionError> {
         while self.ticks.poll_tick(cx).is_ready() {
             let now = Instant::now();
             let silence = self.keep_alive * 3;
@@ -269,6 +279,10 @@ impl Connection {
                 cx.waker().wake_by_ref();
             }
         }
+        Ok(())
+    }
+
+    fn set_timer(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         if self.next_poll.is_some() {
             // A yield is cheaper than setting the timer. While a body is being received, new bytes have usually
             // arrived when the task is polled again, and then no timer is needed.

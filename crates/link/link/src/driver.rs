@@ -68,7 +68,8 @@ impl Driver {
     /// Runs until the task is aborted. After a panic, the streams of this peer end and its connections are closed, and
     /// the peer can connect again.
     pub(crate) async fn run(mut self) {
-        std::future::poll_fn(|cx| {
+        // The task has budgets of its own. That of Tokio, 128 operations, would be spent by the users alone.
+        tokio::task::coop::unconstrained(std::future::poll_fn(|cx| {
             if catch_unwind(AssertUnwindSafe(|| self.poll(cx))).is_err() {
                 // The lock is poisoned, so the next poll restarts the core. The users then see that their streams
                 // have ended.
@@ -80,7 +81,7 @@ impl Driver {
                 yield_now(cx);
             }
             Poll::<()>::Pending
-        })
+        }))
         .await;
     }
 
@@ -137,6 +138,11 @@ impl Driver {
             let has_moved_bytes = self.turn_users(&mut core, &mut user_budget);
             let has_moved_frames = self.turn_connections(cx, &mut core, now, &mut budget);
             if budget.is_spent() || user_budget.is_spent() {
+                // A task that is always busy must keep its idle connections alive, too.
+                self.for_each_connection(cx, &mut core, |connection, cx, core| {
+                    connection.check_ticks(cx, core)?;
+                    Ok(false)
+                });
                 yield_now(cx);
                 break;
             }

@@ -579,7 +579,11 @@ impl Shared {
         let checksum = transport.checksum();
         let id = peer.with(|core| core.add_connection(Role::Listener, &our_hello, &peer_hello))?;
         let connection = Connection::new(transport, id, checksum, &self.config.link);
-        Ok((peer, connection.map_err(io_error)?, live))
+        let connection = connection.map_err(|error| {
+            peer.with(|core| core.remove_connection(id));
+            io_error(error)
+        })?;
+        Ok((peer, connection, live))
     }
 
     /// Connects to the target of a stream, and copies bytes between both until they are closed.

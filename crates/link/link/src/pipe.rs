@@ -170,6 +170,11 @@ impl PipeWriter {
         self.0.wake_reader(|state| _ = state.end.get_or_insert(end));
     }
 
+    /// Returns true if the writer has ended the body, and it is complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(self.0.state().end, Some(Ok(())))
+    }
+
     /// Returns the reason why the reader takes no further bytes.
     pub(crate) fn refusal(&self) -> Option<u32> {
         self.0.state().refusal
@@ -240,9 +245,14 @@ impl PipeReader {
         pieces
     }
 
-    /// Returns true if the writer has aborted the body.
-    pub(crate) fn has_failed(&self) -> bool {
-        matches!(self.0.state().end, Some(Err(_)))
+    /// Waits until the writer has aborted the body.
+    pub(crate) fn poll_failed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.state();
+        if matches!(state.end, Some(Err(_))) {
+            return Poll::Ready(());
+        }
+        store_waker(&mut state.reader, cx);
+        Poll::Pending
     }
 
     /// Drops the unread pieces, and refuses further ones for this reason. Only the first call has an effect.
@@ -436,8 +446,13 @@ mod tests {
     fn a_dropped_writer_aborts_its_body() {
         let (writer, reader) = pipe(1);
         writer.push(Bytes::from_static(b"x"));
+        let counter = Arc::new(WakeCounter::default());
+        let waker = Waker::from(Arc::clone(&counter));
+        let cx = &mut Context::from_waker(&waker);
+        assert!(reader.poll_failed(cx).is_pending());
         drop(writer);
-        assert!(reader.has_failed());
+        assert_eq!(counter.0.load(Ordering::Relaxed), 1, "the reader is woken");
+        assert!(reader.poll_failed(cx).is_ready());
         assert!(matches!(
             reader.poll_item(&mut noop()),
             Poll::Ready(Item::Bytes(_))

@@ -183,12 +183,12 @@ impl RateLimiter {
     }
 
     /// Returns how many of these bytes may be written now, or how long the write has to wait.
-    fn allowance(&self, bytes: usize) -> Result<usize, Duration> {
+    fn allowance(&self, bytes: usize, has_waited: bool) -> Result<usize, Duration> {
         let Some(rate) = self.bits_per_second() else {
             return Ok(bytes);
         };
         let bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.allowance(self.started.elapsed(), rate, bytes)
+        bucket.allowance(self.started.elapsed(), rate, bytes, has_waited)
     }
 
     /// Counts written bytes.
@@ -208,10 +208,17 @@ struct Bucket {
 
 impl Bucket {
     /// Returns how many of these bytes may be sent at `now`, or the time to wait. A short write may be sent earlier
-    /// than a long one, so that a request does not wait behind a download.
-    fn allowance(&self, now: Duration, rate: u64, bytes: usize) -> Result<usize, Duration> {
-        let is_short = bytes <= SHORT_BYTES;
-        let ahead_max = if is_short { AHEAD_SHORT } else { AHEAD };
+    /// than a long one, so that a request does not wait behind a download. A long write that has waited may be sent as
+    /// early as a short one: otherwise many short writes would keep it from being sent at all.
+    fn allowance(
+        &self,
+        now: Duration,
+        rate: u64,
+        bytes: usize,
+        has_waited: bool,
+    ) -> Result<usize, Duration> {
+        let is_early = bytes <= SHORT_BYTES || has_waited;
+        let ahead_max = if is_early { AHEAD_SHORT } else { AHEAD };
         let wait = self.free_at.saturating_sub(now).saturating_sub(ahead_max);
         if wait > Duration::ZERO {
             return Err(wait);
@@ -248,12 +255,13 @@ impl Paced {
         let Some(limiter) = &self.limiter else {
             return Poll::Ready(bytes);
         };
+        let mut has_waited = false;
         loop {
             if let Some(sleep) = &mut self.sleep {
                 ready!(sleep.as_mut().poll(cx));
-                self.sleep = None;
+                (self.sleep, has_waited) = (None, true);
             }
-            match limiter.allowance(bytes) {
+            match limiter.allowance(bytes, has_waited) {
                 Ok(allowed) => return Poll::Ready(allowed),
                 Err(wait) => {
                     limiter.waits.fetch_add(1, Ordering::Relaxed);
@@ -434,19 +442,23 @@ mod tests {
         let mut bucket = Bucket::default();
         let mut now = Duration::ZERO;
         let mut sent: Vec<(Duration, u64)> = Vec::new();
-        let writes = [300_000, 16 << 10, 1000];
+        let mut writes = [(300_000, false), (16 << 10, false), (1000, false)];
         let end = Duration::from_secs(20);
         let rate_at = |now: Duration| if now < end / 2 { 8_000_000 } else { 80_000_000 };
         while now < end {
             let mut next = end;
-            for bytes in writes {
-                match bucket.allowance(now, rate_at(now), bytes) {
+            for (bytes, has_waited) in &mut writes {
+                match bucket.allowance(now, rate_at(now), *bytes, *has_waited) {
                     Ok(allowed) => {
+                        *has_waited = false;
                         bucket.spend(now, rate_at(now), allowed);
                         sent.push((now, allowed as u64));
                         next = now;
                     }
-                    Err(wait) => next = next.min(now + wait),
+                    Err(wait) => {
+                        *has_waited = true;
+                        next = next.min(now + wait);
+                    }
                 }
             }
             now = next;
@@ -478,12 +490,26 @@ mod tests {
         let mut bucket = Bucket::default();
         let rate = 8_000_000;
         bucket.spend(Duration::ZERO, rate, 40_000);
-        assert_eq!(bucket.allowance(Duration::ZERO, rate, 100), Ok(100));
-        let wait = bucket.allowance(Duration::ZERO, rate, SHORT_BYTES + 1);
+        assert_eq!(bucket.allowance(Duration::ZERO, rate, 100, false), Ok(100));
+        let wait = bucket.allowance(Duration::ZERO, rate, SHORT_BYTES + 1, false);
         assert_eq!(wait, Err(Duration::from_millis(30)));
         assert_eq!(
-            bucket.allowance(Duration::from_millis(30), rate, 100_000),
+            bucket.allowance(Duration::from_millis(30), rate, 100_000, false),
             Ok(10_000)
         );
+    }
+
+    /// Short writes that take the whole rate do not keep a long one from being sent.
+    #[test]
+    fn a_long_write_is_sent_beside_short_ones() {
+        let (mut bucket, rate) = (Bucket::default(), 8_000_000);
+        let (mut now, mut has_waited) = (Duration::ZERO, false);
+        while bucket.allowance(now, rate, 100_000, has_waited).is_err() || now < AHEAD {
+            while bucket.allowance(now, rate, 1000, false).is_ok() {
+                bucket.spend(now, rate, 1000);
+            }
+            (now, has_waited) = (now + Duration::from_millis(1), true);
+            assert!(now < Duration::from_millis(100), "the long write starves");
+        }
     }
 }

@@ -141,14 +141,16 @@ impl LinkStream {
     pub(crate) async fn pump(self, tcp: TcpStream) -> io::Result<()> {
         let keep_alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
         _ = SockRef::from(&tcp).set_tcp_keepalive(&keep_alive);
-        let mut unread = self.incoming.take_all();
-        if !self.unread.is_empty() {
-            unread.push_front(self.unread);
-        }
+        // The connection is reset if it is dropped before both directions have ended.
+        _ = SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
         let (ended, result) = oneshot::channel();
-        let socket = PassedSocket { tcp, unread, ended };
-        if let Err(socket) = self.outgoing.pass(socket) {
-            _ = SockRef::from(&socket.tcp).set_linger(Some(Duration::ZERO));
+        let socket = PassedSocket {
+            tcp,
+            unread: self.unread,
+            incoming: self.incoming,
+            ended,
+        };
+        if self.outgoing.pass(socket).is_err() {
             return Err(error(self.outgoing.refusal().unwrap_or(reason::CANCELLED)));
         }
         let result = result.await;
@@ -222,6 +224,9 @@ impl AsyncWrite for LinkStream {
 
     /// Ends the outgoing direction at once. Written bytes are delivered even if the stream is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.outgoing.is_complete() {
+            return Poll::Ready(Ok(()));
+        }
         if let Some(reason) = self.outgoing.refusal() {
             return Poll::Ready(Err(error(reason)));
         }

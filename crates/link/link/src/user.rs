@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Buf as _, Bytes};
 use socket2::SockRef;
@@ -107,7 +107,7 @@ impl PipeUser {
         let Some(outgoing) = &self.outgoing else {
             return Sent::Progress(false);
         };
-        if outgoing.has_failed() {
+        if outgoing.poll_failed(cx).is_ready() {
             // The user has left without ending the body. The stream is reset when its user is removed.
             (self.outgoing, self.incoming) = (None, None);
             return Sent::Progress(true);
@@ -119,7 +119,12 @@ impl PipeUser {
                     let outgoing = self.outgoing.take().expect("the pipe is there");
                     return Sent::Socket(Box::new(SocketUser::new(socket, outgoing)));
                 }
-                Poll::Ready(Item::End | Item::Failed(_)) => {
+                Poll::Ready(Item::Failed(_)) => {
+                    // The user has left since the check above.
+                    (self.outgoing, self.incoming) = (None, None);
+                    return Sent::Progress(true);
+                }
+                Poll::Ready(Item::End) => {
                     // If the peer has stopped the stream, its remaining bytes are not needed.
                     _ = core.close(id);
                     self.outgoing = None;
@@ -207,12 +212,16 @@ impl PipeUser {
     }
 }
 
-/// A TCP connection that the user of a stream passes to the task of the peer.
+/// A TCP connection that the user of a stream passes to the task of the peer. It is reset when it is dropped, until
+/// both directions have ended: its remote host must not treat a truncated body as complete.
 #[derive(Debug)]
 pub(crate) struct PassedSocket {
     pub(crate) tcp: TcpStream,
-    /// The received bytes that the user has not read.
-    pub(crate) unread: VecDeque<Bytes>,
+    /// The received bytes that the user has taken from the pipe and not used.
+    pub(crate) unread: Bytes,
+    /// The pipe with the received bytes that follow. Until the task of the peer takes the connection over, it adds
+    /// bytes to this pipe.
+    pub(crate) incoming: PipeReader,
     /// Gets the result when both directions have ended or one has failed.
     pub(crate) ended: oneshot::Sender<io::Result<()>>,
 }
@@ -233,10 +242,14 @@ pub(crate) struct SocketUser {
 
 impl SocketUser {
     fn new(socket: PassedSocket, outgoing: PipeReader) -> Self {
+        let mut unwritten = socket.incoming.take_all();
+        if !socket.unread.is_empty() {
+            unwritten.push_front(socket.unread);
+        }
         Self {
             tcp: socket.tcp,
             outgoing,
-            unwritten: socket.unread,
+            unwritten,
             out_unflushed: false,
             out_done: false,
             in_done: false,
@@ -272,18 +285,13 @@ impl SocketUser {
     }
 
     fn report(&mut self, result: io::Result<()>) {
-        if result.is_err() {
-            self.reset();
+        if result.is_ok() {
+            // Bytes that the kernel has not sent yet are still delivered.
+            _ = SockRef::from(&self.tcp).set_linger(None);
         }
         if let Some(ended) = self.ended.take() {
             _ = ended.send(result);
         }
-    }
-
-    /// Resets the TCP connection when it is dropped, so that its remote host does not treat a truncated body as
-    /// complete.
-    fn reset(&self) {
-        _ = SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
     }
 
     /// Moves bytes from TCP to the link. Returns true if this call moved bytes or ended the direction.
@@ -373,14 +381,6 @@ impl SocketUser {
     }
 }
 
-impl Drop for SocketUser {
-    fn drop(&mut self) {
-        if !(self.out_done && self.in_done) {
-            self.reset();
-        }
-    }
-}
-
 fn to_io(reason: u32) -> io::Error {
     StreamError { reason }.into_io()
 }
@@ -390,4 +390,40 @@ fn to_io(reason: u32) -> io::Error {
 /// longer. If the delay began before the processing, the chunk would be sent before the writer can continue.
 fn set_write_end(core: &mut Core, id: DuplexId) {
     core.set_write_end(id, Instant::now());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use tokio::net::TcpListener;
+
+    use crate::stream::LinkStream;
+
+    /// Bytes that the task of the peer receives between the moment at which the user passes its connection and the one
+    /// at which the task takes it over reach the connection, in their order.
+    #[tokio::test]
+    async fn bytes_that_arrive_while_a_connection_is_passed_are_not_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port is free");
+        let addr = listener.local_addr().expect("the address is valid");
+        let tcp = TcpStream::connect(addr).await.expect("the port is open");
+        let (stream, pipes) = LinkStream::new();
+        let cx = &mut Context::from_waker(Waker::noop());
+        pipes.incoming.push(Bytes::from_static(b"one "));
+        let mut pump = pin!(stream.pump(tcp));
+        assert!(pump.as_mut().poll(cx).is_pending());
+        pipes.incoming.push(Bytes::from_static(b"two "));
+        let Poll::Ready(Item::Socket(socket)) = pipes.outgoing.poll_item(cx) else {
+            panic!("the connection is passed");
+        };
+        pipes.incoming.push(Bytes::from_static(b"three"));
+        let user = SocketUser::new(socket, pipes.outgoing);
+        let bytes: Vec<u8> = user.unwritten.iter().flatten().copied().collect();
+        assert_eq!(bytes, b"one two three");
+    }
 }

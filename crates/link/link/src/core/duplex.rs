@@ -394,12 +394,14 @@ impl Core {
     /// Stops the incoming body, whose remaining bytes are not needed.
     pub(crate) fn stop_reading(&mut self, id: DuplexId) {
         if let Some(duplex) = self.duplexes.get_mut(&id)
-            && let Some(stream) = duplex.incoming
             && duplex.incoming_end.is_none()
         {
+            // If the peer has not accepted the stream yet, its answer is stopped when it arrives.
             duplex.incoming_end = Some(Err(reason::CANCELLED));
-            self.incoming_streams.remove(&stream);
-            self.endpoint.stop(stream, reason::CANCELLED);
+            if let Some(stream) = duplex.incoming {
+                self.incoming_streams.remove(&stream);
+                self.endpoint.stop(stream, reason::CANCELLED);
+            }
         }
     }
 

@@ -73,12 +73,16 @@ impl Core {
                     .get(&to)
                     .map_or(DuplexId::MAX, |(duplex, _)| *duplex);
                 match self.duplexes.get_mut(&id) {
-                    Some(duplex) if duplex.opened_here && duplex.incoming.is_none() => {
+                    Some(duplex)
+                        if duplex.opened_here
+                            && duplex.incoming.is_none()
+                            && duplex.incoming_end.is_none() =>
+                    {
                         duplex.incoming = Some(stream);
                         self.incoming_streams.insert(stream, (id, duplex.rows));
                         self.ready.push(id);
                     }
-                    // The duplex stream that the peer answers no longer exists here.
+                    // The duplex stream that the peer answers no longer exists here, or its user reads no more.
                     _ => self.endpoint.stop(stream, reason::CANCELLED),
                 }
             }

@@ -85,16 +85,17 @@ impl Pebble {
         self.server.folder().join("root.pem")
     }
 
-    /// Writes a program that sets and clears records in the DNS server, as a hook of DNS-01.
+    /// Writes a program that sets records in the DNS server, as a hook of DNS-01. It clears none: the server would clear
+    /// all records of the name, also that of another order (`a.example` and `*.a.example` have one name).
     pub fn write_hook(&self, folder: &Path) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
         let hook = folder.join("dns-hook");
         let management = self.names.addr();
         let text = format!(
-            "#!/bin/sh\ncase $1 in present) action=set-txt ;; *) action=clear-txt ;; esac\n\
-             printf '%s %s\\n' \"$1\" \"$2\" >> '{}/calls'\n\
+            "#!/bin/sh\nprintf '%s %s\\n' \"$1\" \"$2\" >> '{}/calls'\n\
+             [ \"$1\" = present ] || exit 0\n\
              exec curl -sSf --data \"{{\\\"host\\\":\\\"$2.\\\",\\\"value\\\":\\\"$3\\\"}}\" \
-             \"http://{management}/$action\"\n",
+             \"http://{management}/set-txt\"\n",
             folder.display()
         );
         fs::write(&hook, text).expect("the file can be written");

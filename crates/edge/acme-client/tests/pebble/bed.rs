@@ -99,9 +99,9 @@ impl Bed {
         (self.http_port, self.tls_port)
     }
 
-    /// Answers the challenges for which `acme` has published answers.
-    pub(crate) fn respond(&self, acme: &Acme) -> Responder {
-        Responder::start(acme.certificates(), self.http_port, self.tls_port)
+    /// Opens the ports at which Pebble validates, before the first order is begun.
+    pub(crate) fn respond(&self) -> Responder {
+        Responder::start(self.http_port, self.tls_port)
     }
 
     /// Waits until this many certificates are stored.
@@ -151,8 +151,9 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(crate) fn start(certificates: Arc<Certificates>, http_port: u16, tls_port: u16) -> Self {
-        let certificates = Arc::new(Mutex::new(certificates));
+    /// Opens the ports. They have no answer until [`answer_for`](Self::answer_for).
+    pub(crate) fn start(http_port: u16, tls_port: u16) -> Self {
+        let certificates = Arc::new(Mutex::new(Arc::<Certificates>::default()));
         let answered = Arc::new(AtomicU64::new(0));
         let (of_http, count) = (Arc::clone(&certificates), Arc::clone(&answered));
         let http = TcpListener::bind((Ipv4Addr::LOCALHOST, http_port)).expect("the port is free");
@@ -217,7 +218,7 @@ impl Responder {
         }
     }
 
-    /// Answers for another process from now on.
+    /// Answers the challenges for which `acme` has published answers, from now on.
     pub(crate) fn answer_for(&self, acme: &Acme) {
         *self.certificates.lock().expect("no panic") = acme.certificates();
     }

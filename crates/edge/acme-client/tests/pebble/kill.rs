@@ -62,8 +62,9 @@ fn a_process_that_is_killed_at_any_step_is_continued() {
             assert_waits(&settings);
             end_back_off();
         }
+        let responder = bed.respond();
         let mut acme = Acme::start(settings.clone()).expect("the thread starts");
-        let responder = bed.respond(&acme);
+        responder.answer_for(&acme);
         let mut is_second = !is_known;
         if *step == "issuer informed" {
             // Pebble may have asked a process that was killed, and refuses the name.
@@ -136,10 +137,11 @@ fn victim() {
             _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
         }
     };
-    let acme = Acme::start_with(settings, Some(on_step)).expect("the thread starts");
     let ports = variable("VICTIM_PORTS");
     let (http_port, tls_port) = ports.split_once(',').expect("two ports");
     let port = |text: &str| text.parse().expect("a port");
-    let _responder = Responder::start(acme.certificates(), port(http_port), port(tls_port));
+    let responder = Responder::start(port(http_port), port(tls_port));
+    let acme = Acme::start_with(settings, Some(on_step)).expect("the thread starts");
+    responder.answer_for(&acme);
     until("the process is killed", || false);
 }

@@ -124,8 +124,8 @@ impl CertificateSource for Source {
         self.0.of_name(server_name)
     }
 
-    fn default_key(&self) -> Option<Arc<CertifiedKey>> {
-        self.0.default_key()
+    fn default_key(&self, server_name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        self.0.default_key(server_name)
     }
 
     fn of_challenge(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {

@@ -77,15 +77,15 @@ impl Counts {
 }
 
 impl Certificates {
-    /// Returns the certificate for a name in SNI: that of the name, or of the wildcard above it.
+    /// Returns the issued certificate for a name in SNI: that of the name, or of the wildcard above it.
     pub fn of_name(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
         self.keys().of_name(server_name).cloned()
     }
 
-    /// Returns the certificate for clients that send no name or an unknown one: that of the first address, or of the
-    /// first name.
-    pub fn default_key(&self) -> Option<Arc<CertifiedKey>> {
-        self.keys().default.clone()
+    /// Returns the certificate if [`of_name`](Self::of_name) has none: the self-signed one of the name or of the wildcard
+    /// above it. Clients that send no name or an unknown one get that of the first address, or of the first name.
+    pub fn default_key(&self, server_name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        self.keys().default_key(server_name).cloned()
     }
 
     /// Returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737).
@@ -127,27 +127,34 @@ impl Certificates {
 /// Certificates by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyTable {
-    exact: HashMap<Box<str>, Arc<CertifiedKey>>,
+    exact: HashMap<Box<str>, TableKey>,
     /// By the name without its first label.
-    wildcards: HashMap<Box<str>, Arc<CertifiedKey>>,
+    wildcards: HashMap<Box<str>, TableKey>,
     default: Option<Arc<CertifiedKey>>,
     default_is_address: bool,
 }
 
+/// A certificate that handshakes use.
+#[derive(Clone, Debug)]
+pub(crate) struct TableKey {
+    pub(crate) key: Arc<CertifiedKey>,
+    /// False for a self-signed one, which is used only if nothing else answers.
+    pub(crate) is_issued: bool,
+}
+
 impl KeyTable {
     /// Adds or replaces the certificate of a name. The first address, or else the first name, is the default.
-    pub(crate) fn insert(&mut self, name: &Name, key: Arc<CertifiedKey>) {
+    pub(crate) fn insert(&mut self, name: &Name, new: TableKey) {
+        let key = Arc::clone(&new.key);
         let previous = match name {
-            Name::Dns(name) => self.exact.insert(name.clone(), Arc::clone(&key)),
-            Name::Wildcard(name) => self.wildcards.insert(name.clone(), Arc::clone(&key)),
-            Name::Ip(address) => self
-                .exact
-                .insert(address.to_string().into(), Arc::clone(&key)),
+            Name::Dns(name) => self.exact.insert(name.clone(), new),
+            Name::Wildcard(name) => self.wildcards.insert(name.clone(), new),
+            Name::Ip(address) => self.exact.insert(address.to_string().into(), new),
         };
         let is_address = name.is_address();
         let replaces_default = match (&self.default, &previous) {
             (None, _) => true,
-            (Some(default), Some(previous)) if Arc::ptr_eq(default, previous) => true,
+            (Some(default), Some(previous)) if Arc::ptr_eq(default, &previous.key) => true,
             _ => is_address && !self.default_is_address,
         };
         if replaces_default {
@@ -157,7 +164,7 @@ impl KeyTable {
     }
 
     /// Returns the certificate of a name itself.
-    pub(crate) fn of_planned(&self, name: &Name) -> Option<&Arc<CertifiedKey>> {
+    pub(crate) fn of_planned(&self, name: &Name) -> Option<&TableKey> {
         match name {
             Name::Dns(name) => self.exact.get(name),
             Name::Wildcard(name) => self.wildcards.get(name),
@@ -166,10 +173,20 @@ impl KeyTable {
     }
 
     fn of_name(&self, server_name: &str) -> Option<&Arc<CertifiedKey>> {
-        self.exact.get(server_name).or_else(|| {
-            let (_, parent) = server_name.split_once('.')?;
-            self.wildcards.get(parent)
-        })
+        let issued = self.candidates(server_name).find(|found| found.is_issued);
+        issued.map(|found| &found.key)
+    }
+
+    fn default_key(&self, server_name: Option<&str>) -> Option<&Arc<CertifiedKey>> {
+        let of_name = server_name.and_then(|name| self.candidates(name).next());
+        of_name.map(|found| &found.key).or(self.default.as_ref())
+    }
+
+    /// Returns the certificate of a name, then that of the wildcard above it.
+    fn candidates(&self, server_name: &str) -> impl Iterator<Item = &TableKey> {
+        let parent = server_name.split_once('.').map(|(_, parent)| parent);
+        let above = parent.and_then(|parent| self.wildcards.get(parent));
+        self.exact.get(server_name).into_iter().chain(above)
     }
 }
 
@@ -237,6 +254,12 @@ mod tests {
         Arc::new(placeholder(subject, &key).expect("a certificate"))
     }
 
+    fn insert(table: &mut KeyTable, name: &str, key: &Arc<CertifiedKey>, is_issued: bool) {
+        let key = Arc::clone(key);
+        let name = name.parse().expect("the name is valid");
+        table.insert(&name, TableKey { key, is_issued });
+    }
+
     #[test]
     fn a_name_has_its_own_certificate_or_that_of_the_wildcard_above() {
         let mut table = KeyTable::default();
@@ -249,7 +272,7 @@ mod tests {
         ];
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         for (name, key) in names.iter().zip(&keys) {
-            table.insert(&name.parse().expect("the name is valid"), Arc::clone(key));
+            insert(&mut table, name, key, true);
         }
         let index = |name: &str| {
             let found = table.of_name(name)?;
@@ -263,11 +286,30 @@ mod tests {
         let default = table.default.as_ref().expect("a default");
         assert!(Arc::ptr_eq(default, &keys[3]), "the first address");
         let renewed = key("127.0.0.1");
-        table.insert(&"127.0.0.1".parse().expect("valid"), Arc::clone(&renewed));
+        insert(&mut table, "127.0.0.1", &renewed, true);
         assert!(Arc::ptr_eq(
             table.default.as_ref().expect("a default"),
             &renewed
         ));
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_used_only_if_no_other_one_answers() {
+        let mut table = KeyTable::default();
+        let [of_name, of_wildcard, issued] = ["b.a.example", "*.a.example", "*.a.example"].map(key);
+        insert(&mut table, "b.a.example", &of_name, false);
+        insert(&mut table, "*.a.example", &of_wildcard, false);
+        let is = |found: Option<&Arc<CertifiedKey>>, key| {
+            found.is_some_and(|found| Arc::ptr_eq(found, key))
+        };
+        assert!(table.of_name("b.a.example").is_none());
+        assert!(table.of_name("c.a.example").is_none());
+        assert!(is(table.default_key(Some("b.a.example")), &of_name));
+        assert!(is(table.default_key(Some("c.a.example")), &of_wildcard));
+        assert!(is(table.default_key(Some("example")), &of_name));
+        assert!(is(table.default_key(None), &of_name));
+        insert(&mut table, "*.a.example", &issued, true);
+        assert!(is(table.of_name("b.a.example"), &issued));
     }
 
     /// The identifier of RFC 9773 §4.1, whose serial number has its highest bit set.

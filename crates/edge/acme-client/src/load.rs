@@ -7,7 +7,7 @@ use edgeward_acme::{Ledger, LedgerError, Name, Scheduler};
 use rcgen::KeyPair;
 
 use crate::answers;
-use crate::certificates::{CertificateFacts, Certificates, KeyTable, StoredCertificate};
+use crate::certificates::{CertificateFacts, Certificates, KeyTable, StoredCertificate, TableKey};
 use crate::settings::AcmeSettings;
 use crate::store::StateStore;
 
@@ -64,8 +64,11 @@ pub(crate) fn load_keys(
             None
         });
         let key = match (&stored, before.of_planned(name)) {
-            (Some(stored), _) => Arc::clone(&stored.key),
-            (None, Some(earlier)) => Arc::clone(earlier),
+            (Some(stored), _) => TableKey {
+                key: Arc::clone(&stored.key),
+                is_issued: true,
+            },
+            (None, Some(earlier)) => earlier.clone(),
             (None, None) => {
                 let key = match placeholder_key.take() {
                     Some(key) => key,
@@ -73,7 +76,10 @@ pub(crate) fn load_keys(
                 };
                 let made = answers::placeholder(&name.to_string(), &key);
                 placeholder_key = Some(key);
-                Arc::new(made.map_err(|error| placeholder_error(&error))?)
+                TableKey {
+                    key: Arc::new(made.map_err(|error| placeholder_error(&error))?),
+                    is_issued: false,
+                }
             }
         };
         table.insert(name, key);

@@ -8,7 +8,7 @@ use edgeward_acme::{Name, SuggestedWindow, Task};
 use instant_acme::CertificateIdentifier;
 
 use crate::account::OrderError;
-use crate::certificates::{KeyTable, StoredCertificate};
+use crate::certificates::{KeyTable, StoredCertificate, TableKey};
 use crate::clocks;
 use crate::http::Client;
 use crate::load::REQUESTS;
@@ -117,7 +117,11 @@ impl State {
                 let not_after_at = stored.validity.not_after_at;
                 tracing::info!(%name, issuer, not_after_at, "a certificate was issued");
                 let mut table = KeyTable::clone(&self.certificates.keys());
-                table.insert(name, stored.key);
+                let key = TableKey {
+                    key: stored.key,
+                    is_issued: true,
+                };
+                table.insert(name, key);
                 self.certificates.set_keys(table);
                 counts.stored.fetch_add(1, Ordering::Release);
                 scheduler.on_stored(name, stored.validity, stored.window_id, clocks::read());

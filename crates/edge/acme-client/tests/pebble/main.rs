@@ -130,7 +130,7 @@ fn a_name_that_is_refused_has_an_error_and_hinders_no_other_name() {
     bed.assert_issued(&acme, "a.example");
     let placeholder = acme
         .certificates()
-        .of_name("blocked.example")
+        .default_key(Some("blocked.example"))
         .expect("self-signed");
     assert_eq!(placeholder.cert.len(), 1);
     until("the ledger is persisted", || {
@@ -158,7 +158,7 @@ fn two_processes_never_order_at_once() {
     bed.wait_for(&first, 1);
     let of = |acme: &Acme| {
         acme.certificates()
-            .of_name("a.example")
+            .default_key(Some("a.example"))
             .expect("a certificate")
             .cert
             .clone()

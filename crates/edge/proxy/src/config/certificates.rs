@@ -8,12 +8,12 @@ use rustls::sign::CertifiedKey;
 /// Certificates that are renewed while the edge runs, and the answers to the challenges of their issuers. Handshakes
 /// and requests call these methods, so they must not block.
 pub trait CertificateSource: Send + Sync + fmt::Debug {
-    /// Returns the certificate for a name in SNI, in lower case.
+    /// Returns the issued certificate for a name in SNI, in lower case.
     fn of_name(&self, server_name: &str) -> Option<Arc<CertifiedKey>>;
 
-    /// Returns the certificate for clients that send no name, or an unknown one, if the listener has no certificate of
-    /// its own.
-    fn default_key(&self) -> Option<Arc<CertifiedKey>>;
+    /// Returns the certificate if [`of_name`](Self::of_name) has none and the listener has none of its own: a self-signed
+    /// one of the name, or that for clients that send no name or an unknown one.
+    fn default_key(&self, server_name: Option<&str>) -> Option<Arc<CertifiedKey>>;
 
     /// Returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737 §3).
     fn of_challenge(&self, server_name: &str) -> Option<Arc<CertifiedKey>>;

@@ -226,7 +226,9 @@ impl ResolvesServerCert for ListenerKeys {
         }
         let of_name = || renewed?.of_name(name?);
         let own = || Some(Arc::clone(keys.own.as_ref()?.at(seconds_now())));
-        of_name().or_else(own).or_else(|| renewed?.default_key())
+        of_name()
+            .or_else(own)
+            .or_else(|| renewed?.default_key(name))
     }
 }
 

@@ -77,6 +77,15 @@ pub(crate) fn is_bad_nonce(error: &Error) -> bool {
     is_problem(error, "badNonce")
 }
 
+/// Returns true if the issuer has answered, and carried nothing out.
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    let Error::Api(problem) = error else {
+        return false;
+    };
+    let status = problem.status.unwrap_or_default();
+    (400..500).contains(&status)
+}
+
 fn is_problem(error: &Error, kind: &str) -> bool {
     let Error::Api(problem) = error else {
         return false;

@@ -133,13 +133,21 @@ impl NameOrder<'_> {
                     attempt.polled(status_of(order), client.retry_after());
                 }
                 Step::Finalize => {
-                    let pair = match key.take() {
-                        Some(pair) => pair,
-                        None => self.state.make_pending_key(self.name)?,
+                    // With a key an earlier process may have sent a request, which the issuer did not refuse.
+                    let (pair, is_first) = match key.take() {
+                        Some(pair) => (pair, false),
+                        None => (self.state.make_pending_key(self.name)?, true),
                     };
                     self.state.step("key stored");
                     let request = self.certificate_request(&pair)?;
-                    with_nonce!(order.finalize_csr(&request)).map_err(request_error)?;
+                    self.state.record_finalize(self.name)?;
+                    let finalized = with_nonce!(order.finalize_csr(&request));
+                    finalized.map_err(|error| {
+                        if is_first && account::is_refusal(&error) {
+                            self.state.take_finalize_back(self.name);
+                        }
+                        request_error(error)
+                    })?;
                     attempt.finalized(status_of(order));
                     key = Some(pair);
                     self.state.step("order finalized");
@@ -222,7 +230,15 @@ impl NameOrder<'_> {
             if authorization.status == AuthorizationStatus::Pending
                 && let Some(mut challenge) = authorization.challenge(self.challenge_type())
             {
-                with_nonce!(challenge.set_ready()).map_err(request_error)?;
+                with_nonce!(challenge.set_ready()).map_err(|error| {
+                    let error = request_error(error);
+                    // The authorization has failed meanwhile, which issuers count as a failed validation.
+                    let failure = match error.failure {
+                        Failure::Rejected => Failure::Validation,
+                        failure => failure,
+                    };
+                    OrderError { failure, ..error }
+                })?;
             }
         }
         Ok(())

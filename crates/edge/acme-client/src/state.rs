@@ -119,6 +119,19 @@ impl State {
         Ok(())
     }
 
+    /// Records and persists that the request for a certificate is about to be sent: a certificate may be issued that this
+    /// process does not get.
+    pub(crate) fn record_finalize(&self, name: &Name) -> Result<(), OrderError> {
+        self.scheduler.borrow_mut().on_finalize(name, true);
+        self.save()
+            .map_err(|error| OrderError::local("the ledger cannot be persisted", &error))
+    }
+
+    /// Records that the issuer has refused the request. The failure of the order is persisted with it.
+    pub(crate) fn take_finalize_back(&self, name: &Name) {
+        self.scheduler.borrow_mut().on_finalize(name, false);
+    }
+
     /// Returns the key that a process persisted for an order. `None` if it did not get so far.
     pub(crate) fn pending_key(&self, name: &Name) -> Result<Option<KeyPair>, OrderError> {
         let path = pending_key_path(name);

@@ -43,6 +43,8 @@ pub struct Attempt {
     is_presented: bool,
     is_responded: bool,
     is_finalized: bool,
+    /// True after this attempt has sent a request for a certificate.
+    is_sent: bool,
     waited: Duration,
     polls: u32,
     retry_after: Option<Duration>,
@@ -57,6 +59,7 @@ impl Attempt {
             is_presented: false,
             is_responded: false,
             is_finalized: has_key,
+            is_sent: false,
             waited: Duration::ZERO,
             polls: 0,
             retry_after: None,
@@ -69,6 +72,8 @@ impl Attempt {
             OrderStatus::Pending if !self.is_presented => Step::Present,
             OrderStatus::Pending if !self.is_responded => Step::Respond,
             OrderStatus::Pending | OrderStatus::Processing => self.poll(),
+            // The issuer states an old status: a second request would be refused.
+            OrderStatus::Ready if self.is_sent => self.poll(),
             // The issuer has not got the request for a certificate, even if the key is there.
             OrderStatus::Ready => Step::Finalize,
             OrderStatus::Valid if self.is_finalized => Step::Download,
@@ -91,6 +96,7 @@ impl Attempt {
     /// Records the status after the request for a certificate.
     pub const fn finalized(&mut self, status: OrderStatus) {
         self.is_finalized = true;
+        self.is_sent = true;
         self.polls = 0;
         self.status = status;
     }
@@ -182,6 +188,14 @@ mod tests {
             &[OrderStatus::Valid],
         );
         assert_eq!(steps, [Step::Finalize, Step::Download]);
+    }
+
+    #[test]
+    fn a_request_for_a_certificate_is_sent_once_even_if_the_issuer_states_an_old_status() {
+        use OrderStatus::{Ready, Valid};
+        let steps = run(Attempt::new(Ready, false), &[Ready, Ready, Valid]);
+        let expected = [Step::Finalize, poll(250), poll(500), Step::Download];
+        assert_eq!(steps, expected);
     }
 
     #[test]

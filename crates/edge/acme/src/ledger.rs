@@ -59,6 +59,9 @@ pub struct PendingOrder {
     pub started_at: u64,
     /// How often a new process has continued the order.
     pub resumes: u32,
+    /// True once the request for a certificate may have reached the issuer.
+    #[serde(default)]
+    pub is_finalized: bool,
 }
 
 /// A certificate in use.

@@ -20,6 +20,13 @@ impl Validity {
         self.not_after_at.saturating_sub(self.not_before_at)
     }
 
+    /// Returns true once four fifths of the lifetime are over.
+    pub(crate) const fn is_ending(&self, now: u64) -> bool {
+        now >= self
+            .not_after_at
+            .saturating_sub(self.lifetime_seconds() / 5)
+    }
+
     /// Returns the least time between the issuance of a certificate and its renewal, whatever the issuer suggests: a
     /// twentieth of its lifetime, and at least an hour.
     pub(crate) fn renewal_interval_seconds_min(&self) -> u64 {

@@ -12,7 +12,7 @@ use crate::plan::{NamePlan, Plan};
 use crate::reading::{JUMP_SECONDS_MIN, Reading};
 use crate::renewal::{SuggestedWindow, Validity, renewal_at, window_query_delay};
 
-/// Work for the caller. The caller persists the ledger before it begins.
+/// Work for the caller. The caller persists the ledger before it begins an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Order a certificate, or continue an order.
@@ -78,6 +78,10 @@ impl Scheduler {
             ledger,
             running: BTreeSet::new(),
         };
+        if reading.boot == 0 {
+            // Nothing tells if the ledger's reading is of this start of the machine.
+            scheduler.ledger.reading = None;
+        }
         let now = scheduler.observe(reading);
         scheduler.ledger.end_future(now);
         scheduler.drop_orders(now);
@@ -120,16 +124,16 @@ impl Scheduler {
         }
         let idle = self.plan.names.iter().enumerate();
         let idle = idle.filter(|(_, planned)| !self.running.contains(&planned.name));
-        let mut first: Option<(u64, usize)> = None;
+        let mut first: Option<(Urgency, usize)> = None;
         let mut window = None;
         for (index, planned) in idle {
             let record = self.ledger.names.get(&planned.name);
             let certificate = record.and_then(|record| record.certificate.as_ref());
             let (at, _) = self.order_at(planned, record, now);
             if at <= now {
-                // Names without a certificate first, then the certificates that expire first.
-                let end = certificate.map_or(0, |certificate| certificate.validity.not_after_at);
-                first = first.min(Some((end, index))).or(Some((end, index)));
+                let validity = certificate.map(|certificate| certificate.validity);
+                let urgent = Some((Urgency::of(validity, now), index));
+                first = first.min(urgent).or(urgent);
                 continue;
             }
             soonest = soonest.min(at);
@@ -155,6 +159,14 @@ impl Scheduler {
         let record = self.ledger.names.get_mut(name);
         if let Some(pending) = record.and_then(|record| record.pending.as_mut()) {
             pending.url = Some(url.into());
+        }
+    }
+
+    /// Records that a request for a certificate is about to be sent, or (`false`) that the issuer has refused it.
+    pub fn on_finalize(&mut self, name: &Name, is_finalized: bool) {
+        let record = self.ledger.names.get_mut(name);
+        if let Some(pending) = record.and_then(|record| record.pending.as_mut()) {
+            pending.is_finalized = is_finalized;
         }
     }
 
@@ -316,7 +328,7 @@ impl Scheduler {
         }
         let issuer = self.issuer_of(planned, record.backoff.failures, now);
         let due_at = match &record.certificate {
-            Some(certificate) if !record.renewal_requested => {
+            Some(certificate) if !record.renewal_requested && is_wanted(certificate, planned) => {
                 let validity = certificate.validity;
                 let seed = self.seed_of(&planned.name) ^ validity.not_before_at;
                 let interval = validity.renewal_interval_seconds_min();
@@ -383,14 +395,17 @@ impl Scheduler {
                     url: None,
                     started_at: now,
                     resumes: 0,
+                    is_finalized: false,
                 });
                 let of_issuer = self.ledger.issuers.entry(issuer.clone()).or_default();
                 of_issuer.orders.push(now);
                 None
             }
         };
-        // Only the issuer of a certificate knows its identifier.
+        // Only the issuer of a certificate knows its identifier. After a failure `replaces` may be the cause: an order
+        // that failed may already have replaced the certificate.
         let certificate = record.certificate.as_ref();
+        let certificate = certificate.filter(|_| record.backoff.failures == 0);
         let replaced = certificate.filter(|old| old.issuer.as_ref() == Some(&issuer));
         let replaces = replaced.and_then(|old| old.window_id.clone());
         self.trim(now);
@@ -407,7 +422,7 @@ impl Scheduler {
         let record = self.ledger.names.get_mut(&name);
         let certificate = record.and_then(|record| record.certificate.as_mut());
         let certificate = certificate.expect("`next` has found the certificate");
-        // A process that is killed does not query again at its next start.
+        // A process that is killed does not query again at its next start, if the ledger was persisted since.
         certificate.window_query_at = now.saturating_add(window_query_delay(None));
         let (issuer, window_id) = (certificate.issuer.clone(), certificate.window_id.clone());
         self.running.insert(name.clone());
@@ -478,8 +493,35 @@ impl Scheduler {
 /// Ends an order. If its issuer may have issued a certificate that this process did not get, the certificate counts.
 fn abandon(record: &mut NameRecord, is_maybe_issued: bool, now: u64) {
     let pending = record.pending.take();
-    if is_maybe_issued && pending.is_some_and(|pending| pending.url.is_some()) {
+    if is_maybe_issued && pending.is_some_and(|pending| pending.is_finalized) {
         record.issued.push(now);
+    }
+}
+
+/// Returns false if the certificate is of an issuer that the plan no longer has, for example one for trials.
+fn is_wanted(certificate: &CertificateRecord, planned: &NamePlan) -> bool {
+    let issuer = certificate.issuer.as_ref();
+    issuer.is_none_or(|issuer| planned.issuers.contains(issuer))
+}
+
+/// The order in which due names are served. A thousand new names take hours, in which no certificate may expire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// The certificate ends soon, or has ended. The time of its end.
+    Ending(u64),
+    /// The name has no certificate.
+    Missing,
+    /// The certificate is due. The time of its end.
+    Due(u64),
+}
+
+impl Urgency {
+    fn of(validity: Option<Validity>, now: u64) -> Self {
+        match validity {
+            None => Self::Missing,
+            Some(validity) if validity.is_ending(now) => Self::Ending(validity.not_after_at),
+            Some(validity) => Self::Due(validity.not_after_at),
+        }
     }
 }
 

@@ -50,13 +50,13 @@ impl World {
         let reading = Reading {
             wall_at: START,
             since_boot_seconds: 0,
-            boot: 0,
+            boot: 1,
         };
         Self {
             random: SplitMix64(seed),
             now: 0,
             offset: 0,
-            boot: 0,
+            boot: 1,
             booted_at: 0,
             disk: Ledger::default().to_bytes(),
             scheduler: Scheduler::new(plan, Ledger::default(), reading),
@@ -198,6 +198,11 @@ impl World {
         if let Some(failure) = failure {
             let reading = self.reading();
             return self.scheduler.on_failed(name, failure, "failed", reading);
+        }
+        self.scheduler.on_finalize(name, true);
+        self.save(odds);
+        if self.is_killed(odds) {
+            return;
         }
         if self.has_certificate.insert(name.clone()) {
             self.issued.entry(name.clone()).or_default().push(self.now);

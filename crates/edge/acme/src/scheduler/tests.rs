@@ -54,17 +54,40 @@ fn restarted(scheduler: &Scheduler, seconds: u64) -> Scheduler {
 }
 
 #[test]
-fn names_without_a_certificate_are_ordered_first_then_those_that_expire_first() {
-    let mut scheduler = scheduler(&["a.example", "b.example", "c.example"], &["one"]);
-    for (name, days) in [("a.example", 3), ("b.example", 2)] {
+fn certificates_that_end_soon_come_first_then_names_without_one_then_others_by_their_end() {
+    let names = [
+        "a.example",
+        "b.example",
+        "c.example",
+        "d.example",
+        "e.example",
+    ];
+    let mut plan = plan(&names, &["one"]);
+    plan.limits.tasks_max = 9;
+    let mut scheduler = Scheduler::new(plan, Ledger::default(), at(0));
+    for (name, days) in [
+        ("a.example", 5),
+        ("b.example", 4),
+        ("d.example", 3),
+        ("e.example", 2),
+    ] {
         let name = name.parse().expect("the name is valid");
         scheduler.adopt(&name, validity(0, days), None, at(0));
     }
     let later = 3 * DAY;
-    let order: Vec<_> = (0..3)
+    let order: Vec<_> = (0..5)
         .map(|_| order(&mut scheduler, later).0.to_string())
         .collect();
-    assert_eq!(order, ["c.example", "b.example", "a.example"]);
+    assert_eq!(
+        order,
+        [
+            "e.example",
+            "d.example",
+            "c.example",
+            "b.example",
+            "a.example"
+        ]
+    );
     assert!(is_waiting(&mut scheduler, later));
 }
 
@@ -159,7 +182,7 @@ fn a_window_in_the_past_renews_at_once_but_not_again_within_a_twentieth_of_the_l
 }
 
 #[test]
-fn an_order_replaces_a_certificate_of_the_same_issuer_only() {
+fn an_order_replaces_a_certificate_of_the_same_issuer_at_its_first_attempt_only() {
     let mut scheduler = scheduler(&["a.example"], &["one", "two"]);
     let (name, _) = order(&mut scheduler, 0);
     scheduler.on_stored(&name, validity(0, 9), Some("id".into()), at(0));
@@ -170,14 +193,35 @@ fn an_order_replaces_a_certificate_of_the_same_issuer_only() {
         other => panic!("no order: {other:?}"),
     };
     let mut now = 8 * DAY;
-    for _ in 0..3 {
+    let mut other = scheduler.clone();
+    for expected in [Some("id"), None] {
         let (issuer, replaces) = replaced(&mut scheduler, now);
-        assert_eq!((&*issuer, replaces.as_deref()), ("one", Some("id")));
+        assert_eq!((&*issuer, replaces.as_deref()), ("one", expected));
         scheduler.on_failed(&name, Failure::Rejected, "refused", at(now));
         now += DAY;
     }
-    let (issuer, replaces) = replaced(&mut scheduler, now);
+    other.set_plan(plan(&["a.example"], &["two"]), at(now));
+    let (issuer, replaces) = replaced(&mut other, now);
     assert_eq!((&*issuer, replaces), ("two", None));
+}
+
+/// An operator changes from the issuer for trials to the real one. The limits still hold.
+#[test]
+fn a_certificate_of_an_issuer_that_is_not_planned_is_due_at_once() {
+    let mut scheduler = scheduler(&["a.example"], &["trial"]);
+    let (name, _) = order(&mut scheduler, 0);
+    scheduler.on_stored(&name, validity(0, 90), None, at(0));
+    scheduler.set_plan(plan(&["a.example"], &["one", "trial"]), at(1));
+    assert!(is_waiting(&mut scheduler, 1));
+    for (now, issuer) in [(1, "one"), (2, "two"), (3, "three")] {
+        scheduler.set_plan(plan(&["a.example"], &[issuer]), at(now));
+        assert_eq!(&*order(&mut scheduler, now).1, issuer);
+        scheduler.on_stored(&name, validity(now, 90), None, at(now));
+        assert!(is_waiting(&mut scheduler, now));
+    }
+    scheduler.set_plan(plan(&["a.example"], &["four"]), at(4));
+    assert!(is_waiting(&mut scheduler, 4));
+    assert_eq!(&*order(&mut scheduler, 8 * DAY).1, "four");
 }
 
 #[test]
@@ -185,6 +229,7 @@ fn an_order_of_a_killed_process_is_continued_three_times_then_counts_as_a_certif
     let mut scheduler = scheduler(&["a.example"], &["one"]);
     let (name, _) = order(&mut scheduler, 0);
     scheduler.on_order(&name, "order/1");
+    scheduler.on_finalize(&name, true);
     let mut now = 1;
     for resumes in 1..=3 {
         let mut next = restarted(&scheduler, now);
@@ -210,6 +255,44 @@ fn an_order_of_a_killed_process_is_continued_three_times_then_counts_as_a_certif
         (None, 1, 1)
     );
     assert_eq!(next.ledger().issuers()["one"].orders.len(), 1);
+}
+
+/// Otherwise four refusals of an account or a name would end the attempts of a week.
+#[test]
+fn an_order_whose_request_for_a_certificate_was_not_sent_or_refused_counts_as_no_certificate() {
+    for steps in [&[][..], &[true, false]] {
+        let mut scheduler = scheduler(&["a.example"], &["one"]);
+        let (name, _) = order(&mut scheduler, 0);
+        scheduler.on_order(&name, "order/1");
+        for &is_finalized in steps {
+            scheduler.on_finalize(&name, is_finalized);
+        }
+        scheduler.on_failed(&name, Failure::Rejected, "refused", at(1));
+        let record = &scheduler.ledger().names()[&name];
+        assert_eq!((&record.pending, record.issued.len()), (&None, 0));
+    }
+}
+
+/// Boot 0 means that the process cannot tell one start of the machine from another.
+#[test]
+fn a_reading_of_an_unknown_boot_is_not_compared_after_a_restart() {
+    let unknown = |seconds, since_boot_seconds| Reading {
+        since_boot_seconds,
+        boot: 0,
+        ..at(seconds)
+    };
+    let planned = plan(&["a.example"], &["one"]);
+    let mut scheduler = Scheduler::new(planned.clone(), Ledger::default(), unknown(0, 100));
+    assert!(matches!(scheduler.next(unknown(0, 100)), Next::Start(_)));
+    let name: Name = "a.example".parse().expect("the name is valid");
+    scheduler.on_failed(&name, Failure::Rejected, "refused", unknown(0, 100));
+    let failed_at = |scheduler: &Scheduler| scheduler.ledger().names()[&name].backoff.failed_at;
+    let before = failed_at(&scheduler);
+    // The machine was off for most of a day, and has run for 200 seconds since.
+    let reading = unknown(DAY, 200);
+    let next = Scheduler::new(planned, scheduler.ledger().clone(), reading);
+    assert_eq!(failed_at(&next), before);
+    assert_eq!(next.ledger().reading, Some(reading));
 }
 
 #[test]

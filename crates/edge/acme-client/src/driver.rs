@@ -1,12 +1,13 @@
 //! The thread that carries out the tasks of the scheduler.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use edgeward_acme::{Ledger, Next, Scheduler};
+use edgeward_acme::{Ledger, Next, Scheduler, Task};
 use edgeward_types::with_causes;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
@@ -17,6 +18,7 @@ use crate::load::{self, LoadError, StartError};
 use crate::settings::AcmeSettings;
 use crate::state::State;
 use crate::store::{FolderStore, StateStore};
+use crate::tasks::TaskId;
 
 /// Keeps certificates. Dropping this value ends the orders under way, which the next process continues.
 #[derive(Debug)]
@@ -105,7 +107,11 @@ impl Driver {
             .enable_all()
             .build();
         match runtime {
-            Ok(runtime) => LocalSet::new().block_on(&runtime, self.follow()),
+            Ok(runtime) => {
+                LocalSet::new().block_on(&runtime, self.follow());
+                // A look-up of a name that is under way would be awaited.
+                runtime.shutdown_background();
+            }
             Err(error) => tracing::error!(%error, "no certificate can be ordered"),
         }
     }
@@ -182,6 +188,7 @@ impl Driver {
     /// Carries out tasks until the process stops.
     async fn keep(&mut self, state: Rc<State>) {
         let mut tasks = JoinSet::new();
+        let mut running = HashMap::new();
         let mut has_changed = true;
         while !*self.stopping.borrow() {
             has_changed |= state.take_requests();
@@ -189,9 +196,15 @@ impl Driver {
                 match state.next() {
                     Next::Wait(wait) => break wait,
                     Next::Start(task) => {
-                        let saved = state.save();
+                        let saved = match task {
+                            Task::Order { .. } => state.save(),
+                            Task::QueryWindow { .. } => Ok(()),
+                        };
+                        let id = TaskId::from(&task);
                         let state = Rc::clone(&state);
-                        tasks.spawn_local(async move { state.carry_out(task, saved).await });
+                        let spawned =
+                            tasks.spawn_local(async move { state.carry_out(task, saved).await });
+                        running.insert(spawned.id(), id);
                         has_changed = true;
                     }
                 }
@@ -201,7 +214,17 @@ impl Driver {
             }
             tokio::select! {
                 () = tokio::time::sleep(wait.min(REQUEST_INTERVAL)) => {}
-                Some(_) = tasks.join_next() => has_changed = true,
+                Some(ended) = tasks.join_next_with_id() => {
+                    let id = match &ended {
+                        Ok((id, ())) => *id,
+                        Err(error) => error.id(),
+                    };
+                    let task = running.remove(&id);
+                    if let (Err(_), Some(task)) = (ended, task) {
+                        state.record_panic(task);
+                    }
+                    has_changed = true;
+                }
                 _ = self.stopping.changed() => {}
                 Ok(()) = self.settings.changed() => {
                     state.set_settings(Arc::clone(&self.settings.borrow_and_update()));
@@ -217,3 +240,59 @@ const LEASE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time between two checks of demanded renewals.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use edgeward_testkit::client::until;
+
+    use crate::settings::{Challenge, IssuerSettings, NameGroup};
+    use crate::status::{report, request_renewal};
+
+    /// Its name gets a back-off, and the thread carries out the next demand.
+    #[test]
+    fn an_order_that_panics_has_failed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = "a.example".parse().expect("the name is valid");
+        let settings = AcmeSettings {
+            groups: vec![NameGroup {
+                names: vec![name],
+                issuers: vec![IssuerSettings {
+                    directory: "https://127.0.0.1:1/".into(),
+                    binding: None,
+                }],
+                contacts: Vec::new(),
+                challenge: Challenge::Http,
+                profile: None,
+                roots: None,
+            }],
+            folder: folder.path().to_owned(),
+            limits: Default::default(),
+        };
+        let on_step = |step: &str| panic!("{step}");
+        let acme = Acme::start_with(settings.clone(), Some(on_step)).expect("the thread starts");
+        let failures = || {
+            let certificates = acme.certificates();
+            certificates
+                .counts()
+                .failures()
+                .map(|(_, n)| n)
+                .sum::<u64>()
+        };
+        until("the order fails", || (failures() == 1).then_some(()));
+        // The folder of demands is there, so that the command of another user does not make it.
+        assert!(folder.path().join("requests").is_dir());
+        request_renewal(&settings, &settings.groups[0].names[0]).expect("requested");
+        until("the next order fails", || (failures() == 2).then_some(()));
+        drop(acme);
+        let reports = report(&settings).expect("the folder is readable");
+        assert_eq!(reports[0].failures, 1);
+        assert_eq!(
+            reports[0].last_error.as_deref(),
+            Some("the order has panicked")
+        );
+        let mut requests = std::fs::read_dir(folder.path().join("requests")).expect("a folder");
+        assert!(requests.next().is_none());
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
@@ -79,7 +79,8 @@ impl Client {
             .send_request(request)
             .await
             .map_err(io::Error::other)?;
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        bound_retry_after(&mut parts.headers);
         let body = Limited::new(body, BODY_BYTES_MAX)
             .collect()
             .await
@@ -118,6 +119,17 @@ impl HttpClient for Client {
             let response = sent.map_err(|error| Error::Other(Box::new(error)))?;
             Ok(BytesResponse::from(response))
         })
+    }
+}
+
+/// Lowers a number of seconds that `instant-acme` would add to the time with an overflow.
+fn bound_retry_after(headers: &mut HeaderMap) {
+    let value = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let seconds = value.and_then(|text| text.trim().parse::<u64>().ok());
+    if seconds.is_some_and(|seconds| seconds > RETRY_AFTER_SECONDS_MAX) {
+        headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS_MAX));
     }
 }
 
@@ -164,3 +176,29 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A chain of certificates has some kilobytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// The longest wait that an issuer can demand: a week.
+const RETRY_AFTER_SECONDS_MAX: u64 = 7 * 24 * 3600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_in_seconds_is_at_most_a_week() {
+        for (stated, expected) in [
+            ("604800", "604800"),
+            (" 604801 ", "604800"),
+            ("18446744073709551615", "604800"),
+            (
+                "Fri, 31 Dec 1999 23:59:59 GMT",
+                "Fri, 31 Dec 1999 23:59:59 GMT",
+            ),
+        ] {
+            let stated = HeaderValue::from_static(stated);
+            let mut headers = HeaderMap::from_iter([(RETRY_AFTER, stated)]);
+            bound_retry_after(&mut headers);
+            assert_eq!(headers[RETRY_AFTER], expected);
+        }
+    }
+}

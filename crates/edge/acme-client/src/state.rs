@@ -1,8 +1,9 @@
 //! The state of the holder of the lease: what its tasks read and persist.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use edgeward_acme::{Name, Next, Scheduler};
 use instant_acme::Account;
@@ -14,7 +15,7 @@ use crate::certificates::{Certificates, StoredCertificate};
 use crate::clocks;
 use crate::http::Client;
 use crate::load::{
-    LEDGER, LoadError, LoadedName, certificate_path, facts, load_keys, load_ledger,
+    LEDGER, LoadError, LoadedName, REQUESTS, certificate_path, facts, load_keys, load_ledger,
     pending_key_path,
 };
 use crate::settings::{AcmeSettings, IssuerSettings, NameGroup};
@@ -28,6 +29,10 @@ pub(crate) struct State {
     pub(crate) scheduler: RefCell<Scheduler>,
     /// Locked while an account is opened, so that each issuer gets one.
     accounts: tokio::sync::Mutex<()>,
+    /// When the result of a query of a window was last persisted.
+    pub(crate) window_saved_at: Cell<Option<Instant>>,
+    /// True if the newest attempt to take demanded renewals has failed.
+    pub(crate) requests_failed: Cell<bool>,
     on_step: Option<fn(&str)>,
 }
 
@@ -49,8 +54,15 @@ impl State {
             certificates,
             scheduler: RefCell::new(scheduler),
             accounts: tokio::sync::Mutex::default(),
+            window_saved_at: Cell::default(),
+            requests_failed: Cell::default(),
             on_step,
         };
+        // A command of root would make the folder for root alone.
+        state
+            .store
+            .make_folder(REQUESTS)
+            .map_err(LoadError::Write)?;
         // The failures of orders that the earlier process did not end.
         state.save().map_err(LoadError::Write)?;
         Ok(state)

@@ -18,6 +18,9 @@ pub trait StateStore: Send + Sync + 'static {
     /// Removes a name. A name that does not exist is no error.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Makes a folder, unless it exists.
+    fn make_folder(&self, folder: &str) -> io::Result<()>;
+
     /// Returns the names below a folder, without its path.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
 
@@ -87,6 +90,10 @@ impl StateStore for FolderStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
+    }
+
+    fn make_folder(&self, folder: &str) -> io::Result<()> {
+        make_folder(&self.path(folder))
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {

@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use edgeward_acme::{Name, SuggestedWindow, Task};
+use edgeward_acme::{Failure, Name, SuggestedWindow, Task};
 use instant_acme::CertificateIdentifier;
 
 use crate::account::OrderError;
@@ -19,7 +20,29 @@ use crate::state::State;
 impl State {
     /// Takes the renewals that operators have demanded. Returns true if there are any.
     pub(crate) fn take_requests(&self) -> bool {
-        let requests = self.store.list(REQUESTS).unwrap_or_default();
+        match self.try_take_requests() {
+            Ok(is_any) => {
+                self.requests_failed.set(false);
+                is_any
+            }
+            Err(error) => {
+                if !self.requests_failed.replace(true) {
+                    tracing::error!(%error, "demanded renewals cannot be taken");
+                }
+                false
+            }
+        }
+    }
+
+    fn try_take_requests(&self) -> io::Result<bool> {
+        let requests = self.store.list(REQUESTS)?;
+        if requests.is_empty() {
+            return Ok(false);
+        }
+        if self.requests_failed.get() {
+            // While nothing can be persisted, a demand does not end the back-off again and again.
+            self.save()?;
+        }
         for request in &requests {
             let mut scheduler = self.scheduler.borrow_mut();
             let planned = scheduler
@@ -34,13 +57,16 @@ impl State {
                 tracing::info!(%name, "a renewal was demanded");
                 scheduler.request_renewal(&name);
             }
-            drop(scheduler);
-            _ = self.store.remove(&format!("{REQUESTS}/{request}"));
         }
-        !requests.is_empty()
+        // A process that is killed after this has the demands in its ledger.
+        self.save()?;
+        for request in &requests {
+            self.store.remove(&format!("{REQUESTS}/{request}"))?;
+        }
+        Ok(true)
     }
 
-    /// Carries out a task, and records its result. `saved` is the result of persisting it.
+    /// Carries out a task, and records its result. `saved` is the result of persisting it before.
     pub(crate) async fn carry_out(&self, task: Task, saved: io::Result<()>) {
         let mut stored = None;
         match task {
@@ -79,16 +105,46 @@ impl State {
                 let (window, retry_after) = queried.ok().unzip();
                 let mut scheduler = self.scheduler.borrow_mut();
                 scheduler.on_window(&name, window, retry_after, clocks::read());
+                drop(scheduler);
+                // A thousand names are queried after a start, and a ledger of them has 800 kB.
+                let saved_at = self.window_saved_at.get();
+                if saved_at.is_some_and(|at| at.elapsed() < WINDOW_SAVE_INTERVAL) {
+                    return;
+                }
+                self.window_saved_at.set(Some(Instant::now()));
             }
         }
-        match (self.save(), stored) {
+        if self.save_result()
+            && let Some(name) = stored
+        {
             // A process that is killed before this continues the order, and needs its key.
-            (Ok(()), Some(name)) => self.remove_pending_key(&name),
-            (Ok(()), None) => {}
-            (Err(error), _) => {
-                tracing::error!(%error, "the ledger of the certificates cannot be persisted");
+            self.remove_pending_key(&name);
+        }
+    }
+
+    /// Records the failure of a task that has panicked, so that its name is tried again after a back-off.
+    pub(crate) fn record_panic(&self, task: TaskId) {
+        let message = "the order has panicked".to_owned();
+        match task {
+            TaskId::Order { name, issuer } => {
+                let failure = Failure::Local;
+                self.record(&name, &issuer, Err(OrderError { failure, message }));
+            }
+            TaskId::Window { name } => {
+                let mut scheduler = self.scheduler.borrow_mut();
+                scheduler.on_window(&name, None, None, clocks::read());
             }
         }
+        self.save_result();
+    }
+
+    /// Persists the result of a task. Returns false after an error, which is logged.
+    fn save_result(&self) -> bool {
+        let saved = self.save();
+        if let Err(error) = &saved {
+            tracing::error!(%error, "the ledger of the certificates cannot be persisted");
+        }
+        saved.is_ok()
     }
 
     async fn order(
@@ -140,7 +196,7 @@ impl State {
         name: &Name,
         issuer: &str,
         window_id: &str,
-    ) -> Result<(SuggestedWindow, std::time::Duration), OrderError> {
+    ) -> Result<(SuggestedWindow, Duration), OrderError> {
         let settings = Arc::clone(&self.settings.borrow());
         let (group, issuer) = find(&settings, name, issuer)?;
         let client = Client::new(group.roots.as_deref());
@@ -167,6 +223,28 @@ impl State {
     }
 }
 
+/// A task under way.
+pub(crate) enum TaskId {
+    Order { name: Name, issuer: Box<str> },
+    Window { name: Name },
+}
+
+impl From<&Task> for TaskId {
+    fn from(task: &Task) -> Self {
+        match task {
+            Task::Order { name, issuer, .. } => Self::Order {
+                name: name.clone(),
+                issuer: issuer.clone(),
+            },
+            Task::QueryWindow { name, .. } => Self::Window { name: name.clone() },
+        }
+    }
+}
+
+/// The least time between two times that the ledger is persisted because of windows. A process that is killed queries
+/// again what it has not persisted.
+const WINDOW_SAVE_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Returns the settings of a name and of its issuer.
 fn find<'s>(
     settings: &'s AcmeSettings,
@@ -183,7 +261,7 @@ fn find<'s>(
         Some((group, issuer))
     });
     found.ok_or_else(|| OrderError {
-        failure: edgeward_acme::Failure::Local,
+        failure: Failure::Local,
         message: "the name or its issuer is not configured any more".to_owned(),
     })
 }

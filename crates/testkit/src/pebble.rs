@@ -85,8 +85,8 @@ impl Pebble {
         self.server.folder().join("root.pem")
     }
 
-    /// Writes a program that sets records in the DNS server, as a hook of DNS-01. It clears none: the server would clear
-    /// all records of the name, also that of another order (`a.example` and `*.a.example` have one name).
+    /// Writes a program that sets records in the DNS server, as a hook of DNS-01. It clears none: the server would
+    /// clear all records of the name, also that of another order (`a.example` and `*.a.example` have one name).
     pub fn write_hook(&self, folder: &Path) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
         let hook = folder.join("dns-hook");

@@ -131,8 +131,8 @@ impl State {
         Ok(())
     }
 
-    /// Records and persists that the request for a certificate is about to be sent: a certificate may be issued that this
-    /// process does not get.
+    /// Records and persists that the request for a certificate is about to be sent: a certificate may be issued that
+    /// this process does not get.
     pub(crate) fn record_finalize(&self, name: &Name) -> Result<(), OrderError> {
         self.scheduler.borrow_mut().on_finalize(name, true);
         self.save()

@@ -46,6 +46,8 @@ pub(crate) fn run(args: &GenerateArgs, mut command: Command) -> anyhow::Result<E
         What::Man { folder } => {
             let unwritable = |error| Diagnostic::unreadable(folder, "cannot write to", &error);
             fs::create_dir_all(folder).map_err(unwritable)?;
+            // Commands that the list of commands omits have pages, too.
+            let command = command.mut_subcommands(|subcommand| subcommand.hide(false));
             clap_mangen::generate_to(command, folder).map_err(unwritable)?;
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "FILE", default_value = "edgeward.toml")]
     out: PathBuf,
 
-    /// Address and port for clients [default: port 8080, or port 80 with --name]
+    /// Address and port for HTTP [default: port 8080, or port 80 with --name]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
 
@@ -200,7 +200,7 @@ impl Plan {
             file,
             "\
 # The configuration of `edgeward serve`. `edgeward check-config FILE` checks it, and lists all settings with --all.
-# After a change: `edgeward reload`, `systemctl reload edgeward` or SIGHUP; no connection is lost.
+# After a change: `systemctl reload edgeward` or SIGHUP; no connection is lost.
 
 # The addresses for clients.
 [[listener]]

@@ -37,7 +37,7 @@ fn a_process_that_is_killed_at_any_step_is_continued() {
         let (http_port, tls_port) = bed.ports();
         let group = &settings.groups[0];
         let victim = Command::new(env::current_exe().expect("a path"))
-            .args(["--exact", "kill::victim", "--ignored", "--nocapture"])
+            .args(["--exact", "kill::victim", "--nocapture"])
             .env("VICTIM_STEP", step)
             .env("VICTIM_NAME", &name)
             .env("VICTIM_FOLDER", &settings.folder)
@@ -109,10 +109,13 @@ fn assert_waits(settings: &AcmeSettings) {
     assert_eq!((reports[0].failures, reports[0].is_ordered), (1, false));
 }
 
-/// The process that is killed. It orders a certificate until it reaches a step.
+/// The process that is killed. It orders a certificate until it reaches a step. Without the variables of the test
+/// above, which starts it, it does nothing.
 #[test]
-#[ignore = "started by the test above"]
 fn victim() {
+    if env::var_os("VICTIM_STEP").is_none() {
+        return;
+    }
     static STEP: OnceLock<String> = OnceLock::new();
     let variable = |name: &str| env::var(name).expect("the parent sets the variable");
     STEP.get_or_init(|| variable("VICTIM_STEP"));

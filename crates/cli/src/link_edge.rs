@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::Method;
-use edgeward_link::{Admin, Client, EndpointStatus, LinkConfig, LinkStream, RateLimiter, Target};
+use edgeward_link::{Admin, Client, LinkConfig, LinkStream, RateLimiter, Target};
 use edgeward_proxy::{Dial, DialedStream};
 
 use crate::commands::link::endpoint;
@@ -91,11 +91,8 @@ impl EdgeLink {
             let shown = Arc::clone(&clients);
             let read_status = Arc::new(move || {
                 let current = shown.current();
-                EndpointStatus::from(
-                    &current
-                        .expect("the admin server ends before the link")
-                        .client,
-                )
+                let current = current.expect("the admin server ends before the link");
+                (current.client.report())()
             });
             let admin = match settings.admin.and_then(|addr| inheritance.take_admin(addr)) {
                 Some(listener) => {

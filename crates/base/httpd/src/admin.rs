@@ -120,6 +120,9 @@ impl<P: AdminPages> AdminRoutes<P> {
     ) -> Response<Full<Bytes>> {
         match run {
             Run::Show(media, show) => respond(StatusCode::OK, *media, show(&self.0)),
+            Run::Compose(media, compose) => {
+                respond(StatusCode::OK, *media, compose(self.0.clone()).await)
+            }
             Run::Post(post) => {
                 let body = Limited::new(request.into_body(), POST_BYTES_MAX).collect();
                 let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {

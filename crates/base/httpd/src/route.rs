@@ -25,6 +25,8 @@ pub struct Route<P: 'static> {
 pub enum Run<P: 'static> {
     /// Answers GET and HEAD with a text.
     Show(Media, fn(&P) -> String),
+    /// Answers GET and HEAD with a text that takes time to compose.
+    Compose(Media, fn(P) -> Answering<String>),
     /// Carries out a POST. Returns the status and a body in JSON.
     Post(fn(P, Call) -> Answering<(StatusCode, String)>),
     /// Changes a setting by PUT. Returns a message about the change, or the reason why the value is refused.
@@ -74,6 +76,19 @@ impl<P> Route<P> {
         Self::new(path, Access::IfRequired(Role::Read), Run::Show(media, show))
     }
 
+    /// Returns a page like [`show`](Self::show), whose text takes time to compose.
+    pub const fn compose(
+        path: &'static str,
+        media: Media,
+        compose: fn(P) -> Answering<String>,
+    ) -> Self {
+        Self::new(
+            path,
+            Access::IfRequired(Role::Read),
+            Run::Compose(media, compose),
+        )
+    }
+
     /// Returns a page whose POST always needs a token with `role`.
     pub const fn post(
         path: &'static str,
@@ -118,7 +133,7 @@ impl<P> Route<P> {
     /// Returns the methods of the row.
     pub fn methods(&self) -> &'static [&'static str] {
         match self.run {
-            Run::Show(..) => &["GET", "HEAD"],
+            Run::Show(..) | Run::Compose(..) => &["GET", "HEAD"],
             Run::Post(_) => &["POST"],
             Run::Change(_) => &["PUT"],
         }

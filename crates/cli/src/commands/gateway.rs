@@ -12,8 +12,8 @@ use serde_json::json;
 
 use edgeward_dedup::receiver::Sharing;
 use edgeward_link::{
-    Admin, Allow, DenyError, DenyList, EndpointStatus, Gateway, GatewayConfig, HostPort,
-    IdentityLimits, OriginTls, OriginTlsError, Rule,
+    Admin, Allow, DenyError, DenyList, Gateway, GatewayConfig, HostPort, IdentityLimits, OriginTls,
+    OriginTlsError, Rule,
 };
 use edgeward_types::ByteSize;
 
@@ -186,9 +186,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     let start = async || {
         let gateway = Gateway::bind(config).await.map_err(with_hint)?;
         let gateway = Arc::new(gateway);
-        let status_source = Arc::clone(&gateway);
-        let read_status = Arc::new(move || EndpointStatus::from(&*status_source));
-        let admin = start_admin(args.endpoint.admin, read_status).await?;
+        let admin = start_admin(args.endpoint.admin, gateway.report()).await?;
         let addr = gateway.local_addr();
         let origin = args.origin.as_ref().map(ToString::to_string);
         let text = format!(

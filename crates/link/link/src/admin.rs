@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use edgeward_httpd::{
-    AdminPages, AdminRoutes, ConnectionCounters, Media, Route, Server, ServerConfig,
+    AdminPages, AdminRoutes, Answering, ConnectionCounters, Media, Route, Server, ServerConfig,
 };
 
 use crate::status::EndpointStatus;
 use crate::{SetupError, metrics};
 
 /// A function that returns the current status of the endpoint.
-pub type StatusReport = Arc<dyn Fn() -> EndpointStatus + Send + Sync>;
+pub type StatusReport = Arc<dyn Fn() -> Answering<EndpointStatus> + Send + Sync>;
 
 /// The admin server. Dropping this value stops the server.
 pub struct Admin {
@@ -80,11 +80,11 @@ struct Pages(StatusReport);
 
 impl AdminPages for Pages {
     const ROUTES: &'static [Route<Self>] = &[
-        Route::show("/metrics", Media::Metrics, |pages| {
-            metrics::render(&(pages.0)())
+        Route::compose("/metrics", Media::Metrics, |pages| {
+            Box::pin(async move { metrics::render(&(pages.0)().await) })
         }),
-        Route::show("/status", Media::Json, |pages| {
-            format!("{:#}\n", (pages.0)().to_json())
+        Route::compose("/status", Media::Json, |pages| {
+            Box::pin(async move { format!("{:#}\n", (pages.0)().await.to_json()) })
         }),
     ];
 }

@@ -17,6 +17,7 @@ use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::sender::SendError;
 use edgeward_dedup::wire::Role;
 
+use crate::admin::StatusReport;
 use crate::backoff::Backoff;
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
@@ -26,9 +27,9 @@ use crate::identity::Identity;
 use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{Target, refusal_reason};
-use crate::peer::{Arrival, Peer};
+use crate::peer::{AddedConnection, Message, Peer};
 use crate::rate_limit::{Paced, RateLimiter};
-use crate::status::PeerStatus;
+use crate::status::{EndpointStatus, PeerStatus};
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
 
@@ -44,7 +45,7 @@ struct Shared {
     state: watch::Receiver<LinkState>,
     last_error: LastError,
     /// The tasks of the link. Dropping them aborts them.
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 /// The reason why the last attempt to connect failed, or `None` after a success.
@@ -162,7 +163,7 @@ impl Client {
             knowledge_files,
             state,
             last_error,
-            _tasks: tasks,
+            tasks,
         })))
     }
 
@@ -179,7 +180,7 @@ impl Client {
         let shared = &self.0;
         let slot = shared.peer.reserve_stream()?;
         let (stream, pipes) = LinkStream::new();
-        shared.peer.send(Arrival::Open {
+        shared.peer.send(Message::Open {
             target,
             pipes,
             slot,
@@ -210,11 +211,18 @@ impl Client {
     }
 
     /// Returns the counters and the current state.
-    pub fn status(&self) -> PeerStatus {
+    pub async fn status(&self) -> PeerStatus {
         let encrypted = matches!(self.0.config.encryption, Encryption::Tls(_));
+        let name = self.0.gateways.selected().to_owned();
+        let status = self
+            .0
+            .peer
+            .call(move |core| PeerStatus::of(core, name, encrypted));
         PeerStatus {
             last_error: self.last_error(),
-            ..PeerStatus::of(&self.0.peer, self.0.gateways.selected(), encrypted)
+            ..status
+                .await
+                .expect("the task of the peer runs as long as the client")
         }
     }
 
@@ -227,6 +235,15 @@ impl Client {
     /// Returns the identity of this endpoint, or `None` without encryption.
     pub fn identity(&self) -> Option<Identity> {
         self.0.config.encryption.identity()
+    }
+
+    /// Returns the function by which an admin server reads the status.
+    pub fn report(&self) -> StatusReport {
+        let client = self.clone();
+        Arc::new(move || {
+            let client = client.clone();
+            Box::pin(async move { EndpointStatus::of_client(&client).await })
+        })
     }
 
     /// Returns the limiter of the sent bytes.
@@ -248,31 +265,35 @@ impl Client {
     /// record of which chunks the gateway has.
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {
         drain(&self.0.peer, grace).await;
-        self.0.peer.with(|core| {
-            core.shut_down();
-            core.detach_connections();
-        });
-        let store = self.0.config.store.clone();
+        self.0.peer.call(Core::shut_down).await;
         let peer = (GATEWAY.to_owned(), Arc::clone(&self.0.peer));
-        let knowledge_files = self.0.knowledge_files.clone();
-        drop(self);
-        finish(store, knowledge_files, vec![peer]).await
+        let finished = finish(
+            &self.0.config.store,
+            self.0.knowledge_files.as_ref(),
+            &[peer],
+        )
+        .await;
+        // The store is released before this function returns, unless a clone of this value uses it.
+        if let Some(mut shared) = Arc::into_inner(self.0) {
+            shared.tasks.shutdown().await;
+        }
+        finished
     }
 }
 
 /// Writes the last container of the store, and the record of which chunks each peer has.
 pub(crate) async fn finish(
-    store: Chunks,
-    knowledge_files: Option<Arc<KnowledgeFiles>>,
-    peers: Vec<(String, Arc<Peer>)>,
+    store: &Chunks,
+    knowledge_files: Option<&Arc<KnowledgeFiles>>,
+    peers: &[(String, Arc<Peer>)],
 ) -> io::Result<()> {
-    let finished = tokio::task::spawn_blocking(move || {
-        store.flush()?;
-        knowledge_files.map_or(Ok(()), |knowledge_files| {
-            knowledge_files.save(&peers, &store)
-        })
-    });
-    finished.await.map_err(io::Error::other)?
+    let flushed = store.clone();
+    let flushed = tokio::task::spawn_blocking(move || flushed.flush());
+    flushed.await.map_err(io::Error::other)??;
+    match knowledge_files {
+        Some(knowledge_files) => knowledge_files.save(peers, store).await,
+        None => Ok(()),
+    }
 }
 
 /// The name of the knowledge file of a client's only peer.
@@ -281,11 +302,7 @@ const GATEWAY: &str = "gateway";
 /// Waits until the peer has no open streams and no unacknowledged bytes, or until `grace` has passed.
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     let end = Instant::now() + grace;
-    while Instant::now() < end {
-        let is_busy = peer.has_reserved() || peer.with(|core| core.is_busy());
-        if !is_busy {
-            return;
-        }
+    while Instant::now() < end && peer.is_busy() {
         tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
     }
 }
@@ -296,15 +313,6 @@ const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The interval of the checks of `drain`.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.peer.with(|core| {
-            core.shut_down();
-            core.detach_connections();
-        });
-    }
-}
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -327,10 +335,14 @@ async fn reset_streams_after_outage(
             return;
         }
         let up = state.wait_for(|state| matches!(state, LinkState::Up(_)));
-        match tokio::time::timeout(outage_max, up).await {
-            Ok(Ok(_)) => {}
+        let is_down = match tokio::time::timeout(outage_max, up).await {
+            Ok(Ok(_)) => false,
             Ok(Err(_)) => return,
-            Err(_) => peer.with(|core| core.reset_all(refusal_reason::LINK_DOWN)),
+            Err(_) => true,
+        };
+        if is_down {
+            peer.call(|core| core.reset_all(refusal_reason::LINK_DOWN))
+                .await;
         }
     }
 }
@@ -387,7 +399,7 @@ impl ConnectionKeeper {
                     tracing::info!(gateway, "connected to the gateway");
                     (is_logged, tried) = (false, 0);
                     let connected_at = Instant::now();
-                    let error = self.peer.run_connection(connection).await;
+                    let error = connection.ended().await;
                     self.publish_state();
                     match &error {
                         // The gateway has restarted and the link is connected again, or the link is shutting down.
@@ -426,7 +438,7 @@ impl ConnectionKeeper {
                     let is_last = tried % self.gateways.addresses.len() == 0;
                     is_logged = is_logged || is_last;
                     // A connection of the link must not lead to another gateway than the others.
-                    if self.index == 0 && self.peer.with(|core| core.connection_count()) == 0 {
+                    if self.index == 0 && self.peer.state().connections == 0 {
                         self.gateways.select_next();
                         if !is_last {
                             continue;
@@ -446,14 +458,14 @@ impl ConnectionKeeper {
 
     /// Publishes how many connections are up.
     fn publish_state(&self) {
-        let connections = self.peer.with(|core| core.connection_count());
-        self.state.send_replace(match connections {
-            0 => LinkState::Down,
-            connections => LinkState::Up(connections),
-        });
+        self.state
+            .send_replace(match self.peer.state().connections {
+                0 => LinkState::Down,
+                connections => LinkState::Up(connections),
+            });
     }
 
-    async fn attempt(&self) -> Result<Connection, HandshakeError> {
+    async fn attempt(&self) -> Result<AddedConnection, HandshakeError> {
         let gateway = self.gateways.selected();
         let connect_error = |source| HandshakeError::Connect {
             to: gateway.to_owned(),
@@ -463,7 +475,8 @@ impl ConnectionKeeper {
         set_socket_options(&tcp).map_err(connect_error)?;
         let tcp = Paced::new(tcp, self.config.rate_limiter.as_ref());
         let mut transport = Transport::connect(tcp, &self.config.encryption).await?;
-        let our_hello = self.peer.with(Core::hello);
+        let our_hello = self.peer.call(Core::hello).await;
+        let our_hello = our_hello.ok_or(HandshakeError::ShutDown)?;
         let sent = transport.send_hello(our_hello).await;
         // If the gateway refused the certificate, it has sent an alert and closed the connection. The write may fail
         // before the alert is read.
@@ -472,14 +485,11 @@ impl ConnectionKeeper {
         let peer_hello = received.map_err(explained)?;
         sent?;
         let checksum = transport.checksum();
-        let id = self
-            .peer
-            .with(|core| core.add_connection(Role::Connector, &our_hello, &peer_hello))?;
-        let connection = Connection::new(transport, id, checksum, &self.config);
-        connection.map_err(|error| {
-            self.peer.with(|core| core.remove_connection(id));
-            connect_error(error)
-        })
+        let connection = Connection::new(transport, checksum, &self.config);
+        let connection = connection.map_err(connect_error)?;
+        self.peer
+            .connect(connection, Role::Connector, our_hello, peer_hello)
+            .await
     }
 }
 
@@ -503,10 +513,9 @@ mod tests {
         LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store)
     }
 
-    /// The user of a stream never waits for the lock of the peer, under which bytes are hashed and compressed.
+    /// The user of a stream never waits for the task of the peer, which hashes and compresses bytes.
     ///
-    /// Method: perform every operation while this thread holds the lock. An operation that takes the lock would never
-    /// return.
+    /// Method: perform every operation while this thread, the only one of the runtime, does not run the task.
     #[tokio::test]
     async fn the_user_of_a_stream_does_not_wait_for_a_busy_peer() {
         let config = LinkConfig {
@@ -515,23 +524,21 @@ mod tests {
         };
         let client = Client::start(config, "127.0.0.1:1").expect("the client starts");
         let cx = &mut Context::from_waker(Waker::noop());
-        client.0.peer.with(|_| {
-            let open = || client.open(Target::Origin);
-            let mut stream = open().expect("a slot is free");
-            let _second = open().expect("a slot is free");
-            assert!(matches!(open(), Err(OpenError::Streams(_))));
-            let written = Pin::new(&mut stream).poll_write(cx, b"a question");
-            assert!(matches!(written, std::task::Poll::Ready(Ok(10))));
-            assert!(Pin::new(&mut stream).poll_flush(cx).is_ready());
-            assert!(stream.poll_chunk(cx).is_pending());
-            let mut buffer = [0; 10];
-            let mut buffer = ReadBuf::new(&mut buffer);
-            assert!(
-                Pin::new(&mut stream)
-                    .poll_read(cx, &mut buffer)
-                    .is_pending()
-            );
-            assert!(Pin::new(&mut stream).poll_shutdown(cx).is_ready());
-        });
+        let open = || client.open(Target::Origin);
+        let mut stream = open().expect("a slot is free");
+        let _second = open().expect("a slot is free");
+        assert!(matches!(open(), Err(OpenError::Streams(_))));
+        let written = Pin::new(&mut stream).poll_write(cx, b"a question");
+        assert!(matches!(written, std::task::Poll::Ready(Ok(10))));
+        assert!(Pin::new(&mut stream).poll_flush(cx).is_ready());
+        assert!(stream.poll_chunk(cx).is_pending());
+        let mut buffer = [0; 10];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        assert!(
+            Pin::new(&mut stream)
+                .poll_read(cx, &mut buffer)
+                .is_pending()
+        );
+        assert!(Pin::new(&mut stream).poll_shutdown(cx).is_ready());
     }
 }

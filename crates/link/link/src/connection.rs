@@ -56,6 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
 /// A connection after the handshake.
 pub(crate) struct Connection {
     io: Box<dyn Io>,
+    /// The number of the connection at the core, 0 until it is [set](Self::set_id).
     id: ConnectionId,
     inbox: Inbox,
     /// True if `inbox` may have complete frames that were not handled yet, because the budget was spent or too many
@@ -84,7 +85,6 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         io: impl Io + 'static,
-        id: ConnectionId,
         checksum: Checksum,
         config: &LinkConfig,
     ) -> io::Result<Self> {
@@ -92,7 +92,7 @@ impl Connection {
         let keep_alive = config.times.keep_alive;
         Ok(Self {
             io: Box::new(io),
-            id,
+            id: 0,
             inbox: Inbox::new(config.pool.clone()),
             has_unhandled: false,
             slow_requests_max: config.slow_requests_max.max(1),
@@ -107,6 +107,11 @@ impl Connection {
             received_at: now,
             sent_at: now,
         })
+    }
+
+    /// Sets the number of the connection, after it was added to the core and before its first turn.
+    pub(crate) fn set_id(&mut self, id: ConnectionId) {
+        self.id = id;
     }
 
     /// Returns the number of the connection at the core.

@@ -4,7 +4,7 @@ mod certificates;
 mod identities;
 mod peers;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,12 +22,13 @@ use edgeward_dedup::wire::{Hello, Role};
 use edgeward_httpd::{AcceptedConnection, Slots};
 use edgeward_types::ConnectionLimits;
 
+use crate::admin::StatusReport;
 use crate::allow::Allow;
 use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
 use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
 use crate::connection::{Connection, ConnectionError};
-use crate::core::{Core, CoreConfig, DuplexId};
+use crate::core::{Core, CoreConfig};
 use crate::deny::DenyList;
 use crate::handshake::{HandshakeError, Transport, set_socket_options};
 use crate::identity::Identity;
@@ -37,9 +38,9 @@ use crate::label::{HostPort, Target, refusal_reason};
 use crate::local;
 use crate::origin::Origin;
 use crate::origin_tls::OriginTls;
-use crate::peer::Peer;
+use crate::peer::{AddedConnection, Peer};
 use crate::rate_limit::{Paced, RateLimiter};
-use crate::status::{GatewayStatus, PeerStatus};
+use crate::status::{EndpointStatus, GatewayStatus, PeerStatus};
 use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
@@ -209,7 +210,7 @@ impl Gateway {
                 Arc::clone(knowledge_files),
                 link.store.clone(),
                 link.times.knowledge,
-                move || owner.peers_by_file(),
+                move || owner.peers_by_file(&owner.peers().by_key),
             ));
         }
         Ok(Self {
@@ -225,7 +226,7 @@ impl Gateway {
     }
 
     /// Returns the counters of the gateway and of each peer.
-    pub fn status(&self) -> GatewayStatus {
+    pub async fn status(&self) -> GatewayStatus {
         let encrypted = matches!(self.shared.config.link.encryption, Encryption::Tls(_));
         let mut peers: Vec<_> = self
             .shared
@@ -243,18 +244,29 @@ impl Gateway {
             })
             .collect();
         peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
-        let peers = peers.into_iter();
+        let mut statuses = Vec::with_capacity(peers.len());
+        for (from, epoch, peer) in peers {
+            let name = format!("{from}#{epoch:04x}");
+            let status = peer.call(move |core| PeerStatus::of(core, name, encrypted));
+            // The gateway may have removed the peer meanwhile.
+            statuses.extend(status.await);
+        }
         GatewayStatus {
             encrypted,
             identity: self.shared.config.link.encryption.identity(),
             identities: self.shared.identities.status(SystemTime::now()),
             counters: *self.shared.counters(),
-            peers: peers
-                .map(|(from, epoch, peer)| {
-                    PeerStatus::of(&peer, &format!("{from}#{epoch:04x}"), encrypted)
-                })
-                .collect(),
+            peers: statuses,
         }
+    }
+
+    /// Returns the function by which an admin server reads the status.
+    pub fn report(self: &Arc<Self>) -> StatusReport {
+        let gateway = Arc::clone(self);
+        Arc::new(move || {
+            let gateway = Arc::clone(&gateway);
+            Box::pin(async move { EndpointStatus::of_gateway(&gateway).await })
+        })
     }
 
     /// Returns the limiter of the sent bytes.
@@ -270,45 +282,45 @@ impl Gateway {
     /// Waits until all written bytes are delivered and all streams are closed, at most for `grace`.
     pub async fn drain(&self, grace: Duration) {
         let end = Instant::now() + grace;
-        let peers: Vec<_> = {
-            let peers = self.shared.peers();
-            let peers = peers.by_key.values();
-            peers.map(|entry| Arc::clone(&entry.peer)).collect()
-        };
-        for peer in &peers {
-            drain(peer, end.saturating_duration_since(Instant::now())).await;
+        for peer in self.shared.all_peers() {
+            drain(&peer, end.saturating_duration_since(Instant::now())).await;
         }
     }
 
     /// Waits like [`drain`](Self::drain). Then closes the gateway, and saves the last container and the knowledge.
     pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
         self.drain(grace).await;
-        let store = self.shared.config.link.store.clone();
-        let (knowledge_files, peers) = (
-            self.shared.knowledge_files.clone(),
-            self.shared.peers_by_file(),
-        );
         self.tasks.shutdown().await;
-        drop(self);
-        finish(store, knowledge_files, peers).await
+        for peer in self.shared.all_peers() {
+            peer.call(Core::shut_down).await;
+        }
+        let mut peers = std::mem::take(&mut self.shared.peers().by_key);
+        peers
+            .values_mut()
+            .for_each(|entry| entry.serving.abort_all());
+        let finished = finish(
+            &self.shared.config.link.store,
+            self.shared.knowledge_files.as_ref(),
+            &self.shared.peers_by_file(&peers),
+        )
+        .await;
+        // The tasks release the store before this function returns.
+        for entry in peers.values_mut() {
+            entry.task.shutdown().await;
+        }
+        finished
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // The tasks of streams and the shared state of the gateway hold references to each other. Removing all peers
-        // ends these tasks.
+        // The tasks of peers and the shared state of the gateway hold references to each other. Removing all peers
+        // ends these tasks, their streams and connections.
         let shut_down = Peers {
             is_shut_down: true,
             ..Peers::default()
         };
-        let peers = std::mem::replace(&mut *self.shared.peers(), shut_down);
-        for entry in peers.by_key.into_values() {
-            entry.peer.with(|core| {
-                core.shut_down();
-                core.detach_connections();
-            });
-        }
+        *self.shared.peers() = shut_down;
     }
 }
 
@@ -317,8 +329,14 @@ impl Shared {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn all_peers(&self) -> Vec<Arc<Peer>> {
+        let peers = self.peers();
+        let peers = peers.by_key.values();
+        peers.map(|entry| Arc::clone(&entry.peer)).collect()
+    }
+
     /// Returns the name of each peer's knowledge file, and the peer.
-    fn peers_by_file(&self) -> Vec<(String, Arc<Peer>)> {
+    fn peers_by_file(&self, peers: &HashMap<PeerKey, PeerEntry>) -> Vec<(String, Arc<Peer>)> {
         let Some(knowledge_files) = &self.knowledge_files else {
             return Vec::new();
         };
@@ -331,7 +349,7 @@ impl Shared {
             let name = knowledge_files.file_name(key.identity.as_deref(), key.epoch);
             Some((name, Arc::clone(&entry.peer)))
         };
-        self.peers().by_key.iter().filter_map(file_of).collect()
+        peers.iter().filter_map(file_of).collect()
     }
 
     fn counters(&self) -> std::sync::MutexGuard<'_, GatewayCounters> {
@@ -414,14 +432,9 @@ impl Shared {
             core.set_knowledge(known);
         }
         let (peer, driver, opened) = Peer::new(core);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(driver.run());
-        tasks.spawn(serve_streams(
-            Arc::clone(&peer),
-            opened,
-            identity.cloned(),
-            Arc::clone(self),
-        ));
+        let (mut task, mut serving) = (JoinSet::new(), JoinSet::new());
+        task.spawn(driver.run());
+        serving.spawn(serve_streams(opened, identity.cloned(), Arc::clone(self)));
         // `replaced_sessions` gets the session numbers from before each restart of this edge. `is_cloned` becomes true
         // for the first edge of an identity and epoch when a second edge has the same ones.
         peers.by_key.insert(
@@ -433,7 +446,8 @@ impl Shared {
                 last_handshake: Instant::now(),
                 replaced_sessions: VecDeque::new(),
                 is_cloned: false,
-                _tasks: tasks,
+                task,
+                serving,
             },
         );
         Ok(peer)
@@ -491,7 +505,7 @@ impl Shared {
             Err(error) => return self.count_rejection(from, &error),
         };
         tracing::info!(%from, "peer connected");
-        let error = peer.run_connection(connection).await;
+        let error = connection.ended().await;
         match &error {
             ConnectionError::Wire(_) => self.counters().malformed += 1,
             ConnectionError::Violation(_) => self.counters().violations += 1,
@@ -508,24 +522,21 @@ impl Shared {
         self.wait_for_connection(&peer).await;
     }
 
-    /// If the peer has no connection, waits for `outage_max` and resets its streams unless it has connected again. At
-    /// most one task waits for each peer.
+    /// If the peer has no connection, waits for `outage_max` and resets its streams unless it has connected again.
     async fn wait_for_connection(&self, peer: &Peer) {
-        while peer.with(|core| core.connection_count()) == 0 && peer.begin_waiting() {
-            let connections_made = peer.with(|core| core.connections_made());
-            tokio::time::sleep(self.config.link.times.outage_max).await;
-            let is_reset = peer.with(|core| {
-                let is_down =
-                    core.connection_count() == 0 && core.connections_made() == connections_made;
-                if is_down {
+        let before = peer.state();
+        if before.connections > 0 {
+            return;
+        }
+        let reconnected = peer.wait_for(|state| state.connections_made != before.connections_made);
+        let outage_max = self.config.link.times.outage_max;
+        if tokio::time::timeout(outage_max, reconnected).await.is_err() {
+            peer.call(move |core| {
+                if core.connections_made() == before.connections_made {
                     core.reset_all(refusal_reason::LINK_DOWN);
                 }
-                is_down
-            });
-            peer.end_waiting();
-            if is_reset {
-                return;
-            }
+            })
+            .await;
         }
     }
 
@@ -534,7 +545,7 @@ impl Shared {
         self: &Arc<Self>,
         tcp: TcpStream,
         from: SocketAddr,
-    ) -> Result<(Arc<Peer>, Connection, Option<LiveConnection>), HandshakeError> {
+    ) -> Result<(Arc<Peer>, AddedConnection, Option<LiveConnection>), HandshakeError> {
         let io_error = |error: io::Error| HandshakeError::Hello(error.into());
         set_socket_options(&tcp).map_err(io_error)?;
         let first_byte = self.config.link.times.first_byte;
@@ -574,15 +585,14 @@ impl Shared {
         };
         let known = self.read_knowledge(identity.as_ref(), &peer_hello).await;
         let peer = self.peer_for_hello(identity.as_ref(), &peer_hello, known, from)?;
-        let our_hello = peer.with(Core::hello);
+        let our_hello = peer.call(Core::hello).await;
+        let our_hello = our_hello.ok_or(HandshakeError::ShutDown)?;
         transport.send_hello(our_hello).await?;
         let checksum = transport.checksum();
-        let id = peer.with(|core| core.add_connection(Role::Listener, &our_hello, &peer_hello))?;
-        let connection = Connection::new(transport, id, checksum, &self.config.link);
-        let connection = connection.map_err(|error| {
-            peer.with(|core| core.remove_connection(id));
-            io_error(error)
-        })?;
+        let connection = Connection::new(transport, checksum, &self.config.link);
+        let connection = connection.map_err(io_error)?;
+        let connected = peer.connect(connection, Role::Listener, our_hello, peer_hello);
+        let connection = connected.await?;
         Ok((peer, connection, live))
     }
 
@@ -712,13 +722,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Serves the streams of one peer.
 async fn serve_streams(
-    peer: Arc<Peer>,
-    mut opened: mpsc::UnboundedReceiver<(DuplexId, Target)>,
+    mut opened: mpsc::UnboundedReceiver<IncomingStream>,
     identity: Option<Identity>,
     shared: Arc<Shared>,
 ) {
     let mut streams = JoinSet::new();
-    while let Some(incoming) = IncomingStream::next(&peer, &mut opened).await {
+    while let Some(incoming) = opened.recv().await {
         while streams.try_join_next().is_some() {}
         let live = match identity.as_ref() {
             Some(identity) => shared.admit_stream(identity),

@@ -55,45 +55,57 @@ impl KnowledgeFiles {
     }
 
     /// Persists which durable chunks these peers have.
-    pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
-        // The lock is held until the end, because the call at shutdown may overlap a periodic call.
-        let mut saved_hashes = self
-            .saved_hashes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        // Only containers before the open one are encoded: the open container is not written yet.
-        let end = store.open_container_number();
-        let mut changed = Vec::new();
+    pub(crate) async fn save(
+        self: &Arc<Self>,
+        peers: &[(String, Arc<Peer>)],
+        store: &Chunks,
+    ) -> io::Result<()> {
         for (name, peer) in peers {
-            let Some(bytes) = copy_in_parts(peer, end).map(|known| known.encode(end)) else {
+            // Only containers before the open one are encoded: the open container is not written yet.
+            let end = store.open_container_number();
+            let Some(known) = copy_in_parts(peer, end).await else {
                 continue;
             };
-            let id = self.id_key.id(&bytes);
-            if saved_hashes.get(name) != Some(&id) {
-                changed.push((name, bytes, id));
-            }
+            let (this, name, store) = (Arc::clone(self), name.clone(), store.clone());
+            let written = move || this.write(name, &known.encode(end), &store);
+            let written = tokio::task::spawn_blocking(written);
+            written.await.map_err(io::Error::other)??;
         }
-        if changed.is_empty() {
+        let this = Arc::clone(self);
+        let removed = tokio::task::spawn_blocking(move || this.remove_oldest());
+        removed.await.map_err(io::Error::other)?
+    }
+
+    /// Writes the file of a peer if its content would change.
+    fn write(&self, name: String, bytes: &[u8], store: &Chunks) -> io::Result<()> {
+        // The lock is held until the end, because the call at shutdown may overlap a periodic call.
+        let saved_hashes = self.saved_hashes.lock();
+        let mut saved_hashes = saved_hashes.unwrap_or_else(PoisonError::into_inner);
+        let id = self.id_key.id(bytes);
+        if saved_hashes.get(&name) == Some(&id) {
             return Ok(());
         }
         // The containers of the chunks are written but possibly not durable. The sync makes them durable before
         // a file refers to them.
         store.sync()?;
         fs::create_dir_all(&self.folder)?;
-        for (name, bytes, id) in changed {
-            let new = self.folder.join(format!("{name}{UNFINISHED}"));
-            fs::write(&new, &bytes)?;
-            fs::rename(&new, self.path(name))?;
-            saved_hashes.insert(name.clone(), id);
-        }
-        self.remove_oldest()
+        let new = self.folder.join(format!("{name}{UNFINISHED}"));
+        fs::write(&new, bytes)?;
+        fs::rename(&new, self.path(&name))?;
+        saved_hashes.insert(name, id);
+        Ok(())
     }
 
     /// Removes the oldest files until at most `files_max` remain. A peer with a new store gets a new file, so
     /// old files would accumulate.
     fn remove_oldest(&self) -> io::Result<()> {
         let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
+        let entries = match fs::read_dir(&self.folder) {
+            // No file was written yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
             if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
@@ -115,29 +127,29 @@ impl KnowledgeFiles {
     }
 }
 
-/// Returns a copy of what is known about the containers with numbers below `end`. The lock of the peer is released
-/// between the parts, because a copy of all containers may take a tenth of a second. Returns `None` if one of the
-/// stores has lost its chunks in the meantime.
-fn copy_in_parts(peer: &Peer, end: u32) -> Option<Knowledge> {
+/// Returns a copy of what is known about the containers with numbers below `end`. The task of the peer works on other
+/// things between the parts, because a copy of all containers may take a tenth of a second. Returns `None` if the task
+/// has ended, or if one of the stores has lost its chunks in the meantime.
+async fn copy_in_parts(peer: &Peer, end: u32) -> Option<Knowledge> {
     let part = |next| {
-        peer.with(|core| {
+        peer.call(move |core| {
             let known = core.endpoint().knowledge();
             known.part(next..end, CONTAINERS_PER_PART)
         })
     };
-    let mut copy = part(0);
+    let mut copy = part(0).await?;
     let mut containers = copy.containers();
     while containers == CONTAINERS_PER_PART
         && let Some(last) = copy.last_container()
     {
-        let next = part(last + 1);
+        let next = part(last + 1).await?;
         containers = next.containers();
         copy.append(next).then_some(())?;
     }
     Some(copy)
 }
 
-/// The number of containers that are copied while the lock of a peer is held. They take about a megabyte.
+/// The number of containers that the task of a peer copies at once. They take about a megabyte.
 const CONTAINERS_PER_PART: usize = 4 << 10;
 
 /// The suffix of a file name until the file is complete.
@@ -152,9 +164,7 @@ pub(crate) async fn save_periodically(
 ) {
     loop {
         tokio::time::sleep(interval).await;
-        let (files, store, peers) = (Arc::clone(&files), store.clone(), peers());
-        let saved = tokio::task::spawn_blocking(move || files.save(&peers, &store)).await;
-        if let Ok(Err(error)) = saved {
+        if let Err(error) = files.save(&peers(), &store).await {
             tracing::warn!(%error, "cannot persist the chunks that peers have");
         }
     }
@@ -227,8 +237,8 @@ mod tests {
 
     /// The device is synced and a file is written only if the content of the file would change. Chunks in a container
     /// that is not written yet do not change it.
-    #[test]
-    fn unchanged_knowledge_is_not_written_again() {
+    #[tokio::test]
+    async fn unchanged_knowledge_is_not_written_again() {
         let folder = tempfile::tempdir().expect("the folder can be created");
         let scratch = ScratchDevice::new(folder.path(), 64 << 20).expect("the file can be created");
         let device = Arc::new(SyncCounter(scratch, AtomicU64::new(0)));
@@ -249,35 +259,41 @@ mod tests {
             unacked_max: 1 << 20,
         };
         let core = Core::new(core, Endpoint::new(endpoint), store.clone());
-        let (peer, _driver, _opened) = Peer::new(core);
+        let (peer, driver, _opened) = Peer::new(core);
+        let _task = tokio::spawn(driver.run());
         let peers = [("peer".to_owned(), peer)];
         let epoch = store.epoch();
-        let set_known = |locations: &[ChunkLocation]| {
+        let set_known = async |locations: &[ChunkLocation]| {
             let mut known = Knowledge::new(10);
             known.set_own_epoch(epoch);
             locations.iter().for_each(|&location| known.add(location));
-            peers[0].1.with(|core| core.set_knowledge(known));
+            peers[0].1.call(|core| core.set_knowledge(known)).await;
         };
-        let files = KnowledgeFiles::new(&folder.path().join("knowledge"), &ids, 3);
-        let save = |store: &Chunks| {
-            files.save(&peers, store).expect("the files can be saved");
+        let files = Arc::new(KnowledgeFiles::new(
+            &folder.path().join("knowledge"),
+            &ids,
+            3,
+        ));
+        let save = async |store: &Chunks| {
+            let saved = files.save(&peers, store).await;
+            saved.expect("the files can be saved");
             let known = files.load("peer");
             // The number of syncs, and of containers in the file.
             (syncs(), known.map_or(0, |known| known.containers()))
         };
-        assert_eq!(save(store), (1, 0), "an empty file is written once");
-        assert_eq!(save(store), (0, 0));
+        assert_eq!(save(store).await, (1, 0), "an empty file is written once");
+        assert_eq!(save(store).await, (0, 0));
         let location = store
             .insert(ids.id(&[7; 5000]), &[7; 5000])
             .expect("the chunk fits in a container");
-        set_known(&[location]);
-        assert_eq!(save(store), (0, 0), "its container is not written");
+        set_known(&[location]).await;
+        assert_eq!(save(store).await, (0, 0), "its container is not written");
         store.flush().expect("the file can be written");
         syncs();
-        assert_eq!(save(store), (1, 1));
-        assert_eq!(save(store), (0, 1));
-        set_known(&[location, location.plus(1)]);
-        assert_eq!(save(store), (1, 1));
+        assert_eq!(save(store).await, (1, 1));
+        assert_eq!(save(store).await, (0, 1));
+        set_known(&[location, location.plus(1)]).await;
+        assert_eq!(save(store).await, (1, 1));
     }
 
     #[test]

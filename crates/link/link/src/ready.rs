@@ -32,12 +32,6 @@ impl Ready {
         std::mem::take(&mut state.streams)
     }
 
-    /// Wakes the task of the peer.
-    pub(crate) fn wake(&self) {
-        let task = self.state().task.take();
-        task.into_iter().for_each(Waker::wake);
-    }
-
     fn wake_for(&self, stream: DuplexId) {
         let mut state = self.state();
         state.streams.push(stream);

@@ -11,9 +11,9 @@ use edgeward_dedup::sender::SenderCounters;
 
 use crate::certificate_problem::CertificateProblem;
 use crate::client::Client;
+use crate::core::Core;
 use crate::gateway::{Gateway, GatewayCounters, IdentityStatus};
 use crate::identity::Identity;
-use crate::peer::Peer;
 use crate::rate_limit::RateLimiter;
 use crate::traffic::{BodyCounters, DirectionCounters};
 
@@ -59,9 +59,9 @@ pub struct PeerStatus {
 }
 
 impl PeerStatus {
-    pub(crate) fn of(peer: &Peer, name: &str, encrypted: bool) -> Self {
-        peer.with(|core| Self {
-            name: name.to_owned(),
+    pub(crate) fn of(core: &Core, name: String, encrypted: bool) -> Self {
+        Self {
+            name,
             encrypted,
             last_error: None,
             connections: core.connection_count(),
@@ -77,7 +77,7 @@ impl PeerStatus {
             hosts: core.traffic.hosts().to_vec(),
             content_types: core.traffic.content_types().to_vec(),
             unlisted_streams: core.traffic.unlisted_streams,
-        })
+        }
     }
 }
 
@@ -274,9 +274,9 @@ impl EndpointStatus {
     }
 }
 
-impl From<&Gateway> for EndpointStatus {
-    fn from(gateway: &Gateway) -> Self {
-        let status = gateway.status();
+impl EndpointStatus {
+    pub(crate) async fn of_gateway(gateway: &Gateway) -> Self {
+        let status = gateway.status().await;
         Self {
             encrypted: status.encrypted,
             identity: status.identity,
@@ -288,11 +288,9 @@ impl From<&Gateway> for EndpointStatus {
             store_bytes_max: gateway.store().capacity_bytes(),
         }
     }
-}
 
-impl From<&Client> for EndpointStatus {
-    fn from(client: &Client) -> Self {
-        let peer = client.status();
+    pub(crate) async fn of_client(client: &Client) -> Self {
+        let peer = client.status().await;
         Self {
             encrypted: peer.encrypted,
             identity: client.identity(),

@@ -11,14 +11,12 @@ use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use edgeward_dedup::reason;
 
 use crate::budget::Budget;
-use crate::core::DuplexId;
 use crate::label::{Target, refusal_reason};
-use crate::peer::{Arrival, Peer};
 use crate::pipe::{Item, PipeReader, PipeWriter, pipe};
 use crate::user::PassedSocket;
 
@@ -255,25 +253,13 @@ impl StreamControl {
 /// A stream that the peer has opened. Dropping it without an answer resets it.
 #[derive(Debug)]
 pub(crate) struct IncomingStream {
-    peer: Arc<Peer>,
-    id: DuplexId,
     target: Target,
-    is_accepted: bool,
+    stream: LinkStream,
 }
 
 impl IncomingStream {
-    /// Waits for the next stream that the peer opens. Returns `None` after the peer was shut down.
-    pub(crate) async fn next(
-        peer: &Arc<Peer>,
-        opened: &mut mpsc::UnboundedReceiver<(DuplexId, Target)>,
-    ) -> Option<Self> {
-        let (id, target) = opened.recv().await?;
-        Some(Self {
-            peer: Arc::clone(peer),
-            id,
-            target,
-            is_accepted: false,
-        })
+    pub(crate) fn new(target: Target, stream: LinkStream) -> Self {
+        Self { target, stream }
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -281,24 +267,14 @@ impl IncomingStream {
     }
 
     /// Accepts the stream, so that bytes can be written to it. If the peer has left, reads and writes fail.
-    pub(crate) fn accept(mut self) -> LinkStream {
-        let (stream, pipes) = LinkStream::new();
-        let id = self.id;
-        self.is_accepted = self.peer.send(Arrival::Accept { id, pipes }).is_ok();
-        stream
+    pub(crate) fn accept(self) -> LinkStream {
+        self.stream.outgoing.open();
+        self.stream
     }
 
     /// Refuses the stream with a reason of [`refusal_reason`].
     pub(crate) fn refuse(self, reason: u32) {
-        self.peer.with(|core| core.refuse(self.id, reason));
-    }
-}
-
-impl Drop for IncomingStream {
-    fn drop(&mut self) {
-        if !self.is_accepted {
-            self.peer.with(|core| core.detach(self.id));
-        }
+        self.stream.outgoing.end(Err(reason));
     }
 }
 

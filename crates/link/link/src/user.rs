@@ -36,8 +36,19 @@ pub(crate) enum Turn {
 }
 
 impl User {
+    /// Returns the user of a stream that was opened here.
     pub(crate) fn new(pipes: Pipes) -> Self {
+        Self::with_pipes(pipes, true)
+    }
+
+    /// Returns the user of a stream that the peer has opened. It first accepts or refuses the stream.
+    pub(crate) fn unanswered(pipes: Pipes) -> Self {
+        Self::with_pipes(pipes, false)
+    }
+
+    fn with_pipes(pipes: Pipes, is_answered: bool) -> Self {
         Self::Pipes(PipeUser {
+            is_answered,
             outgoing: Some(pipes.outgoing),
             unsent: Bytes::new(),
             incoming: Some(pipes.incoming),
@@ -79,6 +90,8 @@ impl User {
 
 /// The pipes of a user. A direction is `None` after its end.
 pub(crate) struct PipeUser {
+    /// True if the user may send: it has accepted the stream, or has opened it.
+    is_answered: bool,
     outgoing: Option<PipeReader>,
     /// Bytes of the user that the stream has not accepted yet.
     unsent: Bytes,
@@ -107,6 +120,22 @@ impl PipeUser {
         let Some(outgoing) = &self.outgoing else {
             return Sent::Progress(false);
         };
+        if !self.is_answered {
+            let answer = match outgoing.poll_open(cx) {
+                Poll::Pending => return Sent::Progress(false),
+                Poll::Ready(answer) => answer.map(|()| core.accept(id)),
+            };
+            match answer {
+                Ok(Ok(())) => self.is_answered = true,
+                // The stream has ended meanwhile.
+                Ok(Err(reason)) => self.fail(reason),
+                Err(reason) => {
+                    core.refuse(id, reason);
+                    self.fail(reason);
+                }
+            }
+            return Sent::Progress(true);
+        }
         if outgoing.poll_failed(cx).is_ready() {
             // The user has left without ending the body. The stream is reset when its user is removed.
             (self.outgoing, self.incoming) = (None, None);
@@ -162,6 +191,13 @@ impl PipeUser {
         }
     }
 
+    /// Ends both directions for this reason.
+    fn fail(&mut self, reason: u32) {
+        if let Some((outgoing, incoming)) = self.outgoing.take().zip(self.incoming.take()) {
+            Pipes { outgoing, incoming }.fail(reason);
+        }
+    }
+
     /// Moves received bytes to the user. Returns true if it moved bytes or ended the direction.
     fn receive(
         &mut self,
@@ -170,7 +206,7 @@ impl PipeUser {
         cx: &mut Context<'_>,
         budget: &mut Budget,
     ) -> bool {
-        let Some(incoming) = &self.incoming else {
+        let Some(incoming) = self.incoming.as_ref().filter(|_| self.is_answered) else {
             return false;
         };
         if incoming.poll_refused(cx).is_ready() {

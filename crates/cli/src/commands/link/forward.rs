@@ -11,9 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use edgeward_link::socks::ProxyUsers;
-use edgeward_link::{
-    Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target,
-};
+use edgeward_link::{Admin, Client, HostPort, ListenerTarget, LocalListener, Target};
 
 use super::endpoint::{EndpointArgs, announce, run_until_signal, start_admin, with_hint};
 use crate::commands::flag_values::address;
@@ -153,9 +151,7 @@ fn serve(
                     .await;
             local_listeners.push(listener.map_err(with_hint)?);
         }
-        let status_source = client.clone();
-        let read_status = Arc::new(move || EndpointStatus::from(&status_source));
-        let admin = start_admin(args.endpoint.admin, read_status).await?;
+        let admin = start_admin(args.endpoint.admin, client.report()).await?;
         let addrs: Vec<String> = local_listeners
             .iter()
             .map(|listener| listener.local_addr().to_string())

@@ -102,7 +102,7 @@ async fn run_gateway(edges: u64, idle_seconds: u64, busy_seconds: u64) -> Result
     let busy = Usage::now()?;
     tokio::time::sleep(Duration::from_secs(idle_seconds)).await;
     let idle_again = Usage::now()?;
-    let status = gateway.status();
+    let status = gateway.status().await;
     let connections: usize = status.peers.iter().map(|peer| peer.connections).sum();
     let kib_per_edge =
         |usage: &Usage| (usage.rss_bytes as f64 - before.rss_bytes as f64) / 1024.0 / edges as f64;

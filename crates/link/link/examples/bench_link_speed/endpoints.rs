@@ -247,7 +247,7 @@ impl LinkBed {
     pub(crate) fn wire(&self) -> u64 {
         match &self.wan {
             Some(wan) => wan.bytes()[1],
-            None => self.client.status().received_wire(),
+            None => runtime().block_on(self.client.status()).received_wire(),
         }
     }
 }

@@ -115,8 +115,9 @@ async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
     let written = core.write(duplex, &body, Instant::now(), &mut Budget::default());
     assert_eq!(written, Written::Bytes(body.len()));
     let socket = Socket::default();
-    let connection = Connection::new(socket.clone(), id, Checksum::Whole, &config);
+    let connection = Connection::new(socket.clone(), Checksum::Whole, &config);
     let mut connection = connection.expect("the timer can be created");
+    connection.set_id(id);
     let wakes = Arc::new(WakeCounter::default());
     let waker = Waker::from(Arc::clone(&wakes));
     let mut polled_wakes = u64::MAX;

@@ -459,10 +459,11 @@ impl Core {
         all.into_iter().for_each(|id| self.reset(id, reason));
     }
 
-    /// Resets all streams, and refuses new streams from then on.
+    /// Resets all streams, detaches all connections, and refuses new streams from then on.
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
         self.reset_all(reason::CANCELLED);
+        self.detach_connections();
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {

@@ -9,7 +9,6 @@ use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::id::IdKey;
-use edgeward_dedup::reason;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::wire::{Frame, FrameSink as _, Role, Span, StreamId, decode, frame_length};
 
@@ -20,7 +19,6 @@ use crate::budget::{BUDGET_BYTES, Budget};
 use crate::config::{Encryption, LinkConfig};
 use crate::label::{Label, Target};
 use crate::outbox::Outbox;
-use crate::peer::Peer;
 use crate::send_delay::ACK_DELAY;
 
 /// The one-way delay of the network; the round-trip time is 80 ms. The bandwidth is unlimited.
@@ -388,25 +386,4 @@ fn a_short_delta_is_charged_its_base() {
         payload: b"x",
     });
     assert!(charged >= 100_000, "{charged}");
-}
-
-/// After a panic of a task that held the lock of a peer, the streams of the peer end, its connections are closed, and a
-/// new session begins.
-#[test]
-fn a_panic_ends_the_streams_of_its_peer() {
-    let mut simulation = Simulation::new(|_| {});
-    let [stream, _] = simulation.open_stream();
-    let Simulation { cores, .. } = simulation;
-    let [edge, _] = cores;
-    let (peer, _driver, _opened) = Peer::new(edge);
-    let session = peer.with(|core| core.hello().session);
-    let panicked = std::thread::scope(|scope| {
-        let task = scope.spawn(|| peer.with(|_| panic!("a panic of a test")));
-        task.join()
-    });
-    assert!(panicked.is_err());
-    let (read, connections) = peer.with(|core| (core.read(stream), core.connection_count()));
-    assert_eq!((read, connections), (Read::Failed(reason::RESTARTED), 0));
-    assert_ne!(peer.with(|core| core.hello().session), session);
-    assert!(peer.with(|core| core.open(Target::Origin)).is_ok());
 }

@@ -8,11 +8,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use edgeward_dedup::reason;
-use edgeward_dedup::wire::{Checksum, Role};
+use edgeward_dedup::wire::{Checksum, Hello, Role};
 
 use super::*;
 use crate::config::LinkConfig;
 use crate::connection::tests::endpoint;
+use crate::label::Target;
+use crate::peer::{AddedConnection, Peer};
 use crate::stream::LinkStream;
 
 /// A socket that panics when it is read.
@@ -49,7 +51,7 @@ impl AsyncWrite for PanickingSocket {
 fn open(peer: &Arc<Peer>) -> LinkStream {
     let (stream, pipes) = LinkStream::new();
     let slot = peer.reserve_stream().expect("a slot is free");
-    let opened = peer.send(Arrival::Open {
+    let opened = peer.send(Message::Open {
         target: Target::Origin,
         pipes,
         slot,
@@ -58,26 +60,31 @@ fn open(peer: &Arc<Peer>) -> LinkStream {
     stream
 }
 
-/// Adds a connection over this socket to an edge's core. Its other endpoint is another core, which is also returned.
-fn connect(
-    core: &mut Core,
+/// Adds a connection over this socket to an edge. Its other endpoint is a core.
+async fn connect(
+    peer: &Peer,
     config: &LinkConfig,
+    other: &mut Core,
     socket: impl crate::connection::Io + 'static,
-) -> (Connection, Core) {
-    let (mut other, _) = endpoint(2);
-    let (our_hello, peer_hello) = (core.hello(), other.hello());
-    let id = core.add_connection(Role::Connector, &our_hello, &peer_hello);
-    let id = id.expect("the endpoints are compatible");
-    let connection = Connection::new(socket, id, Checksum::Whole, config);
-    (connection.expect("the timer can be created"), other)
+) -> AddedConnection {
+    let our_hello = peer.call(Core::hello).await.expect("the task runs");
+    let connection = Connection::new(socket, Checksum::Whole, config);
+    let connection = connection.expect("the timer can be created");
+    let connected = peer.connect(connection, Role::Connector, our_hello, other.hello());
+    connected.await.expect("the endpoints are compatible")
+}
+
+async fn open_streams(peer: &Peer) -> usize {
+    let streams = peer.call(|core| core.open_streams()).await;
+    streams.expect("the task runs")
 }
 
 /// A panic of the task of a peer ends the streams and connections of this peer, and of no other. The peer can then open
 /// streams again.
 #[tokio::test]
 async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
-    let ((mut core, config), (other_core, _)) = (endpoint(1), endpoint(3));
-    let (connection, _) = connect(&mut core, &config, PanickingSocket);
+    let ((core, config), (mut remote, _), (other_core, _)) =
+        (endpoint(1), endpoint(2), endpoint(3));
     let mut tasks = JoinSet::new();
     let [peer, other] = [core, other_core].map(|core| {
         let (peer, driver, _) = Peer::new(core);
@@ -85,7 +92,10 @@ async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
         peer
     });
     let (mut stream, mut other_stream) = (open(&peer), open(&other));
-    let end = peer.run_connection(connection).await;
+    let session = |hello: Option<Hello>| hello.expect("the task runs").session;
+    let before = session(peer.call(Core::hello).await);
+    let connection = connect(&peer, &config, &mut remote, PanickingSocket).await;
+    let end = connection.ended().await;
     assert!(matches!(end, ConnectionError::Superseded), "{end:?}");
     let error = stream.chunk().await.expect_err("the stream has ended");
     let expected = crate::StreamError {
@@ -103,10 +113,12 @@ async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
     let polled = other_stream.poll_chunk(&mut Context::from_waker(Waker::noop()));
     assert!(polled.is_pending());
 
+    assert_ne!(session(peer.call(Core::hello).await), before);
+    assert_eq!(peer.state().connections, 0);
     let mut next = open(&peer);
     next.write_all(b"x").await.expect("the stream is open");
     drop(stream);
-    while peer.with(|core| core.open_streams()) != 1 {
+    while open_streams(&peer).await != 1 {
         tokio::task::yield_now().await;
     }
 }
@@ -114,43 +126,32 @@ async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
 /// A violation that is found in the answer of the store ends the connections, and one of them reports it.
 #[tokio::test]
 async fn a_violation_in_a_late_answer_is_reported_once() {
-    let ((mut core, config), mut tasks) = (endpoint(1), JoinSet::new());
-    let (one, _remote) = tokio::io::duplex(1 << 20);
-    let (first, other) = connect(&mut core, &config, one);
-    let (two, _remote) = tokio::io::duplex(1 << 20);
-    let (our_hello, peer_hello) = (core.hello(), { other }.hello());
-    let id = core.add_connection(Role::Connector, &our_hello, &peer_hello);
-    let second = Connection::new(two, id.expect("compatible"), Checksum::Whole, &config);
-    let second = second.expect("the timer can be created");
+    let ((core, config), (mut other, _), mut tasks) = (endpoint(1), endpoint(2), JoinSet::new());
     let (peer, driver, _) = Peer::new(core);
     tasks.spawn(driver.run());
-    let ended = async {
-        peer.with(|core| core.end_by_violation(edgeward_dedup::Violation::Direction));
-    };
-    let (first, second, ()) = tokio::join!(
-        peer.run_connection(first),
-        peer.run_connection(second),
-        ended
-    );
+    let (one, _remote) = tokio::io::duplex(1 << 20);
+    let first = connect(&peer, &config, &mut other, one).await;
+    let (two, _remote) = tokio::io::duplex(1 << 20);
+    let second = connect(&peer, &config, &mut other, two).await;
+    peer.call(|core| core.end_by_violation(edgeward_dedup::Violation::Direction))
+        .await;
+    let (first, second) = (first.ended().await, second.ended().await);
     let violations = [&first, &second].map(|end| matches!(end, ConnectionError::Violation(_)));
     assert_eq!(
         violations.iter().filter(|is| **is).count(),
         1,
         "{first:?}, {second:?}"
     );
-    assert_eq!(peer.with(|core| core.connection_count()), 0);
+    assert_eq!(peer.state().connections, 0);
 }
 
 /// If too many messages wait for the task of a peer, further streams are refused.
 #[tokio::test]
 async fn messages_to_a_task_are_bounded() {
     let (peer, _driver, _) = Peer::new(endpoint(1).0);
-    let accept = || {
-        let (_, pipes) = LinkStream::new();
-        peer.send(Arrival::Accept { id: 0, pipes })
-    };
-    assert!((0..crate::peer::ARRIVALS_MAX).all(|_| accept().is_ok()));
-    assert!(accept().is_err());
+    let send = || peer.send(Message::Call(Box::new(|_| {})));
+    assert!((0..crate::peer::MESSAGES_MAX).all(|_| send().is_ok()));
+    assert!(send().is_err());
 }
 
 /// A TCP connection is reset if its stream fails, and if the task that waits for its end is dropped.
@@ -165,20 +166,20 @@ async fn a_connection_whose_stream_fails_is_reset() {
         let mut client = TcpStream::connect(addr).await.expect("the port listens");
         let (tcp, _) = listener.accept().await.expect("a client has connected");
         let pump = tokio::spawn(open(&peer).pump(tcp));
-        while peer.with(|core| core.open_streams()) == 0 {
+        while open_streams(&peer).await == 0 {
             tokio::task::yield_now().await;
         }
         if is_dropped {
             pump.abort();
         } else {
-            peer.with(Core::shut_down);
+            peer.call(Core::shut_down).await;
             let result = pump.await.expect("the task does not panic");
             assert!(result.is_err());
         }
         let read = client.read(&mut [0]).await;
         let kind = read.expect_err("the connection is reset").kind();
         assert_eq!(kind, io::ErrorKind::ConnectionReset);
-        while peer.with(|core| core.open_streams()) != 0 {
+        while open_streams(&peer).await != 0 {
             tokio::task::yield_now().await;
         }
     }

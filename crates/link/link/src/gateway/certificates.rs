@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
+use crate::core::Core;
 use crate::deny::Fingerprint;
 use crate::handshake::HandshakeError;
 use crate::identity::Identity;
@@ -35,7 +36,8 @@ impl Shared {
 
     /// Removes the peers whose certificates are on the deny list, and closes their connections. If only an earlier
     /// certificate of a peer is on the list, the edge can connect again with its new one, and its streams continue.
-    fn close_denied_peers(&self) {
+    async fn close_denied_peers(&self) {
+        let mut closed = Vec::new();
         let denied = self
             .identities
             .with_live_certificate(|certificate| self.denies(certificate));
@@ -52,33 +54,32 @@ impl Shared {
                     edge,
                     "peer closed: its certificate is on the deny list"
                 );
-                entry.peer.with(|core| {
-                    if is_denied {
-                        core.shut_down();
-                    }
-                    core.detach_connections();
-                });
+                closed.push(Arc::clone(&entry.peer));
             }
+            // Removing a peer ends its task, with its streams and connections.
             !is_denied
         });
+        for peer in closed {
+            peer.call(Core::detach_connections).await;
+        }
     }
 
     /// Closes the connections of peers whose certificate has expired. An edge with a new certificate connects again,
     /// and its streams continue.
-    fn close_expired_peers(&self, now: SystemTime) {
-        for entry in self.peers().by_key.values() {
-            let Some(identity) = entry.identity.as_ref().filter(|id| id.has_expired(now)) else {
-                continue;
-            };
-            let edge = identity.name();
-            let closed = entry.peer.with(|core| {
-                let connections = core.connection_count();
-                core.detach_connections();
-                connections
+    async fn close_expired_peers(&self, now: SystemTime) {
+        let expired: Vec<_> = {
+            let peers = self.peers();
+            let expired = peers.by_key.values().filter_map(|entry| {
+                let identity = entry.identity.as_ref().filter(|id| id.has_expired(now))?;
+                Some((identity.name(), entry.remote_addr, Arc::clone(&entry.peer)))
             });
-            if closed > 0 {
+            expired.collect()
+        };
+        for (edge, from, peer) in expired {
+            if peer.state().connections > 0 {
+                peer.call(Core::detach_connections).await;
                 tracing::warn!(
-                    from = %entry.remote_addr,
+                    %from,
                     edge,
                     "peer closed: its certificate has expired; run `edgeward link keys renew {edge}` at the folder of \
                      the CA, and copy the folder to the edge"
@@ -119,7 +120,7 @@ impl Shared {
                 .by_key
                 .iter()
                 .filter(|(key, _)| key.identity.as_ref() == Some(identity.key()));
-            let memory = of_identity.map(|(_, entry)| entry.peer.memory_bytes());
+            let memory = of_identity.map(|(_, entry)| entry.peer.state().memory_bytes);
             memory.sum()
         } else {
             0
@@ -145,10 +146,10 @@ pub(super) async fn watch_certificates(shared: Arc<Shared>) {
         if let Some(list) = shared.config.deny.clone() {
             let changed = tokio::task::spawn_blocking(move || list.refresh()).await;
             if matches!(changed, Ok(true)) {
-                shared.close_denied_peers();
+                shared.close_denied_peers().await;
             }
         }
-        shared.close_expired_peers(SystemTime::now());
+        shared.close_expired_peers(SystemTime::now()).await;
     }
 }
 

@@ -17,7 +17,7 @@ use edgeward_dedup::wire::Hello;
 
 use crate::handshake::HandshakeError;
 use crate::identity::{Identity, IdentityKey};
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerState};
 
 /// The peers of a gateway.
 #[derive(Debug, Default)]
@@ -52,8 +52,10 @@ pub(super) struct PeerEntry {
     pub(super) replaced_sessions: VecDeque<u64>,
     /// True if several edges are known to have this identity and epoch.
     pub(super) is_cloned: bool,
-    /// The task of the peer, and the task that serves the streams that it opens. Dropping this entry aborts them.
-    pub(super) _tasks: JoinSet<()>,
+    /// The task of the peer. Dropping this entry aborts it.
+    pub(super) task: JoinSet<()>,
+    /// The task that serves the streams that the peer opens. Dropping this entry aborts it.
+    pub(super) serving: JoinSet<()>,
 }
 
 /// The result of looking up the peer that sent a HELLO, the first frame of a connection.
@@ -88,9 +90,11 @@ impl Peers {
                 is_clone: false,
             };
         };
-        let (session, connections) = entry
-            .peer
-            .with(|core| (core.peer_session(), core.connection_count()));
+        let PeerState {
+            session,
+            connections,
+            ..
+        } = entry.peer.state();
         if session == Some(peer_hello.session) {
             return entry.record_handshake(identity, remote_addr);
         }
@@ -142,7 +146,7 @@ impl Peers {
             .by_key
             .iter()
             .filter(|(known, _)| !is_identity_full || known.identity.as_deref() == identity_key)
-            .filter(|(_, entry)| entry.peer.connection_count() == 0)
+            .filter(|(_, entry)| entry.peer.state().connections == 0)
             .min_by_key(|(known, entry)| {
                 let peer_count = peer_count.get(&known.identity.as_deref()).copied();
                 (std::cmp::Reverse(peer_count), entry.last_handshake)

@@ -213,7 +213,7 @@ async fn a_disk_read_delays_no_other_stream() {
     client.disk.observer().block_below(0);
     let body = within(blocked.join_next()).await.expect("the task exists");
     assert!(body.expect("the body is complete") == client.bodies[0]);
-    let status = client.link.status();
+    let status = client.link.status().await;
     assert!(status.parked_frames > 0);
     assert_eq!(status.parking_limit_hits, 0);
     // Chunks that must be read from the disk are not counted as missing.
@@ -279,7 +279,7 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
     for body in &bodies {
         within(send(body)).await;
     }
-    let before = client.status().sent.referenced;
+    let before = client.status().await.sent.referenced;
     disk.observer().block_below(4 << 20);
     let mut blocked = JoinSet::new();
     blocked.spawn(send(&bodies[0]));
@@ -294,12 +294,12 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
         .await
         .expect("the task exists")
         .expect("the stream accepts the bytes");
-    let referenced = client.status().sent.referenced - before;
+    let referenced = client.status().await.sent.referenced - before;
     assert!(
         referenced > 2_400_000,
         "{referenced} bytes were sent as references"
     );
-    assert!(client.status().stalled_bodies > 0);
+    assert!(client.status().await.stalled_bodies > 0);
     // Sends the first body again without another stream: the end of the read must resume the stream, because no other
     // event occurs.
     disk.observer().block_below(4 << 20);
@@ -325,7 +325,7 @@ async fn the_number_of_parked_frames_is_bounded() {
     }
     client.disk.observer().wait_for_blocked(1).await;
     let limit_is_reached = async {
-        while client.link.status().parking_limit_hits == 0 {
+        while client.link.status().await.parking_limit_hits == 0 {
             tokio::task::yield_now().await;
         }
     };

@@ -23,9 +23,9 @@ fn name(text: &str) -> EndpointName {
 }
 
 /// Waits until a condition is true.
-async fn until(condition: impl Fn() -> bool) {
+async fn until(condition: impl AsyncFn() -> bool) {
     within(async {
-        while !condition() {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -47,8 +47,8 @@ fn config(test_bed: &mut TestBed, target: &Echo) -> GatewayConfig {
     config
 }
 
-fn refusals(gateway: &Gateway, problem: CertificateProblem) -> u64 {
-    gateway.status().counters.refused_certificates[problem as usize]
+async fn refusals(gateway: &Gateway, problem: CertificateProblem) -> u64 {
+    gateway.status().await.counters.refused_certificates[problem as usize]
 }
 
 fn key_folder(test_bed: &TestBed) -> (KeyFolder, std::path::PathBuf) {
@@ -125,9 +125,9 @@ async fn a_refused_edge_gets_the_problem_of_its_certificate() {
             }
         })
         .await;
-        until(|| refusals(&gateway, problem) > 0).await;
+        until(async || refusals(&gateway, problem).await > 0).await;
     }
-    assert!(gateway.status().counters.denied > 0);
+    assert!(gateway.status().await.counters.denied > 0);
 }
 
 /// A TLS client without a certificate gets the alert `certificate_required`, and the gateway counts the problem.
@@ -162,7 +162,7 @@ async fn an_edge_without_a_certificate_is_refused() {
         .await
         .expect_err("the client is refused");
     assert!(error.to_string().contains("CertificateRequired"), "{error}");
-    until(|| refusals(&gateway, CertificateProblem::Missing) == 1).await;
+    until(async || refusals(&gateway, CertificateProblem::Missing).await == 1).await;
 }
 
 /// An edge that refuses the certificate of a gateway states the problem.
@@ -198,8 +198,8 @@ async fn an_edge_states_the_problem_of_the_certificate_of_its_gateway() {
     .await;
 }
 
-fn fingerprints(gateway: &Gateway) -> Vec<String> {
-    let identities = gateway.status().identities.into_iter();
+async fn fingerprints(gateway: &Gateway) -> Vec<String> {
+    let identities = gateway.status().await.identities.into_iter();
     identities.map(|identity| identity.fingerprint).collect()
 }
 
@@ -212,7 +212,7 @@ async fn certificates_are_renewed_without_a_stop() {
     let (keys, path) = key_folder(&test_bed);
     let first = edge(&test_bed, gateway.local_addr(), 7, 0, None);
     within(first.up()).await;
-    let before = fingerprints(&gateway);
+    let before = fingerprints(&gateway).await;
     let stream = first.open(tcp(target.addr)).expect("the link is up");
     keys.renew(&name("edge"), 30).expect("the edge is known");
     keys.renew(&name("gateway"), 30)
@@ -221,7 +221,7 @@ async fn certificates_are_renewed_without_a_stop() {
         .expect("the keys are valid")
         .0;
     // The gateway reads its folder again.
-    until(|| gateway.status().identity == Some(renewed.identity())).await;
+    until(async || gateway.status().await.identity == Some(renewed.identity())).await;
     let back = within(echo(stream, b"hello")).await;
     assert_eq!(back.expect("the stream continues"), b"hello");
     within(first.shutdown(Duration::from_secs(5)))
@@ -235,8 +235,12 @@ async fn certificates_are_renewed_without_a_stop() {
         Some(&path.join("edge")),
     );
     within(second.up()).await;
-    assert_ne!(fingerprints(&gateway), before);
-    assert_eq!(gateway.status().peers.len(), 1, "the edge is the same peer");
+    assert_ne!(fingerprints(&gateway).await, before);
+    assert_eq!(
+        gateway.status().await.peers.len(),
+        1,
+        "the edge is the same peer"
+    );
 }
 
 /// While the CA is changed, endpoints with certificates of the old and the new CA accept each other. After the change,
@@ -272,7 +276,7 @@ async fn two_cas_are_accepted_while_the_ca_is_changed() {
     let renewed = Keys::load(&path.join("gateway"))
         .expect("the keys are valid")
         .0;
-    until(|| gateway.status().identity == Some(renewed.identity())).await;
+    until(async || gateway.status().await.identity == Some(renewed.identity())).await;
     // The gateway may have read the folder before the end of the change. It then reads it again within a second.
     within(async {
         loop {
@@ -287,7 +291,7 @@ async fn two_cas_are_accepted_while_the_ca_is_changed() {
         }
     })
     .await;
-    until(|| refusals(&gateway, CertificateProblem::Unknown) > 0).await;
+    until(async || refusals(&gateway, CertificateProblem::Unknown).await > 0).await;
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -309,22 +313,22 @@ async fn copies_of_certificates_and_stores_are_reported() {
     let start = |epoch, nth, keys| edge(&test_bed, addr, epoch, nth, keys);
     let first = start(1, 0, None);
     within(first.up()).await;
-    let stores = |gateway: &Gateway, edge: &str| {
-        let all = gateway.status().identities;
+    let stores = async |gateway: &Gateway, edge: &str| {
+        let all = gateway.status().await.identities;
         let found = all.iter().find(|identity| identity.name == edge);
         found.map(|identity| identity.stores)
     };
-    assert_eq!(stores(&gateway, "edge"), Some(1));
+    assert_eq!(stores(&gateway, "edge").await, Some(1));
     let second = start(2, 0, None);
     within(second.up()).await;
-    assert_eq!(stores(&gateway, "edge"), Some(2));
-    assert_eq!(gateway.status().counters.shared_certificates, 1);
-    assert_eq!(gateway.status().counters.clones, 0);
+    assert_eq!(stores(&gateway, "edge").await, Some(2));
+    assert_eq!(gateway.status().await.counters.shared_certificates, 1);
+    assert_eq!(gateway.status().await.counters.clones, 0);
     let third = start(1, 1, Some(&other_keys));
     within(third.up()).await;
-    assert_eq!(gateway.status().counters.clones, 1);
+    assert_eq!(gateway.status().await.counters.clones, 1);
     drop((first, second, third));
-    until(|| gateway.status().identities.is_empty()).await;
+    until(async || gateway.status().await.identities.is_empty()).await;
 }
 
 /// The limits of a certificate apply to connections and streams.
@@ -342,7 +346,7 @@ async fn a_certificate_has_limits() {
         .await
         .expect("the listener can be bound");
     let client = edge(&test_bed, gateway.local_addr(), 1, 0, None);
-    until(|| client.state() == LinkState::Up(2)).await;
+    until(async || client.state() == LinkState::Up(2)).await;
     let mut first = client.open(tcp(target.addr)).expect("the link is up");
     within(first.accepted())
         .await
@@ -351,8 +355,8 @@ async fn a_certificate_has_limits() {
     let refused = within(second.accepted()).await;
     let reason = refused.expect_err("the limit is reached").reason;
     assert_eq!(reason, edgeward_dedup::reason::TOO_MANY);
-    assert_eq!(gateway.status().counters.over_limit, 1);
+    assert_eq!(gateway.status().await.counters.over_limit, 1);
     let other: Client = edge(&test_bed, gateway.local_addr(), 2, 0, None);
     assert_eq!(within(other.settled()).await, LinkState::Down);
-    assert!(gateway.status().counters.refused > 0);
+    assert!(gateway.status().await.counters.refused > 0);
 }

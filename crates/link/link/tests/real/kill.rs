@@ -75,9 +75,9 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
             next
         };
         ((), gateway) = tokio::join!(bodies, kill);
-        let before = client.status().received.from_store;
+        let before = client.status().await.received.from_store;
         exchange(&client, &target, &repeated_body).await;
-        referenced += client.status().received.from_store - before;
+        referenced += client.status().await.received.from_store - before;
     }
     eprintln!("killed {KILLS} times, {unfinished} of them before a file was complete");
     // Each kill loses only the chunks of the last container of the store, which was not written yet.

@@ -15,9 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use edgeward_link::socks::ProxyUsers;
-use edgeward_link::{
-    Admin, Client, EndpointStatus, Gateway, ListenerTarget, LocalListener, OriginTls, Target,
-};
+use edgeward_link::{Admin, Client, Gateway, ListenerTarget, LocalListener, OriginTls, Target};
 
 use crate::bodies::Random;
 use crate::test_bed::{Echo, TestBed, tcp, within};
@@ -131,7 +129,7 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
             assert_eq!(echo_over(tcp, &body).await, body);
         }
     }
-    assert_eq!(gateway.status().counters.not_allowed, 2);
+    assert_eq!(gateway.status().await.counters.not_allowed, 2);
 }
 
 /// A proxy with users carries only the connections of clients that give the password of one of them.
@@ -403,7 +401,7 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
     let (addr, _tasks, connections) = origin(bodies).await;
     let mut test_bed = TestBed::new(ENCRYPTED);
     let (gateway, client) = connected_to_origin(&mut test_bed, addr).await;
-    let loaded_bytes = |client: &Client| client.status().received.from_store;
+    let loaded_bytes = async |client: &Client| client.status().await.received.from_store;
     for round in 0..2 {
         let (head, body) = get(&client, "/0").await;
         assert_eq!((head.status.as_u16(), &body), (200, &text));
@@ -413,19 +411,19 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
             "one exchange on each stream"
         );
         // The chunks of the second response come from the store of the client.
-        assert_eq!(loaded_bytes(&client) > 350_000, round == 1);
+        assert_eq!(loaded_bytes(&client).await > 350_000, round == 1);
     }
     for _ in 0..2 {
-        let before = loaded_bytes(&client);
+        let before = loaded_bytes(&client).await;
         let (_, body) = get(&client, "/1").await;
         assert_eq!(body, noise);
         assert_eq!(
-            loaded_bytes(&client),
+            loaded_bytes(&client).await,
             before,
             "no chunk of the body is looked up"
         );
     }
-    let status = &gateway.status().peers[0];
+    let status = &gateway.status().await.peers[0];
     assert_eq!(status.bypassed, 2);
     let sent = |content_type| {
         let found = status
@@ -475,9 +473,7 @@ async fn status_and_metrics_are_served() {
             .expect("the body is echoed"),
         body
     );
-    let reported_gateway = Arc::clone(&gateway);
-    let report = Arc::new(move || EndpointStatus::from(&*reported_gateway));
-    let admin = Admin::bind(loopback(), report)
+    let admin = Admin::bind(loopback(), gateway.report())
         .await
         .expect("the listener can be bound");
     let fetch = async |path: &str| {

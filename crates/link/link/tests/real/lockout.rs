@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use edgeward_link::{
-    Admin, Client, Encryption, EndpointStatus, Gateway, KeyFolder, Keys, LinkState, LinkStream,
-    Target, refusal_reason,
+    Admin, Client, Encryption, Gateway, KeyFolder, Keys, LinkState, LinkStream, Target,
+    refusal_reason,
 };
 use edgeward_store::disk::FileDevice;
 
@@ -126,7 +126,7 @@ async fn two_edges_with_one_store_identity_both_work() {
         assert!(attempts < 40, "the edges end each other's streams: {error}");
         tokio::task::yield_now().await;
     }
-    let status = gateway.status();
+    let status = gateway.status().await;
     assert_eq!(status.peers.len(), 2, "each edge is a separate peer");
     // A clone is an edge that has the store identity of another connected edge.
     assert_eq!(status.counters.clones, 1);
@@ -203,7 +203,7 @@ async fn a_denied_certificate_is_refused() {
         .expect("the certificate can be read");
     std::fs::write(&list, format!("{fingerprint} # lost\n")).expect("the file can be written");
     within(async {
-        while client.state() != LinkState::Down || gateway.status().counters.denied == 0 {
+        while client.state() != LinkState::Down || gateway.status().await.counters.denied == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -251,7 +251,7 @@ async fn silent_connections_do_not_lock_out_an_edge() {
     }
     let client = test_bed.client(gateway.local_addr());
     assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
-    let status = gateway.status();
+    let status = gateway.status().await;
     assert!(status.counters.displaced > 0, "{:?}", status.counters);
     // The remaining silent connections are closed after 3 s, the default timeout for the first byte.
     for mut silent in silent {
@@ -268,8 +268,7 @@ async fn admin_clients_that_read_no_response_are_displaced() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let gateway = Arc::new(test_bed.gateway(target.addr).await);
-    let report = Arc::new(move || EndpointStatus::from(&*gateway));
-    let admin = Admin::bind(([127, 0, 0, 1], 0).into(), report).await;
+    let admin = Admin::bind(([127, 0, 0, 1], 0).into(), gateway.report()).await;
     let admin = admin.expect("the listener can be bound");
     let requests = b"GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);
     let mut stalled = Vec::new();

@@ -47,7 +47,7 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
                 .await
                 .expect("the target echoes the body");
             assert!(back == body, "encrypted: {encrypted}");
-            wire_bytes.push(client.status().sent.wire);
+            wire_bytes.push(client.status().await.sent.wire);
         }
         assert!(wire_bytes[0] > 3_000_000, "noise does not compress");
         let repeated_bytes = wire_bytes[1] - wire_bytes[0];
@@ -55,7 +55,7 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
             repeated_bytes < 300_000,
             "{repeated_bytes} bytes for known chunks"
         );
-        let status = &gateway.status().peers[0];
+        let status = &gateway.status().await.peers[0];
         assert_eq!(status.encrypted, encrypted);
         assert!(status.received.from_store > 2_500_000);
         let (host, counters) = &status.hosts[0];
@@ -112,7 +112,7 @@ async fn concurrent_streams_do_not_mix() {
     }
     // The link closes a stream some time after its user has dropped it.
     client.drain(Duration::from_secs(60)).await;
-    assert_eq!(client.status().streams, 0, "every stream is closed");
+    assert_eq!(client.status().await.streams, 0, "every stream is closed");
     drop(gateway);
 }
 
@@ -269,7 +269,7 @@ async fn a_forbidden_or_missing_target_is_refused() {
             .expect_err("the stream has failed");
         assert_eq!(error.to_string(), refusal_reason::describe(reason));
     }
-    let counters = gateway.status().counters;
+    let counters = gateway.status().await.counters;
     assert_eq!((counters.not_allowed, counters.unreachable), (2, 2));
     assert_eq!(
         target
@@ -331,19 +331,21 @@ async fn a_link_moves_to_the_next_gateway() {
             == body
     };
     assert!(ask().await);
-    assert_eq!(client.status().name, gateways[0]);
-    assert!(second.status().peers.is_empty());
+    assert_eq!(client.status().await.name, gateways[0]);
+    assert!(second.status().await.peers.is_empty());
     within(first.shutdown(Duration::ZERO))
         .await
         .expect("the store is flushed");
     within(async {
-        while client.status().name != gateways[1] || !matches!(client.state(), LinkState::Up(_)) {
+        while client.status().await.name != gateways[1]
+            || !matches!(client.state(), LinkState::Up(_))
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
     assert!(ask().await);
-    assert_eq!(second.status().peers.len(), 1);
+    assert_eq!(second.status().await.peers.len(), 1);
 }
 
 /// Streams are reset when the link has been down for `outage_max`.

@@ -126,14 +126,14 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
     for round in 0..4 {
         // Reads until the edge has sent new bytes, at most a tenth of the limit is free, and all bytes that the edge
         // has sent are received.
-        let mut status = client.status();
+        let mut status = client.status().await;
         while status.sent.written <= written_before
             || status.unacked_bytes <= UNACKED_BYTES_MAX * 9 / 10
             || peer.received_bytes < HELLO_BYTES + status.sent.wire
             || peer.received.values().sum::<u64>() <= acked_before
         {
             peer.receive().await;
-            status = client.status();
+            status = client.status().await;
             let unacked = status.unacked_bytes;
             assert!(
                 unacked <= UNACKED_BYTES_MAX,

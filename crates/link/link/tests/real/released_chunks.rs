@@ -38,10 +38,15 @@ async fn missing_chunks_are_sent_from_the_store() {
         assert!(back == body);
         std::io::Result::Ok(())
     };
-    let counters = || [client.status().sent, gateway.status().peers[0].sent];
+    let counters = async || {
+        [
+            client.status().await.sent,
+            gateway.status().await.peers[0].sent,
+        ]
+    };
     exchange().await.expect("the body is echoed");
     exchange().await.expect("the body is echoed");
-    let [up, down] = counters();
+    let [up, down] = counters().await;
     // Only the first upload sends the chunks as bytes. Its echo, the second upload and the second echo are references.
     assert!(up.referenced > 10_000_000 && down.referenced > 20_000_000);
     assert_eq!((up.naks, down.naks), (0, 0));
@@ -50,7 +55,7 @@ async fn missing_chunks_are_sent_from_the_store() {
     exchange()
         .await
         .expect("the gateway sends the chunks from its store");
-    let [up, down] = counters();
+    let [up, down] = counters().await;
     assert!(down.naks > 0 && down.resent > 5_000_000, "{down:?}");
     assert_eq!((up.lost, down.lost), (0, 0));
 
@@ -60,11 +65,11 @@ async fn missing_chunks_are_sent_from_the_store() {
         .await
         .expect_err("both stores have lost the chunks");
     let lost = |[up, down]: [edgeward_dedup::sender::SenderCounters; 2]| up.lost + down.lost;
-    let before = lost(counters());
+    let before = lost(counters().await);
     assert!(before > 0);
     // The first exchange may have failed before the lost chunks of the other direction were found. The second
     // exchange may fail because of them.
     _ = exchange().await;
     exchange().await.expect("the chunks are sent as bytes");
-    assert!(lost(counters()) <= before + 1);
+    assert!(lost(counters().await) <= before + 1);
 }

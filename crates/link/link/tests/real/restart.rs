@@ -68,9 +68,9 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         let gateway = Gateway::bind(config)
             .await
             .expect("the listener can be bound");
-        let before = client.status();
+        let before = client.status().await;
         exchange(&client, &target, &body).await;
-        let peer = &gateway.status().peers[0];
+        let peer = &gateway.status().await.peers[0];
         let referenced_min = if is_shut_down { 2_500_000 } else { 900_000 };
         assert!(
             peer.sent.referenced > referenced_min,
@@ -84,7 +84,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         );
         // `foreign` counts the refused references to chunks that the two endpoints never exchanged.
         assert_eq!(peer.received.foreign, 0, "{is_shut_down}");
-        let wire = client.status().sent.wire - before.sent.wire;
+        let wire = client.status().await.sent.wire - before.sent.wire;
         let wire_max = if is_shut_down { 300_000 } else { 2_300_000 };
         assert!(wire < wire_max, "{is_shut_down}: {wire} bytes");
     }
@@ -100,7 +100,7 @@ async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
     for nth in 0..2 {
         let client = test_bed.client(gateway.local_addr());
         exchange(&client, &target, &body).await;
-        let sent = client.status().sent;
+        let sent = client.status().await.sent;
         // The first client sends all bytes, and saves its knowledge at its shutdown. The second client loads this
         // knowledge and sends references.
         assert_eq!(sent.wire < 300_000, nth == 1, "{sent:?}");
@@ -121,7 +121,7 @@ async fn knowledge_of_another_store_is_not_used() {
             let gateway = test_bed.gateway(target.addr).await;
             let client = test_bed.client(gateway.local_addr());
             exchange(&client, &target, &body).await;
-            wire_bytes.push(client.status().sent.wire);
+            wire_bytes.push(client.status().await.sent.wire);
             within(client.shutdown(Duration::from_secs(5)))
                 .await
                 .expect("the store is flushed");

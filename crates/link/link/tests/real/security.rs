@@ -49,7 +49,7 @@ async fn unknown_certificates_are_refused() {
         );
         drop(client);
     }
-    let status = gateway.status();
+    let status = gateway.status().await;
     // The gateway counts a refusal after the connection was closed, so it may not have counted the third one yet.
     assert!(status.counters.refused >= 2, "{:?}", status.counters);
     assert!(status.peers.is_empty());
@@ -77,7 +77,7 @@ async fn edges_refuse_unknown_gateways() {
         let addr = gateway.local_addr().to_string();
         let client = Client::start(client_config.clone(), &addr).expect("the client starts");
         assert_eq!(within(client.settled()).await, LinkState::Down);
-        assert!(gateway.status().peers.is_empty());
+        assert!(gateway.status().await.peers.is_empty());
     }
 }
 
@@ -113,7 +113,7 @@ async fn tls_1_2_is_refused() {
     // The gateway counts the refusal when the client has closed the connection, or after a second.
     drop(tcp);
     within(async {
-        while gateway.status().counters.refused != 1 {
+        while gateway.status().await.counters.refused != 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -217,9 +217,9 @@ async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
         .await
         .expect("the bytes are sent");
     edge.wait_for_close().await;
-    assert_eq!(gateway.status().counters.refused, 4);
+    assert_eq!(gateway.status().await.counters.refused, 4);
     assert!(
-        gateway.status().peers.is_empty(),
+        gateway.status().await.peers.is_empty(),
         "no peer is created for them"
     );
 
@@ -227,7 +227,7 @@ async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
     assert!(edge.hello(valid).await.is_some());
     edge.send(&Frame::Hello(valid)).await;
     edge.wait_for_close().await;
-    assert_eq!(gateway.status().counters.violations, 1);
+    assert_eq!(gateway.status().await.counters.violations, 1);
 }
 
 /// The gateway closes a connection if the peer sends a frame that is too long, corrupt, or beyond its credit.
@@ -280,8 +280,8 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
         .await
         .expect("the bytes are sent");
     edge.wait_for_close().await;
-    assert_eq!(gateway.status().counters.malformed, 2);
-    assert_eq!(gateway.status().counters.violations, 0);
+    assert_eq!(gateway.status().await.counters.malformed, 2);
+    assert_eq!(gateway.status().await.counters.violations, 0);
 
     let (mut edge, gateway_hello) = connect().await;
     let beyond = Frame::Plain {
@@ -291,7 +291,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     };
     edge.send(&beyond).await;
     edge.wait_for_close().await;
-    assert_eq!(gateway.status().counters.violations, 1);
+    assert_eq!(gateway.status().await.counters.violations, 1);
 
     // A repeated frame has no effect: its offset shows that the bytes were already received.
     let (mut edge, _) = connect().await;
@@ -359,11 +359,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
             _ => {}
         }
     }
-    let refused_references: u64 = gateway
-        .status()
-        .peers
-        .iter()
-        .map(|peer| peer.received.foreign)
-        .sum();
+    let status = gateway.status().await;
+    let refused_references: u64 = status.peers.iter().map(|peer| peer.received.foreign).sum();
     assert_eq!(refused_references, 1);
 }

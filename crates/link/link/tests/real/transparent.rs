@@ -82,7 +82,7 @@ fn check_interception(rules: impl Fn(SocketAddr, SocketAddr) -> String) {
             let body = Random(3).text(300_000);
             let echoed = within(echo_of(server, &body)).await;
             assert!(echoed == body, "{server} through {listen}");
-            let status = client.status();
+            let status = client.status().await;
             assert_eq!(status.hosts[0].0, server.to_string());
             assert_eq!(status.sent.plain + status.sent.literal, 300_000);
 
@@ -93,7 +93,7 @@ fn check_interception(rules: impl Fn(SocketAddr, SocketAddr) -> String) {
                 .expect("the port is open");
             let refused = within(tcp.read(&mut [0; 1])).await;
             assert!(refused.is_err(), "a connection to the listener is reset");
-            assert_eq!(client.status().hosts.len(), 1);
+            assert_eq!(client.status().await.hosts.len(), 1);
         });
     }
 }

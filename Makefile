@@ -125,9 +125,12 @@ docs: rust compiler ## the API documentation; warnings are errors
 		$(CARGO) doc $(LOCKED) --workspace --lib --bins --examples --no-deps --document-private-items --quiet
 
 .PHONY: reference
-reference: rust compiler ## rewrites the generated pages: settings, metrics, malformed messages
+reference: rust compiler ## rewrites the generated pages: settings, alerts, metrics, malformed messages; the dashboard
 	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- check-config --reference > docs/reference/configuration.md.new
 	@mv docs/reference/configuration.md.new docs/reference/configuration.md
+	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- generate alerts > packaging/monitoring/alerts.yml
+	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- generate alerts --reference > docs/reference/alerts.md
+	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- generate dashboard > packaging/monitoring/dashboard.json
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-cli --test whole_cli the_reference_of_metrics
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-proxy --test whole the_reference_of_malformed
 

@@ -113,7 +113,7 @@ Further commands:
   upgrade       Replace the program of a running edge without a gap
   bench-filter  Compare id filters with other Bloom filters
   demo-filter   Show how many lookups of absent ids a filter saves
-  generate      Print the completions of a shell, or write the manual pages
+  generate      Print completions, alerts or a dashboard, or write the manual pages
 
 Examples:
   edgeward init http://127.0.0.1:9000 && edgeward serve --config edgeward.toml

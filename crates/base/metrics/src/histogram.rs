@@ -64,6 +64,7 @@ impl Histogram {
             name: self.name,
             kind: Kind::Histogram,
             labels: self.labels.to_vec(),
+            values: Vec::new(),
             help: self.help,
         }
     }

@@ -47,6 +47,8 @@ pub struct Definition {
     pub kind: Kind,
     /// The names of the labels.
     pub labels: Vec<&'static str>,
+    /// The values of the last label if they are a closed set, otherwise empty.
+    pub values: Vec<&'static str>,
     /// The help text: one sentence about the values.
     pub help: &'static str,
 }
@@ -143,6 +145,7 @@ impl<T: ?Sized> Table<T> {
                 name: metric.name,
                 kind: metric.kind,
                 labels: self.labels.iter().copied().chain(metric.label).collect(),
+                values: metric.series.iter().filter_map(|one| one.label).collect(),
                 help: metric.help,
             })
             .collect()

@@ -1,4 +1,9 @@
-//! `edgeward generate`: the manual pages and the completions of shells, for packages.
+//! `edgeward generate`: manual pages, completions of shells, rules of Prometheus and a dashboard, for packages.
+
+mod alerts;
+mod dashboard;
+mod panels;
+mod rules;
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +16,7 @@ use clap_complete::Shell;
 use crate::diagnostic::Diagnostic;
 use crate::output;
 
-/// Print the completions of a shell, or write the manual pages
+/// Print completions, alerts or a dashboard, or write the manual pages
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
@@ -33,6 +38,16 @@ enum What {
         /// The folder
         folder: PathBuf,
     },
+    /// Print the alerts as a file of rules for Prometheus
+    #[command(after_long_help = EXAMPLES)]
+    Alerts {
+        /// Print the reference of all alerts as Markdown
+        #[arg(long)]
+        reference: bool,
+    },
+    /// Print a dashboard for Grafana, as JSON to import
+    #[command(after_long_help = EXAMPLES)]
+    Dashboard,
 }
 
 /// Prints or writes what was asked for. `command` is the whole command line of `edgeward`.
@@ -50,6 +65,16 @@ pub(crate) fn run(args: &GenerateArgs, mut command: Command) -> anyhow::Result<E
             let command = command.mut_subcommands(|subcommand| subcommand.hide(false));
             clap_mangen::generate_to(command, folder).map_err(unwritable)?;
         }
+        What::Alerts { reference } => {
+            let mut out = output::stdout();
+            let text = match reference {
+                true => alerts::reference_markdown(),
+                false => alerts::rules_yaml(),
+            };
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+        }
+        What::Dashboard => output::print_json(&dashboard::dashboard())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -57,4 +82,5 @@ pub(crate) fn run(args: &GenerateArgs, mut command: Command) -> anyhow::Result<E
 const EXAMPLES: &str = "\
 Examples:
   edgeward generate completions bash > /etc/bash_completion.d/edgeward
+  edgeward generate alerts > /etc/prometheus/edgeward.yml
   edgeward generate man /usr/local/share/man/man1";

@@ -12,7 +12,7 @@ use super::run::{Server, get, output};
 
 /// The sections of the reference page, each with heading, introduction and metrics. The first section has the metrics
 /// that all servers share.
-fn servers() -> [(&'static str, &'static str, Vec<Definition>); 4] {
+pub(crate) fn servers() -> [(&'static str, &'static str, Vec<Definition>); 4] {
     [
         (
             "Every server",
@@ -126,6 +126,7 @@ fn a_metric_that_breaks_a_convention_is_found() {
         name: "edgeward_jobs_total",
         kind: Kind::Counter,
         labels: vec!["result"],
+        values: Vec::new(),
         help: "Jobs that ended.",
     };
     assert_eq!(broken_rules(&valid), [""; 0]);

@@ -1,12 +1,11 @@
 //! The store: one open container in memory, and written containers on a device. A container has a trailer, which lists
 //! its chunks. This file opens the store, reads trailers and chunks, and writes containers; `operations` has the
-//! queries of [`ChunkStore`](crate::ChunkStore).
+//! queries.
 
 mod operations;
 
 use std::io;
 use std::ops::{Deref, Range};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -17,24 +16,28 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::{ChunkLocation, Entry};
 use edgeward_store::disk::Device;
 
+use crate::access::{Reads, Unread, Wait};
 use crate::blocks::{Part, Unpacker};
 use crate::format::{Layout, SUPERBLOCK_BYTES, Superblock, Trailer};
 use crate::format::{VERSION, VERSION_BLOCKS, VERSION_RAW};
 use crate::index::Index;
-use crate::non_blocking::{Access, NonBlocking, PendingRead, PendingReads};
 use crate::open::{OpenContainer, Packer};
 use crate::recovery::{Checkpoints, Recovery, RecoveryReport, RecoverySource};
+use crate::requests::WouldBlock;
 use crate::reuse::{ReuseSample, SAMPLED_MAX};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
+use crate::threads::StoreThreads;
 use crate::trailers::{Listing, Sizes, TrailerCache};
 
 /// Chunks on a device, for any number of peers and threads. Clones share the store.
 ///
-/// One lock protects the index and the open container. The lock is held while a full container is written, and
-/// while a trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without the lock. If
-/// [`flush`](Self::flush) is not called before the store is dropped, the open container is lost.
+/// One lock protects the index and the open container. The lock is held while a full container is written. Trailers and
+/// chunks are read without the lock. If [`flush`](Self::flush) is not called before the store is dropped, the open
+/// container is lost.
+///
+/// A function that takes or returns chunks may wait for the device, except [`try_answer`](Self::try_answer).
 #[derive(Clone, Debug)]
-pub struct Chunks(Arc<OpenStore>);
+pub struct Chunks(pub(crate) Arc<OpenStore>);
 
 impl Chunks {
     /// Opens the store on the device, and returns when its index is complete. Creates a store if the first block of the
@@ -49,9 +52,9 @@ impl Chunks {
         let store = if shared.checkpoints.is_enabled() {
             OpenStore::new(shared, Shared::save_checkpoints)?
         } else {
-            let shared = Arc::new(shared);
             OpenStore {
-                shared,
+                threads: StoreThreads::new(),
+                shared: Arc::new(shared),
                 thread: None,
             }
         };
@@ -84,11 +87,13 @@ impl Chunks {
     /// Writes the open container even if it is not full, and makes all containers durable. Saves the index if it is
     /// complete. Called at shutdown.
     pub fn flush(&self) -> io::Result<()> {
-        let mut state = self.0.state();
-        if !state.open.is_empty() {
-            self.0.seal(&mut state)?;
-        }
-        drop(state);
+        let sealed = self.0.query(Wait::Device, |state, reads| {
+            if state.open.is_empty() {
+                return Ok(Ok(()));
+            }
+            self.0.seal(state, reads)
+        });
+        sealed.unwrap_or(Ok(()))?;
         self.0.device.sync()?;
         // Without the checkpoint, the next start takes longer. The failure is counted.
         _ = self.save_checkpoint();
@@ -114,30 +119,6 @@ impl Chunks {
         self.0.state().open.number
     }
 
-    /// Returns a view of the store for a caller that must not block on the device.
-    pub fn non_blocking(&self) -> NonBlocking<'_> {
-        NonBlocking::new(&self.0)
-    }
-
-    /// Performs the pending reads of a [non-blocking](Self::non_blocking) query. If the caller then repeats the query,
-    /// it finds the bytes in memory. Blocks on the device without holding the lock.
-    pub fn fetch(&self, reads: &PendingReads) {
-        reads.iter().for_each(|read| self.0.fetch(read));
-    }
-
-    /// Returns reads of trailers that will probably be needed soon and are not in memory. Each read is returned once.
-    /// If the caller does not perform a read, a later query performs it and blocks.
-    pub fn read_ahead(&self) -> Option<PendingReads> {
-        self.0.read_ahead()
-    }
-
-    /// See [`ReuseSample::evicted_bytes`].
-    pub(crate) fn evicted_chunk_bytes(&self, entry: &Entry) -> u64 {
-        let state = self.0.state();
-        let (length, container) = (u64::from(entry.length), state.open.number);
-        state.reuse.evicted_bytes(&entry.id, length, container)
-    }
-
     /// Returns the counters.
     pub fn counters(&self) -> ChunkCounters {
         let state = self.0.state();
@@ -146,6 +127,7 @@ impl Chunks {
             dropped: state.index.dropped(),
             index_bytes: state.index.bytes() as u64,
             reuse: state.reuse.counters(),
+            skipped: self.0.threads.skipped(),
             recovering: state.recovery.is_some(),
             unread_trailers: state.recovery.as_ref().map_or(0, Recovery::unread_trailers),
             ..state.counters
@@ -160,11 +142,12 @@ impl Chunks {
     }
 }
 
-/// A store with the thread that recovers its index and then saves it from time to time. Dropping this value ends the
-/// thread.
+/// A store with the thread that recovers its index and then saves it from time to time, and with the threads that
+/// perform requests. Dropping this value ends all of them.
 #[derive(Debug)]
-struct OpenStore {
-    shared: Arc<Shared>,
+pub(crate) struct OpenStore {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) threads: StoreThreads,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -176,6 +159,7 @@ impl OpenStore {
         let thread = thread.spawn(move || run(&of_thread));
         Ok(Self {
             shared,
+            threads: StoreThreads::new(),
             thread: Some(thread.map_err(OpenError::Thread)?),
         })
     }
@@ -192,6 +176,7 @@ impl Deref for OpenStore {
 impl Drop for OpenStore {
     fn drop(&mut self) {
         self.shared.stop();
+        self.threads.stop();
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
@@ -205,8 +190,6 @@ pub(crate) struct Shared {
     /// The number of containers that fit on the device.
     pub(crate) containers: u32,
     state: Mutex<State>,
-    /// True if [`State::announced`] may have entries. Connections can poll this flag without the lock.
-    pub(crate) has_announced: AtomicBool,
     /// The decompressor. It has its own lock, so that decompression does not delay lookups.
     unpacker: Mutex<Unpacker>,
     /// The saved index.
@@ -216,6 +199,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) superblock: Superblock,
+    /// True if the store was created when it was opened.
+    is_new: bool,
     pub(crate) index: Index,
     /// The number of chunks that the index was sized for.
     pub(crate) chunks: u64,
@@ -231,8 +216,6 @@ pub(crate) struct State {
     pub(crate) counters: ChunkCounters,
     /// A sample of the chunks that were stored since the store was opened.
     pub(crate) reuse: ReuseSample,
-    /// The positions of trailers that will probably be needed soon.
-    pub(crate) announced: Vec<u32>,
 }
 
 impl Shared {
@@ -298,6 +281,7 @@ impl Shared {
             containers,
             state: Mutex::new(State {
                 superblock,
+                is_new,
                 index: Index::for_chunks(0).map_err(memory_error)?,
                 chunks: 0,
                 recovery: None,
@@ -308,9 +292,7 @@ impl Shared {
                 packer,
                 counters: ChunkCounters::default(),
                 reuse: ReuseSample::new(containers, 0, SAMPLED_MAX),
-                announced: Vec::new(),
             }),
-            has_announced: AtomicBool::new(false),
             unpacker: Mutex::new(Unpacker::new()),
             checkpoints: Checkpoints::new(settings.checkpoint.clone()),
         };
@@ -328,48 +310,42 @@ impl Shared {
         number % self.containers
     }
 
-    /// Reads from the device. Returns false if the caller must not block and the bytes are not in the page cache. A
-    /// device that cannot report this always reads, and may block.
-    fn read_at(&self, bytes: &mut [u8], offset: u64, access: &Access<'_>) -> io::Result<bool> {
-        match access {
-            Access::NonBlocking(_) if self.device.supports_read_now() => {
-                Ok(self.device.read_now_at(bytes, offset)? == bytes.len())
-            }
-            _ => self.device.read_at(bytes, offset).map(|()| true),
+    /// Reads from the device. Returns false if the caller must not wait and the bytes are not in the page cache. A
+    /// device that cannot report this always reads, and may wait.
+    fn read_at(&self, bytes: &mut [u8], offset: u64, wait: Wait) -> io::Result<bool> {
+        if wait == Wait::Never && self.device.supports_read_now() {
+            return Ok(self.device.read_now_at(bytes, offset)? == bytes.len());
         }
+        self.device.read_at(bytes, offset).map(|()| true)
     }
 
-    /// Reads the trailer at a position from the device.
-    pub(crate) fn read_trailer(
-        &self,
-        position: u32,
-        state: &mut State,
-        access: &mut Access<'_>,
-    ) -> Option<Listing> {
-        match self.read_trailer_unlocked(position, state.superblock.epoch, access) {
-            Ok(Some(listing)) => listing,
-            Ok(None) => {
-                access.add_pending(PendingRead::Trailer(position));
-                None
-            }
-            Err(_) => {
-                state.counters.errors += 1;
-                None
-            }
-        }
+    /// Reads the trailer at a position, and waits for the device. Returns `None` if the position has no valid trailer.
+    pub(crate) fn read_trailer(&self, position: u32, epoch: u64) -> io::Result<Option<Listing>> {
+        let read = self.read_trailer_with(position, epoch, Wait::Device);
+        read.map(Option::flatten)
     }
 
-    /// Like [`read_trailer`](Self::read_trailer), without the lock. The outer `Option` is `None` if the read would
-    /// block, the inner one if the position has no valid trailer.
-    pub(crate) fn read_trailer_unlocked(
+    /// Like [`read_trailer`](Self::read_trailer), for the recovery, which counts an error and treats it as an invalid
+    /// trailer.
+    pub(crate) fn read_valid_trailer(&self, position: u32, state: &mut State) -> Option<Listing> {
+        let read = self.read_trailer(position, state.superblock.epoch);
+        read.unwrap_or_else(|_| {
+            state.counters.errors += 1;
+            None
+        })
+    }
+
+    /// Reads the trailer at a position. The outer `Option` is `None` if the read would wait, the inner one if the
+    /// position has no valid trailer.
+    fn read_trailer_with(
         &self,
         position: u32,
         epoch: u64,
-        access: &Access<'_>,
+        wait: Wait,
     ) -> io::Result<Option<Option<Listing>>> {
         let offset = self.layout.offset(position) + self.layout.container_bytes() as u64;
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        if !self.read_at(&mut bytes, offset, access)? {
+        if !self.read_at(&mut bytes, offset, wait)? {
             return Ok(None);
         }
         // The first 4 KiB of the trailer are read above. If the trailer is longer, its rest is read too.
@@ -377,7 +353,7 @@ impl Shared {
         let first = bytes.len();
         if trailer_bytes > first {
             bytes.resize(trailer_bytes, 0);
-            if !self.read_at(&mut bytes[first..], offset + first as u64, access)? {
+            if !self.read_at(&mut bytes[first..], offset + first as u64, wait)? {
                 return Ok(None);
             }
         }
@@ -388,27 +364,41 @@ impl Shared {
         Ok(Some(trailer.map(Listing::from)))
     }
 
-    /// Returns the trailer at a position from the cache, or reads and caches it. If trailers are requested in the order
-    /// of positions, announces the next one, so that it is read ahead.
+    /// Returns the trailer at a position, and caches it. Returns `None` if it is not valid.
     fn listing(
         &self,
         position: u32,
         state: &mut State,
-        access: &mut Access<'_>,
-    ) -> Option<Arc<Listing>> {
+        reads: &Reads,
+    ) -> Result<Option<Arc<Listing>>, Unread> {
         if let Some(listing) = state.trailers.get(position) {
-            if let Some(position) = state.trailers.take_read_ahead_hit() {
-                self.announce_next(position, state);
+            return Ok(Some(listing));
+        }
+        let listing = match reads.get(position, self, state) {
+            Some(listing) => listing,
+            None => {
+                let epoch = state.superblock.epoch;
+                match self.read_trailer_with(position, epoch, Wait::Never) {
+                    Ok(Some(listing)) => listing.map(Arc::new),
+                    Ok(None) => {
+                        let reads_next = position > 0 && state.trailers.contains(position - 1);
+                        return Err(Unread {
+                            position,
+                            reads_next,
+                        });
+                    }
+                    Err(_) => {
+                        state.counters.errors += 1;
+                        None
+                    }
+                }
             }
-            return Some(listing);
+        };
+        if let Some(listing) = &listing {
+            state.counters.trailers_read += 1;
+            state.trailers.insert(position, Arc::clone(listing));
         }
-        if position > 0 && state.trailers.contains(position - 1) {
-            self.announce_next(position, state);
-        }
-        let listing = Arc::new(self.read_trailer(position, state, access)?);
-        state.counters.trailers_read += 1;
-        state.trailers.insert(position, Arc::clone(&listing));
-        Some(listing)
+        Ok(listing)
     }
 
     /// Returns the trailer of the container with this number, or `None` if the container was overwritten.
@@ -416,15 +406,16 @@ impl Shared {
         &self,
         number: u32,
         state: &mut State,
-        access: &mut Access<'_>,
-    ) -> Option<Arc<Listing>> {
-        let listing = self.listing(self.position(number), state, access)?;
-        (listing.number == number).then_some(listing)
+        reads: &Reads,
+    ) -> Result<Option<Arc<Listing>>, Unread> {
+        let listing = self.listing(self.position(number), state, reads)?;
+        Ok(listing.filter(|listing| listing.number == number))
     }
 
-    /// Removes the chunks at a position from the index. The open container will be written to this position.
-    fn evict(&self, position: u32, state: &mut State) {
-        if let Some(listing) = self.listing(position, state, &mut Access::Blocking) {
+    /// Removes the chunks at a position, whose trailer is `listing`, from the index. The open container will be written
+    /// to this position.
+    fn evict(&self, position: u32, listing: Option<Arc<Listing>>, state: &mut State) {
+        if let Some(listing) = listing {
             state
                 .index
                 .prefetch(listing.entries.iter().map(|entry| &entry.id));
@@ -443,9 +434,21 @@ impl Shared {
     }
 
     /// Writes the open container and begins the next one. Removes the chunks of the oldest container from the index,
-    /// because the next container will overwrite it.
-    fn seal(&self, state: &mut State) -> io::Result<()> {
+    /// because the next container will overwrite it. If the trailer of the oldest container is not in memory, nothing is
+    /// changed.
+    fn seal(&self, state: &mut State, reads: &Reads) -> Result<io::Result<()>, Unread> {
         let next = state.open.number + 1;
+        // The first containers of a new store overwrite no other.
+        let evicted = if state.is_new && next < self.containers {
+            None
+        } else {
+            let evicted = self.listing(self.position(next), state, reads);
+            // Containers are overwritten in the order of their positions.
+            evicted.map_err(|unread| Unread {
+                reads_next: true,
+                ..unread
+            })?
+        };
         let position = self.position(state.open.number);
         let (mut bytes, trailer) = state.open.finish(&mut state.packer);
         let written = self
@@ -470,11 +473,11 @@ impl Shared {
         self.checkpoints
             .wake_if_due(state.unsaved_containers, self.containers);
         if next == CONTAINER_NUMBERS_END {
-            self.start_new_epoch(state)?;
+            // The new epoch has no containers, so none is evicted.
+            return Ok(self.start_new_epoch(state).and(written));
         }
-        self.evict(self.position(state.open.number), state);
-        self.announce_evictions(state);
-        written
+        self.evict(self.position(next), evicted, state);
+        Ok(written)
     }
 
     /// Raises the version of the store if the container has listed chunks, which have an id but no stored bytes. Older
@@ -554,17 +557,17 @@ impl Shared {
         listing: &Listing,
         parts: &[Part],
         out: &mut [u8],
-        access: &mut Access<'_>,
-    ) -> bool {
+        wait: Wait,
+    ) -> Result<bool, WouldBlock> {
         let number = listing.number;
         if let [part] = parts
             && part.method != Method::None
             && self.unpacker().copy_cached(number, part, out)
         {
-            return true;
+            return Ok(true);
         }
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-            return true;
+            return Ok(true);
         };
         let start = first.read_range().start;
         let length = last.read_range().end - start;
@@ -572,11 +575,11 @@ impl Shared {
         if let [part] = parts
             && part.method == Method::None
         {
-            return self.read_chunks(out, offset, access);
+            return self.read_chunks(out, offset, wait);
         }
         let mut bytes = vec![0; length];
-        if !self.read_chunks(&mut bytes, offset, access) {
-            return false;
+        if !self.read_chunks(&mut bytes, offset, wait)? {
+            return Ok(false);
         }
         let (mut unpacker, mut rest) = (self.unpacker(), out);
         for part in parts {
@@ -586,41 +589,52 @@ impl Shared {
             rest = others;
             if unpacker.unpack(number, part, read, requested).is_err() {
                 drop(unpacker);
-                self.forget(number, part.chunks.clone(), &mut self.state());
-                return false;
+                self.forget(number, part.chunks.clone(), wait)?;
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
     }
 
-    /// Reads bytes of a container. Returns false if they are not available.
-    fn read_chunks(&self, out: &mut [u8], offset: u64, access: &mut Access<'_>) -> bool {
-        match self.read_at(out, offset, access) {
-            Ok(true) => true,
-            Ok(false) => {
-                let bytes = out.len();
-                access.add_pending(PendingRead::Bytes { offset, bytes });
-                false
-            }
+    /// Reads bytes of a container. Returns false if they cannot be read.
+    fn read_chunks(&self, out: &mut [u8], offset: u64, wait: Wait) -> Result<bool, WouldBlock> {
+        match self.read_at(out, offset, wait) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(WouldBlock),
             Err(_) => {
                 self.state().counters.errors += 1;
-                false
+                Ok(false)
             }
         }
     }
 
     /// Removes corrupt chunks from the index and counts them.
-    pub(crate) fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
-        state.counters.forgotten += self.remove_entries(number, slots, state);
+    pub(crate) fn forget(
+        &self,
+        number: u32,
+        slots: Range<usize>,
+        wait: Wait,
+    ) -> Result<(), WouldBlock> {
+        self.query(wait, |state, reads| {
+            let removed = self.remove_entries(number, slots.clone(), state, reads)?;
+            state.counters.forgotten += removed;
+            Ok(())
+        })
     }
 
     /// Removes the chunks at these indexes of a container (`slots`) from the index. Returns their number.
-    fn remove_entries(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
+    fn remove_entries(
+        &self,
+        number: u32,
+        slots: Range<usize>,
+        state: &mut State,
+        reads: &Reads,
+    ) -> Result<u64, Unread> {
         let position = self.position(number);
         let entries = if number == state.open.number {
             state.open.entries.get(slots).map(<[_]>::to_vec)
         } else {
-            let listing = self.listing_of(number, state, &mut Access::Blocking);
+            let listing = self.listing_of(number, state, reads)?;
             listing.and_then(|listing| listing.entries.get(slots).map(<[_]>::to_vec))
         };
         let entries = entries.unwrap_or_default();
@@ -630,22 +644,29 @@ impl Shared {
             }
             state.index.remove(id, position);
         }
-        entries.len() as u64
+        Ok(entries.len() as u64)
     }
 
     /// Returns true if the store has the bytes of a chunk, false if the chunk is only listed.
-    pub(crate) fn has_bytes(
+    fn has_bytes(
         &self,
         location: ChunkLocation,
         state: &mut State,
-        access: &mut Access<'_>,
-    ) -> bool {
+        reads: &Reads,
+    ) -> Result<bool, Unread> {
         let slot = usize::from(location.slot);
         if location.container == state.open.number {
-            return state.open.has_bytes(slot);
+            return Ok(state.open.has_bytes(slot));
         }
-        let listing = self.listing_of(location.container, state, access);
-        listing.is_some_and(|listing| listing.has_bytes(slot))
+        let listing = self.listing_of(location.container, state, reads)?;
+        Ok(listing.is_some_and(|listing| listing.has_bytes(slot)))
+    }
+
+    /// See [`ReuseSample::evicted_bytes`].
+    pub(crate) fn evicted_chunk_bytes(&self, entry: &Entry) -> u64 {
+        let state = self.state();
+        let (length, container) = (u64::from(entry.length), state.open.number);
+        state.reuse.evicted_bytes(&entry.id, length, container)
     }
 
     /// Adds a chunk of the open container to the index, and returns the chunk's location.

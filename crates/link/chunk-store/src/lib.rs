@@ -22,7 +22,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use edgeward_chunk_store::{ChunkSettings, ChunkStore, Chunks, load_verified};
+//! use edgeward_chunk_store::{ChunkSettings, Chunks};
 //! use edgeward_dedup::id::IdKey;
 //! use edgeward_dedup::store::Entry;
 //! use edgeward_store::disk::FileDevice;
@@ -30,7 +30,7 @@
 //! let folder = tempfile::tempdir()?;
 //! let device = FileDevice::open(&folder.path().join("chunks"), Some(16 << 20))?;
 //! // Chunks of about 8 KiB; if the store is new, its epoch is 42.
-//! let mut chunks = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, 42))?;
+//! let chunks = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, 42))?;
 //! let key = IdKey::new([7; 32]);
 //! let id = key.id(b"some chunk");
 //! let location = chunks.insert(id, b"some chunk").expect("the chunk fits in a container");
@@ -38,12 +38,13 @@
 //!
 //! let mut bytes = [0; 10];
 //! let entry = Entry { id, length: 10 };
-//! assert!(load_verified(&mut chunks, &key, location, &[entry], &mut bytes));
+//! assert!(chunks.load(&key, location, &[entry], &mut bytes));
 //! assert_eq!(&bytes, b"some chunk");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 
+mod access;
 mod blocks;
 pub mod checkpoint;
 mod chunks;
@@ -51,23 +52,20 @@ pub mod codec;
 pub mod estimate;
 pub mod format;
 mod index;
-mod non_blocking;
 mod open;
-mod query;
-mod read_ahead;
 mod recovery;
 mod requests;
 mod reuse;
 mod scratch;
 mod settings;
+mod threads;
 mod trailers;
 
 pub use chunks::Chunks;
 pub use index::{BLOCK_BUCKETS, Index, SLOT_BYTES};
-pub use non_blocking::{NonBlocking, PendingReads};
-pub use query::{ChunkStore, FingerprintedEntry, load_verified};
 pub use recovery::RecoveryReport;
 pub use requests::WouldBlock;
 pub use reuse::{ReuseCounters, STORE_MULTIPLES};
 pub use scratch::ScratchDevice;
 pub use settings::{ChunkCounters, ChunkSettings, OpenError};
+pub use threads::{CHUNK_BYTES_MAX, StorePanicked};

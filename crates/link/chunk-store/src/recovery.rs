@@ -23,7 +23,6 @@ use crate::checkpoint::{self, CheckpointError, CheckpointHeader};
 use crate::chunks::{CONTAINER_NUMBERS_END, Shared, State};
 use crate::format::RAW_RATIO_MAX;
 use crate::index::{BLOCK_BUCKETS, Index};
-use crate::non_blocking::Access;
 use crate::open::OpenContainer;
 use crate::reuse::{ReuseSample, SAMPLED_MAX};
 use crate::settings::{ChunkSettings, OpenError};
@@ -228,7 +227,7 @@ impl Shared {
 
     fn is_written(&self, number: u32, state: &mut State) -> bool {
         let position = self.position(number);
-        let listing = self.read_trailer(position, state, &mut Access::Blocking);
+        let listing = self.read_valid_trailer(position, state);
         listing.is_some_and(|listing| listing.number == number)
     }
 
@@ -241,8 +240,7 @@ impl Shared {
         let start = covered.or_else(|| {
             // The containers at the first positions may be incomplete or corrupt.
             let mut positions = 0..self.containers.min(FIRST_TRAILERS_MAX);
-            let first = positions
-                .find_map(|position| self.read_trailer(position, state, &mut Access::Blocking));
+            let first = positions.find_map(|position| self.read_valid_trailer(position, state));
             Some(first?.number.saturating_add(1))
         });
         let Some(start) = start else {
@@ -312,7 +310,7 @@ impl Shared {
             .step_by(step)
             .take(SAMPLED_TRAILERS_MAX as usize)
         {
-            if let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) {
+            if let Some(listing) = self.read_valid_trailer(position, state) {
                 let sizes = listing.sizes();
                 sum.raw += sizes.raw;
                 sum.stored += sizes.stored;
@@ -442,7 +440,7 @@ impl Shared {
     /// Adds the chunks of the container at this position to the index. Returns true if the position has a container.
     fn recover_container(&self, position: u32) -> bool {
         let epoch = self.epoch();
-        let read = self.read_trailer_unlocked(position, epoch, &Access::Blocking);
+        let read = self.read_trailer(position, epoch);
         let state = &mut *self.state();
         let Some(recovery) = &mut state.recovery else {
             return false;
@@ -450,7 +448,7 @@ impl Shared {
         let is_overwritten = recovery.next_unread(state.open.number).is_none();
         recovery.unread.end -= 1;
         let listing = match read {
-            Ok(listing) => listing.flatten(),
+            Ok(listing) => listing,
             Err(_) => {
                 state.counters.errors += 1;
                 None

@@ -98,6 +98,8 @@ pub enum OpenError {
 pub struct ChunkCounters {
     /// Containers whose trailer was read to recover the index.
     pub recovered: u64,
+    /// Chunks that were not stored because too many bytes waited for the device.
+    pub skipped: u64,
     /// True until the index is complete after the store was opened.
     pub recovering: bool,
     /// Containers whose trailer will be read until the index is complete.

@@ -15,7 +15,6 @@ use edgeward_dedup::store::Entry;
 
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
-use crate::query::FingerprintedEntry;
 
 /// A decoded trailer of a container. For each chunk it has the id and the length. The bytes of some chunks are not
 /// in the container: these chunks are only listed.
@@ -155,16 +154,12 @@ pub(crate) struct TrailerCache {
     trailers_max: usize,
     /// A counter of requests and insertions, by which the least recently used trailer is found.
     clock: u64,
-    /// The position of the last trailer that was read ahead and then requested.
-    read_ahead_hit: Option<u32>,
 }
 
 #[derive(Debug)]
 struct CachedTrailer {
     /// The value of the clock at the last request.
     last_use: u64,
-    /// True if the trailer was read ahead and not requested yet.
-    was_read_ahead: bool,
     listing: Arc<Listing>,
     /// The fingerprints: one element for each chunk, or empty if no chunk has a fingerprint.
     fingerprints: Vec<Option<ChunkFingerprint>>,
@@ -176,7 +171,6 @@ impl TrailerCache {
             listings: HashMap::new(),
             trailers_max: trailers_max.max(2),
             clock: 0,
-            read_ahead_hit: None,
         }
     }
 
@@ -184,9 +178,6 @@ impl TrailerCache {
         self.clock += 1;
         let cached = self.listings.get_mut(&position)?;
         cached.last_use = self.clock;
-        if std::mem::take(&mut cached.was_read_ahead) {
-            self.read_ahead_hit = Some(position);
-        }
         Some(Arc::clone(&cached.listing))
     }
 
@@ -195,41 +186,11 @@ impl TrailerCache {
         self.listings.contains_key(&position)
     }
 
-    /// Returns the position of the last trailer that was read ahead and then requested. A further call returns `None`
-    /// until the next such request.
-    pub(crate) fn take_read_ahead_hit(&mut self) -> Option<u32> {
-        self.read_ahead_hit.take()
-    }
-
-    /// Appends the chunks in these slots with their fingerprints to `out`, if the trailer of this container is
-    /// cached. `number` is the number of the container at `position`.
-    pub(crate) fn entries_with_fingerprints(
-        &self,
-        position: u32,
-        number: u32,
-        slots: Range<usize>,
-        out: &mut Vec<FingerprintedEntry>,
-    ) {
-        let cached = self.listings.get(&position);
-        let Some(cached) = cached.filter(|cached| cached.listing.number == number) else {
-            return;
-        };
-        let entries = cached.listing.entries.iter().enumerate();
-        out.extend(
-            entries
-                .skip(slots.start)
-                .take(slots.len())
-                .map(|(slot, &entry)| {
-                    let fingerprint = cached.fingerprints.get(slot).copied().flatten();
-                    FingerprintedEntry { entry, fingerprint }
-                }),
-        );
-    }
-
-    /// Returns the fingerprints of the chunks of the container at this position, by slot. The list may be shorter than
+    /// Returns the fingerprints of the chunks of the container with this number, by slot. The list may be shorter than
     /// that of the chunks.
-    pub(crate) fn fingerprints(&self, position: u32) -> &[Option<ChunkFingerprint>] {
+    pub(crate) fn fingerprints(&self, position: u32, number: u32) -> &[Option<ChunkFingerprint>] {
         let cached = self.listings.get(&position);
+        let cached = cached.filter(|cached| cached.listing.number == number);
         cached.map_or(&[], |cached| &cached.fingerprints)
     }
 
@@ -259,15 +220,6 @@ impl TrailerCache {
     }
 
     pub(crate) fn insert(&mut self, position: u32, listing: Arc<Listing>) {
-        self.insert_with(position, listing, false);
-    }
-
-    /// Like [`insert`](Self::insert), but for a trailer that was read ahead and not requested yet.
-    pub(crate) fn insert_read_ahead(&mut self, position: u32, listing: Arc<Listing>) {
-        self.insert_with(position, listing, true);
-    }
-
-    fn insert_with(&mut self, position: u32, listing: Arc<Listing>, was_read_ahead: bool) {
         if self.listings.len() >= self.trailers_max {
             // Evicts the less recently used half. Searching the whole cache for one trailer at each insertion would
             // take as long as reading a trailer.
@@ -284,7 +236,6 @@ impl TrailerCache {
         self.clock += 1;
         let cached = CachedTrailer {
             last_use: self.clock,
-            was_read_ahead,
             listing,
             fingerprints: Vec::new(),
         };
@@ -404,19 +355,12 @@ mod tests {
                 blocks: Vec::new(),
             }))
         };
-        let fingerprints = |trailers: &TrailerCache, number| {
-            let mut out = Vec::new();
-            trailers.entries_with_fingerprints(5, number, 1..10, &mut out);
-            out.iter()
-                .map(|chunk| chunk.fingerprint)
-                .collect::<Vec<_>>()
-        };
         let fingerprint = key
             .fingerprint(b"a chunk")
             .expect("the chunk is short enough");
         let mut trailers = TrailerCache::new(10);
         trailers.insert(5, trailer(105));
-        assert_eq!(fingerprints(&trailers, 105), [None, None]);
+        assert_eq!(trailers.fingerprints(5, 105), []);
         let (this, other) = (entries[2].id, entries[1].id);
         for (number, slot, id) in [(205, 2, this), (105, 2, other), (105, 3, this)] {
             trailers.set_fingerprint(5, number, (slot, &id), || {
@@ -424,12 +368,15 @@ mod tests {
             });
         }
         trailers.set_fingerprint(5, 105, (2, &this), || Some(fingerprint));
-        assert_eq!(fingerprints(&trailers, 105), [None, Some(fingerprint)]);
-        assert_eq!(fingerprints(&trailers, 205), []);
+        assert_eq!(
+            trailers.fingerprints(5, 105),
+            [None, None, Some(fingerprint)]
+        );
+        assert_eq!(trailers.fingerprints(5, 205), []);
         trailers.set_fingerprint(5, 105, (2, &this), || {
             unreachable!("the chunk has a fingerprint already")
         });
         trailers.insert(5, trailer(205));
-        assert_eq!(fingerprints(&trailers, 205), [None, None]);
+        assert_eq!(trailers.fingerprints(5, 205), []);
     }
 }

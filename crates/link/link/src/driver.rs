@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use edgeward_dedup::store::{Answer, RequestId};
+use edgeward_dedup::store::RequestId;
 
 use crate::budget::{Budget, yield_now};
 use crate::connection::{Connection, ConnectionError};
-use crate::core::{Core, DuplexId};
+use crate::core::{Core, DuplexId, SlowAnswer};
 use crate::peer::{Message, NewConnection, PeerState};
 use crate::ready::{Ready, StreamWaker};
 use crate::stream::{IncomingStream, LinkStream};
@@ -37,9 +37,9 @@ pub(crate) struct Driver {
     queue: VecDeque<DuplexId>,
     /// Gets the streams that the peer opens, at most as many as the peer may open. `None` after shutdown.
     opened: Option<mpsc::UnboundedSender<IncomingStream>>,
-    /// Gets the results of the store, at most one for each request that the core has passed on.
-    store_results: mpsc::UnboundedReceiver<StoreResult>,
-    store_sender: mpsc::UnboundedSender<StoreResult>,
+    /// Gets the answers of the store's threads, one for each request that they have accepted.
+    answers: mpsc::UnboundedReceiver<StoreAnswer>,
+    answer_sender: mpsc::UnboundedSender<StoreAnswer>,
 }
 
 struct RunningConnection {
@@ -64,7 +64,7 @@ impl Driver {
         state: watch::Sender<PeerState>,
     ) -> (Self, mpsc::UnboundedReceiver<IncomingStream>) {
         let (opened, receiver) = mpsc::unbounded_channel();
-        let (store_sender, store_results) = mpsc::unbounded_channel();
+        let (answer_sender, answers) = mpsc::unbounded_channel();
         let driver = Self {
             core,
             messages,
@@ -75,8 +75,8 @@ impl Driver {
             users: HashMap::new(),
             queue: VecDeque::new(),
             opened: Some(opened),
-            store_results,
-            store_sender,
+            answers,
+            answer_sender,
         };
         (driver, receiver)
     }
@@ -109,12 +109,8 @@ impl Driver {
             }
             self.enqueue(id);
         }
-        while let Poll::Ready(Some(result)) = self.store_results.poll_recv(cx) {
-            match result {
-                StoreResult::Answer(id, answer) => self.core.complete(id, answer),
-                StoreResult::Panicked => self.core.fail_slow_request(),
-                StoreResult::ReadAhead => self.core.end_read_ahead(),
-            }
+        while let Poll::Ready(Some((id, is_awaited, answer))) = self.answers.poll_recv(cx) {
+            self.core.complete(id, is_awaited, answer);
         }
         // A slot counts against the limit of streams until its open stream is counted, when the state is published.
         let mut slots = Vec::new();
@@ -172,34 +168,13 @@ impl Driver {
                 break;
             }
         }
-        self.begin_reads();
+        let answers = self.answer_sender.clone();
+        self.core
+            .submit_slow_requests(move |id, is_awaited, answer| {
+                _ = answers.send((id, is_awaited, answer));
+            });
         self.publish();
         drop(slots);
-    }
-
-    /// Begins the reads of the store that have become necessary. Each request has its own thread, so that one that waits
-    /// for the device does not delay the others.
-    fn begin_reads(&mut self) {
-        let requests = self.core.take_slow_requests();
-        let slow_answer = (!requests.is_empty()).then(|| self.core.slow_answer());
-        for (id, request) in requests {
-            let (slow_answer, results) = (slow_answer.clone(), self.store_sender.clone());
-            tokio::task::spawn_blocking(move || {
-                let answer = AssertUnwindSafe(|| slow_answer.and_then(|answer| answer(&request)));
-                let answer = catch_unwind(answer);
-                let answer = answer.map(|answer| StoreResult::Answer(id, answer));
-                // Without a result, the stream and at last all connections of the peer would wait for ever.
-                _ = results.send(answer.unwrap_or(StoreResult::Panicked));
-            });
-        }
-        if let Some(reads) = self.core.take_read_ahead() {
-            let (store, results) = (self.core.store().clone(), self.store_sender.clone());
-            tokio::task::spawn_blocking(move || {
-                // The thread that needs these chunks reads them again, and reports an error.
-                _ = catch_unwind(AssertUnwindSafe(|| store.fetch(&reads)));
-                _ = results.send(StoreResult::ReadAhead);
-            });
-        }
     }
 
     /// Publishes the state, and then reports the connections that have ended.
@@ -337,15 +312,8 @@ impl Driver {
     }
 }
 
-/// The end of work of the store on a thread that may block.
-enum StoreResult {
-    /// The answer to a request.
-    Answer(RequestId, Option<Answer>),
-    /// The thread has panicked while it performed a request.
-    Panicked,
-    /// Reads that were made ahead have ended.
-    ReadAhead,
-}
+/// The answer to a request, which a frame or a body waits for if the second value is true.
+type StoreAnswer = (RequestId, bool, SlowAnswer);
 
 #[cfg(test)]
 mod tests;

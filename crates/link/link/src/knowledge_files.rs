@@ -176,7 +176,6 @@ mod tests {
 
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use edgeward_chunk_store::ChunkStore as _;
     use edgeward_chunk_store::{ChunkSettings, ScratchDevice};
     use edgeward_dedup::endpoint::Endpoint;
     use edgeward_dedup::receiver::Sharing;
@@ -243,8 +242,8 @@ mod tests {
         let scratch = ScratchDevice::new(folder.path(), 64 << 20).expect("the file can be created");
         let device = Arc::new(SyncCounter(scratch, AtomicU64::new(0)));
         let ids = IdKey::new([1; 32]);
-        let mut store = Chunks::open(device.clone(), ChunkSettings::new(8 << 10, 7));
-        let store = store.as_mut().expect("the store opens");
+        let store = Chunks::open(device.clone(), ChunkSettings::new(8 << 10, 7));
+        let store = &store.expect("the store opens");
         let syncs = || device.1.swap(0, Ordering::Relaxed);
         syncs();
 

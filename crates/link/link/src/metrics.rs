@@ -157,6 +157,8 @@ metrics! {
         Counter "edgeward_link_store_corrupt_chunks_total"
             "Chunks that were removed because they did not match their hash." { store.forgotten }
         Counter "edgeward_link_store_errors_total" "Failed reads and writes of the store." { store.errors }
+        Counter "edgeward_link_store_skipped_chunks_total"
+            "Chunks that were not stored because too many bytes waited for the disk." { store.skipped }
         // A sample of the chunks is recorded, so the bytes are estimates.
         Counter "edgeward_link_store_new_bytes_total"
             "Bytes of new chunks, by the size of the store that would have had them, as a multiple of this store."

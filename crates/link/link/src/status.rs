@@ -206,6 +206,8 @@ impl EndpointStatus {
                 "index_dropped": self.store.dropped,
                 "corrupt_chunks": self.store.forgotten,
                 "errors": self.store.errors,
+                // Chunks that were not stored because too many bytes waited for the device.
+                "skipped_chunks": self.store.skipped,
                 // Estimates from a sample of the new chunks: their bytes, and of these the bytes of chunks that were
                 // evicted before they were sent again. A store of `store_bytes` would have kept the latter.
                 "new_bytes": self.store.reuse.first_bytes + self.store.reuse.returned_bytes.iter().sum::<u64>(),

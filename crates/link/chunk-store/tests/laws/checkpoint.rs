@@ -10,7 +10,7 @@ use proptest::prelude::{ProptestConfig, any, prop_assert_eq, prop_oneof, proptes
 use proptest::strategy::Strategy;
 
 use edgeward_chunk_store::checkpoint::{CheckpointError, checkpoint_bytes};
-use edgeward_chunk_store::{ChunkSettings, ChunkStore as _, Chunks, OpenError, RecoveryReport};
+use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError, RecoveryReport};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::ChunkLocation;
@@ -459,7 +459,7 @@ fn a_dropped_store_stops_its_recovery() {
 fn the_index_is_saved_from_time_to_time() {
     let folder = Folder::new();
     let disk = SimulatedDisk::new(4096 + CONTAINERS * (layout().container_bytes() + 4096));
-    let mut store = folder.open(&disk);
+    let store = folder.open(&disk);
     let mut number = 0;
     // A checkpoint is due after 64 containers.
     while store.counters().checkpoints == 0 {

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::Trailer;
-use edgeward_chunk_store::{ChunkStore, load_verified};
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, bytes_of};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::ObservedDisk;
 
@@ -93,19 +92,12 @@ fn a_run_is_one_read() {
         let observed = ObservedDisk::new(Arc::clone(&disk) as _, ReadCounter::default());
         let reads = &observed.observer().0;
         let device = Arc::clone(&observed) as Arc<dyn Device>;
-        let mut store = Chunks::open(device, settings(method)).expect("the store opens");
-        let mut load = |first: usize, chunks_max: usize| {
-            let mut entries: Vec<Entry> = Vec::new();
-            store.entries(locations[first], chunks_max, &mut entries);
+        let store = Chunks::open(device, settings(method)).expect("the store opens");
+        let load = |first: usize, chunks_max: usize| {
+            let entries = store.entries(locations[first], chunks_max);
             let before = reads.load(Ordering::Relaxed);
             let mut bytes = vec![0; bytes_of(&entries)];
-            assert!(load_verified(
-                &mut store,
-                &key(),
-                locations[first],
-                &entries,
-                &mut bytes
-            ));
+            assert!(store.load(&key(), locations[first], &entries, &mut bytes));
             let expected: Vec<u8> = (first..first + entries.len()).flat_map(chunk).collect();
             assert!(
                 bytes == expected,
@@ -151,16 +143,9 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
         let location = store
             .locate(&key().id(&texts[1]))
             .expect("the chunk is found");
-        let mut entries = Vec::new();
-        store.entries(location, 1, &mut entries);
+        let entries = store.entries(location, 1);
         let mut bytes = vec![0; bytes_of(&entries)];
-        assert!(!load_verified(
-            &mut store,
-            &key(),
-            location,
-            &entries,
-            &mut bytes
-        ));
+        assert!(!store.load(&key(), location, &entries, &mut bytes));
         assert!(
             texts
                 .iter()

@@ -7,7 +7,6 @@ use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
 
-use edgeward_chunk_store::ChunkStore;
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::{Superblock, Trailer, VERSION, VERSION_BLOCKS, VERSION_RAW};
 use edgeward_dedup::codec::Method;
@@ -15,7 +14,8 @@ use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
 use edgeward_testkit::disk::SimulatedDisk;
 
 use crate::{
-    CONTAINER, CONTAINERS, chunk, disk, has_bytes, key, layout, load_chunk, methods, open,
+    CONTAINER, CONTAINERS, chunk, disk, has_bytes, is_stored, key, layout, load_chunk, methods,
+    open,
 };
 
 fn entry(number: usize) -> Entry {
@@ -106,7 +106,7 @@ proptest! {
             for number in checked {
                 let (location, has_bytes) = known[&number];
                 prop_assert_eq!(store.locate(&entry(number).id), Some(location), "{}", number);
-                prop_assert_eq!(store.has_bytes(location), has_bytes);
+                prop_assert_eq!(is_stored(&store, location), has_bytes);
                 let expected = if has_bytes { Ok(location) } else { Err(()) };
                 prop_assert_eq!(load_chunk(&mut store, number), Some(expected), "{}", number);
             }
@@ -117,8 +117,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// If `is_retained(location, 1)` returns true for one chunk, the chunk can still be loaded after another container
-    /// was written. It returns false for listed chunks and for the chunks of the container that is overwritten next.
+    /// If the row of a chunk is retained, the chunk can still be loaded after another container was written. The
+    /// container that is overwritten next is not retained.
     #[test]
     fn retained_chunks_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
@@ -135,12 +135,11 @@ proptest! {
         let open = store.open_container_number();
         let mut retained = Vec::new();
         for (&number, &location) in &known {
-            // The lookup loads the trailer of the chunk's container into memory, where `is_retained` needs it.
-            let found = store.locate(&entry(number).id);
-            let is_retained = store.is_retained(location, 1);
-            let has_bytes = found == Some(location) && store.has_bytes(location);
+            let is_found = store.locate(&entry(number).id) == Some(location);
+            let Some(row) = store.row(location).filter(|_| is_found) else { continue };
             let is_overwritten_next = location.container + CONTAINERS as u32 - 1 <= open;
-            prop_assert_eq!(is_retained, has_bytes && !is_overwritten_next, "{}", number);
+            prop_assert_eq!(row.is_retained, !is_overwritten_next, "{}", number);
+            let is_retained = row.is_retained && row.chunks[0].has_bytes;
             retained.extend(is_retained.then_some((number, location)));
         }
         let mut more = 1000;

@@ -5,7 +5,7 @@ mod checkpoint;
 mod compressed;
 mod format;
 mod listed;
-mod non_blocking;
+mod threads;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use proptest::strategy::Strategy;
 
 use edgeward_chunk_store::format::{Layout, SuperblockError, Trailer};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
-use edgeward_chunk_store::{ChunkStore, load_verified};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
@@ -105,15 +104,20 @@ fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<ChunkLocation,
     let bytes = chunk(number);
     let id = key().id(&bytes);
     let location = store.locate(&id)?;
-    let mut entries = Vec::new();
-    store.entries(location, 1, &mut entries);
+    let entries = store.entries(location, 1);
     assert_eq!(entries.first().map(|entry| entry.id), Some(id));
     let mut found = vec![0; bytes_of(&entries)];
-    if !load_verified(store, &key(), location, &entries, &mut found) {
+    if !store.load(&key(), location, &entries, &mut found) {
         return Some(Err(()));
     }
     assert!(found == bytes, "chunk {number} has other bytes");
     Some(Ok(location))
+}
+
+/// Returns true if the store has the bytes of this chunk, and not only its entry.
+fn is_stored(store: &Chunks, location: ChunkLocation) -> bool {
+    let row = store.row(location);
+    row.is_some_and(|row| row.chunks[0].has_bytes)
 }
 
 /// Returns true if the store has these bytes.
@@ -127,7 +131,7 @@ fn has_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
         length: bytes.len() as u32,
     };
     let mut found = vec![0; bytes.len()];
-    load_verified(store, &key(), location, &[entry], &mut found) && found == bytes
+    store.load(&key(), location, &[entry], &mut found) && found == bytes
 }
 
 fn store_chunk(store: &mut Chunks, number: usize) -> ChunkLocation {
@@ -244,12 +248,11 @@ proptest! {
             prop_assert!(locations[49].container - locations[first].container >= CONTAINERS as u32);
             return Ok(());
         };
-        let mut entries: Vec<Entry> = Vec::new();
-        store.entries(location, most, &mut entries);
+        let entries = store.entries(location, most);
         let in_container = locations.iter().skip(first).take_while(|other| other.container == location.container);
         prop_assert_eq!(entries.len(), in_container.count().min(most));
         let mut bytes = vec![0; bytes_of(&entries)];
-        prop_assert!(load_verified(&mut store, &key(), location, &entries, &mut bytes));
+        prop_assert!(store.load(&key(), location, &entries, &mut bytes));
         let expected: Vec<u8> = (first..first + entries.len()).flat_map(chunk).collect();
         prop_assert!(bytes == expected);
     }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use edgeward_chunk_store::codec::Compressors;
-use edgeward_chunk_store::{ChunkStore as _, Chunks, PendingReads, WouldBlock};
+use edgeward_chunk_store::{Chunks, StorePanicked, WouldBlock};
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::endpoint::{Continued, Endpoint};
 use edgeward_dedup::id::IdKey;
@@ -79,15 +79,12 @@ pub(crate) struct Core {
     acks_deadline: Option<Instant>,
     /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
     writers_at_limit: VecDeque<DuplexId>,
-    /// The requests to the store that need a read from its device and were not begun. [`Peer`](crate::peer::Peer)
-    /// passes them to threads that may block.
-    slow_requests: Vec<(RequestId, Request)>,
-    /// The number of requests that such threads perform.
+    /// The requests to the store that need its device. The task of the peer submits them to the threads of the store.
+    slow_requests: Vec<SlowRequest>,
+    /// The number of such requests that a frame or a body waits for.
     slow_count: usize,
-    /// True while the requests that follow such an answer are performed.
+    /// True while the requests that follow the answer of such a thread are performed.
     is_completing: bool,
-    /// True while such a thread reads ahead.
-    is_reading_ahead: bool,
     /// The connections to the peer, in the order in which they were made.
     connections: Vec<ConnectionId>,
     /// The violation because of which all connections were detached, until one of them has reported it.
@@ -99,6 +96,18 @@ pub(crate) struct Core {
     /// True after shutdown: new streams are refused.
     is_shut_down: bool,
 }
+
+/// A request to the store that needs its device.
+#[derive(Debug)]
+pub(crate) struct SlowRequest {
+    pub(crate) id: RequestId,
+    pub(crate) request: Request,
+    /// True if a frame or a body waits for the answer.
+    pub(crate) is_awaited: bool,
+}
+
+/// The answer to a slow request, as [`Chunks::submit`] passes it on.
+pub(crate) type SlowAnswer = Result<Option<Answer>, StorePanicked>;
 
 /// Returned to a connection that was removed from the peer, because the peer restarted or has newer connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +135,6 @@ impl Core {
             slow_requests: Vec::new(),
             slow_count: 0,
             is_completing: false,
-            is_reading_ahead: false,
             connections: Vec::new(),
             violation: None,
             next_connection: 0,
@@ -336,57 +344,52 @@ impl Core {
                 Err(WouldBlock) => {
                     // A frame or body that has waited before is not counted again.
                     let count = u64::from(!self.is_completing);
-                    match (&request, id.is_incoming()) {
-                        // No frame and no body waits for these.
-                        (Request::Store { .. } | Request::SetFingerprint { .. }, _) => {}
-                        (_, true) => self.traffic.parked_frames += count,
-                        (_, false) => self.traffic.stalled_bodies += count,
+                    let is_awaited = !matches!(request, Request::Store { .. });
+                    match id.is_incoming() {
+                        _ if !is_awaited => {}
+                        true => self.traffic.parked_frames += count,
+                        false => self.traffic.stalled_bodies += count,
                     }
-                    self.slow_requests.push((id, request));
+                    self.slow_count += usize::from(is_awaited);
+                    self.slow_requests.push(SlowRequest {
+                        id,
+                        request,
+                        is_awaited,
+                    });
                 }
             }
         }
         Ok(has_answered)
     }
 
-    /// Returns the requests that need a thread that may block.
-    pub(crate) fn take_slow_requests(&mut self) -> Vec<(RequestId, Request)> {
-        self.slow_count += self.slow_requests.len();
-        std::mem::take(&mut self.slow_requests)
+    /// Lets the threads of the store perform the requests that need its device. `on_answer` is called for each answer,
+    /// on any thread, and passes its arguments to [`complete`](Self::complete).
+    pub(crate) fn submit_slow_requests(
+        &mut self,
+        on_answer: impl Fn(RequestId, bool, SlowAnswer) + Clone + Send + 'static,
+    ) {
+        for slow in self.slow_requests.drain(..) {
+            let (id, is_awaited, on_answer) = (slow.id, slow.is_awaited, on_answer.clone());
+            let on_answer = move |answer| on_answer(id, is_awaited, answer);
+            self.store
+                .submit(slow.request, &self.id_key, &self.pool, on_answer);
+        }
     }
 
-    /// Returns reads of the store that will probably be needed soon, unless such reads are in progress. The caller
-    /// calls [`end_read_ahead`](Self::end_read_ahead) after them.
-    pub(crate) fn take_read_ahead(&mut self) -> Option<PendingReads> {
-        let reads = (!self.is_reading_ahead).then(|| self.store.read_ahead())??;
-        self.is_reading_ahead = true;
-        Some(reads)
-    }
-
-    pub(crate) fn end_read_ahead(&mut self) {
-        self.is_reading_ahead = false;
-    }
-
-    /// Returns the store.
-    pub(crate) fn store(&self) -> &Chunks {
-        &self.store
-    }
-
-    /// Returns a function that performs a request on a thread that may block.
-    pub(crate) fn slow_answer(
-        &self,
-    ) -> impl Fn(&Request) -> Option<Answer> + Clone + Send + 'static {
-        let (store, id_key, pool) = (self.store.clone(), self.id_key.clone(), self.pool.clone());
-        move |request| store.answer(request, &id_key, &pool)
-    }
-
-    /// Handles the answer to a request that needed a thread that may block.
-    pub(crate) fn complete(&mut self, id: RequestId, answer: Option<Answer>) {
-        self.slow_count -= 1;
+    /// Handles the answer to a request that a thread of the store has performed.
+    pub(crate) fn complete(&mut self, id: RequestId, is_awaited: bool, answer: SlowAnswer) {
+        self.slow_count -= usize::from(is_awaited);
         let before = self.endpoint.receiver().counters();
         let completed = match answer {
-            Some(answer) => self.endpoint.complete(id, answer, &mut self.codec),
-            None => Ok(None),
+            Ok(Some(answer)) => self.endpoint.complete(id, answer, &mut self.codec),
+            Ok(None) => Ok(None),
+            Err(StorePanicked) => {
+                // Without an answer, the stream and at last all connections of the peer would wait for ever.
+                tracing::error!(
+                    "a thread of the chunk store has panicked: all streams of its peer end"
+                );
+                return self.restart();
+            }
         };
         self.is_completing = true;
         let continued = completed.and_then(|continued| {
@@ -405,16 +408,9 @@ impl Core {
         self.handle_events();
     }
 
-    /// Ends all streams after a thread panicked while it performed a request to the store.
-    pub(crate) fn fail_slow_request(&mut self) {
-        tracing::error!("a thread of the chunk store has panicked: all streams of its peer end");
-        self.slow_count -= 1;
-        self.restart();
-    }
-
-    /// Returns the number of requests to the store that are in progress.
+    /// Returns the number of requests to the store for which a frame or a body waits.
     pub(crate) fn slow_count(&self) -> usize {
-        self.slow_count + self.slow_requests.len()
+        self.slow_count
     }
 
     /// Appends frames for a connection to `out`. Returns the time at which the caller must call again if no

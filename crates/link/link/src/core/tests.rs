@@ -196,9 +196,13 @@ impl Simulation {
 
 /// Performs the requests to the store that need a thread that may block.
 fn perform_slow_requests(core: &mut Core) {
-    for (id, request) in core.take_slow_requests() {
-        let answer = core.slow_answer()(&request);
-        core.complete(id, answer);
+    let (sender, answers) = std::sync::mpsc::channel();
+    core.submit_slow_requests(move |id, is_awaited, answer| {
+        _ = sender.send((id, is_awaited, answer));
+    });
+    // Ends when each request is answered.
+    for (id, is_awaited, answer) in answers {
+        core.complete(id, is_awaited, answer);
     }
 }
 

@@ -1,0 +1,183 @@
+//! The threads of a store, which perform the requests that need its device.
+//!
+//! A thread is started when a request arrives and all others work, and ends after it was idle for a while. The queue
+//! is bounded: the callers bound the requests for which a stream waits, and chunks that would be stored are skipped
+//! while those in the queue take [`CHUNK_BYTES_MAX`]. They are sent again at their next transfer.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use edgeward_dedup::buffer::Pool;
+use edgeward_dedup::id::IdKey;
+use edgeward_dedup::store::{Answer, Request};
+
+use crate::Chunks;
+use crate::access::Wait;
+
+/// The thread that performed a request has panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorePanicked;
+
+impl Chunks {
+    /// Lets a thread of the store perform a request, and then calls `on_answer` with the answer, which is `None` if the
+    /// request has none. `on_answer` must not block. If too many bytes wait to be stored, [`Request::Store`] is
+    /// answered at once: the chunk is not stored.
+    pub fn submit(
+        &self,
+        request: Request,
+        id_key: &IdKey,
+        pool: &Pool,
+        on_answer: impl FnOnce(Result<Option<Answer>, StorePanicked>) + Send + 'static,
+    ) {
+        let chunk_bytes = match &request {
+            Request::Store { chunk, .. } => chunk.len(),
+            _ => 0,
+        };
+        let (shared, id_key, pool) = (Arc::clone(&self.0.shared), id_key.clone(), pool.clone());
+        let perform = move |is_skipped| {
+            if is_skipped {
+                return on_answer(Ok(Some(Answer::Stored(None))));
+            }
+            let answer = || shared.answer(&request, &id_key, &pool, Wait::Device);
+            let answer = catch_unwind(AssertUnwindSafe(answer));
+            // A request that may wait never fails with `WouldBlock`.
+            on_answer(
+                answer
+                    .map(Result::unwrap_or_default)
+                    .map_err(|_| StorePanicked),
+            );
+        };
+        self.0.threads.push(Job {
+            perform: Box::new(perform),
+            chunk_bytes,
+        });
+    }
+}
+
+/// The threads and their queue.
+pub(crate) struct StoreThreads(Arc<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    has_jobs: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    jobs: VecDeque<Job>,
+    /// The bytes of the chunks that are stored by jobs in the queue.
+    chunk_bytes: usize,
+    skipped: u64,
+    threads: Vec<JoinHandle<()>>,
+    idle: usize,
+    is_stopped: bool,
+}
+
+struct Job {
+    /// Performs the request, or answers it without an effect if the argument is true.
+    perform: Box<dyn FnOnce(bool) + Send>,
+    chunk_bytes: usize,
+}
+
+impl StoreThreads {
+    pub(crate) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Returns the number of chunks that were not stored because too many bytes waited.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.0.state().skipped
+    }
+
+    fn push(&self, job: Job) {
+        let mut state = self.0.state();
+        if job.chunk_bytes > 0 && state.chunk_bytes + job.chunk_bytes > CHUNK_BYTES_MAX {
+            state.skipped += 1;
+            drop(state);
+            return (job.perform)(true);
+        }
+        state.chunk_bytes += job.chunk_bytes;
+        state.jobs.push_back(job);
+        if state.jobs.len() <= state.idle {
+            self.0.has_jobs.notify_one();
+            return;
+        }
+        state.threads.retain(|thread| !thread.is_finished());
+        if state.threads.len() < THREADS_MAX {
+            let queue = Arc::clone(&self.0);
+            let thread = thread::Builder::new().name("chunk-store".to_owned());
+            // Without a further thread, the others perform the request later.
+            if let Ok(thread) = thread.spawn(move || queue.work()) {
+                state.threads.push(thread);
+            } else if state.threads.is_empty() {
+                let jobs = std::mem::take(&mut state.jobs);
+                state.chunk_bytes = 0;
+                drop(state);
+                jobs.into_iter().for_each(|job| (job.perform)(false));
+            }
+        }
+    }
+
+    /// Ends the threads after their current requests.
+    pub(crate) fn stop(&self) {
+        let mut state = self.0.state();
+        state.is_stopped = true;
+        state.jobs.clear();
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.0.has_jobs.notify_all();
+        threads.into_iter().for_each(|thread| _ = thread.join());
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Performs jobs until there was none for [`IDLE_MAX`].
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                state.chunk_bytes -= job.chunk_bytes;
+                drop(state);
+                (job.perform)(false);
+                state = self.state();
+                continue;
+            }
+            if state.is_stopped {
+                return;
+            }
+            state.idle += 1;
+            let waited = self.has_jobs.wait_timeout(state, IDLE_MAX);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.idle -= 1;
+            if timeout.timed_out() && state.jobs.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for StoreThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreThreads")
+    }
+}
+
+/// The highest number of threads. A peer has 16 reads at once, and flash devices have about as many channels, so the
+/// reads of four peers proceed together.
+const THREADS_MAX: usize = 64;
+
+/// The bytes of chunks that may wait in the queue. A disk stores them in a tenth of a second.
+pub const CHUNK_BYTES_MAX: usize = 16 << 20;
+
+/// The time after which an idle thread ends.
+const IDLE_MAX: Duration = Duration::from_secs(5);

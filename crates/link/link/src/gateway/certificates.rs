@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
 use crate::core::Core;
@@ -126,14 +126,17 @@ impl Shared {
             0
         };
         self.identities
-            .open_stream(identity.key(), memory)
-            .map_err(|edge| {
+            .open_stream(identity.key(), memory, Instant::now())
+            .map_err(|refusal| {
                 self.counters().over_limit += 1;
-                tracing::warn!(
-                    edge,
-                    "stream refused: the certificate has reached its limit of streams or memory; give each edge a \
-                     certificate of its own, or raise --streams-per-certificate or --memory-per-certificate"
-                );
+                if let Some(streams) = refusal.report {
+                    tracing::warn!(
+                        edge = refusal.edge,
+                        streams,
+                        "streams refused: the certificate has reached its limit of streams or memory; give each edge a \
+                         certificate of its own, or raise --streams-per-certificate or --memory-per-certificate"
+                    );
+                }
             })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::deny::Fingerprint;
 use crate::handshake::HandshakeError;
@@ -57,6 +57,8 @@ struct Entry {
     live: HashMap<(Fingerprint, u64), usize>,
     streams: usize,
     refused_streams: u64,
+    /// The time of the last report of refused streams, and their number then.
+    reported: Option<(Instant, u64)>,
     /// True if several stores are known to be connected with this identity.
     is_shared: bool,
 }
@@ -126,6 +128,7 @@ impl Identities {
                 live: HashMap::new(),
                 streams: 0,
                 refused_streams: 0,
+                reported: None,
                 is_shared: false,
             });
         let count = entry.connections();
@@ -164,21 +167,31 @@ impl Identities {
         ))
     }
 
-    /// Counts a new stream, or returns the name of the identity if it has reached a limit. `memory` is the number of
+    /// Counts a new stream, or refuses it if the identity has reached a limit. `memory` is the number of
     /// unacknowledged and unread bytes of all its peers. A stream that arrives after the last connection of the
     /// identity has ended is not counted.
     pub(super) fn open_stream(
         self: &Arc<Self>,
         key: &IdentityKey,
         memory: u64,
-    ) -> Result<Option<LiveStream>, String> {
+        now: Instant,
+    ) -> Result<Option<LiveStream>, RefusedStream> {
         let mut state = self.state();
         let Some(entry) = state.by_key.get_mut(key) else {
             return Ok(None);
         };
         if entry.streams >= self.limits.streams_max || memory > self.limits.memory_max {
             entry.refused_streams += 1;
-            return Err(entry.identity.name());
+            let before = entry.reported;
+            let is_due = before.is_none_or(|(at, _)| now - at >= REPORT_INTERVAL);
+            let report = is_due.then(|| {
+                entry.reported = Some((now, entry.refused_streams));
+                entry.refused_streams - before.map_or(0, |(_, count)| count)
+            });
+            return Err(RefusedStream {
+                edge: entry.identity.name(),
+                report,
+            });
         }
         entry.streams += 1;
         Ok(Some(LiveStream {
@@ -234,6 +247,19 @@ impl Identities {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A stream that was refused because its identity has reached a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RefusedStream {
+    /// The name of the identity.
+    pub(super) edge: String,
+    /// The number of streams of the identity that were refused since the last report, if the next one is due: an edge
+    /// at its limit may open thousands of streams a second.
+    pub(super) report: Option<u64>,
+}
+
+/// The shortest time between two reports of refused streams of an identity.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A live connection of an identity. Dropping this value ends it.
 #[derive(Debug)]
@@ -329,16 +355,25 @@ mod tests {
         drop(second);
         let second = all.connect(&a, 3).expect("below the limit again");
 
-        let open = |memory| all.open_stream(a.key(), memory);
+        let start = Instant::now();
+        let open = |memory| all.open_stream(a.key(), memory, start);
         let (one, two) = (open(0), open(100));
         assert!(one.is_ok() && two.is_ok());
-        assert_eq!(open(0).map(|_| ()), Err(a.name()));
+        let refused = |report| {
+            Err(RefusedStream {
+                edge: a.name(),
+                report,
+            })
+        };
+        assert_eq!(open(0).map(|_| ()), refused(Some(1)));
         drop(one);
         assert_eq!(
             open(101).map(|_| ()),
-            Err(a.name()),
+            refused(None),
             "the memory is used up"
         );
+        let later = all.open_stream(a.key(), 101, start + REPORT_INTERVAL);
+        assert_eq!(later.map(|_| ()), refused(Some(2)));
         assert!(open(100).is_ok());
         let status = all.status(SystemTime::UNIX_EPOCH);
         let of_a = status.iter().find(|status| status.name == a.name());
@@ -350,7 +385,7 @@ mod tests {
                 of_a.streams,
                 of_a.refused_streams
             ),
-            (2, 2, 1, 2)
+            (2, 2, 1, 3)
         );
         drop((first, second, other));
         assert_eq!(

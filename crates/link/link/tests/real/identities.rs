@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::ServerName;
 use tokio::io::AsyncReadExt as _;
@@ -179,23 +179,20 @@ async fn an_edge_states_the_problem_of_the_certificate_of_its_gateway() {
     let gateway = Gateway::bind(config)
         .await
         .expect("the listener can be bound");
-    // The certificate is valid until the current second has ended, and then new connections refuse it.
-    within(async {
-        let mut nth = 0;
-        loop {
-            nth += 1;
-            let client = edge(&test_bed, gateway.local_addr(), 1, nth, None);
-            if within(client.settled()).await == LinkState::Down {
-                let error = client.last_error().expect("the attempt failed");
-                assert!(
-                    error.contains("certificate of the peer `gateway`: it has expired"),
-                    "{error}"
-                );
-                break;
-            }
-        }
-    })
-    .await;
+    // The certificate is valid until the second of its renewal has ended.
+    let second = || {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        time.expect("the clock is right").as_secs()
+    };
+    let renewed_at = second();
+    until(async || second() > renewed_at).await;
+    let client = edge(&test_bed, gateway.local_addr(), 1, 0, None);
+    assert_eq!(within(client.settled()).await, LinkState::Down);
+    let error = client.last_error().expect("the attempt failed");
+    assert!(
+        error.contains("certificate of the peer `gateway`: it has expired"),
+        "{error}"
+    );
 }
 
 async fn fingerprints(gateway: &Gateway) -> Vec<String> {

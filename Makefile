@@ -20,7 +20,7 @@ EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # Crates without I/O. They must compile for wasm32, which has no operating system.
-PURE := types acme policy semantics balance overload s3 filter trace analysis sim report dedup capture
+PURE := types acme policy semantics balance overload s3 filter trace analysis sim report dedup capture migrate
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
@@ -133,6 +133,7 @@ reference: rust compiler ## rewrites the generated pages: settings, alerts, metr
 	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- generate dashboard > packaging/monitoring/dashboard.json
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-cli --test whole_cli the_reference_of_metrics
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-proxy --test whole the_reference_of_malformed
+	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test nginx the_table_of_directives
 
 .PHONY: docs-site
 docs-site: rust compiler ## the documentation as a searchable site with checked links: target/docs-site/index.html

@@ -78,6 +78,11 @@ impl Diagnostic {
         self
     }
 
+    /// Returns true if the error is that a file or a folder is absent, by the ends of these messages.
+    pub(crate) fn is_absent_file(&self) -> bool {
+        self.message.ends_with("does not exist")
+    }
+
     /// The error as a JSON object.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         serde_json::json!({

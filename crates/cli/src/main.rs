@@ -107,6 +107,7 @@ const LONG_HELP: &str = "\
 
 Further commands:
   acme          Show or renew the certificates that an edge obtains by ACME
+  migrate       Translate a configuration of nginx
   origin        Serve test objects, as the origin of an experiment
   reload        Let a running edge read its configuration again
   store         Inspect a disk cache while its server is stopped

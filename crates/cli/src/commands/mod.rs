@@ -29,6 +29,7 @@ mod init;
 mod lab;
 #[cfg(feature = "link")]
 pub(crate) mod link;
+mod migrate;
 mod origin;
 mod purge;
 mod reload;
@@ -81,6 +82,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Store(store::StoreArgs),
     Link(link::LinkArgs),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
+    Migrate(migrate::MigrateArgs),
     Status(status::StatusArgs),
     Purge(purge::PurgeArgs),
     // Hidden, as `store` is.
@@ -121,6 +125,7 @@ impl Command {
             Self::BenchFilter(args) => bench_filter::run(&args),
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
+            Self::Migrate(args) => migrate::run(&args),
             Self::Status(args) => status::run(&args),
             Self::Purge(args) => purge::run(&args),
             Self::Reload(args) => reload::run(&args),
@@ -157,6 +162,7 @@ impl Command {
             | Self::Trace(_)
             | Self::BenchFilter(_)
             | Self::Store(_)
+            | Self::Migrate(_)
             | Self::Status(_)
             | Self::Purge(_)
             | Self::Reload(_)

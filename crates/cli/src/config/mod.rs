@@ -46,6 +46,14 @@ impl From<LoadError> for anyhow::Error {
     }
 }
 
+/// Checks the text of a file that does not exist yet. Relative paths start at `folder`.
+pub(crate) fn check_text(text: &str, folder: &Path) -> Result<CheckedConfig, Diagnostics> {
+    let settings_file = SettingsFile {
+        file: Some(Path::new("the result")),
+    };
+    check::check(file::parse(text, folder), &settings_file)
+}
+
 /// Reads `file`, adds `flags`, and checks the result.
 pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<CheckedConfig, LoadError> {
     let settings_file = SettingsFile { file };

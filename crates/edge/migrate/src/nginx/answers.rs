@@ -1,0 +1,244 @@
+//! Answers of nginx itself: `return`, `rewrite`, `if`, `error_page`.
+
+use super::conditions::{Condition, Env};
+use super::draft::Draft;
+use super::parse::Directive;
+use super::values;
+use crate::report::Effect;
+use crate::rule::{Settings, When};
+use crate::toml;
+
+/// Returns the settings of a `return`.
+pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive) -> Settings {
+    let ledger = &env.translator.ledger;
+    let mut settings = Settings::default();
+    let (code, text) = match directive.arg(0).parse::<u16>() {
+        Ok(code) => (code, directive.arg(1)),
+        Err(_) => (302, directive.arg(0)),
+    };
+    match code {
+        301 | 302 | 303 | 307 | 308 if !text.is_empty() => match env.template(text, false) {
+            Ok(location) => {
+                settings.set("redirect", toml::text(&location), &directive.at);
+                settings.set("redirect_status", code.to_string(), &directive.at);
+                ledger.translated(directive, "redirect, redirect_status");
+            }
+            Err(reason) => {
+                ledger.left_out(
+                    directive,
+                    Effect::Response,
+                    &format!("{reason}; these requests get 404"),
+                );
+                settings.set("deny", "404", &directive.at);
+            }
+        },
+        444 => {
+            settings.set("deny", "403", &directive.at);
+            let difference = "the edge answers 403; nginx closes the connection";
+            ledger.differs(directive, Effect::Response, difference);
+        }
+        400..=599 => {
+            settings.set("deny", code.to_string(), &directive.at);
+            match text.is_empty() {
+                true => ledger.translated(directive, "deny"),
+                false => {
+                    let difference = "the edge sends its own text with the status; error_page replaces it by a file";
+                    ledger.differs(directive, Effect::Response, difference);
+                }
+            }
+        }
+        _ => {
+            settings.set("deny", "404", &directive.at);
+            let advice = "the edge does not answer with this status and text, so these requests get 404; write the text \
+                          to a file, and answer = \"FILE\" in place of deny";
+            ledger.left_out(directive, Effect::Response, advice);
+        }
+    }
+    settings
+}
+
+/// A `rewrite` as settings, with the condition on the path.
+pub(super) struct Rewrite {
+    pub(super) when: When,
+    pub(super) settings: Settings,
+    pub(super) is_redirect: bool,
+    /// The literal start of the new path.
+    pub(super) start: String,
+}
+
+/// Reads a `rewrite`.
+pub(super) fn of_rewrite(env: &Env<'_, '_>, directive: &Directive) -> Result<Rewrite, String> {
+    let (pattern, target, flag) = (directive.arg(0), directive.arg(1), directive.arg(2));
+    let regex = values::regex(pattern, false)?;
+    let mut template = env.template(target, true)?;
+    match template.strip_suffix('?') {
+        // A `?` at the end removes the query.
+        Some(without) => template = without.to_owned(),
+        None => template.push_str(if template.contains('?') {
+            "&${query}"
+        } else {
+            "?${query}"
+        }),
+    }
+    let is_url = ["http://", "https://", "$scheme"]
+        .iter()
+        .any(|start| target.starts_with(start));
+    let is_redirect = is_url || matches!(flag, "redirect" | "permanent");
+    let mut settings = Settings::default();
+    let key = if is_redirect { "redirect" } else { "rewrite" };
+    settings.set(key, toml::text(&template), &directive.at);
+    if is_redirect {
+        let status = if flag == "permanent" { "301" } else { "302" };
+        settings.set("redirect_status", status, &directive.at);
+    }
+    let end = target.find('$').unwrap_or(target.len());
+    Ok(Rewrite {
+        when: When {
+            regexes: vec![regex],
+            ..When::default()
+        },
+        settings,
+        is_redirect,
+        start: target[..end]
+            .split('?')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    })
+}
+
+/// Translates the `return`, `rewrite` and `if` of a location. Returns true if the location always answers itself.
+pub(super) fn in_location(draft: &mut Draft<'_, '_>) -> bool {
+    let steps: Vec<&Directive> = draft.env.scope.here().iter().collect();
+    // nginx executes these directives in their order, and the first answer counts. The last rule counts at the edge.
+    let is_step = |d: &&&Directive| matches!(d.name.as_str(), "return" | "rewrite" | "if");
+    let end = steps.iter().position(|d| d.name == "return");
+    for step in steps.iter().rev().filter(is_step) {
+        match step.name.as_str() {
+            "return" => {
+                let settings = of_return(&draft.env, step);
+                draft.settings.0.extend(settings.0);
+            }
+            "rewrite" => rewrite(draft, step),
+            _ => branch(draft, step),
+        }
+    }
+    end.is_some()
+}
+
+fn rewrite(draft: &mut Draft<'_, '_>, directive: &Directive) {
+    let rewritten = of_rewrite(&draft.env, directive);
+    let Rewrite {
+        when,
+        settings,
+        is_redirect,
+        start,
+    } = match rewritten {
+        Ok(rewrite) => rewrite,
+        Err(reason) => return draft.left_out(directive, Effect::Response, &reason),
+    };
+    let is_break = directive.arg(2) == "break";
+    let stays = is_redirect || is_break || draft.holds_path(&start);
+    if !draft.patch(directive, &when, settings) {
+        let text = "one rule cannot have this expression and that of the location";
+        return draft.left_out(directive, Effect::Response, text);
+    }
+    match stays {
+        true => draft.translated(directive, if is_redirect { "redirect" } else { "rewrite" }),
+        false => draft.left_out(
+            directive,
+            Effect::Response,
+            "the origin gets the new path, but by the settings of this location; nginx applies those of the location of \
+             the new path",
+        ),
+    }
+}
+
+/// Translates an `if` of a location.
+fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
+    let is_set = |d: &&Directive| d.name != "set";
+    let body: Vec<&Directive> = directive.children().iter().filter(is_set).collect();
+    if body.is_empty() {
+        // Conditions that read the variable translate it.
+        return;
+    }
+    let condition = match draft.env.condition(directive) {
+        Ok(condition) => condition,
+        Err(reason) => return left_out_branch(draft, directive, &reason),
+    };
+    let (mut on, mut off) = (Settings::default(), Settings::default());
+    for inner in body {
+        match inner.name.as_str() {
+            "return" => {
+                on.0.extend(of_return(&draft.env, inner).0);
+                off.set("deny", "false", &directive.at);
+                off.set("redirect", "false", &directive.at);
+            }
+            "break" => draft.implied(inner, "not needed"),
+            _ => {
+                return left_out_branch(
+                    draft,
+                    directive,
+                    "a rule for these requests is not made from this block",
+                );
+            }
+        }
+    }
+    off.0.retain(|key, _| on.0.contains_key(key));
+    if let Some(difference) = exact_enough(&condition) {
+        return left_out_branch(draft, directive, &difference);
+    }
+    match draft.switch(directive, &condition, &on, &off) {
+        Ok(()) => draft.translated(directive, "a rule with conditions"),
+        Err(reason) => left_out_branch(draft, directive, &reason),
+    }
+}
+
+/// Returns why a condition must not decide about an answer: it may hold for other requests than that of nginx.
+pub(super) fn exact_enough(condition: &Condition) -> Option<String> {
+    condition.difference.clone()
+}
+
+fn left_out_branch(draft: &Draft<'_, '_>, directive: &Directive, reason: &str) {
+    draft.left_out(directive, Effect::Access, reason);
+    let ledger = &draft.env.translator.ledger;
+    let text = "belongs to an `if` that was left out";
+    ledger.rest_of_block(
+        directive.children(),
+        crate::Outcome::LeftOut,
+        Effect::Operation,
+        text,
+    );
+}
+
+/// Translates `error_page` and `proxy_intercept_errors`.
+pub(super) fn error_pages(draft: &mut Draft<'_, '_>) {
+    let intercepts = draft.one("proxy_intercept_errors");
+    let pages = draft.all(&["error_page"]);
+    for page in &pages {
+        let Some((target, statuses)) = page.args.split_last() else {
+            continue;
+        };
+        let text = format!(
+            "write the page to a file, and error_page = {{ {} = \"FILE\" }}; the file replaces bodies of the origin, too",
+            statuses.first().map_or("404", String::as_str)
+        );
+        let is_file = target.starts_with('/')
+            && !target.contains('$')
+            && statuses.iter().all(|s| !s.starts_with('='));
+        match is_file {
+            true => draft.left_out(page, Effect::Response, &text),
+            false => draft.left_out(
+                page,
+                Effect::Response,
+                "the edge does not answer errors by another location or status",
+            ),
+        }
+    }
+    if let Some(intercepts) = intercepts {
+        draft.implied(
+            intercepts,
+            "error_page replaces error responses of the origin, too",
+        );
+    }
+}

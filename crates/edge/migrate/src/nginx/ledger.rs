@@ -1,0 +1,127 @@
+//! The outcome of each directive.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::parse::Directive;
+use crate::report::{Effect, Entry, Outcome, Report};
+
+/// Records what became of each directive. A directive may be used several times, for example by each location that
+/// inherits it; the most severe outcome counts.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    records: RefCell<BTreeMap<usize, Record>>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    /// False if the directive was only found to be overridden. Any other record replaces it.
+    is_used: bool,
+    outcome: Outcome,
+    effect: Effect,
+    text: String,
+}
+
+impl Ledger {
+    /// Records that settings have the effect of a directive.
+    pub(super) fn translated(&self, directive: &Directive, settings: &str) {
+        self.record(directive, Outcome::Translated, Effect::Operation, settings);
+    }
+
+    /// Records that a directive needs no setting.
+    pub(super) fn implied(&self, directive: &Directive, text: &str) {
+        self.record(directive, Outcome::Implied, Effect::Operation, text);
+    }
+
+    /// Records a difference.
+    pub(super) fn differs(&self, directive: &Directive, effect: Effect, text: &str) {
+        self.record(directive, Outcome::Differs, effect, text);
+    }
+
+    /// Records that a directive was left out, and what to do.
+    pub(super) fn left_out(&self, directive: &Directive, effect: Effect, text: &str) {
+        self.record(directive, Outcome::LeftOut, effect, text);
+    }
+
+    /// Records that other directives override this one for all uses so far.
+    pub(super) fn overridden(&self, directive: &Directive) {
+        let text = "overridden by the same directive of an inner block".to_owned();
+        self.records
+            .borrow_mut()
+            .entry(directive.id)
+            .or_insert(Record {
+                is_used: false,
+                outcome: Outcome::Implied,
+                effect: Effect::Operation,
+                text,
+            });
+    }
+
+    /// Records an outcome for all directives of a block that have none.
+    pub(super) fn rest_of_block(
+        &self,
+        block: &[Directive],
+        outcome: Outcome,
+        effect: Effect,
+        text: &str,
+    ) {
+        for directive in block {
+            if !self.has(directive) {
+                self.record(directive, outcome, effect, text);
+            }
+            self.rest_of_block(directive.children(), outcome, effect, text);
+        }
+    }
+
+    /// Returns true if a directive has an outcome.
+    pub(super) fn has(&self, directive: &Directive) -> bool {
+        self.records.borrow().contains_key(&directive.id)
+    }
+
+    /// Returns true if a directive was left out, or has no outcome yet.
+    pub(super) fn is_left_out(&self, directive: &Directive) -> bool {
+        let records = self.records.borrow();
+        let record = records.get(&directive.id);
+        record.is_none_or(|record| record.outcome == Outcome::LeftOut)
+    }
+
+    fn record(&self, directive: &Directive, outcome: Outcome, effect: Effect, text: &str) {
+        let record = Record {
+            is_used: true,
+            outcome,
+            effect,
+            text: text.to_owned(),
+        };
+        let mut records = self.records.borrow_mut();
+        match records.get(&directive.id) {
+            Some(old) if old.is_used && (old.outcome, old.effect) >= (outcome, effect) => {}
+            _ => _ = records.insert(directive.id, record),
+        }
+    }
+
+    /// Returns the report. `otherwise` returns the outcome of a directive without a record.
+    pub(super) fn report(
+        self,
+        tree: &[Directive],
+        otherwise: impl Fn(&Directive) -> (Outcome, Effect, String),
+    ) -> Report {
+        let records = self.records.into_inner();
+        let mut report = Report::default();
+        let mut rest: Vec<&Directive> = tree.iter().rev().collect();
+        while let Some(directive) = rest.pop() {
+            rest.extend(directive.children().iter().rev());
+            let (outcome, effect, text) = match records.get(&directive.id) {
+                Some(record) => (record.outcome, record.effect, record.text.clone()),
+                None => otherwise(directive),
+            };
+            report.entries.push(Entry {
+                at: directive.at.clone(),
+                directive: directive.text(),
+                outcome,
+                effect,
+                text,
+            });
+        }
+        report
+    }
+}

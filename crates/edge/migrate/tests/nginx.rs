@@ -1,0 +1,351 @@
+//! Laws of the translation of nginx's configurations, over configurations of the kinds that operators publish.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use edgeward_migrate::{Entry, MigrateError, Migration, Outcome, Paths, Sources, nginx};
+use proptest::prelude::*;
+
+/// Files in memory.
+struct Files(BTreeMap<String, String>);
+
+impl Sources for Files {
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.0
+            .get(path)
+            .cloned()
+            .ok_or_else(|| "no such file".to_owned())
+    }
+
+    fn glob(&self, _pattern: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
+    let files = Files([(name.to_owned(), text.to_owned())].into());
+    let paths = Paths {
+        prefix: "/etc/nginx".to_owned(),
+        disk: "/var/cache/edgeward/disk".to_owned(),
+    };
+    nginx(&files, &[name.to_owned()], &paths)
+}
+
+fn corpus() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/nginx");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("the folder exists")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.sort();
+    let read = |path: PathBuf| {
+        let name = path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        (name, fs::read_to_string(path).expect("the file is read"))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The number of directives, by the characters outside of quotes and comments that end one.
+fn directives(text: &str) -> usize {
+    let mut count = 0;
+    let (mut quote, mut is_comment, mut is_start, mut is_escaped) = (None, false, true, false);
+    let mut before = ' ';
+    for c in text.chars() {
+        match (quote, c) {
+            _ if is_comment => is_comment = c != '\n',
+            _ if is_escaped => is_escaped = false,
+            (_, '\\') => is_escaped = true,
+            (Some(open), _) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '#') if is_start => is_comment = true,
+            (None, '"' | '\'') if is_start => quote = Some(c),
+            (None, ';') => count += 1,
+            (None, '{') if before != '$' => count += 1,
+            _ => {}
+        }
+        is_start = c.is_whitespace() || matches!(c, ';' | '{' | '}');
+        before = c;
+    }
+    count
+}
+
+fn is_of_cache(entry: &Entry) -> bool {
+    let name = entry.directive.split(' ').next().unwrap_or_default();
+    name.starts_with("proxy_cache")
+        || matches!(
+            name,
+            "proxy_no_cache" | "proxy_ignore_headers" | "proxy_buffering" | "expires" | "slice"
+        )
+}
+
+/// For each configuration: its directives of caching, how many of them are translated, and the lines that are lost.
+const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
+    ("api-gateway.conf", 6, 6, &[]),
+    ("discourse.conf", 7, 7, &[]),
+    ("django.conf", 8, 8, &[]),
+    ("docker-registry.conf", 6, 6, &[]),
+    ("drupal.conf", 9, 9, &[]),
+    ("gitlab.conf", 7, 7, &[]),
+    ("image-resizer.conf", 8, 8, &[]),
+    ("jenkins.conf", 4, 4, &[]),
+    ("magento.conf", 13, 13, &[]),
+    ("mastodon.conf", 9, 9, &[]),
+    ("news.conf", 11, 11, &[]),
+    ("nextcloud.conf", 5, 5, &[]),
+    ("npm-registry.conf", 7, 7, &[]),
+    ("package-mirror.conf", 11, 11, &[]),
+    ("rails.conf", 6, 6, &[]),
+    ("spa.conf", 8, 8, &[]),
+    ("video.conf", 14, 14, &[]),
+    ("whole.conf", 7, 7, &[]),
+    ("wiki.conf", 7, 7, &[]),
+    ("wordpress.conf", 13, 13, &[45]),
+];
+
+/// Each directive of each configuration has one entry, and all losses are those that are listed.
+#[test]
+fn each_configuration_is_translated_as_far_as_it_is_listed() {
+    let mut found = Vec::new();
+    for (name, text) in corpus() {
+        let migration = translate(&name, &text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let entries = &migration.report.entries;
+        assert_eq!(entries.len(), directives(&text), "{name}: entries");
+        let of_cache: Vec<&Entry> = entries.iter().filter(|entry| is_of_cache(entry)).collect();
+        let translated = of_cache
+            .iter()
+            .filter(|entry| entry.outcome != Outcome::LeftOut)
+            .count();
+        assert!(
+            translated * 10 >= of_cache.len() * 8,
+            "{name}: {translated} of {}",
+            of_cache.len()
+        );
+        let losses: Vec<usize> = migration
+            .report
+            .losses()
+            .map(|entry| entry.at.line)
+            .collect();
+        found.push((name, of_cache.len(), translated, losses));
+    }
+    let expected: Vec<_> = EXPECTED
+        .iter()
+        .map(|(name, all, translated, losses)| {
+            ((*name).to_owned(), *all, *translated, losses.to_vec())
+        })
+        .collect();
+    assert!(found == expected, "found: {found:#?}");
+}
+
+/// Directives that the edge cannot replace, each in a configuration that is translated otherwise. The line is 4, in the
+/// block of the server, or 6, in that of the location.
+const LOSSES: [(usize, &str); 31] = [
+    (4, "server_name ~^(www\\.)?(.+)$;"),
+    (4, "ssl_verify_client on;"),
+    (4, "if ($http_user_agent ~* (bot|crawler)) { return 403; }"),
+    (4, "if (-f $document_root/maintenance.html) { return 503; }"),
+    (4, "if ($request_method !~ ^(GET|HEAD)$) { return 405; }"),
+    (4, "real_ip_header CF-Connecting-IP;"),
+    (4, "location ~ (?!admin)x { deny all; }"),
+    (4, "location /f/ { root /var/www; }"),
+    (4, "location /p/ { fastcgi_pass unix:/run/php.sock; }"),
+    (4, "location = /ok { return 200 ok; }"),
+    (4, "rewrite ^/(.*)$ /index.php?q=$1 last;"),
+    (4, "location /v/ { proxy_pass http://$arg_target; }"),
+    (
+        4,
+        "location /w/ { proxy_pass http://a; location ~ x { location ~ y { deny all; } } }",
+    ),
+    (6, "auth_basic secret;"),
+    (6, "auth_request /auth;"),
+    (6, "satisfy any;"),
+    (6, "limit_conn perip 10;"),
+    (6, "limit_req zone=absent;"),
+    (6, "allow unix:;"),
+    (6, "proxy_cache_key $uri;"),
+    (6, "proxy_cache_key $uri$is_args$args$geoip_country_code;"),
+    (6, "proxy_cache_bypass $upstream_http_x_nocache;"),
+    (6, "proxy_no_cache $sent_http_set_cookie;"),
+    (6, "proxy_cache_methods GET POST;"),
+    (6, "proxy_cache_valid 200 soon;"),
+    (6, "proxy_store on;"),
+    (6, "proxy_redirect http://a/ https://b/;"),
+    (6, "proxy_cookie_domain a b;"),
+    (6, "sub_filter a b;"),
+    (6, "error_page 404 = @fallback;"),
+    (6, "no_such_directive on;"),
+];
+
+/// Each of these configurations has one loss, with the line of the directive.
+#[test]
+fn a_directive_without_a_counterpart_is_named_with_its_line() {
+    for (line, directive) in LOSSES {
+        let (in_server, in_location) = match line {
+            4 => (directive, ""),
+            _ => ("", directive),
+        };
+        let text = format!(
+            "proxy_cache_path /c keys_zone=z:1m;\nserver {{\nserver_name a.example;\n{in_server}\n\
+             location / {{ proxy_pass http://a; proxy_cache z;\n{in_location}\n}}\n}}\n"
+        );
+        let migration =
+            translate("t", &text).unwrap_or_else(|error| panic!("{directive}: {error}"));
+        let losses: Vec<_> = migration.report.losses().collect();
+        assert!(!losses.is_empty(), "{directive}: no loss");
+        assert!(
+            losses.iter().all(|loss| loss.at.line == line),
+            "{directive}: {losses:#?}"
+        );
+    }
+}
+
+/// A location that lost its protection is closed.
+#[test]
+fn a_location_with_authentication_is_denied() {
+    let text = "server { listen 80; server_name a; location / { proxy_pass http://a; auth_basic x; allow 10.0.0.1; } }";
+    let migration = translate("t", text).expect("translated");
+    assert!(migration.toml.contains("deny = true"), "{}", migration.toml);
+    assert!(
+        !migration.toml.contains("deny = false"),
+        "{}",
+        migration.toml
+    );
+}
+
+#[test]
+fn a_configuration_without_an_origin_is_an_error() {
+    for text in [
+        "",
+        "server { root /var/www; }",
+        "stream { server { proxy_pass a:1; } }",
+    ] {
+        assert_eq!(translate("t", text), Err(MigrateError::Empty), "{text}");
+    }
+    assert!(matches!(
+        translate("t", "server {"),
+        Err(MigrateError::Syntax(_))
+    ));
+}
+
+/// The table of docs/how-to/from-nginx.md is the one of the translation. `make reference` rewrites it.
+#[test]
+fn the_table_of_directives_is_that_of_the_documentation() {
+    const START: &str = "<!-- directives: generated by `make reference` -->\n";
+    const END: &str = "<!-- end of directives -->";
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/how-to/from-nginx.md");
+    let text = fs::read_to_string(&page).expect("the page is read");
+    let (before, rest) = text.split_once(START).expect("the start of the table");
+    let (table, after) = rest.split_once(END).expect("the end of the table");
+    let expected = edgeward_migrate::directives_markdown();
+    if std::env::var_os("EDGEWARD_WRITE_REFERENCE").is_some() {
+        let written = format!("{before}{START}{expected}{END}{after}");
+        fs::write(&page, written).expect("the page is written");
+    } else {
+        assert_eq!(table, expected, "run `make reference`");
+    }
+}
+
+/// Names of directives, of which some are known.
+fn trees() -> impl Strategy<Value = String> {
+    let names = prop::sample::select(vec![
+        "proxy_pass",
+        "proxy_cache",
+        "proxy_cache_valid",
+        "proxy_cache_bypass",
+        "proxy_cache_key",
+        "proxy_no_cache",
+        "add_header",
+        "expires",
+        "return",
+        "rewrite",
+        "allow",
+        "deny",
+        "limit_req",
+        "set",
+        "proxy_set_header",
+        "root",
+        "listen",
+        "server_name",
+        "error_page",
+        "slice",
+        "x_unknown",
+        "gzip_types",
+        "access_log",
+        "client_max_body_size",
+        "proxy_ignore_headers",
+    ]);
+    let words = prop::sample::select(vec![
+        "on",
+        "off",
+        "10m",
+        "200",
+        "404",
+        "any",
+        "all",
+        "$cookie_a",
+        "$v",
+        "${x}",
+        "http://u",
+        "http://10.0.0.1/b/",
+        "/a",
+        "10.0.0.0/8",
+        "''",
+        "'a b'",
+        "z",
+        "$arg_x",
+        "zone=z",
+        "burst=5",
+        "301",
+        "https://$host$request_uri",
+        "^/a(.*)$",
+        "(",
+        "~x",
+        "443",
+        "ssl",
+    ]);
+    let leaf = (names, prop::collection::vec(words, 0..4)).prop_map(|(name, words)| {
+        let words: Vec<String> = words.into_iter().map(|word| format!(" {word}")).collect();
+        format!("{name}{};\n", words.concat())
+    });
+    let blocks = prop::sample::select(vec![
+        "server",
+        "location /",
+        "location = /a",
+        "location ~ b",
+        "location ^~ /a/",
+        "if ($v)",
+        "if ($http_cookie ~* a|b)",
+        "map $uri $v",
+        "geo $v",
+        "upstream u",
+        "http",
+        "location @n",
+        "limit_except GET",
+        "types",
+        "x_block",
+    ]);
+    leaf.prop_recursive(4, 60, 8, move |inner| {
+        (blocks.clone(), prop::collection::vec(inner, 0..8))
+            .prop_map(|(name, inner)| format!("{name} {{\n{}}}\n", inner.concat()))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// No directive is dropped: the report has as many entries as the text has directives.
+    #[test]
+    fn each_directive_of_any_tree_has_one_entry(parts in prop::collection::vec(trees(), 1..6)) {
+        let origin = "server { listen 80; location /o { proxy_pass http://10.0.0.1; } }\n";
+        let text = format!("{}{origin}", parts.concat());
+        // A block `http` replaces the servers beside it, unless they are of their own.
+        if let Ok(migration) = translate("t", &text) {
+            prop_assert_eq!(migration.report.entries.len(), directives(&text));
+            prop_assert!(migration.report.entries.iter().all(|entry| !entry.text.is_empty()));
+        }
+    }
+}

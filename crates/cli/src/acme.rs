@@ -11,8 +11,9 @@ use anyhow::Context as _;
 use edgeward_acme::{Limits, Rate};
 use edgeward_acme_client::{
     AccountBinding, Acme, AcmeSettings, Certificates, Challenge, IssuerSettings, NameGroup,
+    OnDemandSettings,
 };
-use edgeward_proxy::config::{CertificateSource, RenewedCertificate, SourceFacts};
+use edgeward_proxy::config::{CertificateSource, CertificateWait, RenewedCertificate, SourceFacts};
 use rustls::sign::CertifiedKey;
 
 use crate::acme_settings::{AcmeGroup, ChallengeKind};
@@ -56,18 +57,34 @@ pub(crate) fn settings_of(groups: &[AcmeGroup]) -> anyhow::Result<Option<AcmeSet
     let Some(first) = groups.first() else {
         return Ok(None);
     };
+    let hour = Duration::from_secs(3600);
     let limits = Limits {
         orders_per_issuer: Rate {
             count: first.orders_per_hour,
-            window: Duration::from_secs(3600),
+            window: hour,
         },
         ..Limits::default()
     };
     let names = groups.iter().map(name_group).collect::<Result<_, _>>()?;
+    // The check of the configuration refuses a second one.
+    let mut on_demand = groups.iter().enumerate().filter_map(|(index, group)| {
+        Some(OnDemandSettings {
+            group: index,
+            url: group.on_demand.clone()?,
+            new_names: Rate {
+                count: group.on_demand_names_per_hour,
+                window: hour,
+            },
+            pending_max: group.on_demand_pending_max as usize,
+            names_max: group.on_demand_names_max as usize,
+            timeout: group.on_demand_timeout,
+        })
+    });
     Ok(Some(AcmeSettings {
         groups: names,
         folder: first.state.clone(),
         limits,
+        on_demand: on_demand.next(),
     }))
 }
 
@@ -136,6 +153,14 @@ impl CertificateSource for Source {
         self.0.http_answer(token)
     }
 
+    fn is_on_demand(&self) -> bool {
+        self.0.is_on_demand()
+    }
+
+    fn demand(&self, server_name: &str) -> Option<CertificateWait> {
+        Some(Box::pin(self.0.demand(server_name)?))
+    }
+
     fn facts(&self) -> SourceFacts {
         let counts = self.0.counts();
         let certificates = self.0.facts().into_iter().map(|facts| RenewedCertificate {
@@ -150,6 +175,8 @@ impl CertificateSource for Source {
             stored: counts.stored(),
             failures: counts.failures().collect(),
             has_lease: counts.has_lease(),
+            demands: counts.demands().collect(),
+            names_on_demand: counts.on_demand(),
         }
     }
 }

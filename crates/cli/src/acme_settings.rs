@@ -9,6 +9,12 @@ use edgeward_acme::Name;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcmeGroup {
     pub(crate) names: Vec<Name>,
+    /// The URL that allows or refuses names that clients ask for. `None`: only `names` get certificates.
+    pub(crate) on_demand: Option<http::Uri>,
+    pub(crate) on_demand_names_per_hour: u32,
+    pub(crate) on_demand_pending_max: u32,
+    pub(crate) on_demand_names_max: u32,
+    pub(crate) on_demand_timeout: Duration,
     /// The URL of the issuer's directory.
     pub(crate) directory: String,
     /// The URL of the issuer that is used after repeated failures of the first.
@@ -40,6 +46,14 @@ impl Default for AcmeGroup {
     fn default() -> Self {
         Self {
             names: Vec::new(),
+            on_demand: None,
+            // A site gains few names in an hour, and Let's Encrypt admits 50 new ones of a domain in a week.
+            on_demand_names_per_hour: 20,
+            // As many as there are tasks at once.
+            on_demand_pending_max: 4,
+            on_demand_names_max: 1000,
+            // Let's Encrypt validates a name from five places within about ten seconds.
+            on_demand_timeout: Duration::from_secs(20),
             directory: LETS_ENCRYPT.to_owned(),
             fallback_directory: None,
             contact: Vec::new(),

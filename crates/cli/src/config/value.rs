@@ -15,7 +15,7 @@ pub(super) use texts::{
     AcmeNames, Address, Bucket, Codings, Contacts, DiskRule, Filter, Host, HostName, HostPort,
     HostPorts, Hosts, HttpsUrl, Listed, Listen, Log, MediaTypes, NameServers, OriginHost, PathOfId,
     Policy, ProxyNetworks, PublicKeys, RateLimit, ReinsertionRule, RoleList, Syslog, Target, Text,
-    Token, UpgradeList, Url, Urls, Word,
+    Token, UpgradeList, Url, Urls, WebUrl, Word,
 };
 #[cfg(test)]
 pub(super) use units::DURATION_UNITS;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use edgeward_testkit::pebble::{Pebble, PebbleOptions};
 use edgeward_testkit::programs::free_port;
@@ -18,12 +18,23 @@ struct Bed {
     edge: UpgradableEdge,
     folder: tempfile::TempDir,
     tls_port: u16,
-    _origin: ScriptedOrigin,
+    origin: ScriptedOrigin,
 }
 
 impl Bed {
     /// Starts an edge with `names` in `[[acme]]` and `more` at the end of its file.
     fn start(challenge: &str, names: &str, more: &str) -> Option<Self> {
+        let origin = ScriptedOrigin::start();
+        Self::start_before(origin, challenge, &format!("names = [{names}]"), more)
+    }
+
+    /// Starts an edge before this origin, with the lines `names` in `[[acme]]`.
+    fn start_before(
+        origin: ScriptedOrigin,
+        challenge: &str,
+        names: &str,
+        more: &str,
+    ) -> Option<Self> {
         let (http_port, tls_port) = (free_port(), free_port());
         let pebble = Pebble::start(&PebbleOptions {
             http_port,
@@ -32,7 +43,6 @@ impl Bed {
             requires_binding: false,
         })?;
         let folder = tempfile::tempdir().expect("a folder");
-        let origin = ScriptedOrigin::start();
         origin.on(
             "/",
             Answer::ok("hello").header("cache-control", "max-age=60"),
@@ -40,7 +50,7 @@ impl Bed {
         let file = format!(
             "[[listener]]\naddress = \"127.0.0.1:{http_port}\"\n\
              [[listener]]\naddress = \"127.0.0.1:{tls_port}\"\nacme = true\n\
-             [[acme]]\nnames = [{names}]\nchallenge = \"{challenge}\"\n\
+             [[acme]]\n{names}\nchallenge = \"{challenge}\"\n\
              contact = [\"mailto:admin@a.example\"]\ndirectory = \"{}\"\nca = \"{}\"\nstate = \"{}\"\n{more}",
             pebble.directory(),
             pebble.roots().display(),
@@ -57,7 +67,7 @@ impl Bed {
             edge,
             folder,
             tls_port,
-            _origin: origin,
+            origin,
         })
     }
 
@@ -70,9 +80,15 @@ impl Bed {
 
     /// Requests `https://NAME/` and verifies the certificate. Returns the body and the certificates.
     fn get(&self, name: &str) -> String {
+        let output = self.try_get(name);
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+    }
+
+    fn try_get(&self, name: &str) -> Output {
         let root = self.pebble.write_issuer_root(self.folder.path());
         let port = self.tls_port;
-        let output = Command::new("curl")
+        Command::new("curl")
             .args(["-sS", "--cacert"])
             .arg(root)
             .args([
@@ -83,9 +99,7 @@ impl Bed {
             ])
             .arg(format!("https://{name}:{port}/"))
             .output()
-            .expect("curl is installed");
-        assert!(output.status.success(), "{output:?}");
-        text(&output.stdout)
+            .expect("curl is installed")
     }
 
     fn config(&self) -> String {
@@ -203,6 +217,61 @@ fn certificates_are_obtained_by_handshakes_with_the_listener() {
     assert!(bed.get("a.example").starts_with("hello\n"));
 }
 
+/// The first handshake for a name waits for its certificate, and other ones do not. The name survives an upgrade without
+/// a query, and the limit of new names is reached.
+#[test]
+fn a_certificate_is_ordered_when_a_client_first_asks_for_its_name() {
+    for challenge in ["http-01", "tls-alpn-01"] {
+        let origin = ScriptedOrigin::start();
+        origin.on_call("/ask", |request| {
+            let names = ["a.example", "b.example", "c.example"];
+            let mut targets = names.map(|name| format!("/ask?domain={name}")).into_iter();
+            Answer::status(match targets.any(|target| target == request.target()) {
+                true => 200,
+                false => 404,
+            })
+        });
+        let names = format!(
+            "on_demand = \"{}\"\non_demand_names_per_hour = 2",
+            origin.url("/ask")
+        );
+        let Some(mut bed) = Bed::start_before(origin, challenge, &names, "") else {
+            return;
+        };
+        let has_lease = |bed: &Bed| (bed.edge.metric("edgeward_acme_lease") == 1.0).then_some(());
+        until("the process orders", || has_lease(&bed));
+        let first = bed.get("a.example");
+        assert!(first.starts_with("hello\n"), "{first}");
+        assert_eq!(bed.get("a.example"), first);
+        assert_eq!(bed.origin.requests("/ask"), 1);
+        let refused = bed.try_get("stranger.example");
+        assert_eq!(refused.status.code(), Some(35), "{refused:?}");
+        assert!(bed.get("b.example").starts_with("hello\n"));
+        assert_eq!(bed.try_get("c.example").status.code(), Some(35));
+        for (result, expected) in [("issued", 2.0), ("refused", 1.0), ("rate-limit", 1.0)] {
+            let metric = format!("edgeward_acme_on_demand_total{{result=\"{result}\"}}");
+            assert_eq!(bed.edge.metric(&metric), expected, "{result}");
+        }
+        assert_eq!(bed.edge.metric("edgeward_acme_on_demand_names"), 2.0);
+        let config = bed.config();
+        let listed = output(&["acme", "status", "--config", &config]);
+        assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+        assert!(text(&listed.stdout).contains("a.example"), "{listed:?}");
+
+        let asked = bed.origin.requests("/ask");
+        bed.edge.upgrade();
+        assert_eq!(bed.get("a.example"), first);
+        assert_eq!(bed.origin.requests("/ask"), asked);
+        until("the new process orders", || has_lease(&bed));
+        let renewed = output(&["acme", "renew", "--config", &config, "a.example"]);
+        assert_eq!(renewed.status.code(), Some(0), "{renewed:?}");
+        bed.wait_for_certificates(1.0);
+        assert_ne!(bed.get("a.example"), first);
+        assert_eq!(bed.origin.requests("/ask"), asked + 1);
+        bed.edge.end();
+    }
+}
+
 /// A reload adds a name, and the listener then has its certificate too.
 #[test]
 fn a_reload_adds_and_removes_names() {
@@ -229,13 +298,17 @@ fn an_incomplete_group_of_names_lists_its_errors() {
     let file = folder.path().join("edge.toml");
     let config = "[[listener]]\naddress = \"127.0.0.1:0\"\nacme = true\n\
                   [origin]\nurl = \"http://127.0.0.1:9\"\n[hot]\ncapacity = \"32MiB\"\n";
-    let check = |acme: &str| {
+    let check_with = |config: &str, acme: &str| {
         fs::write(&file, format!("{config}{acme}")).expect("written");
         let mut command = edgeward(&["check-config"]);
         let checked = command.arg(&file).output().expect("the binary runs");
         assert_eq!(checked.status.code(), Some(1), "{acme}: {checked:?}");
         text(&checked.stdout) + &text(&checked.stderr)
     };
+    let check = |acme: &str| check_with(config, acme);
+    let without = config.replace("acme = true\n", "");
+    let printed = check_with(&without, "[[acme]]\non_demand = \"http://a/\"\n");
+    assert!(printed.contains("no listener has acme = true"), "{printed}");
     for (acme, error) in [
         ("", "no [[acme]] has certificates for it"),
         ("[[acme]]\nprofile = \"p\"\n", "this [[acme]] has no names"),
@@ -262,6 +335,18 @@ fn an_incomplete_group_of_names_lists_its_errors() {
         (
             "[[acme]]\nnames = [\"a.example\"]\n[[acme]]\nnames = [\"a.example\"]\nstate = \"/var/lib/other\"\n",
             "the name a.example is in two [[acme]]",
+        ),
+        (
+            "[[acme]]\non_demand = \"ftp://a/\"\n",
+            "is not an http or https URL",
+        ),
+        (
+            "[[acme]]\non_demand = \"http://a/\"\n[[acme]]\non_demand = \"http://a/\"\n",
+            "two [[acme]] have on_demand",
+        ),
+        (
+            "[[acme]]\nnames = [\"a.example\"]\non_demand_names_max = 5\n",
+            "acme.on_demand_names_max is set without acme.on_demand",
         ),
         (
             "[[acme]]\nnames = [\"a.example\"]\n[[acme]]\nnames = [\"b.example\"]\norders_per_hour = 5\n",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use edgeward_acme::{Failure, Name, Validity};
+use edgeward_acme::{DemandOutcome, Failure, Name, Validity};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
@@ -18,6 +18,7 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 use crate::answers::Answers;
+use crate::demand::DemandGate;
 
 /// The certificates and answers. Threads of the edge read them, and no call waits for the network.
 #[derive(Debug, Default)]
@@ -26,6 +27,8 @@ pub struct Certificates {
     keys: RwLock<Arc<KeyTable>>,
     facts: Mutex<Vec<CertificateFacts>>,
     pub(crate) counts: Counts,
+    /// The way to demand names. `None` if only configured names get certificates.
+    gate: RwLock<Option<DemandGate>>,
 }
 
 /// The state of one name's certificate, for metrics.
@@ -48,6 +51,8 @@ pub struct Counts {
     pub(crate) stored: AtomicU64,
     pub(crate) failures: [AtomicU64; Failure::LABELS.len()],
     pub(crate) has_lease: AtomicBool,
+    demands: [AtomicU64; DemandOutcome::LABELS.len()],
+    pub(crate) on_demand: AtomicU64,
 }
 
 impl Counts {
@@ -70,6 +75,24 @@ impl Counts {
         Failure::LABELS.into_iter().zip(counts)
     }
 
+    /// Returns the handshakes for names that had no certificate, by their outcome.
+    pub fn demands(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self
+            .demands
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
+        DemandOutcome::LABELS.into_iter().zip(counts)
+    }
+
+    /// Returns the names on demand.
+    pub fn on_demand(&self) -> u64 {
+        self.on_demand.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_demand(&self, outcome: DemandOutcome) {
+        self.demands[outcome.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns true while this process orders certificates, and not another one with the same folder.
     pub fn has_lease(&self) -> bool {
         self.has_lease.load(Ordering::Relaxed)
@@ -83,9 +106,14 @@ impl Certificates {
     }
 
     /// Returns the certificate if [`of_name`](Self::of_name) has none: the self-signed one of the name or of the wildcard
-    /// above it. Clients that send no name or an unknown one get that of the first address, or of the first name.
+    /// above it. Clients that send no name or an unknown one get that of the first address, or of the first name. With
+    /// certificates on demand, clients that send an unknown name get none.
     pub fn default_key(&self, server_name: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        self.keys().default_key(server_name).cloned()
+        let keys = self.keys();
+        if server_name.is_some_and(|name| !keys.has_any(name)) && self.is_on_demand() {
+            return None;
+        }
+        keys.default_key(server_name).cloned()
     }
 
     /// Returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737).
@@ -121,6 +149,23 @@ impl Certificates {
 
     pub(crate) fn set_keys(&self, table: KeyTable) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+
+    pub(crate) fn remove_keys(&self, names: &[Name]) {
+        let mut table = KeyTable::clone(&self.keys());
+        names.iter().for_each(|name| table.remove(name));
+        self.set_keys(table);
+    }
+
+    pub(crate) fn gate(&self) -> Option<DemandGate> {
+        self.gate
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set_gate(&self, gate: Option<DemandGate>) {
+        *self.gate.write().unwrap_or_else(PoisonError::into_inner) = gate;
     }
 }
 
@@ -161,6 +206,28 @@ impl KeyTable {
             self.default = Some(key);
             self.default_is_address = is_address;
         }
+    }
+
+    /// Removes the certificate of a name.
+    fn remove(&mut self, name: &Name) {
+        let removed = match name {
+            Name::Dns(name) => self.exact.remove(name),
+            Name::Wildcard(name) => self.wildcards.remove(name),
+            Name::Ip(address) => self.exact.remove(&*address.to_string()),
+        };
+        let is_default = |key: &TableKey| {
+            let default = self.default.as_ref();
+            default.is_some_and(|default| Arc::ptr_eq(default, &key.key))
+        };
+        if removed.is_some_and(|key| is_default(&key)) {
+            self.default = None;
+            self.default_is_address = false;
+        }
+    }
+
+    /// Returns true if a name, or the wildcard above it, has any certificate.
+    pub(crate) fn has_any(&self, server_name: &str) -> bool {
+        self.candidates(server_name).next().is_some()
     }
 
     /// Returns the certificate of a name itself.

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use edgeward_acme::{Ledger, Next, Scheduler, Task};
 use edgeward_types::with_causes;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::certificates::Certificates;
 use crate::clocks;
+use crate::demand::{DemandGate, DemandRequest};
 use crate::load::{self, LoadError, StartError};
 use crate::settings::AcmeSettings;
 use crate::state::State;
@@ -26,6 +27,7 @@ pub struct Acme {
     certificates: Arc<Certificates>,
     stop: watch::Sender<bool>,
     settings: watch::Sender<Arc<AcmeSettings>>,
+    gate: DemandGate,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,7 +46,13 @@ impl Acme {
     ) -> Result<Self, StartError> {
         let store: Arc<dyn StateStore> = Arc::new(FolderStore::new(&settings.folder));
         let certificates = Arc::new(Certificates::default());
-        load::load_keys(&*store, &settings, &certificates)?;
+        // An error of the ledger is reported by the thread.
+        let ledger = load::load_ledger(&*store).unwrap_or_default();
+        let demanded = load::demanded_names(&Scheduler::view(settings.plan(), ledger));
+        load::load_keys(&*store, &settings, &demanded, &certificates)?;
+        let timeout = |settings: &AcmeSettings| Some(settings.on_demand.as_ref()?.timeout);
+        let (gate, demands) = DemandGate::new(timeout(&settings).unwrap_or_default());
+        certificates.set_gate(settings.on_demand.as_ref().map(|_| gate.clone()));
         let (stop, stopping) = watch::channel(false);
         let (settings, changes) = watch::channel(Arc::new(settings));
         let driver = Driver {
@@ -53,6 +61,7 @@ impl Acme {
             on_step,
             stopping,
             settings: changes,
+            demands,
             seen: None,
         };
         let thread = std::thread::Builder::new()
@@ -63,6 +72,7 @@ impl Acme {
             certificates,
             stop,
             settings,
+            gate,
             thread: Some(thread),
         })
     }
@@ -75,7 +85,12 @@ impl Acme {
     /// Replaces the settings, except for the folder. Orders under way continue.
     pub fn update(&self, settings: AcmeSettings) -> Result<(), StartError> {
         let store = FolderStore::new(&self.settings.borrow().folder);
-        load::load_keys(&store, &settings, &self.certificates)?;
+        let ledger = load::load_ledger(&store).unwrap_or_default();
+        let demanded = load::demanded_names(&Scheduler::view(settings.plan(), ledger));
+        load::load_keys(&store, &settings, &demanded, &self.certificates)?;
+        let on_demand = settings.on_demand.as_ref();
+        let gate = on_demand.map(|on_demand| self.gate.clone().with_timeout(on_demand.timeout));
+        self.certificates.set_gate(gate);
         self.settings.send_replace(Arc::new(settings));
         Ok(())
     }
@@ -97,6 +112,7 @@ struct Driver {
     on_step: Option<fn(&str)>,
     stopping: watch::Receiver<bool>,
     settings: watch::Receiver<Arc<AcmeSettings>>,
+    demands: mpsc::Receiver<DemandRequest>,
     /// The ledger of the other process when the certificates were loaded.
     seen: Option<Ledger>,
 }
@@ -165,9 +181,10 @@ impl Driver {
         if !has_new_settings && self.seen.as_ref() == Some(&ledger) {
             return Ok(());
         }
-        load::load_keys(&*self.store, &settings, &self.certificates)
-            .map_err(LoadError::Placeholder)?;
         let scheduler = Scheduler::view(settings.plan(), ledger.clone());
+        let demanded = load::demanded_names(&scheduler);
+        load::load_keys(&*self.store, &settings, &demanded, &self.certificates)
+            .map_err(LoadError::Placeholder)?;
         self.certificates
             .set_facts(load::facts(&scheduler, clocks::read().wall_at));
         self.seen = Some(ledger);
@@ -226,6 +243,14 @@ impl Driver {
                     has_changed = true;
                 }
                 _ = self.stopping.changed() => {}
+                Some(request) = self.demands.recv() => {
+                    if let Some(name) = state.demand(request) {
+                        let id = TaskId::Query { name: name.clone() };
+                        let state = Rc::clone(&state);
+                        let spawned = tasks.spawn_local(async move { state.query_name(name).await });
+                        running.insert(spawned.id(), id);
+                    }
+                }
                 Ok(()) = self.settings.changed() => {
                     state.set_settings(Arc::clone(&self.settings.borrow_and_update()));
                     has_changed = true;
@@ -269,6 +294,7 @@ mod tests {
             }],
             folder: folder.path().to_owned(),
             limits: Default::default(),
+            on_demand: None,
         };
         let on_step = |step: &str| panic!("{step}");
         let acme = Acme::start_with(settings.clone(), Some(on_step)).expect("the thread starts");

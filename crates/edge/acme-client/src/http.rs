@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -17,8 +17,10 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// A client for the requests of one order.
 #[derive(Clone)]
@@ -52,41 +54,10 @@ impl Client {
     }
 
     async fn send(self, request: Request<Bytes>) -> io::Result<Response<Full<Bytes>>> {
-        let uri = request.uri().clone();
-        let (host, port) = https_target(&uri)?;
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
-        let stream = TlsConnector::from(self.tls).connect(name, stream).await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(io::Error::other)?;
-        // Ends with this request, because the sender is dropped.
-        let driving = tokio::spawn(connection);
-        let (mut parts, body) = request.into_parts();
-        let authority = uri.authority().map(|authority| authority.as_str());
-        let authority =
-            HeaderValue::try_from(authority.unwrap_or(host)).map_err(io::Error::other)?;
-        parts.headers.insert(HOST, authority);
-        // RFC 8555 §6.1 demands the name of the program.
-        parts
-            .headers
-            .insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        let path = uri.path_and_query().map_or("/", |target| target.as_str());
-        parts.uri = path.parse().map_err(io::Error::other)?;
-        let request = Request::from_parts(parts, Full::new(body));
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(io::Error::other)?;
-        let (mut parts, body) = response.into_parts();
+        let (mut parts, body) = exchange(self.connect(request.uri()).await?, request)
+            .await?
+            .into_parts();
         bound_retry_after(&mut parts.headers);
-        let body = Limited::new(body, BODY_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(io::Error::other)?;
-        drop(sender);
-        driving.abort();
         if !parts.status.is_success() {
             let seconds = parts
                 .headers
@@ -100,8 +71,67 @@ impl Client {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner) = wait;
         }
-        Ok(Response::from_parts(parts, Full::new(body.to_bytes())))
+        Ok(Response::from_parts(parts, Full::new(body)))
     }
+
+    async fn connect(&self, uri: &Uri) -> io::Result<TlsStream<TcpStream>> {
+        let (host, port) = target(uri, "https", 443)?;
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        connector.connect(name, stream).await
+    }
+}
+
+/// Requests a URL of `http` or `https`, and returns the status of the response. `roots` are those of [`Client::new`].
+pub(crate) async fn status_of(uri: Uri, roots: Option<&Path>) -> io::Result<StatusCode> {
+    let mut request = Request::new(Bytes::new());
+    *request.uri_mut() = uri.clone();
+    let response = match uri.scheme_str() {
+        Some("http") => {
+            let stream = TcpStream::connect(target(&uri, "http", 80)?).await?;
+            exchange(stream, request).await?
+        }
+        _ => exchange(Client::new(roots)?.connect(&uri).await?, request).await?,
+    };
+    Ok(response.status())
+}
+
+/// Sends a request over a new connection, and returns the response with its whole body.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Bytes>,
+) -> io::Result<Response<Bytes>> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    // Ends with this request, because the sender is dropped.
+    let driving = tokio::spawn(connection);
+    let (mut parts, body) = request.into_parts();
+    let uri = std::mem::take(&mut parts.uri);
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let authority = HeaderValue::try_from(authority).map_err(io::Error::other)?;
+    parts.headers.insert(HOST, authority);
+    // RFC 8555 §6.1 demands the name of the program.
+    parts
+        .headers
+        .insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    let path = uri.path_and_query().map_or("/", |target| target.as_str());
+    parts.uri = path.parse().map_err(io::Error::other)?;
+    let request = Request::from_parts(parts, Full::new(body));
+    let response = sender
+        .send_request(request)
+        .await
+        .map_err(io::Error::other)?;
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, BODY_BYTES_MAX)
+        .collect()
+        .await
+        .map_err(io::Error::other)?;
+    drop(sender);
+    driving.abort();
+    Ok(Response::from_parts(parts, body.to_bytes()))
 }
 
 impl HttpClient for Client {
@@ -133,17 +163,17 @@ fn bound_retry_after(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns host and port of an `https` URL. An account key must not be used over an unencrypted connection.
-fn https_target(uri: &Uri) -> io::Result<(&str, u16)> {
+/// Returns host and port of a URL with this scheme. An account key must not be used over an unencrypted connection.
+fn target<'u>(uri: &'u Uri, scheme: &str, port: u16) -> io::Result<(&'u str, u16)> {
     let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-    if uri.scheme_str() != Some("https") {
-        return Err(invalid("the URL of an issuer is not https"));
+    if uri.scheme_str() != Some(scheme) {
+        return Err(invalid(format!("the URL {uri} is not {scheme}")));
     }
     let host = uri
         .host()
-        .ok_or_else(|| invalid("the URL of an issuer has no host"))?;
+        .ok_or_else(|| invalid(format!("the URL {uri} has no host")))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Ok((host, uri.port_u16().unwrap_or(443)))
+    Ok((host, uri.port_u16().unwrap_or(port)))
 }
 
 fn read_roots(file: Option<&Path>) -> io::Result<RootCertStore> {

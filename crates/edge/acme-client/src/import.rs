@@ -203,6 +203,7 @@ mod tests {
             }],
             folder: folder.join("state"),
             limits: Default::default(),
+            on_demand: None,
         }
     }
 

@@ -11,6 +11,7 @@ mod account;
 mod answers;
 mod certificates;
 mod clocks;
+mod demand;
 mod driver;
 mod hook;
 mod http;
@@ -27,6 +28,8 @@ pub use certificates::{CertificateFacts, Certificates, Counts};
 pub use driver::Acme;
 pub use import::{Import, ImportError, ImportedCertificate, import_certbot};
 pub use load::StartError;
-pub use settings::{AccountBinding, AcmeSettings, Challenge, IssuerSettings, NameGroup};
+pub use settings::{
+    AccountBinding, AcmeSettings, Challenge, IssuerSettings, NameGroup, OnDemandSettings,
+};
 pub use status::{NameReport, StatusError, report, request_renewal};
 pub use store::{FolderStore, Lease, StateStore};

@@ -40,10 +40,12 @@ pub(crate) enum LoadError {
 /// A name with its stored certificate.
 pub(crate) type LoadedName = (Name, Option<StoredCertificate>);
 
-/// Loads the certificates of all names. Names without a usable certificate get a self-signed one.
+/// Loads the certificates of all names, and of those that clients have asked for: `demanded`. Configured names without a
+/// usable certificate get a self-signed one.
 pub(crate) fn load_keys(
     store: &dyn StateStore,
     settings: &AcmeSettings,
+    demanded: &[Name],
     certificates: &Certificates,
 ) -> Result<Vec<LoadedName>, StartError> {
     let placeholder_error =
@@ -52,7 +54,9 @@ pub(crate) fn load_keys(
     let mut table = KeyTable::default();
     let mut loaded = Vec::new();
     let before = certificates.keys();
-    for name in settings.names() {
+    let configured = settings.names().map(|name| (name, true));
+    let demanded = demanded.iter().map(|name| (name, false));
+    for (name, is_configured) in configured.chain(demanded) {
         let path = certificate_path(name);
         let parse = |bytes: Option<Vec<u8>>| {
             bytes
@@ -69,6 +73,10 @@ pub(crate) fn load_keys(
                 is_issued: true,
             },
             (None, Some(earlier)) => earlier.clone(),
+            (None, None) if !is_configured => {
+                loaded.push((name.clone(), None));
+                continue;
+            }
             (None, None) => {
                 let key = match placeholder_key.take() {
                     Some(key) => key,
@@ -94,6 +102,11 @@ pub(crate) fn load_ledger(store: &dyn StateStore) -> Result<Ledger, LoadError> {
         Some(bytes) => Ledger::parse(&bytes).map_err(LoadError::Parse),
         None => Ok(Ledger::default()),
     }
+}
+
+/// Returns the names that clients have asked for, and that the configuration lacks.
+pub(crate) fn demanded_names(scheduler: &Scheduler) -> Vec<Name> {
+    scheduler.demanded_names().cloned().collect()
 }
 
 /// Returns the state of each name.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use edgeward_acme::{Limits, Name, NamePlan, Plan};
+use edgeward_acme::{Limits, Name, NamePlan, OnDemandPlan, Plan, Rate};
 
 use crate::clocks;
 
@@ -19,6 +19,25 @@ pub struct AcmeSettings {
     pub folder: PathBuf,
     /// The limits of orders.
     pub limits: Limits,
+    /// Names that are ordered when a client first asks for them.
+    pub on_demand: Option<OnDemandSettings>,
+}
+
+/// Names that are ordered when a client first asks for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnDemandSettings {
+    /// The position in [`AcmeSettings::groups`] of the group that says how these names are ordered.
+    pub group: usize,
+    /// The `http` or `https` URL that allows a name by the status 200. The name is added as the parameter `domain`.
+    pub url: http::Uri,
+    /// New names.
+    pub new_names: Rate,
+    /// The most names that are queried, or ordered for the first time, at once.
+    pub pending_max: usize,
+    /// The most names that are kept.
+    pub names_max: usize,
+    /// The longest wait of a handshake for its certificate.
+    pub timeout: Duration,
 }
 
 impl AcmeSettings {
@@ -27,14 +46,21 @@ impl AcmeSettings {
         self.groups.iter().flat_map(|group| &group.names)
     }
 
+    /// Returns the group of a name: the one that lists it, or else that of names on demand.
+    pub(crate) fn group_of(&self, name: &Name) -> Option<&NameGroup> {
+        let mut groups = self.groups.iter();
+        let listed = groups.find(|group| group.names.contains(name));
+        listed.or_else(|| self.groups.get(self.on_demand.as_ref()?.group))
+    }
+
     /// Returns what the scheduler has to know.
     pub(crate) fn plan(&self) -> Plan {
+        let issuers_of = |group: &NameGroup| -> Vec<Box<str>> {
+            let issuers = group.issuers.iter();
+            issuers.map(|issuer| issuer.directory.clone()).collect()
+        };
         let of_group = |group: &NameGroup| {
-            let issuers: Vec<Box<str>> = group
-                .issuers
-                .iter()
-                .map(|issuer| issuer.directory.clone())
-                .collect();
+            let issuers = issuers_of(group);
             let planned = |name: &Name| NamePlan {
                 name: name.clone(),
                 issuers: issuers.clone(),
@@ -45,6 +71,12 @@ impl AcmeSettings {
             names: self.groups.iter().flat_map(of_group).collect(),
             limits: self.limits,
             seed: clocks::machine(),
+            on_demand: self.on_demand.as_ref().map(|on_demand| OnDemandPlan {
+                issuers: issuers_of(&self.groups[on_demand.group]),
+                new_names: on_demand.new_names,
+                pending_max: on_demand.pending_max,
+                names_max: on_demand.names_max,
+            }),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use edgeward_acme::{Name, Next, Scheduler};
@@ -13,10 +14,11 @@ use crate::account::{self, OrderError};
 use crate::answers::Answers;
 use crate::certificates::{Certificates, StoredCertificate};
 use crate::clocks;
+use crate::demand::Waiting;
 use crate::http::Client;
 use crate::load::{
-    LEDGER, LoadError, LoadedName, REQUESTS, certificate_path, facts, load_keys, load_ledger,
-    pending_key_path,
+    LEDGER, LoadError, LoadedName, REQUESTS, certificate_path, demanded_names, facts, load_keys,
+    load_ledger, pending_key_path,
 };
 use crate::settings::{AcmeSettings, IssuerSettings, NameGroup};
 use crate::store::StateStore;
@@ -27,6 +29,7 @@ pub(crate) struct State {
     pub(crate) store: Arc<dyn StateStore>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) scheduler: RefCell<Scheduler>,
+    pub(crate) waiting: Waiting,
     /// Locked while an account is opened, so that each issuer gets one.
     accounts: tokio::sync::Mutex<()>,
     /// When the result of a query of a window was last persisted.
@@ -43,16 +46,18 @@ impl State {
         certificates: Arc<Certificates>,
         on_step: Option<fn(&str)>,
     ) -> Result<Self, LoadError> {
-        let loaded =
-            load_keys(&*store, &settings, &certificates).map_err(LoadError::Placeholder)?;
         let ledger = load_ledger(&*store)?;
         let mut scheduler = Scheduler::new(settings.plan(), ledger, clocks::read());
+        let demanded = demanded_names(&scheduler);
+        let loaded = load_keys(&*store, &settings, &demanded, &certificates)
+            .map_err(LoadError::Placeholder)?;
         adopt(&mut scheduler, loaded);
         let state = Self {
             settings: RefCell::new(settings),
             store,
             certificates,
             scheduler: RefCell::new(scheduler),
+            waiting: Waiting::default(),
             accounts: tokio::sync::Mutex::default(),
             window_saved_at: Cell::default(),
             requests_failed: Cell::default(),
@@ -63,6 +68,7 @@ impl State {
             .store
             .make_folder(REQUESTS)
             .map_err(LoadError::Write)?;
+        state.remove_dropped();
         // The failures of orders that the earlier process did not end.
         state.save().map_err(LoadError::Write)?;
         Ok(state)
@@ -89,11 +95,12 @@ impl State {
 
     /// Replaces the settings. Certificates of names that are new, and that the folder has, are used.
     pub(crate) fn set_settings(&self, settings: Arc<AcmeSettings>) {
-        let loaded = load_keys(&*self.store, &settings, &self.certificates);
         let plan = settings.plan();
-        *self.settings.borrow_mut() = settings;
         let mut scheduler = self.scheduler.borrow_mut();
         scheduler.set_plan(plan, clocks::read());
+        let demanded = demanded_names(&scheduler);
+        let loaded = load_keys(&*self.store, &settings, &demanded, &self.certificates);
+        *self.settings.borrow_mut() = settings;
         match loaded {
             Ok(loaded) => adopt(&mut scheduler, loaded),
             Err(error) => tracing::error!(%error, "the certificates of new names cannot be loaded"),
@@ -108,8 +115,12 @@ impl State {
 
     /// Publishes the state of each name.
     pub(crate) fn publish_facts(&self) {
-        let facts = facts(&self.scheduler.borrow(), clocks::read().wall_at);
+        let scheduler = self.scheduler.borrow();
+        let facts = facts(&scheduler, clocks::read().wall_at);
         self.certificates.set_facts(facts);
+        let on_demand = scheduler.demanded_names().count() as u64;
+        let counts = &self.certificates.counts;
+        counts.on_demand.store(on_demand, Ordering::Relaxed);
     }
 
     pub(crate) async fn account(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use edgeward_acme::{Failure, Name, SuggestedWindow, Task};
+use edgeward_acme::{Answer, DemandOutcome, Failure, Name, SuggestedWindow, Task};
 use instant_acme::CertificateIdentifier;
 
 use crate::account::OrderError;
@@ -45,14 +45,8 @@ impl State {
         }
         for request in &requests {
             let mut scheduler = self.scheduler.borrow_mut();
-            let planned = scheduler
-                .plan()
-                .names
-                .iter()
-                .map(|planned| planned.name.clone());
-            let requested: Vec<_> = planned
-                .filter(|name| name.file_stem() == *request)
-                .collect();
+            let known = scheduler.names().cloned();
+            let requested: Vec<_> = known.filter(|name| name.file_stem() == *request).collect();
             for name in requested {
                 tracing::info!(%name, "a renewal was demanded");
                 scheduler.request_renewal(&name);
@@ -81,6 +75,15 @@ impl State {
                     .orders
                     .fetch_add(1, Ordering::Relaxed);
                 let result = match saved {
+                    Ok(()) if !self.is_renewal_allowed(&name).await => {
+                        let mut scheduler = self.scheduler.borrow_mut();
+                        scheduler.on_renewal_refused(&name, clocks::read());
+                        drop(scheduler);
+                        self.waiting.end(&name, DemandOutcome::Refused);
+                        self.remove_dropped();
+                        self.save_result();
+                        return;
+                    }
                     Ok(()) => {
                         self.step("task recorded");
                         self.order(&name, &issuer, resumed.as_deref(), replaces.as_deref())
@@ -92,6 +95,7 @@ impl State {
                     stored = Some(name.clone());
                 }
                 self.record(&name, &issuer, result);
+                self.remove_dropped();
             }
             Task::QueryWindow {
                 name,
@@ -129,7 +133,9 @@ impl State {
             TaskId::Order { name, issuer } => {
                 let failure = Failure::Local;
                 self.record(&name, &issuer, Err(OrderError { failure, message }));
+                self.remove_dropped();
             }
+            TaskId::Query { name } => self.record_answer(&name, Answer::Missing),
             TaskId::Window { name } => {
                 let mut scheduler = self.scheduler.borrow_mut();
                 scheduler.on_window(&name, None, None, clocks::read());
@@ -181,12 +187,14 @@ impl State {
                 self.certificates.set_keys(table);
                 counts.stored.fetch_add(1, Ordering::Release);
                 scheduler.on_stored(name, stored.validity, stored.window_id, clocks::read());
+                self.waiting.end(name, DemandOutcome::Issued);
             }
             Err(OrderError { failure, message }) => {
                 counts.failures[failure.index()].fetch_add(1, Ordering::Relaxed);
                 let cause = failure.label();
                 tracing::warn!(%name, issuer, cause, error = message, "no certificate was issued");
                 scheduler.on_failed(name, failure, &message, clocks::read());
+                self.waiting.end(name, DemandOutcome::Failed);
             }
         }
     }
@@ -227,6 +235,7 @@ impl State {
 pub(crate) enum TaskId {
     Order { name: Name, issuer: Box<str> },
     Window { name: Name },
+    Query { name: Name },
 }
 
 impl From<&Task> for TaskId {
@@ -251,11 +260,7 @@ fn find<'s>(
     name: &Name,
     issuer: &str,
 ) -> Result<(&'s NameGroup, &'s IssuerSettings), OrderError> {
-    let group = settings
-        .groups
-        .iter()
-        .find(|group| group.names.contains(name));
-    let found = group.and_then(|group| {
+    let found = settings.group_of(name).and_then(|group| {
         let mut issuers = group.issuers.iter();
         let issuer = issuers.find(|known| *known.directory == *issuer)?;
         Some((group, issuer))

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
 use crate::name::Name;
-use crate::plan::Limits;
+use crate::plan::Plan;
 use crate::reading::Reading;
 use crate::renewal::{SuggestedWindow, Validity, window_query_delay};
 
@@ -18,6 +18,9 @@ pub struct Ledger {
     pub(crate) reading: Option<Reading>,
     pub(crate) issuers: BTreeMap<Box<str>, IssuerRecord>,
     pub(crate) names: BTreeMap<Name, NameRecord>,
+    /// The times of the newest names on demand.
+    #[serde(default)]
+    pub(crate) demands: Vec<u64>,
 }
 
 /// The history of one issuer.
@@ -46,6 +49,9 @@ pub struct NameRecord {
     pub renewal_requested: bool,
     /// The last error, for the operator. A success removes it.
     pub last_error: Option<Box<str>>,
+    /// When the name was added because a client asked for it. `None` if only the configuration may have it.
+    #[serde(default)]
+    pub demanded_at: Option<u64>,
 }
 
 /// An order under way.
@@ -103,6 +109,7 @@ impl Default for Ledger {
             reading: None,
             issuers: BTreeMap::new(),
             names: BTreeMap::new(),
+            demands: Vec::new(),
         }
     }
 }
@@ -136,6 +143,15 @@ impl Ledger {
         &self.issuers
     }
 
+    /// Returns the names that clients have asked for.
+    pub fn demanded(&self) -> impl Iterator<Item = &Name> {
+        let demanded = self
+            .names
+            .iter()
+            .filter(|(_, record)| record.demanded_at.is_some());
+        demanded.map(|(name, _)| name)
+    }
+
     /// Moves all times of this machine by `seconds`. Times that an issuer states do not move.
     pub(crate) fn shift(&mut self, seconds: i64) {
         self.each_time(|at| *at = at.saturating_add_signed(seconds));
@@ -167,7 +183,9 @@ impl Ledger {
             issuer.orders.iter_mut().for_each(&change);
             change(&mut issuer.backoff.failed_at);
         }
+        self.demands.iter_mut().for_each(&change);
         for record in self.names.values_mut() {
+            record.demanded_at.iter_mut().for_each(&change);
             record.failed_validations.iter_mut().for_each(&change);
             record.issued.iter_mut().for_each(&change);
             change(&mut record.backoff.failed_at);
@@ -181,7 +199,11 @@ impl Ledger {
     }
 
     /// Drops times that limits no longer need, and the records of names that are not in use and have no history.
-    pub(crate) fn trim(&mut self, limits: &Limits, now: u64, is_used: impl Fn(&Name) -> bool) {
+    pub(crate) fn trim(&mut self, plan: &Plan, now: u64, is_used: impl Fn(&Name) -> bool) {
+        let limits = &plan.limits;
+        if let Some(on_demand) = &plan.on_demand {
+            on_demand.new_names.trim(&mut self.demands, now);
+        }
         for issuer in self.issuers.values_mut() {
             limits.orders_per_issuer.trim(&mut issuer.orders, now);
         }

@@ -25,8 +25,8 @@ pub use ledger::{
     CertificateRecord, IssuerRecord, LEDGER_VERSION, Ledger, LedgerError, NameRecord, PendingOrder,
 };
 pub use name::{Name, NameError};
-pub use plan::{Limits, NamePlan, Plan};
+pub use plan::{Limits, NamePlan, OnDemandPlan, Plan};
 pub use rate::Rate;
 pub use reading::Reading;
 pub use renewal::{SuggestedWindow, Validity, renewal_at};
-pub use scheduler::{NameStatus, Next, Scheduler, Task};
+pub use scheduler::{Answer, Demand, DemandOutcome, NameStatus, Next, Scheduler, Task};

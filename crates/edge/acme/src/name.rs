@@ -57,6 +57,15 @@ impl Name {
         matches!(self, Self::Ip(_))
     }
 
+    /// Returns true for a DNS name whose last label is not a number, so that no part of an address is taken for a name.
+    pub(crate) fn is_public_host(&self) -> bool {
+        let Self::Dns(name) = self else {
+            return false;
+        };
+        let last = name.rsplit('.').next().unwrap_or_default();
+        !last.bytes().all(|byte| byte.is_ascii_digit())
+    }
+
     /// Returns the name in SNI when TLS-ALPN-01 validates this name: of an address, its name for reverse lookups
     /// (RFC 8738 §6).
     pub fn validation_name(&self) -> String {

@@ -10,6 +10,8 @@ use crate::rate::Rate;
 pub struct Plan {
     /// One certificate for each name.
     pub names: Vec<NamePlan>,
+    /// The names that are added when a client first asks for them. `None`: no name is added.
+    pub on_demand: Option<OnDemandPlan>,
     /// The limits of orders.
     pub limits: Limits,
     /// Selects the times of renewals. It differs between machines, so that not all renew at the same moment.
@@ -23,6 +25,19 @@ pub struct NamePlan {
     pub name: Name,
     /// The URLs of the issuers' directories, at least one. The next one is tried after repeated failures.
     pub issuers: Vec<Box<str>>,
+}
+
+/// Names that are added when a client first asks for them, within limits: anyone can ask for any name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnDemandPlan {
+    /// The URLs of the issuers' directories, at least one.
+    pub issuers: Vec<Box<str>>,
+    /// New names.
+    pub new_names: Rate,
+    /// The most names that are queried, or ordered for the first time, at once.
+    pub pending_max: usize,
+    /// The most names that are kept.
+    pub names_max: usize,
 }
 
 /// Limits of orders. The defaults stay below those of Let's Encrypt.

@@ -12,6 +12,11 @@ use crate::plan::{NamePlan, Plan};
 use crate::reading::{JUMP_SECONDS_MIN, Reading};
 use crate::renewal::{SuggestedWindow, Validity, renewal_at, window_query_delay};
 
+use demand::Demands;
+pub use demand::{Answer, Demand, DemandOutcome};
+
+mod demand;
+
 /// Work for the caller. The caller persists the ledger before it begins an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -66,18 +71,17 @@ pub struct NameStatus<'a> {
 pub struct Scheduler {
     plan: Plan,
     ledger: Ledger,
+    /// The names of the plan, then those that clients have asked for.
+    names: Vec<NamePlan>,
     running: BTreeSet<Name>,
+    demands: Demands,
 }
 
 impl Scheduler {
     /// Continues with the ledger of an earlier process. Its orders under way are continued, unless the issuer's answer
     /// is unknown: they count as failed.
     pub fn new(plan: Plan, ledger: Ledger, reading: Reading) -> Self {
-        let mut scheduler = Self {
-            plan,
-            ledger,
-            running: BTreeSet::new(),
-        };
+        let mut scheduler = Self::view(plan, ledger);
         if reading.boot == 0 {
             // Nothing tells if the ledger's reading is of this start of the machine.
             scheduler.ledger.reading = None;
@@ -90,24 +94,34 @@ impl Scheduler {
     }
 
     /// Returns a scheduler that only reports the state of another process.
-    pub const fn view(plan: Plan, ledger: Ledger) -> Self {
-        Self {
+    pub fn view(plan: Plan, ledger: Ledger) -> Self {
+        let mut scheduler = Self {
             plan,
             ledger,
+            names: Vec::new(),
             running: BTreeSet::new(),
-        }
+            demands: Demands::default(),
+        };
+        scheduler.collect_names();
+        scheduler
     }
 
     /// Replaces the plan. Tasks under way continue.
     pub fn set_plan(&mut self, plan: Plan, reading: Reading) {
         let now = self.observe(reading);
         self.plan = plan;
+        self.collect_names();
         self.trim(now);
     }
 
     /// Returns the plan.
     pub const fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Returns all names: those of the plan, then those that clients have asked for.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.iter().map(|planned| &planned.name)
     }
 
     /// Returns the ledger. The caller persists it after each call that changes it.
@@ -122,7 +136,7 @@ impl Scheduler {
         if self.running.len() >= self.plan.limits.tasks_max {
             return Next::Wait(WAIT_MAX);
         }
-        let idle = self.plan.names.iter().enumerate();
+        let idle = self.names.iter().enumerate();
         let idle = idle.filter(|(_, planned)| !self.running.contains(&planned.name));
         let mut first: Option<(Urgency, usize)> = None;
         let mut window = None;
@@ -132,7 +146,8 @@ impl Scheduler {
             let (at, _) = self.order_at(planned, record, now);
             if at <= now {
                 let validity = certificate.map(|certificate| certificate.validity);
-                let urgent = Some((Urgency::of(validity, now), index));
+                let is_demanded = record.is_some_and(|record| record.demanded_at.is_some());
+                let urgent = Some((Urgency::of(validity, is_demanded, now), index));
                 first = first.min(urgent).or(urgent);
                 continue;
             }
@@ -180,6 +195,7 @@ impl Scheduler {
     ) {
         let now = self.observe(reading);
         self.running.remove(name);
+        self.demands.end(name);
         let record = self.ledger.names.entry(name.clone()).or_default();
         let issuer = record.pending.take().map(|pending| pending.issuer);
         if let Some(issuer) = &issuer {
@@ -226,6 +242,8 @@ impl Scheduler {
                 abandon(record, failure != Failure::Validation, now);
             }
         }
+        self.demands.end(name);
+        self.drop_unusable(name, now);
         self.trim(now);
     }
 
@@ -281,9 +299,9 @@ impl Scheduler {
     }
 
     /// Demands a renewal as soon as the limits admit it. The back-off ends, because the operator may have removed the
-    /// cause. Returns false if the plan lacks the name.
+    /// cause. Returns false if the name is neither in the plan nor on demand.
     pub fn request_renewal(&mut self, name: &Name) -> bool {
-        let is_planned = self.plan.names.iter().any(|planned| planned.name == *name);
+        let is_planned = self.names().any(|planned| planned == name);
         if is_planned {
             let record = self.ledger.names.entry(name.clone()).or_default();
             record.renewal_requested = true;
@@ -292,9 +310,9 @@ impl Scheduler {
         is_planned
     }
 
-    /// Returns the state of each name of the plan.
+    /// Returns the state of each name.
     pub fn status(&self, now: u64) -> impl Iterator<Item = NameStatus<'_>> {
-        self.plan.names.iter().map(move |planned| {
+        self.names.iter().map(move |planned| {
             let record = self.ledger.names.get(&planned.name);
             let (next_order_at, issuer) = self.order_at(planned, record, now);
             NameStatus {
@@ -378,7 +396,7 @@ impl Scheduler {
     }
 
     fn start_order(&mut self, index: usize, now: u64) -> Task {
-        let planned = &self.plan.names[index];
+        let planned = &self.names[index];
         let name = planned.name.clone();
         let (_, issuer) = self.order_at(planned, self.ledger.names.get(&name), now);
         let issuer: Box<str> = issuer.into();
@@ -418,7 +436,7 @@ impl Scheduler {
     }
 
     fn start_window_query(&mut self, index: usize, now: u64) -> Task {
-        let name = self.plan.names[index].name.clone();
+        let name = self.names[index].name.clone();
         let record = self.ledger.names.get_mut(&name);
         let certificate = record.and_then(|record| record.certificate.as_mut());
         let certificate = certificate.expect("`next` has found the certificate");
@@ -450,6 +468,7 @@ impl Scheduler {
                 record.backoff.fail_name(Failure::Local, now, seed);
                 record.last_error = Some("the process ended during the order".into());
                 abandon(record, true, now);
+                self.drop_unusable(&name, now);
             }
         }
     }
@@ -473,14 +492,9 @@ impl Scheduler {
     }
 
     fn trim(&mut self, now: u64) {
-        let planned: BTreeSet<_> = self
-            .plan
-            .names
-            .iter()
-            .map(|planned| &planned.name)
-            .collect();
+        let planned: BTreeSet<_> = self.names.iter().map(|planned| &planned.name).collect();
         let is_used = |name: &Name| planned.contains(name) || self.running.contains(name);
-        self.ledger.trim(&self.plan.limits, now, is_used);
+        self.ledger.trim(&self.plan, now, is_used);
     }
 
     fn seed_of(&self, name: &Name) -> u64 {
@@ -509,6 +523,8 @@ fn is_wanted(certificate: &CertificateRecord, planned: &NamePlan) -> bool {
 enum Urgency {
     /// The certificate ends soon, or has ended. The time of its end.
     Ending(u64),
+    /// A client waits for the certificate.
+    Demanded,
     /// The name has no certificate.
     Missing,
     /// The certificate is due. The time of its end.
@@ -516,8 +532,9 @@ enum Urgency {
 }
 
 impl Urgency {
-    fn of(validity: Option<Validity>, now: u64) -> Self {
+    fn of(validity: Option<Validity>, is_demanded: bool, now: u64) -> Self {
         match validity {
+            None if is_demanded => Self::Demanded,
             None => Self::Missing,
             Some(validity) if validity.is_ending(now) => Self::Ending(validity.not_after_at),
             Some(validity) => Self::Due(validity.not_after_at),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use edgeward_acme::Name;
-use edgeward_acme_client::request_renewal;
+use edgeward_acme_client::{report, request_renewal};
 
 use super::config_file::ConfigArgs;
 use crate::diagnostic::Diagnostic;
@@ -20,17 +20,21 @@ pub(super) struct RenewArgs {
     #[command(flatten)]
     config: ConfigArgs,
 
-    /// Names of the configuration
+    /// Names of the configuration, or names on demand
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
 
 pub(super) fn run(args: &RenewArgs) -> anyhow::Result<ExitCode> {
     let settings = args.config.settings()?;
+    let known: Vec<_> = report(&settings)?
+        .into_iter()
+        .map(|report| report.name)
+        .collect();
     let mut requested = Vec::new();
     for text in &args.names {
         let name = text.parse::<Name>().ok();
-        let known = name.filter(|name| settings.names().any(|known| known == name));
+        let known = name.filter(|name| known.contains(&name.to_string()));
         requested.push(known.ok_or_else(|| {
             Diagnostic::new(format!("{text} is not a name of [[acme]]"))
                 .hint("`edgeward acme status` lists the names")

@@ -34,9 +34,29 @@ pub(super) fn check_acme(
             diagnostics.push((first.source.clone(), diagnostic));
             continue;
         }
-        if given(item, "acme.names").is_none() {
+        if given(item, "acme.names").is_none() && group.on_demand.is_none() {
             let text = "this [[acme]] has no names".to_owned();
             report("acme.names", text, "add names = [\"www.example.com\"]");
+        }
+        if group.on_demand.is_some() {
+            if draft.acme[..item]
+                .iter()
+                .any(|other| other.on_demand.is_some())
+            {
+                let text = "two [[acme]] have on_demand".to_owned();
+                report("acme.on_demand", text, "remove it from one of them");
+            }
+            if !draft.listeners.iter().any(|listener| listener.acme) {
+                let text = "acme.on_demand is set, but no listener has acme = true".to_owned();
+                let hint = "add acme = true to a listener: its clients ask for names";
+                report("acme.on_demand", text, hint);
+            }
+        } else if let Some(path) = DEMAND_LIMITS
+            .into_iter()
+            .find(|path| given(item, path).is_some())
+        {
+            let text = format!("{path} is set without acme.on_demand");
+            report(path, text, "add on_demand = \"http://127.0.0.1:5555/ask\"");
         }
         for name in &group.names {
             if !names.insert(name) {
@@ -140,6 +160,14 @@ fn check_challenge(group: &AcmeGroup, report: &mut impl FnMut(&str, String, &str
         );
     }
 }
+
+/// The settings that have an effect only with `acme.on_demand`.
+const DEMAND_LIMITS: [&str; 4] = [
+    "acme.on_demand_names_per_hour",
+    "acme.on_demand_pending_max",
+    "acme.on_demand_names_max",
+    "acme.on_demand_timeout",
+];
 
 /// The most names. The ledger of 10,000 names has 8 MB, which is persisted several times in each order.
 const NAMES_MAX: usize = 10_000;

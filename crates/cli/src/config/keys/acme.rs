@@ -6,13 +6,33 @@ use super::row::{Key, rows};
 use crate::acme_settings::AcmeGroup;
 use crate::config::draft::Part as _;
 use crate::config::value::{
-    AcmeNames, Contacts, Count, HttpsUrl, InputFile, PathName, Text, Time, Unset, Word,
+    AcmeNames, Contacts, Count, HttpsUrl, InputFile, PathName, Text, Time, Unset, WebUrl, Word,
 };
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The names, each of which gets a certificate of its own: DNS names, `"*.DOMAIN"` (with `dns-01` only) and IP
     /// addresses.
     "acme.names" live: AcmeNames => AcmeGroup.names;
+
+    /// The URL that decides about certificates on demand: names that are not configured, and that a client asks for in
+    /// a handshake with a listener that has `acme = true`. The edge requests it with the parameter `domain`. The status
+    /// 200 allows a certificate, and any other one refuses it. At most one `[[acme]]` has it, and says how these names
+    /// are ordered; it needs no `names`. Default: none, only configured names get certificates.
+    "acme.on_demand" live: Unset(WebUrl) => AcmeGroup.on_demand;
+
+    /// The most new names on demand per hour. Default: 20.
+    "acme.on_demand_names_per_hour" live: Count::of(1, 10_000) => AcmeGroup.on_demand_names_per_hour;
+
+    /// The most names on demand that are queried, or ordered for the first time, at once. Clients that ask for a further
+    /// one are refused. Default: 4.
+    "acme.on_demand_pending_max" live: Count::of(1, 1000) => AcmeGroup.on_demand_pending_max;
+
+    /// The most names on demand that are kept and renewed. Default: 1000.
+    "acme.on_demand_names_max" live: Count::of(1, 10_000) => AcmeGroup.on_demand_names_max;
+
+    /// The longest wait of a handshake for its certificate on demand. The order continues after it. Default: 20 s.
+    "acme.on_demand_timeout" live:
+        Time(Duration::from_secs(1), Duration::from_secs(120)) => AcmeGroup.on_demand_timeout;
 
     /// The URL of the directory of the issuer. By using it you agree to its terms of service. Default:
     /// that of Let's Encrypt, `https://acme-v02.api.letsencrypt.org/directory`.

@@ -176,6 +176,14 @@ texts! {
     };
     show shown;
 
+    /// A URL with the scheme `http` or `https`.
+    WebUrl: http::Uri = "URL", "an http or https URL", "\"http://127.0.0.1:5555/ask\"";
+    parse |text| match text.parse::<http::Uri>() {
+        Ok(url) if matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some() => Ok(url),
+        _ => Err(unknown("is not an http or https URL", &WebUrl)),
+    };
+    show shown;
+
     /// A text without control characters.
     Text: String = "text", "a text", "\"shortlived\"";
     parse |text| match !text.is_empty() && text.len() <= 512 && !text.chars().any(char::is_control) {

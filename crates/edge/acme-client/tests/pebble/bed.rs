@@ -91,6 +91,7 @@ impl Bed {
             }],
             folder: self.folder.path().join("state"),
             limits: Default::default(),
+            on_demand: None,
         }
     }
 

@@ -133,6 +133,7 @@ fn victim() {
         }],
         folder: variable("VICTIM_FOLDER").into(),
         limits: Default::default(),
+        on_demand: None,
     };
     let on_step = |step: &str| {
         if STEP.get().is_some_and(|last| *last == step) {

@@ -3,6 +3,7 @@
 //! If Pebble is not installed, the tests are skipped, or fail with `EDGEWARD_REQUIRE_TOOLS=1`.
 
 mod bed;
+mod demand;
 mod kill;
 
 use std::fs;

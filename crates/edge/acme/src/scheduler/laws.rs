@@ -242,6 +242,7 @@ fn plan(names: usize, limits: Limits) -> Plan {
         names: (0..names).map(planned).collect(),
         limits,
         seed: 5,
+        on_demand: None,
     }
 }
 

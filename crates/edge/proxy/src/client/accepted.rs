@@ -1,7 +1,7 @@
 //! An accepted connection until its protocol is known: the PROXY header and TLS.
 
 use std::cell::RefCell;
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,15 +12,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use super::connection::{detect, serve};
 use super::io::ClientIo;
 use super::proxy_header::{HeaderClient, HeaderLimits, HeaderSource, client_of, refuse};
 use crate::config::Networks;
 use crate::exchange::{Client, CloseReason, ConnState, Holding};
-use crate::net::tls;
+use crate::net::tls::{self, ListenerKeys};
 use crate::observe::counters::Counters;
 use crate::path::connections::Connections;
 use crate::path::worker::CurrentWorker;
@@ -29,9 +31,16 @@ use crate::rt::tasks::Member;
 /// The protocols below HTTP on a listener's connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) tls: Option<TlsTransport>,
     /// The proxies that begin their connections with a PROXY header. `None` if no header is read.
     pub(crate) proxies: Option<Arc<Networks>>,
+}
+
+/// TLS on a listener's connections.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsTransport {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) keys: Arc<ListenerKeys>,
 }
 
 /// Serves a connection of TCP to its end. `_member` counts the task in the worker's set of connection tasks.
@@ -54,7 +63,7 @@ pub(crate) async fn run_tcp(
     // Both futures are boxed, so a connection takes only the memory of its own transport.
     match tls {
         None => Box::pin(detect(workers, client, stream)).await,
-        Some(config) => Box::pin(run_tls(workers, client, stream, config, timeout)).await,
+        Some(tls) => Box::pin(run_tls(workers, client, stream, tls, timeout)).await,
     }
 }
 
@@ -63,13 +72,13 @@ async fn run_tls(
     workers: Rc<CurrentWorker>,
     client: Client,
     stream: TcpStream,
-    config: Arc<ServerConfig>,
+    tls: TlsTransport,
     timeout: Duration,
 ) {
     let (conn, peer) = (Rc::clone(&client.conn), client.peer);
     _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
     let _held = conn.holding(TLS_BYTES);
-    let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
+    let mut handshake = Box::pin(accept(stream, tls, timeout));
     let unless_closed = poll_fn(|cx| {
         conn.register_task(cx);
         if conn.must_leave().is_some() {
@@ -77,10 +86,10 @@ async fn run_tls(
         }
         handshake.as_mut().poll(cx)
     });
-    let accepted = tokio::time::timeout(timeout, unless_closed).await;
+    let accepted = unless_closed.await;
     drop(handshake);
     match accepted {
-        Ok(Ok(stream)) => {
+        Ok(stream) => {
             let protocol = stream.get_ref().1.alpn_protocol();
             if protocol == Some(tls::ALPN_CHALLENGE) {
                 return; // the issuer has seen the certificate
@@ -89,18 +98,46 @@ async fn run_tls(
             let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
             serve(workers, client, io, is_h2).await;
         }
-        Ok(Err(error)) => {
+        Err(error) => {
             if let Some(reason) = conn.must_leave() {
                 return workers.get().counters.closed[reason].increment();
             }
             workers.get().counters.closed[CloseReason::Tls].increment();
-            tracing::debug!(%peer, %error, "TLS handshake failed");
-        }
-        Err(_) => {
-            workers.get().counters.closed[CloseReason::Tls].increment();
-            tracing::debug!(%peer, "TLS handshake not finished in time");
+            if error.kind() == io::ErrorKind::TimedOut {
+                tracing::debug!(%peer, "TLS handshake not finished in time");
+            } else {
+                tracing::debug!(%peer, %error, "TLS handshake failed");
+            }
         }
     }
+}
+
+/// Makes the TLS handshake within `timeout`. The time in which the handshake waits for a certificate on demand does not
+/// count, and has a bound of its own.
+async fn accept(
+    stream: TcpStream,
+    tls: TlsTransport,
+    timeout: Duration,
+) -> io::Result<TlsStream<TcpStream>> {
+    let TlsTransport { config, keys } = tls;
+    if !keys.is_on_demand() {
+        return within(timeout, TlsAcceptor::from(config).accept(stream)).await;
+    }
+    // Boxed, so that other handshakes take no memory for this one.
+    Box::pin(async move {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream);
+        let start = within(timeout, hello).await?;
+        let demanded = keys.demand(&start.client_hello());
+        if let Some(demanded) = demanded {
+            demanded.await;
+        }
+        within(timeout, start.into_stream(config)).await
+    })
+    .await
+}
+
+async fn within<T>(timeout: Duration, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(timeout, step).await?
 }
 
 /// Serves a connection of a Unix socket to its end, like [`run_tcp`]. Unix sockets have no TLS.

@@ -1,6 +1,8 @@
 //! The interface to certificates that are renewed while the edge runs.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use rustls::sign::CertifiedKey;
@@ -21,9 +23,19 @@ pub trait CertificateSource: Send + Sync + fmt::Debug {
     /// Returns the body that answers an HTTP-01 challenge (RFC 8555 §8.3).
     fn http_answer(&self, token: &str) -> Option<Box<str>>;
 
+    /// Returns true if names get certificates when clients ask for them.
+    fn is_on_demand(&self) -> bool;
+
+    /// Demands a certificate for a name in SNI, in lower case, that has none. The future ends when the certificate is
+    /// there, or when the client gets none. `None` if the handshake need not wait.
+    fn demand(&self, server_name: &str) -> Option<CertificateWait>;
+
     /// Returns the state, for metrics and status.
     fn facts(&self) -> SourceFacts;
 }
+
+/// The wait for a certificate on demand. It is bounded.
+pub type CertificateWait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The state of all certificates of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +50,10 @@ pub struct SourceFacts {
     pub failures: Vec<(&'static str, u64)>,
     /// True if this process orders certificates, and not another one with the same state.
     pub has_lease: bool,
+    /// Handshakes for names that had no certificate, by their outcome.
+    pub demands: Vec<(&'static str, u64)>,
+    /// The names that were added because clients asked for them.
+    pub names_on_demand: u64,
 }
 
 /// The state of one certificate.

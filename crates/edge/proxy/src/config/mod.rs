@@ -27,7 +27,7 @@ pub use edgeward_httpd::{AdminToken, Roles, Token};
 
 pub use admin::{AdminConfig, PurgeConfig};
 pub use caching::{CachingConfig, RangesConfig};
-pub use certificates::{CertificateSource, RenewedCertificate, SourceFacts};
+pub use certificates::{CertificateSource, CertificateWait, RenewedCertificate, SourceFacts};
 pub use compression::{CompressionConfig, OriginAccepts};
 pub use disk::{DiskConfig, HostAdmission, RestartConfig};
 pub use edge::{EdgeConfig, LOOPBACK_ANY_PORT, default_sites};

@@ -30,6 +30,27 @@ metrics! {
 }
 
 metrics! {
+    /// The handshakes for names that had no certificate, of one outcome.
+    const DEMANDS: u64 ["result"] = |count| {
+        Counter "edgeward_acme_on_demand_total"
+            "Handshakes for names without a certificate, with `acme.on_demand`, by result: `issued` while the client \
+             waited; `timeout`: not in time; `invalid`: not a host name; `refused` or `unanswered` by the URL; \
+             `failed`: the order; `deferred`: a limit of orders or a failure of the issuer; `pending-limit`, \
+             `names-limit` and `rate-limit`: a limit of `acme.on_demand_…`; `no-lease`: another process orders." {
+            *count
+        }
+    }
+}
+
+metrics! {
+    /// The names that clients have asked for.
+    const ON_DEMAND: u64 = |names| {
+        Gauge "edgeward_acme_on_demand_names"
+            "Names that have a certificate, or an order, because a client asked for them." { *names }
+    }
+}
+
+metrics! {
     /// One certificate that is issued.
     const ISSUED: u64 ["name"] = |end| {
         Gauge "edgeward_acme_certificate_expiry_timestamp_seconds"
@@ -53,6 +74,8 @@ metrics! {
 pub(super) fn definitions() -> Vec<Definition> {
     let mut definitions = ORDERS.definitions();
     definitions.extend(FAILURES.definitions());
+    definitions.extend(DEMANDS.definitions());
+    definitions.extend(ON_DEMAND.definitions());
     definitions.extend(ISSUED.definitions());
     definitions.extend(NAMES.definitions());
     definitions
@@ -70,6 +93,14 @@ pub(super) fn families(shared: &Shared) -> Vec<Family> {
         .map(|(cause, count)| (vec![*cause], count))
         .collect();
     families.extend(FAILURES.families(&rows));
+    if source.is_on_demand() {
+        let demands = facts.demands.iter();
+        let rows: Vec<_> = demands
+            .map(|(result, count)| (vec![*result], count))
+            .collect();
+        families.extend(DEMANDS.families(&rows));
+        families.extend(ON_DEMAND.of(&facts.names_on_demand));
+    }
     let mut labelled: Vec<_> = facts.certificates.iter().collect();
     labelled.sort_by_key(|certificate| (certificate.failures == 0, certificate.not_after_at));
     labelled.truncate(shared.config.metric_labels_max);

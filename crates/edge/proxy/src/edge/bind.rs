@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::inherit::InheritedSockets;
 use super::start_error::StartError;
-use crate::client::accepted::Transport;
+use crate::client::accepted::{TlsTransport, Transport};
 use crate::client::listener;
 use crate::config::{EdgeConfig, ListenAddress, ListenerConfig};
 use crate::net::tls::{self, ListenerKeys, SiteKeys};
@@ -136,7 +136,10 @@ fn listen(
     let tls = match &keys {
         Some(keys) => {
             let config = tls::server_config(keys, &tls::ALPN_OF_CLIENTS);
-            Some(Arc::new(config.map_err(tls_error)?))
+            Some(TlsTransport {
+                config: Arc::new(config.map_err(tls_error)?),
+                keys: Arc::clone(keys),
+            })
         }
         None => None,
     };

@@ -15,7 +15,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::staple::{Staple, StapleError};
 use super::tls_expiry::TlsExpiry;
-use crate::config::{CertificateSource, ListenerTls, OriginTls, SiteCertificate};
+use crate::config::{CertificateSource, CertificateWait, ListenerTls, OriginTls, SiteCertificate};
 
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
@@ -203,6 +203,28 @@ impl ListenerKeys {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let own = keys.own.as_ref().map(|own| own.expiry());
         own.unwrap_or_default().earliest(keys.sites.expiry)
+    }
+
+    /// Returns true if handshakes may wait for certificates: the listener has none of its own.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let renewed = keys.sites.renewed.as_ref();
+        keys.own.is_none() && renewed.is_some_and(|renewed| renewed.is_on_demand())
+    }
+
+    /// Demands a certificate for the name that a client sends. `None` if the name has one, or cannot get one.
+    pub(crate) fn demand(&self, hello: &ClientHello<'_>) -> Option<CertificateWait> {
+        // The issuer validates a name while a client waits for it.
+        if is_challenge(hello) {
+            return None;
+        }
+        let name = hello.server_name()?;
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let is_of_site = keys.sites.by_host.get(name.as_bytes()).is_some();
+        if is_of_site || keys.own.is_some() {
+            return None;
+        }
+        keys.sites.renewed.as_ref()?.demand(name)
     }
 
     /// Replaces the certificates. Connections under way keep theirs.

@@ -1,0 +1,360 @@
+use edgeward_types::SplitMix64;
+use proptest::prelude::*;
+
+use super::*;
+use crate::ledger::Ledger;
+use crate::plan::{Limits, OnDemandPlan, Plan};
+use crate::rate::Rate;
+use crate::renewal::Validity;
+use crate::scheduler::{Next, Task};
+use std::time::Duration;
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+const START: u64 = 20_000 * DAY;
+
+fn plan(names_per_hour: u32, pending_max: usize, names_max: usize) -> Plan {
+    Plan {
+        on_demand: Some(OnDemandPlan {
+            issuers: vec!["one".into()],
+            new_names: Rate {
+                count: names_per_hour,
+                window: Duration::from_secs(HOUR),
+            },
+            pending_max,
+            names_max,
+        }),
+        ..Plan::default()
+    }
+}
+
+fn scheduler(plan: Plan) -> Scheduler {
+    Scheduler::new(plan, Ledger::default(), at(0))
+}
+
+const fn at(seconds: u64) -> Reading {
+    Reading {
+        wall_at: START + seconds,
+        since_boot_seconds: seconds,
+        boot: 1,
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("the name is valid")
+}
+
+const fn validity(from: u64, days: u64) -> Validity {
+    Validity {
+        not_before_at: START + from,
+        not_after_at: START + from + days * DAY,
+    }
+}
+
+/// Demands and allows a name, and begins its order.
+fn begin(scheduler: &mut Scheduler, text: &str, seconds: u64) {
+    assert_eq!(
+        scheduler.demand(&name(text), at(seconds)),
+        Demand::Query,
+        "{text}"
+    );
+    assert_eq!(
+        scheduler.on_answer(&name(text), Answer::Allowed, at(seconds)),
+        Ok(())
+    );
+    begin_order(scheduler, text, seconds);
+}
+
+fn begin_order(scheduler: &mut Scheduler, text: &str, seconds: u64) {
+    match scheduler.next(at(seconds)) {
+        Next::Start(Task::Order { name: ordered, .. }) => assert_eq!(ordered, name(text)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn issue(scheduler: &mut Scheduler, text: &str, seconds: u64) {
+    begin(scheduler, text, seconds);
+    scheduler.on_stored(&name(text), validity(seconds, 90), None, at(seconds));
+}
+
+fn refusal(scheduler: &mut Scheduler, text: &str, seconds: u64) -> DemandOutcome {
+    match scheduler.demand(&name(text), at(seconds)) {
+        Demand::Refuse(outcome) => outcome,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_name_is_queried_once_ordered_first_and_renewed() {
+    let mut plan = plan(9, 9, 9);
+    plan.names.push(NamePlan {
+        name: name("configured.example"),
+        issuers: vec!["one".into()],
+    });
+    let mut scheduler = scheduler(plan);
+    let a = name("a.example");
+    assert_eq!(scheduler.demand(&a, at(0)), Demand::Query);
+    assert_eq!(scheduler.demand(&a, at(0)), Demand::Wait);
+    assert_eq!(scheduler.on_answer(&a, Answer::Allowed, at(1)), Ok(()));
+    assert_eq!(scheduler.demand(&a, at(1)), Demand::Wait);
+    assert!(!scheduler.needs_answer(&a), "it was just allowed");
+    // A client waits, so the name comes before the configured one.
+    begin_order(&mut scheduler, "a.example", 1);
+    scheduler.on_stored(&a, validity(1, 90), None, at(2));
+    begin_order(&mut scheduler, "configured.example", 2);
+    // A new process keeps the name, and renews it if the program still allows it.
+    let ledger = Ledger::parse(&scheduler.ledger().to_bytes()).expect("the ledger is valid");
+    let mut scheduler = Scheduler::new(scheduler.plan().clone(), ledger, at(3));
+    assert!(scheduler.needs_answer(&a) && !scheduler.needs_answer(&name("configured.example")));
+    scheduler.on_stored(&name("configured.example"), validity(3, 900), None, at(3));
+    begin_order(&mut scheduler, "a.example", 70 * DAY);
+}
+
+#[test]
+fn texts_that_are_no_public_host_are_refused_without_a_query() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    for text in [
+        "192.0.2.1",
+        "2001:db8::1",
+        "*.a.example",
+        "a.1",
+        "192.0.2.256",
+    ] {
+        let outcome = refusal(&mut scheduler, text, 0);
+        assert_eq!(outcome, DemandOutcome::Invalid, "{text}");
+    }
+    assert_eq!(scheduler.demand(&name("1.a1"), at(0)), Demand::Query);
+}
+
+#[test]
+fn each_limit_is_reached_and_ends() {
+    // At once: one that is queried and one that is ordered.
+    let mut pending = scheduler(plan(9, 2, 9));
+    begin(&mut pending, "a.example", 0);
+    assert_eq!(pending.demand(&name("b.example"), at(0)), Demand::Query);
+    let outcome = refusal(&mut pending, "c.example", 0);
+    assert_eq!(outcome, DemandOutcome::PendingLimit);
+    pending.on_stored(&name("a.example"), validity(0, 90), None, at(1));
+    assert_eq!(pending.demand(&name("c.example"), at(1)), Demand::Query);
+
+    let mut names = scheduler(plan(9, 9, 2));
+    issue(&mut names, "a.example", 0);
+    issue(&mut names, "b.example", 0);
+    let outcome = refusal(&mut names, "c.example", 0);
+    assert_eq!(outcome, DemandOutcome::NamesLimit);
+
+    // The limit per hour holds for queries that began before it was reached, and after a restart.
+    let mut rate = scheduler(plan(2, 9, 9));
+    for text in ["a.example", "b.example", "c.example"] {
+        assert_eq!(rate.demand(&name(text), at(0)), Demand::Query);
+    }
+    assert_eq!(
+        rate.on_answer(&name("a.example"), Answer::Allowed, at(0)),
+        Ok(())
+    );
+    assert_eq!(
+        rate.on_answer(&name("b.example"), Answer::Allowed, at(0)),
+        Ok(())
+    );
+    assert_eq!(
+        rate.on_answer(&name("c.example"), Answer::Allowed, at(0)),
+        Err(DemandOutcome::RateLimit)
+    );
+    let ledger = Ledger::parse(&rate.ledger().to_bytes()).expect("the ledger is valid");
+    let mut rate = Scheduler::new(rate.plan().clone(), ledger, at(10));
+    let outcome = refusal(&mut rate, "c.example", 10);
+    assert_eq!(outcome, DemandOutcome::RateLimit);
+    assert_eq!(
+        rate.demand(&name("c.example"), at(HOUR + 10)),
+        Demand::Query
+    );
+}
+
+#[test]
+fn a_refusal_is_remembered_for_a_minute_and_a_missing_answer_for_ten_seconds() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    for (start, answer, outcome, seconds) in [
+        (0, Answer::Refused, DemandOutcome::Refused, REFUSED_SECONDS),
+        (
+            1000,
+            Answer::Missing,
+            DemandOutcome::Unanswered,
+            UNANSWERED_SECONDS,
+        ),
+    ] {
+        let a = name("a.example");
+        assert_eq!(scheduler.demand(&a, at(start)), Demand::Query);
+        assert_eq!(scheduler.on_answer(&a, answer, at(start)), Err(outcome));
+        assert_eq!(
+            refusal(&mut scheduler, "a.example", start + seconds - 1),
+            outcome
+        );
+        assert_eq!(scheduler.demand(&a, at(start + seconds)), Demand::Query);
+        _ = scheduler.on_answer(&a, Answer::Missing, at(start + seconds));
+    }
+}
+
+#[test]
+fn the_memory_of_refusals_is_bounded() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    for n in 0..=REFUSED_MAX {
+        let stranger = name(&format!("n{n}.example"));
+        assert_eq!(scheduler.demand(&stranger, at(1)), Demand::Query);
+        _ = scheduler.on_answer(&stranger, Answer::Refused, at(1));
+    }
+    assert_eq!(scheduler.demands.refused.len(), REFUSED_MAX);
+    // The oldest one is forgotten.
+    assert_eq!(scheduler.demand(&name("n0.example"), at(1)), Demand::Query);
+    assert_eq!(
+        refusal(&mut scheduler, "n1.example", 1),
+        DemandOutcome::Refused
+    );
+}
+
+#[test]
+fn a_name_without_a_certificate_is_dropped_at_its_first_failure_and_may_return_after_the_back_off()
+{
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    begin(&mut scheduler, "a.example", 0);
+    scheduler.on_order(&name("a.example"), "order/1");
+    scheduler.on_failed(&name("a.example"), Failure::Validation, "no answer", at(5));
+    assert_eq!(scheduler.take_dropped(), [name("a.example")]);
+    assert_eq!(scheduler.names().count(), 0);
+    assert_eq!(
+        refusal(&mut scheduler, "a.example", 10),
+        DemandOutcome::Failed
+    );
+    assert!(matches!(scheduler.next(at(3 * HOUR)), Next::Wait(_)));
+    begin(&mut scheduler, "a.example", 3 * HOUR);
+}
+
+#[test]
+fn while_the_issuer_fails_no_name_is_queried() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    begin(&mut scheduler, "a.example", 0);
+    scheduler.on_failed(&name("a.example"), Failure::Issuer, "down", at(5));
+    assert_eq!(
+        refusal(&mut scheduler, "b.example", 6),
+        DemandOutcome::Deferred
+    );
+    let mut full = plan(9, 9, 9);
+    full.limits = Limits {
+        orders_per_issuer: Rate {
+            count: 0,
+            window: Duration::from_secs(HOUR),
+        },
+        ..Limits::default()
+    };
+    scheduler.set_plan(full, at(10 * HOUR));
+    assert_eq!(
+        refusal(&mut scheduler, "b.example", 10 * HOUR),
+        DemandOutcome::Deferred
+    );
+}
+
+#[test]
+fn a_name_is_dropped_when_its_renewal_is_refused_three_times_or_its_certificate_has_ended() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    issue(&mut scheduler, "a.example", 0);
+    let mut now = 70 * DAY;
+    for dropped in [0, 0, 1] {
+        begin_order(&mut scheduler, "a.example", now);
+        scheduler.on_renewal_refused(&name("a.example"), at(now));
+        assert_eq!(scheduler.take_dropped().len(), dropped);
+        now += 5 * HOUR;
+    }
+    assert_eq!(scheduler.demanded_names().count(), 0);
+
+    issue(&mut scheduler, "b.example", now);
+    for (days, is_dropped) in [(80, false), (91, true)] {
+        let later = now + days * DAY;
+        begin_order(&mut scheduler, "b.example", later);
+        scheduler.on_failed(&name("b.example"), Failure::Local, "a file", at(later));
+        assert_eq!(!scheduler.take_dropped().is_empty(), is_dropped, "{days}");
+    }
+}
+
+#[test]
+fn a_new_plan_without_names_on_demand_orders_none() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    issue(&mut scheduler, "a.example", 0);
+    assert_eq!(scheduler.demand(&name("b.example"), at(0)), Demand::Query);
+    scheduler.set_plan(Plan::default(), at(1));
+    assert!(
+        scheduler
+            .on_answer(&name("b.example"), Answer::Allowed, at(1))
+            .is_err()
+    );
+    assert_eq!(scheduler.names().count(), 0);
+    assert_eq!(
+        refusal(&mut scheduler, "c.example", 1),
+        DemandOutcome::Refused
+    );
+    // A name that the configuration has, too, is no name on demand.
+    let mut both = plan(9, 9, 9);
+    both.names.push(NamePlan {
+        name: name("a.example"),
+        issuers: vec!["one".into()],
+    });
+    scheduler.set_plan(both, at(2));
+    assert_eq!(scheduler.names().count(), 1);
+    assert!(!scheduler.needs_answer(&name("a.example")));
+}
+
+proptest! {
+    /// Strangers ask for random names, and issuers and program answer at random, while the process is killed.
+    #[test]
+    fn the_limits_of_names_on_demand_hold(
+        seed: u64, per_hour in 0_u32..6, pending_max in 0_usize..4, names_max in 0_usize..8, steps in 0_usize..300,
+    ) {
+        let mut random = SplitMix64(seed);
+        let mut scheduler = scheduler(plan(per_hour, pending_max, names_max));
+        let (mut now, mut added) = (0, Vec::new());
+        let (mut queried, mut ordered) = (Vec::new(), Vec::new());
+        for _ in 0..steps {
+            now += random.below(20) * random.below(100);
+            match random.below(10) {
+                0..5 => {
+                    let stranger = name(&format!("n{}.example", random.below(20)));
+                    if scheduler.demand(&stranger, at(now)) == Demand::Query {
+                        queried.push(stranger);
+                    }
+                }
+                5 | 6 if !queried.is_empty() => {
+                    let answered = queried.remove(0);
+                    let answer = [Answer::Allowed, Answer::Allowed, Answer::Refused, Answer::Missing]
+                        [random.below(4) as usize];
+                    if scheduler.on_answer(&answered, answer, at(now)).is_ok() {
+                        added.push(now);
+                    }
+                }
+                7 => {
+                    if let Next::Start(Task::Order { name, .. }) = scheduler.next(at(now)) {
+                        ordered.push(name);
+                    }
+                }
+                8 if !ordered.is_empty() => {
+                    let name = ordered.remove(0);
+                    match random.below(3) {
+                        0 => scheduler.on_failed(&name, Failure::Validation, "", at(now)),
+                        1 => scheduler.on_failed(&name, Failure::Issuer, "", at(now)),
+                        _ => scheduler.on_stored(&name, validity(now, 1 + random.below(5)), None, at(now)),
+                    }
+                }
+                9 if random.below(4) == 0 => {
+                    let ledger = Ledger::parse(&scheduler.ledger().to_bytes()).expect("valid");
+                    scheduler = Scheduler::new(scheduler.plan().clone(), ledger, at(now));
+                    (queried, ordered) = (Vec::new(), Vec::new());
+                }
+                _ => {}
+            }
+            prop_assert!(scheduler.pending_demands() <= pending_max.max(queried.len()));
+            prop_assert!(queried.len() <= pending_max);
+            prop_assert!(scheduler.demanded_names().count() <= names_max);
+        }
+        for (first, at) in added.iter().enumerate() {
+            let within = added[first..].iter().take_while(|&&later| later < at + HOUR).count();
+            prop_assert!(within <= per_hour as usize, "{added:?}");
+        }
+    }
+}

@@ -28,13 +28,17 @@ pub(crate) struct InitArgs {
     #[arg(value_name = "ORIGIN", default_value = "http://127.0.0.1:9000")]
     origin: String,
 
-    /// The file to write
+    /// The file to write, or - for stdout
     #[arg(long, value_name = "FILE", default_value = "edgeward.toml")]
     out: PathBuf,
 
     /// Address and port for HTTP [default: port 8080, or port 80 with --name]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+
+    /// Address and port for HTTPS [default: port 443]
+    #[arg(long, value_name = "ADDR", requires = "name")]
+    listen_https: Option<String>,
 
     /// Public name of the site: HTTPS with a certificate that renews itself; repeatable
     #[arg(long, value_name = "HOST")]
@@ -52,12 +56,12 @@ pub(crate) struct InitArgs {
     #[arg(long)]
     force: bool,
 
-    /// Print the result as JSON
+    /// Print the result as JSON; not with --out -
     #[arg(long)]
     json: bool,
 }
 
-/// Writes the file, checks it, and prints the next commands. Exit code 2 if the file exists or a value is not valid.
+/// Writes the file, checks it, and prints the next commands. To stdout it writes the file alone. Exit code 2 if the file exists or a value is not valid.
 pub(crate) fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
     let places = Places::of(&args.out)?;
     let machine = Machine {
@@ -65,6 +69,19 @@ pub(crate) fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
         free: free_space(&places.disk),
     };
     let plan = Plan::new(args, places, machine);
+    if args.out.as_os_str() == "-" {
+        if args.json {
+            return Err(Diagnostic::new("--json and --out - both write to stdout")
+                .hint("leave one of them out")
+                .into());
+        }
+        let text = plan.text();
+        check_text(&text)?;
+        let mut out = output::stdout();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     write_checked(&args.out, &plan.text(), args.force)?;
     let (file, url, admin) = (args.out.display(), plan.url(), &plan.places.admin);
     if args.json {
@@ -131,6 +148,7 @@ struct Machine {
 struct Plan {
     origin: String,
     listen: String,
+    listen_https: String,
     /// The names that get a certificate.
     names: Vec<String>,
     hot: ByteSize,
@@ -150,6 +168,10 @@ impl Plan {
                 let port = if args.name.is_empty() { 8080 } else { 80 };
                 format!("0.0.0.0:{port}")
             }),
+            listen_https: args
+                .listen_https
+                .clone()
+                .unwrap_or_else(|| "0.0.0.0:443".to_owned()),
             names: args.name.clone(),
             hot: whole(hot.unwrap_or(HOT_MIN)),
             disk: disk.filter(|disk| *disk >= DISK_MIN).map(whole),
@@ -160,7 +182,11 @@ impl Plan {
     /// The URL at which a client on this machine reaches the edge.
     fn url(&self) -> String {
         if let Some(name) = self.names.first() {
-            return format!("https://{name}/");
+            let port = self.listen_https.rsplit(':').next().unwrap_or_default();
+            return match port {
+                "443" => format!("https://{name}/"),
+                port => format!("https://{name}:{port}/"),
+            };
         }
         let host_port = self.listen.replace("0.0.0.0:", "127.0.0.1:");
         format!("http://{}/", host_port.replace("[::]:", "[::1]:"))
@@ -171,6 +197,7 @@ impl Plan {
         let Self {
             origin,
             listen,
+            listen_https,
             names,
             hot,
             disk,
@@ -187,10 +214,11 @@ impl Plan {
         let https = match names.is_empty() {
             true => String::new(),
             false => format!(
-                "\n[[listener]]\naddress = \"0.0.0.0:443\"\nacme = true\n\n\
+                "\n[[listener]]\naddress = {}\nacme = true\n\n\
                  # A certificate for each name, from Let's Encrypt, whose terms of service you accept by these\n\
                  # lines. The issuer asks at port 80. docs/how-to/certificates.md has other issuers and challenges.\n\
                  [[acme]]\nnames = {}\nstate = {}\n#contact = [\"mailto:admin@example.org\"]\n",
+                text(listen_https),
                 json!(names),
                 text(&places.certificates.display().to_string())
             ),
@@ -260,6 +288,19 @@ fn free_space(path: &Path) -> Option<ByteSize> {
     Some(ByteSize(volume.f_bavail.saturating_mul(volume.f_frsize)))
 }
 
+/// Checks the text of a file as `check-config` does.
+fn check_text(text: &str) -> anyhow::Result<()> {
+    let file = std::env::temp_dir().join(format!("edgeward-init-{}.toml", std::process::id()));
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).open(&file);
+    let written = opened.and_then(|mut out| out.write_all(text.as_bytes()));
+    written.map_err(|error| Diagnostic::unreadable(&file, "cannot write", &error))?;
+    let checked = config::load(Some(&file), &[]);
+    _ = fs::remove_file(&file);
+    checked?;
+    Ok(())
+}
+
 /// Writes the file beside its place, checks it as `check-config` does, and moves it to its place.
 fn write_checked(file: &Path, text: &str, replaces: bool) -> anyhow::Result<()> {
     if file.exists() && !replaces {
@@ -289,7 +330,7 @@ const EXAMPLES: &str = "\
 Examples:
   edgeward init http://127.0.0.1:9000 && edgeward serve --config edgeward.toml
   edgeward init http://10.0.0.7 --name www.example.org --out /etc/edgeward/edgeward.toml --force
-  edgeward init http://10.0.0.7 --hot 4GiB --disk 0
+  edgeward init http://10.0.0.7 --hot 4GiB --disk 0 --out -
 
 Exit codes: 0 the file was written, 2 it exists, or a value is not valid.";
 
@@ -302,6 +343,7 @@ mod tests {
             origin: "http://127.0.0.1:9000".to_owned(),
             out: "/etc/edgeward/edgeward.toml".into(),
             listen: None,
+            listen_https: None,
             name: Vec::new(),
             hot: None,
             disk,
@@ -359,6 +401,14 @@ mod tests {
         let written = write_checked(&file, &https.text(), false);
         assert_eq!(written.is_ok(), cfg!(feature = "acme"), "{written:?}");
         assert_eq!(https.url(), "https://www.example.org/");
+        assert_eq!(check_text(&https.text()).is_ok(), cfg!(feature = "acme"));
+        https.listen_https = "127.0.0.1:8443".to_owned();
+        assert_eq!(https.url(), "https://www.example.org:8443/");
+        assert!(
+            https
+                .text()
+                .contains("address = \"127.0.0.1:8443\"\nacme = true\n")
+        );
         let mut wrong = plan(8 << 30, 0, None);
         wrong.origin = "ftp://example.org".to_owned();
         let file = folder.path().join("wrong.toml");

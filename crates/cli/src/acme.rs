@@ -16,7 +16,7 @@ use edgeward_acme_client::{
 use edgeward_proxy::config::{CertificateSource, CertificateWait, RenewedCertificate, SourceFacts};
 use rustls::sign::CertifiedKey;
 
-use crate::acme_settings::{AcmeGroup, ChallengeKind};
+use crate::acme_settings::{AcmeGroup, BindingKeys, ChallengeKind};
 
 /// The certificates of `[[acme]]`, if there is one.
 #[derive(Debug, Default)]
@@ -89,16 +89,18 @@ pub(crate) fn settings_of(groups: &[AcmeGroup]) -> anyhow::Result<Option<AcmeSet
 }
 
 fn name_group(group: &AcmeGroup) -> anyhow::Result<NameGroup> {
+    let [binding, of_fallback] = group.bindings().map(|binding| binding.read());
+    let of_fallback = of_fallback?;
     let fallback = group
         .fallback_directory
         .iter()
         .map(|directory| IssuerSettings {
             directory: directory.as_str().into(),
-            binding: None,
+            binding: of_fallback.clone(),
         });
     let first = IssuerSettings {
         directory: group.directory.as_str().into(),
-        binding: binding_of(group)?,
+        binding: binding?,
     };
     let dns = || Challenge::Dns {
         hook: group.dns_hook.clone().unwrap_or_default(),
@@ -114,22 +116,25 @@ fn name_group(group: &AcmeGroup) -> anyhow::Result<NameGroup> {
             ChallengeKind::Dns => dns(),
         },
         profile: group.profile.clone(),
+        preferred_chain: group.preferred_chain.clone(),
         roots: group.ca.clone(),
     })
 }
 
-/// Reads the key that binds the account of an `[[acme]]` to an existing one.
-pub(crate) fn binding_of(group: &AcmeGroup) -> anyhow::Result<Option<AccountBinding>> {
-    let (Some(key_id), Some(file)) = (&group.eab_key_id, &group.eab_key_file) else {
-        return Ok(None);
-    };
-    let text = fs::read_to_string(file)
-        .with_context(|| format!("acme.eab_key_file = {} cannot be read", file.display()))?;
-    let binding = AccountBinding::parse(key_id, text.trim());
-    let file = file.display();
-    binding
-        .map(Some)
-        .with_context(|| format!("acme.eab_key_file = {file} has no key in base64url"))
+impl BindingKeys<'_> {
+    /// Reads the key. `None` if the account is not bound.
+    pub(crate) fn read(&self) -> anyhow::Result<Option<AccountBinding>> {
+        let (Some(key_id), Some(file)) = (self.key_id, self.key_file) else {
+            return Ok(None);
+        };
+        let (path, shown) = (self.paths[1], file.display());
+        let text =
+            fs::read_to_string(file).with_context(|| format!("{path} = {shown} cannot be read"))?;
+        let binding = AccountBinding::parse(key_id, text.trim());
+        binding
+            .map(Some)
+            .with_context(|| format!("{path} = {shown} has no key in base64url"))
+    }
 }
 
 /// The certificates, in the form that the edge queries.

@@ -24,14 +24,45 @@ pub(crate) struct AcmeGroup {
     pub(crate) dns_hook: Option<PathBuf>,
     pub(crate) dns_hook_timeout: Duration,
     pub(crate) profile: Option<String>,
+    /// The common name of the root that chains should lead to.
+    pub(crate) preferred_chain: Option<String>,
     pub(crate) eab_key_id: Option<String>,
     pub(crate) eab_key_file: Option<PathBuf>,
+    pub(crate) fallback_eab_key_id: Option<String>,
+    pub(crate) fallback_eab_key_file: Option<PathBuf>,
     /// The PEM file of the roots that the issuers' servers chain to. `None`: the roots of the system.
     pub(crate) ca: Option<PathBuf>,
     /// The folder of keys, certificates and the ledger. All `[[acme]]` have the same one.
     pub(crate) state: PathBuf,
     /// New orders of each account per hour. All `[[acme]]` have the same value.
     pub(crate) orders_per_hour: u32,
+}
+
+/// The settings that bind the account at one issuer to an existing one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BindingKeys<'a> {
+    pub(crate) key_id: Option<&'a String>,
+    pub(crate) key_file: Option<&'a PathBuf>,
+    /// The paths of the two settings.
+    pub(crate) paths: [&'static str; 2],
+}
+
+impl AcmeGroup {
+    /// Returns the settings of the first issuer, then those of the second one.
+    pub(crate) fn bindings(&self) -> [BindingKeys<'_>; 2] {
+        [
+            BindingKeys {
+                key_id: self.eab_key_id.as_ref(),
+                key_file: self.eab_key_file.as_ref(),
+                paths: ["acme.eab_key_id", "acme.eab_key_file"],
+            },
+            BindingKeys {
+                key_id: self.fallback_eab_key_id.as_ref(),
+                key_file: self.fallback_eab_key_file.as_ref(),
+                paths: ["acme.fallback_eab_key_id", "acme.fallback_eab_key_file"],
+            },
+        ]
+    }
 }
 
 /// How an issuer validates names.
@@ -61,8 +92,11 @@ impl Default for AcmeGroup {
             dns_hook: None,
             dns_hook_timeout: Duration::from_secs(120),
             profile: None,
+            preferred_chain: None,
             eab_key_id: None,
             eab_key_file: None,
+            fallback_eab_key_id: None,
+            fallback_eab_key_file: None,
             ca: None,
             state: STATE.into(),
             orders_per_hour: 90,

@@ -105,13 +105,18 @@ impl Pebble {
 
     /// Writes the root that the issued certificates chain to, as a PEM file.
     pub fn write_issuer_root(&self, folder: &Path) -> PathBuf {
-        let path = folder.join("issuer-root.pem");
+        self.write_root(folder, 0)
+    }
+
+    /// Writes a root as a PEM file: 0 is that of the default chain, the next ones those of alternative chains.
+    pub fn write_root(&self, folder: &Path, number: usize) -> PathBuf {
+        let path = folder.join(format!("issuer-root-{number}.pem"));
         let output = Command::new("curl")
             .args(["-sSf", "--cacert"])
             .arg(self.roots())
             .arg("-o")
             .arg(&path)
-            .arg(format!("https://{}/roots/0", self.management))
+            .arg(format!("https://{}/roots/{number}", self.management))
             .output()
             .expect("curl is installed");
         assert!(output.status.success(), "{output:?}");

@@ -35,6 +35,6 @@ pub(crate) fn run(args: &AcmeArgs) -> anyhow::Result<ExitCode> {
 
 const EXAMPLES: &str = "\
 Examples:
-  edgeward acme status --config /etc/edgeward/edgeward.toml
-  edgeward acme renew --config /etc/edgeward/edgeward.toml www.example.com
-  edgeward acme import --config /etc/edgeward/edgeward.toml /etc/letsencrypt";
+  edgeward acme status
+  edgeward acme renew www.example.com
+  edgeward acme import --config edgeward.toml /etc/letsencrypt";

@@ -333,6 +333,14 @@ fn an_incomplete_group_of_names_lists_its_errors() {
             "only one of acme.eab_key_id",
         ),
         (
+            "[[acme]]\nnames = [\"a.example\"]\nfallback_eab_key_file = \"/dev/null\"\n",
+            "only one of acme.fallback_eab_key_id",
+        ),
+        (
+            "[[acme]]\nnames = [\"a.example\"]\nfallback_eab_key_id = \"k\"\n",
+            "is set without acme.fallback_directory",
+        ),
+        (
             "[[acme]]\nnames = [\"a.example\"]\n[[acme]]\nnames = [\"a.example\"]\nstate = \"/var/lib/other\"\n",
             "the name a.example is in two [[acme]]",
         ),
@@ -408,4 +416,39 @@ fn certificates_of_certbot_are_imported_and_used_at_once() {
         .output()
         .expect("curl is installed");
     assert_eq!(text(&got.stdout), "502", "{got:?}");
+}
+
+/// The file on stdout is the one that `--out` writes, and `check-config` accepts it.
+#[test]
+fn init_writes_to_stdout() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let init = |out: &str| {
+        let mut command = edgeward(&["init", "http://10.0.0.7", "--hot", "64MiB", "--disk", "0"]);
+        command.args(["--name", "a.example", "--listen-https", "127.0.0.1:8443"]);
+        command.args(["--out", out]).current_dir(folder.path());
+        command.output().expect("the binary runs")
+    };
+    let on_stdout = init("-");
+    assert_eq!(on_stdout.status.code(), Some(0), "{on_stdout:?}");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let written = init("edgeward.toml");
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    assert!(text(&written.stdout).contains("curl -i https://a.example:8443/"));
+    let file = fs::read_to_string(folder.path().join("edgeward.toml")).expect("written");
+    assert_eq!(text(&on_stdout.stdout), file);
+    let both = edgeward(&["init", "--out", "-", "--json"]).output();
+    assert_eq!(both.expect("the binary runs").status.code(), Some(2));
+    let wrong = edgeward(&["init", "ftp://a", "--out", "-"]).output();
+    assert_eq!(wrong.expect("the binary runs").status.code(), Some(2));
+}
+
+#[test]
+fn without_a_configuration_the_command_names_the_flag() {
+    // On a machine with the package, the command reads its file.
+    if Path::new("/etc/edgeward/edgeward.toml").exists() {
+        return;
+    }
+    let listed = output(&["acme", "status"]);
+    assert_eq!(listed.status.code(), Some(2), "{listed:?}");
+    assert!(text(&listed.stderr).contains("--config FILE"), "{listed:?}");
 }

@@ -295,6 +295,19 @@ impl StoredCertificate {
     }
 }
 
+/// Returns the common name of the root that a chain leads to: the issuer of its last certificate.
+pub(crate) fn root_name(pem: &str) -> Option<String> {
+    let last = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .last()?
+        .ok()?;
+    let certificate = Certificate::from_der(&last).ok()?;
+    let issuer = &certificate.tbs_certificate.issuer.0;
+    let mut attributes = issuer.iter().flat_map(|part| part.0.iter());
+    let name = attributes.find(|attribute| attribute.oid == COMMON_NAME)?;
+    // UTF8String and PrintableString, the types of RFC 5280 §4.1.2.4, have the same bytes.
+    String::from_utf8(name.value.value().to_vec()).ok()
+}
+
 /// Returns the identifier of a certificate (RFC 9773 §4.1): its authority's key and its serial number.
 fn window_id(certificate: &Certificate) -> Option<Box<str>> {
     let certificate = &certificate.tbs_certificate;
@@ -305,6 +318,9 @@ fn window_id(certificate: &Certificate) -> Option<Box<str>> {
     let serial = URL_SAFE_NO_PAD.encode(certificate.serial_number.as_bytes());
     Some(format!("{authority}.{serial}").into())
 }
+
+/// `commonName` (X.520).
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
 const AUTHORITY_KEY_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 

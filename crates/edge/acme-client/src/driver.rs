@@ -290,6 +290,7 @@ mod tests {
                 contacts: Vec::new(),
                 challenge: Challenge::Http,
                 profile: None,
+                preferred_chain: None,
                 roots: None,
             }],
             folder: folder.path().to_owned(),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LINK, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
@@ -28,6 +28,15 @@ pub(crate) struct Client {
     tls: Arc<ClientConfig>,
     /// The newest `Retry-After` of a response that refused a request.
     retry_after: Arc<Mutex<Option<Duration>>>,
+    /// The newest chain of certificates in a response.
+    download: Arc<Mutex<Option<Download>>>,
+}
+
+/// A chain of certificates, with the URLs of the alternative ones. `instant-acme` does not return these URLs.
+#[derive(Debug)]
+pub(crate) struct Download {
+    pub(crate) chain: String,
+    pub(crate) alternates: Vec<String>,
 }
 
 impl Client {
@@ -42,6 +51,7 @@ impl Client {
         Ok(Self {
             tls: Arc::new(config),
             retry_after: Arc::default(),
+            download: Arc::default(),
         })
     }
 
@@ -53,10 +63,24 @@ impl Client {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes the newest chain of certificates that was received.
+    pub(crate) fn take_download(&self) -> Option<Download> {
+        let mut download = self.download.lock().unwrap_or_else(PoisonError::into_inner);
+        download.take()
+    }
+
     async fn send(self, request: Request<Bytes>) -> io::Result<Response<Full<Bytes>>> {
-        let (mut parts, body) = exchange(self.connect(request.uri()).await?, request)
+        let uri = request.uri().clone();
+        let (mut parts, body) = exchange(self.connect(&uri).await?, request)
             .await?
             .into_parts();
+        if parts.status.is_success() && is_chain(&parts.headers) {
+            let download = Download {
+                chain: String::from_utf8_lossy(&body).into_owned(),
+                alternates: alternates(&uri, &parts.headers),
+            };
+            *self.download.lock().unwrap_or_else(PoisonError::into_inner) = Some(download);
+        }
         bound_retry_after(&mut parts.headers);
         if !parts.status.is_success() {
             let seconds = parts
@@ -80,8 +104,53 @@ impl Client {
         let stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(Arc::clone(&self.tls));
-        connector.connect(name, stream).await
+        let connected = connector.connect(name, stream).await;
+        connected.map_err(explain_root)
     }
+}
+
+/// Adds the way out to the error of a server whose certificate is a root.
+fn explain_root(error: io::Error) -> io::Error {
+    match error.to_string().contains("CaUsedAsEndEntity") {
+        false => error,
+        true => io::Error::new(
+            error.kind(),
+            "the issuer's server uses its root as its own certificate (CaUsedAsEndEntity): give the server a certificate \
+             that the root has signed, as docs/how-to/certificates.md shows",
+        ),
+    }
+}
+
+/// Returns true for a response with a chain of certificates (RFC 8555 §9.1).
+fn is_chain(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/pem-certificate-chain"))
+}
+
+/// Returns the URLs of alternative chains (RFC 8555 §7.4.2), at most [`ALTERNATES_MAX`]: the `Link` fields with the
+/// relation `alternate`. A path is completed by scheme and authority of `base`.
+fn alternates(base: &Uri, headers: &HeaderMap) -> Vec<String> {
+    let origin = || {
+        let authority = base.authority().map_or("", |authority| authority.as_str());
+        format!("https://{authority}")
+    };
+    let fields = headers.get_all(LINK).into_iter();
+    let links = fields
+        .filter_map(|field| field.to_str().ok())
+        .flat_map(|field| field.split(','));
+    let urls = links.filter_map(|link| {
+        let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let mut parameters = parameters.split(';').map(str::trim);
+        let is_alternate =
+            parameters.any(|parameter| matches!(parameter, "rel=\"alternate\"" | "rel=alternate"));
+        is_alternate.then(|| match url.starts_with('/') {
+            true => origin() + url,
+            false => url.to_owned(),
+        })
+    });
+    urls.take(ALTERNATES_MAX).collect()
 }
 
 /// Requests a URL of `http` or `https`, and returns the status of the response. `roots` are those of [`Client::new`].
@@ -199,6 +268,9 @@ fn read_roots(file: Option<&Path>) -> io::Result<RootCertStore> {
     }
 }
 
+/// The most alternative chains that are downloaded. Issuers have two or three.
+const ALTERNATES_MAX: usize = 8;
+
 const AGENT: &str = concat!("edgeward/", env!("CARGO_PKG_VERSION"));
 
 /// Issuers answer within seconds; finalizing may take longer.
@@ -213,6 +285,70 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 7 * 24 * 3600;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_with_the_relation_alternate_are_chains() {
+        let base: Uri = "https://ca.example:14000/cert/1".parse().expect("a URL");
+        let mut headers = HeaderMap::new();
+        for field in [
+            "<https://ca.example/dir>;rel=\"index\"",
+            "<https://ca.example/cert/1/2>; rel=\"alternate\", </cert/1/3>;rel=alternate",
+            "<https://ca.example/x>; rel=\"up\"; title=\"alternate\"",
+            "https://ca.example/y; rel=\"alternate\"",
+        ] {
+            headers.append(LINK, HeaderValue::from_static(field));
+        }
+        let expected = [
+            "https://ca.example/cert/1/2",
+            "https://ca.example:14000/cert/1/3",
+        ];
+        assert_eq!(alternates(&base, &headers), expected);
+        for n in 0..ALTERNATES_MAX {
+            let field = format!("</{n}>;rel=\"alternate\"");
+            headers.append(LINK, HeaderValue::try_from(field).expect("a value"));
+        }
+        assert_eq!(alternates(&base, &headers).len(), ALTERNATES_MAX);
+    }
+
+    /// Method: a server whose certificate is self-signed and says that it is an authority.
+    #[tokio::test]
+    async fn a_server_with_its_root_as_its_certificate_is_explained() {
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+        use rustls::ServerConfig;
+        use rustls_pki_types::PrivatePkcs8KeyDer;
+
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let root = params.self_signed(&key).expect("signed");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("root.pem");
+        std::fs::write(&file, root.pem()).expect("written");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the versions are supported")
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![root.der().clone()],
+                PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+            )
+            .expect("the key belongs to the certificate");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = async {
+            let (stream, _) = listener.accept().await.expect("a client");
+            _ = tokio_rustls::TlsAcceptor::from(Arc::new(config))
+                .accept(stream)
+                .await;
+        };
+        let url = format!("https://localhost:{port}/").parse().expect("a URL");
+        let (error, ()) = tokio::join!(status_of(url, Some(&file)), server);
+        let error = error.expect_err("the certificate is refused").to_string();
+        assert!(error.contains("that the root has signed"), "{error}");
+    }
 
     #[test]
     fn a_wait_in_seconds_is_at_most_a_week() {

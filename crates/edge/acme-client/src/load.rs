@@ -128,8 +128,11 @@ pub(crate) fn certificate_path(name: &Name) -> String {
 }
 
 pub(crate) fn pending_key_path(name: &Name) -> String {
-    format!("orders/{}.key", name.file_stem())
+    format!("{ORDERS}/{}.key", name.file_stem())
 }
+
+/// The folder of the keys of orders under way.
+pub(crate) const ORDERS: &str = "orders";
 
 pub(crate) const LEDGER: &str = "ledger.json";
 

@@ -8,7 +8,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use crate::account::{self, OrderError, with_nonce};
 use crate::answers::PublishedAnswer;
-use crate::certificates::StoredCertificate;
+use crate::certificates::{StoredCertificate, root_name};
 
 use crate::hook;
 use crate::http::Client;
@@ -54,7 +54,13 @@ impl NameOrder<'_> {
         self.state.record_order(self.name, order.url())?;
         let mut answer = None;
         let ended = self
-            .steps(&mut order, &client, resumed.is_some(), &mut answer)
+            .steps(
+                &account,
+                &mut order,
+                &client,
+                resumed.is_some(),
+                &mut answer,
+            )
             .await;
         if let (Some(Answer::Record { name, value }), Challenge::Dns { hook, timeout }) =
             (&answer, &self.group.challenge)
@@ -104,6 +110,7 @@ impl NameOrder<'_> {
 
     async fn steps(
         &self,
+        account: &Account,
         order: &mut Order,
         client: &Client,
         is_resumed: bool,
@@ -162,6 +169,7 @@ impl NameOrder<'_> {
                         failure: Failure::Local,
                         message: "the key of the certificate is lost".to_owned(),
                     })?;
+                    let chain = self.preferred_chain(account, client, chain).await;
                     return self.state.store_certificate(self.name, &key, &chain);
                 }
                 Step::Fail(failure) => {
@@ -172,6 +180,32 @@ impl NameOrder<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the chain that leads to the preferred root, or else the default chain.
+    async fn preferred_chain(&self, account: &Account, client: &Client, default: String) -> String {
+        let Some(preferred) = &self.group.preferred_chain else {
+            return default;
+        };
+        let is_preferred = |chain: &str| root_name(chain).is_some_and(|name| name == *preferred);
+        if is_preferred(&default) {
+            return default;
+        }
+        let alternates = client
+            .take_download()
+            .map_or_else(Vec::new, |download| download.alternates);
+        for url in alternates {
+            // This signs a POST-as-GET for any URL. The response is no order, so the client keeps it.
+            _ = with_nonce!(account.order(url.clone()));
+            if let Some(download) = client.take_download()
+                && is_preferred(&download.chain)
+            {
+                return download.chain;
+            }
+        }
+        let (name, default_root) = (self.name, root_name(&default));
+        tracing::warn!(%name, preferred, default_root, "no chain leads to the preferred root; the default is used");
+        default
     }
 
     /// Publishes the answer to the challenge of the order's authorization. `None` if the issuer demands no answer.

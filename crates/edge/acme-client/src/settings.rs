@@ -94,6 +94,8 @@ pub struct NameGroup {
     pub challenge: Challenge,
     /// The profile of the certificates. `None`: the default of the issuer.
     pub profile: Option<String>,
+    /// The common name of the root that the chain of a certificate should lead to. `None`: the issuer's default chain.
+    pub preferred_chain: Option<String>,
     /// PEM file of the roots that the issuers' servers chain to. `None`: the roots of the system.
     pub roots: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! The state of the holder of the lease: what its tasks read and persist.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +18,8 @@ use crate::clocks;
 use crate::demand::Waiting;
 use crate::http::Client;
 use crate::load::{
-    LEDGER, LoadError, LoadedName, REQUESTS, certificate_path, demanded_names, facts, load_keys,
-    load_ledger, pending_key_path,
+    LEDGER, LoadError, LoadedName, ORDERS, REQUESTS, certificate_path, demanded_names, facts,
+    load_keys, load_ledger, pending_key_path,
 };
 use crate::settings::{AcmeSettings, IssuerSettings, NameGroup};
 use crate::store::StateStore;
@@ -71,7 +72,26 @@ impl State {
         state.remove_dropped();
         // The failures of orders that the earlier process did not end.
         state.save().map_err(LoadError::Write)?;
+        state.remove_abandoned_keys();
         Ok(state)
+    }
+
+    /// Removes the keys of orders that are not under way any more.
+    fn remove_abandoned_keys(&self) {
+        let scheduler = self.scheduler.borrow();
+        let names = scheduler.ledger().names();
+        let under_way: HashSet<_> = names
+            .iter()
+            .filter(|(_, record)| record.pending.is_some())
+            .map(|(name, _)| pending_key_path(name))
+            .collect();
+        // A key that cannot be removed hinders no order.
+        for file in self.store.list(ORDERS).unwrap_or_default() {
+            let path = format!("{ORDERS}/{file}");
+            if !under_way.contains(&path) {
+                _ = self.store.remove(&path);
+            }
+        }
     }
 
     /// Reports a step, for tests.
@@ -175,7 +195,7 @@ impl State {
         Ok(pair)
     }
 
-    /// Removes the key of an order whose certificate is stored and in the ledger.
+    /// Removes the key of an order.
     pub(crate) fn remove_pending_key(&self, name: &Name) {
         _ = self.store.remove(&pending_key_path(name));
     }

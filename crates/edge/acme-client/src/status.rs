@@ -21,6 +21,8 @@ pub struct NameReport {
     pub not_after_at: Option<u64>,
     /// The time of the next order, in seconds since 1970.
     pub next_order_at: Option<u64>,
+    /// The time of the next order, if the only reason to wait is that the issuer has failed.
+    pub issuer_wait_until: Option<u64>,
     /// True while an order is under way.
     pub is_ordered: bool,
     /// Failures since the last success.
@@ -66,6 +68,7 @@ pub fn report(settings: &AcmeSettings) -> Result<Vec<NameReport>, StatusError> {
                 issuer: status.issuer.to_owned(),
                 not_after_at: facts.not_after_at,
                 next_order_at: facts.next_order_at,
+                issuer_wait_until: status.issuer_wait_until,
                 is_ordered: record.is_some_and(|record| record.pending.is_some()),
                 failures: facts.failures,
                 last_error: record

@@ -62,7 +62,7 @@ impl State {
 
     /// Carries out a task, and records its result. `saved` is the result of persisting it before.
     pub(crate) async fn carry_out(&self, task: Task, saved: io::Result<()>) {
-        let mut stored = None;
+        let mut ordered = None;
         match task {
             Task::Order {
                 name,
@@ -91,9 +91,7 @@ impl State {
                     }
                     Err(error) => Err(OrderError::local("the ledger cannot be persisted", &error)),
                 };
-                if result.is_ok() {
-                    stored = Some(name.clone());
-                }
+                ordered = Some(name.clone());
                 self.record(&name, &issuer, result);
                 self.remove_dropped();
             }
@@ -118,22 +116,30 @@ impl State {
                 self.window_saved_at.set(Some(Instant::now()));
             }
         }
-        if self.save_result()
-            && let Some(name) = stored
-        {
-            // A process that is killed before this continues the order, and needs its key.
-            self.remove_pending_key(&name);
+        let is_saved = self.save_result();
+        if let Some(name) = ordered.filter(|_| is_saved) {
+            self.remove_ended_key(&name);
+        }
+    }
+
+    /// Removes the key of an order that has ended, as the persisted ledger says. A process that is killed before this
+    /// continues the order, and needs its key.
+    fn remove_ended_key(&self, name: &Name) {
+        if !self.scheduler.borrow().has_order(name) {
+            self.remove_pending_key(name);
         }
     }
 
     /// Records the failure of a task that has panicked, so that its name is tried again after a back-off.
     pub(crate) fn record_panic(&self, task: TaskId) {
         let message = "the order has panicked".to_owned();
+        let mut ordered = None;
         match task {
             TaskId::Order { name, issuer } => {
                 let failure = Failure::Local;
                 self.record(&name, &issuer, Err(OrderError { failure, message }));
                 self.remove_dropped();
+                ordered = Some(name);
             }
             TaskId::Query { name } => self.record_answer(&name, Answer::Missing),
             TaskId::Window { name } => {
@@ -141,7 +147,10 @@ impl State {
                 scheduler.on_window(&name, None, None, clocks::read());
             }
         }
-        self.save_result();
+        let is_saved = self.save_result();
+        if let Some(name) = ordered.filter(|_| is_saved) {
+            self.remove_ended_key(&name);
+        }
     }
 
     /// Persists the result of a task. Returns false after an error, which is logged.

@@ -60,6 +60,8 @@ pub struct NameStatus<'a> {
     pub is_running: bool,
     /// The time of the next order, in seconds since 1970. `u64::MAX` if a limit of zero forbids it.
     pub next_order_at: u64,
+    /// The time of the next order, if the only reason to wait is that the issuer has failed.
+    pub issuer_wait_until: Option<u64>,
     /// The issuer of the next order.
     pub issuer: &'a str,
     /// The history. `None` if the name has none.
@@ -315,14 +317,24 @@ impl Scheduler {
         self.names.iter().map(move |planned| {
             let record = self.ledger.names.get(&planned.name);
             let (next_order_at, issuer) = self.order_at(planned, record, now);
+            let of_issuer = self.ledger.issuers.get(issuer);
+            let issuer_at = of_issuer.map_or(0, |issuer| issuer.backoff.ends_at(now));
             NameStatus {
                 name: &planned.name,
                 is_running: self.running.contains(&planned.name),
                 next_order_at,
+                issuer_wait_until: (issuer_at > now && issuer_at == next_order_at)
+                    .then_some(issuer_at),
                 issuer,
                 record,
             }
         })
+    }
+
+    /// Returns true while an order for a name is under way, or is to be continued.
+    pub fn has_order(&self, name: &Name) -> bool {
+        let record = self.ledger.names.get(name);
+        record.is_some_and(|record| record.pending.is_some())
     }
 
     /// Returns from when a name may be ordered, and the issuer.

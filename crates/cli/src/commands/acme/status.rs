@@ -34,6 +34,10 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         let mut out = output::stdout();
         write!(out, "{}", table(&reports, now))?;
         for report in &reports {
+            if let Some(until) = report.issuer_wait_until {
+                let time = time_of_day(until);
+                writeln!(out, "{}: waits for the issuer until {time}", report.name)?;
+            }
             if let Some(error) = &report.last_error {
                 writeln!(out, "{}: {error}", report.name)?;
             }
@@ -76,11 +80,23 @@ fn table(reports: &[NameReport], now: u64) -> Table {
     table
 }
 
+/// Returns a time as `HH:MM UTC`. Waits for an issuer last six hours at most.
+fn time_of_day(at: u64) -> String {
+    let minutes = at % DAY / 60;
+    format!("{:02}:{:02} UTC", minutes / 60, minutes % 60)
+}
+
 const DAY: u64 = 86_400;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_day_has_hours_and_minutes() {
+        assert_eq!(time_of_day(1000 * DAY), "00:00 UTC");
+        assert_eq!(time_of_day(1001 * DAY - 1), "23:59 UTC");
+    }
 
     #[test]
     fn a_certificate_is_shown_with_its_days_and_its_next_order() {
@@ -89,6 +105,7 @@ mod tests {
             issuer: "https://ca.example/dir".to_owned(),
             not_after_at,
             next_order_at,
+            issuer_wait_until: None,
             is_ordered,
             failures: 2,
             last_error: None,

@@ -69,27 +69,25 @@ pub(super) fn check_acme(
             report("acme.names", text, "remove names, or run several edges");
         }
         check_challenge(group, &mut report);
-        let has_id = group.eab_key_id.is_some();
-        if has_id != group.eab_key_file.is_some() {
-            let text = "only one of acme.eab_key_id and acme.eab_key_file is set".to_owned();
-            let path = if has_id {
-                "acme.eab_key_id"
-            } else {
-                "acme.eab_key_file"
-            };
-            report(
-                path,
-                text,
-                "set both: the issuer states an identifier and a key",
-            );
+        for binding in group.bindings() {
+            let [id, file] = binding.paths;
+            let has_id = binding.key_id.is_some();
+            if has_id != binding.key_file.is_some() {
+                let text = format!("only one of {id} and {file} is set");
+                let hint = "set both: the issuer states an identifier and a key";
+                report(if has_id { id } else { file }, text, hint);
+            }
+            #[cfg(feature = "acme")]
+            if let Err(error) = binding.read() {
+                let hint = "write the key as the issuer states it";
+                report(file, format!("{error:#}"), hint);
+            }
         }
-        #[cfg(feature = "acme")]
-        if let Err(error) = crate::acme::binding_of(group) {
-            report(
-                "acme.eab_key_file",
-                format!("{error:#}"),
-                "write the key as the issuer states it",
-            );
+        let is_bound = group.fallback_eab_key_id.is_some() || group.fallback_eab_key_file.is_some();
+        if is_bound && group.fallback_directory.is_none() {
+            let text = "acme.fallback_eab_… is set without acme.fallback_directory".to_owned();
+            let hint = "set fallback_directory to the directory of the second issuer";
+            report("acme.fallback_eab_key_id", text, hint);
         }
         let other = &draft.acme[0];
         if group.state != other.state {

@@ -59,12 +59,23 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The profile of the certificates, one of those that the issuer offers. Default: the issuer's.
     "acme.profile" live: Unset(Text) => AcmeGroup.profile;
 
+    /// The common name of the root that the chain of a certificate should lead to, such as `ISRG Root X1`, if the issuer
+    /// offers several chains. Certificates that are issued from then on have it. Default: the issuer's default chain,
+    /// which is also used if no chain leads to this root.
+    "acme.preferred_chain" live: Unset(Text) => AcmeGroup.preferred_chain;
+
     /// The identifier of the key that binds the account to one that you have at the issuer of `directory` (external
     /// account binding).
     "acme.eab_key_id" live: Unset(Text) => AcmeGroup.eab_key_id;
 
     /// The file with that key, as the issuer states it (base64url).
     "acme.eab_key_file" live: Unset(InputFile) => AcmeGroup.eab_key_file;
+
+    /// Like `eab_key_id`, for the issuer of `fallback_directory`.
+    "acme.fallback_eab_key_id" live: Unset(Text) => AcmeGroup.fallback_eab_key_id;
+
+    /// Like `eab_key_file`, for the issuer of `fallback_directory`.
+    "acme.fallback_eab_key_file" live: Unset(InputFile) => AcmeGroup.fallback_eab_key_file;
 
     /// PEM file of the root certificates that the issuers' servers must chain to. Default: the root certificates of the
     /// system.

@@ -87,6 +87,7 @@ impl Bed {
                 contacts: vec!["mailto:admin@a.example".to_owned()],
                 challenge,
                 profile: None,
+                preferred_chain: None,
                 roots: Some(self.pebble.roots()),
             }],
             folder: self.folder.path().join("state"),
@@ -121,6 +122,18 @@ impl Bed {
             "{name} has only a self-signed certificate"
         );
         key
+    }
+
+    /// Returns the common name of a root, and its certificate in DER.
+    pub(crate) fn root(&self, number: usize) -> (String, Vec<u8>) {
+        use rustls_pki_types::pem::PemObject as _;
+        use x509_cert::der::Decode as _;
+        let file = self.pebble.write_root(self.folder.path(), number);
+        let root = rustls_pki_types::CertificateDer::from_pem_file(file).expect("a certificate");
+        let parsed = x509_cert::Certificate::from_der(&root).expect("a certificate");
+        let subject = parsed.tbs_certificate.subject.to_string();
+        let name = subject.strip_prefix("CN=").expect("only a common name");
+        (name.to_owned(), root.to_vec())
     }
 
     pub(crate) fn set_window(&self, certificate: &str, response: &str) {

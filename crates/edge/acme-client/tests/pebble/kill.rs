@@ -129,6 +129,7 @@ fn victim() {
             contacts: Vec::new(),
             challenge: Challenge::Http,
             profile: None,
+            preferred_chain: None,
             roots: Some(variable("VICTIM_ROOTS").into()),
         }],
         folder: variable("VICTIM_FOLDER").into(),

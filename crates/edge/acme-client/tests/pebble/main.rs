@@ -115,6 +115,83 @@ fn wildcards_are_validated_by_the_hook_of_a_bound_account() {
     assert_eq!((of("present"), of("cleanup")), (2, 2), "{calls}");
 }
 
+/// Returns the subject of the issuer of the last certificate.
+fn issuer_of_chain(key: &rustls::sign::CertifiedKey) -> Vec<u8> {
+    use x509_cert::der::{Decode as _, Encode as _};
+    let last = key.cert.last().expect("a chain");
+    let parsed = x509_cert::Certificate::from_der(last).expect("a certificate");
+    parsed.tbs_certificate.issuer.to_der().expect("a name")
+}
+
+/// The second and the third root of Pebble, and one that it does not have, so that the default chain is used.
+#[test]
+fn the_chain_of_the_preferred_root_is_selected() {
+    use x509_cert::der::{Decode as _, Encode as _};
+    let Some(bed) = Bed::start(&[
+        ("PEBBLE_ALTERNATE_ROOTS", "2"),
+        ("PEBBLE_WFE_NONCEREJECT", "30"),
+    ]) else {
+        return;
+    };
+    let responder = bed.respond();
+    let subject = |number: usize| {
+        let (name, der) = bed.root(number);
+        let root = x509_cert::Certificate::from_der(&der).expect("a certificate");
+        (name, root.tbs_certificate.subject.to_der().expect("a name"))
+    };
+    let (_, default) = subject(0);
+    for (number, preferred, expected) in [
+        (0, "Unknown Root".to_owned(), default),
+        (1, subject(1).0, subject(1).1),
+        (2, subject(2).0, subject(2).1),
+    ] {
+        let name = format!("n{number}.example");
+        let mut settings = bed.settings(&[&name], Kind::Http);
+        settings.groups[0].preferred_chain = Some(preferred);
+        let acme = Acme::start(settings).expect("the thread starts");
+        responder.answer_for(&acme);
+        bed.wait_for(&acme, 1);
+        let key = bed.assert_issued(&acme, &name);
+        assert_eq!(issuer_of_chain(&key), expected, "{number}");
+    }
+}
+
+/// An order that is continued needs its key; one that is given up does not.
+#[test]
+fn an_order_that_is_given_up_leaves_no_key() {
+    let Some(bed) = Bed::start(&[]) else {
+        return;
+    };
+    let settings = bed.settings(&["a.example"], Kind::Http);
+    let key = settings.folder.join("orders/a.example.key");
+    let stray = settings.folder.join("orders/b.example.key");
+    let responder = bed.respond();
+    let mut has_key = true;
+    for resumes in [0, 2] {
+        let on_step = |step: &str| assert_ne!(step, "key stored");
+        let acme = Acme::start_with(settings.clone(), Some(on_step)).expect("the thread starts");
+        responder.answer_for(&acme);
+        until("the order fails", || {
+            acme.certificates().counts().failures().any(|(_, n)| n > 0)
+        });
+        drop(acme);
+        assert!(!stray.exists());
+        assert_eq!(key.exists(), has_key, "{resumes}");
+        if !has_key {
+            return;
+        }
+        // The next continuation is the last one.
+        bed.edit_ledger(&settings, |ledger| {
+            let record = &mut ledger["names"]["a.example"];
+            record["backoff"]["delay_seconds"] = 0.into();
+            record["pending"]["resumes"] = 2.into();
+            record["pending"]["started_at"] = 0.into();
+        });
+        fs::write(&stray, "the key of an order of the past").expect("written");
+        has_key = false;
+    }
+}
+
 #[test]
 fn a_name_that_is_refused_has_an_error_and_hinders_no_other_name() {
     let Some(bed) = Bed::start(&[]) else {
@@ -139,6 +216,38 @@ fn a_name_that_is_refused_has_an_error_and_hinders_no_other_name() {
         let error = reports[0].last_error.as_deref().unwrap_or_default();
         error.contains("rejectedIdentifier") && reports[0].failures == 1
     });
+}
+
+/// The first issuer cannot be reached, so that the name is ordered from the second one, whose account is bound.
+#[test]
+fn the_account_at_the_second_issuer_may_be_bound() {
+    let Some(bed) = Bed::start_bound(&[]) else {
+        return;
+    };
+    let mut settings = bed.settings(&["a.example"], Kind::Http);
+    let group = &mut settings.groups[0];
+    let (key_id, key) = BINDING;
+    group.issuers[0].binding = AccountBinding::parse(key_id, key);
+    let mut first = group.issuers[0].clone();
+    first.directory = "https://127.0.0.1:1/dir".into();
+    first.binding = None;
+    group.issuers.insert(0, first);
+    let responder = bed.respond();
+    for _ in 0..3 {
+        let acme = Acme::start(settings.clone()).expect("the thread starts");
+        until("the first issuer fails", || {
+            acme.certificates().counts().failures().any(|(_, n)| n > 0)
+        });
+        drop(acme);
+        bed.edit_ledger(&settings, |ledger| {
+            ledger["names"]["a.example"]["backoff"]["delay_seconds"] = 0.into();
+            ledger["issuers"]["https://127.0.0.1:1/dir"]["backoff"]["delay_seconds"] = 0.into();
+        });
+    }
+    let acme = Acme::start(settings).expect("the thread starts");
+    responder.answer_for(&acme);
+    bed.wait_for(&acme, 1);
+    bed.assert_issued(&acme, "a.example");
 }
 
 /// Another process with the same folder orders no certificate, and serves those of the holder of the lease. After the

@@ -360,3 +360,29 @@ fn records_of_removed_names_stay_until_no_limit_needs_them() {
     assert!(!scheduler.ledger().names().contains_key(&name));
     assert!(scheduler.ledger().issuers().is_empty());
 }
+
+/// A name that waits for itself, for example until its certificate is due, does not wait for the issuer.
+#[test]
+fn the_status_tells_that_a_name_waits_for_its_issuer() {
+    let mut scheduler = scheduler(&["a.example", "b.example"], &["one"]);
+    let (name, _) = order(&mut scheduler, 0);
+    scheduler.on_failed(&name, Failure::Issuer, "down", at(0));
+    let waits = |scheduler: &Scheduler, seconds: u64| {
+        let now = at(seconds).wall_at;
+        let status = scheduler
+            .status(now)
+            .find(|status| status.name.to_string() == "b.example");
+        let status = status.expect("the name is planned");
+        assert!(
+            status
+                .issuer_wait_until
+                .is_none_or(|until| until == status.next_order_at)
+        );
+        status.issuer_wait_until.is_some()
+    };
+    assert!(waits(&scheduler, 10));
+    assert!(!waits(&scheduler, 1000));
+    let b = "b.example".parse().expect("the name is valid");
+    scheduler.adopt(&b, validity(0, 90), None, at(10));
+    assert!(!waits(&scheduler, 10));
+}

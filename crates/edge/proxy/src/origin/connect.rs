@@ -7,10 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use edgeward_httpd::disable_loopback_pacing;
 use edgeward_proxy_protocol::{Addresses, Header, Version, write};
 use rustls_pki_types::ServerName;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -261,8 +263,7 @@ impl Connector {
             }
             Route::Tcp(addr) => *addr,
         };
-        let mut tcp = TcpStream::connect(addr).await?;
-        tcp.set_nodelay(true)?;
+        let mut tcp = connect_tcp(addr).await?;
         // Before TLS. Without a header, nothing is written.
         tcp.write_all(&self.proxy_header(client, addr)).await?;
         match &self.tls {
@@ -280,5 +281,42 @@ impl Connector {
     }
 }
 
+/// Opens a TCP connection to a server. On loopback it is not paced.
+async fn connect_tcp(addr: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match addr {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    disable_loopback_pacing(&SockRef::from(&socket), addr.ip());
+    socket.set_nodelay(true)?;
+    socket.connect(addr).await
+}
+
 /// The destination in PROXY headers to a Unix socket, which has no address.
 const UNKNOWN_SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn congestion(socket: &SockRef<'_>) -> String {
+        let name = socket.tcp_congestion().expect("the socket uses TCP");
+        String::from_utf8_lossy(&name).trim_matches('\0').to_owned()
+    }
+
+    /// A connection to a server of the same machine is not paced, whatever the system's default is.
+    #[tokio::test]
+    async fn connections_on_loopback_are_not_paced() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("the port is bound");
+        let addr = listener.local_addr().expect("the socket is bound");
+        let tcp = connect_tcp(addr).await.expect("the port is open");
+        assert!(tcp.nodelay().expect("the socket uses TCP"));
+        let default = TcpSocket::new_v4().expect("the socket is created");
+        let expected = match congestion(&SockRef::from(&default)) {
+            paced if paced.starts_with("bbr") => "reno".to_owned(),
+            other => other,
+        };
+        assert_eq!(congestion(&SockRef::from(&tcp)), expected);
+    }
+}

@@ -39,7 +39,7 @@ pub(super) use head::HeadLimits;
 impl Connection {
     /// Sends a request and reads the head of its response, all within `timeout`. `interims` gets the interim responses.
     pub(super) async fn exchange(
-        mut self,
+        mut self: Box<Self>,
         request: &[u8],
         method: &Method,
         limits: HeadLimits,

@@ -58,7 +58,7 @@ pub(super) enum PooledConnection {
     /// A connection that hyper reads and writes. It can serve requests with a body.
     Hyper(http1::SendRequest<Upload>),
     /// A connection of this crate's HTTP/1.1 client, which sends requests without a body.
-    Direct(h1::Connection),
+    Direct(Box<h1::Connection>),
 }
 
 /// The idle connections that a request can use.

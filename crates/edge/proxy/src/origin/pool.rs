@@ -330,7 +330,7 @@ impl OriginPool {
         &self,
         of: &ClientRequest,
         reuse: bool,
-    ) -> Result<(h1::Connection, bool, Lease), OriginError> {
+    ) -> Result<(Box<h1::Connection>, bool, Lease), OriginError> {
         let client = ClientNet::from(of.peer.ip());
         let accepts = self.accepts(AcceptedKind::Direct);
         let (idle, lease) = match wait::checkout_now(&self.shared, client, reuse, accepts) {

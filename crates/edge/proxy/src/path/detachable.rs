@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 pub(super) struct Detachable<F: Future, D: FnOnce(Pin<Box<F>>)>(Option<(Pin<Box<F>>, D)>);
 
 impl<F: Future, D: FnOnce(Pin<Box<F>>)> Detachable<F, D> {
-    pub(super) fn new(future: F, detach: D) -> Self {
-        Self(Some((Box::pin(future), detach)))
+    pub(super) fn new(future: Pin<Box<F>>, detach: D) -> Self {
+        Self(Some((future, detach)))
     }
 
     /// Polls the future. Must not be called again after it has returned the output.

@@ -37,16 +37,16 @@ pub(super) use sliced::LOOKED_UP_MAX;
 use sliced::{Answered, OutdatedSlices};
 
 /// Answers a request that needs the origin for `reason`. `stale` is the stored response to validate, if any.
-pub(super) async fn fetch(
+pub(super) fn fetch(
     reply: Reply,
     request: Rc<Request>,
     incoming: Option<RequestBody>,
     key: CacheKey,
     reason: Forward,
     stale: Option<Arc<Stored>>,
-) -> Response<EdgeBody> {
+) -> impl Future<Output = Response<EdgeBody>> {
     let miss = Miss::new(reply, request, key, reason, stale);
-    or_begin_again(miss.carry_out(incoming).await).await
+    or_begin_again(miss.carry_out(incoming))
 }
 
 /// Answers a hit whose body is in slices. `stored` is its response.
@@ -56,7 +56,7 @@ pub(super) async fn answer_sliced(
     hit: Hit,
     stored: Arc<Stored>,
 ) -> Response<EdgeBody> {
-    or_begin_again(sliced::answer(reply, request, hit, stored).await).await
+    or_begin_again(sliced::answer(reply, request, hit, stored)).await
 }
 
 /// Answers a request with a stale response in place of an error. `reason` is why the request was to be forwarded.
@@ -68,13 +68,15 @@ pub(super) async fn respond_stale(
     cause: StaleCause,
     reason: Forward,
 ) -> Response<EdgeBody> {
-    let answered = sliced::respond_stale(reply, request, key, stale, cause, reason);
-    or_begin_again(answered.await).await
+    or_begin_again(sliced::respond_stale(
+        reply, request, key, stale, cause, reason,
+    ))
+    .await
 }
 
-/// Returns the response. If the stored slices are outdated, begins the request again.
-async fn or_begin_again(answered: Answered) -> Response<EdgeBody> {
-    match answered {
+/// Returns the response of an answer. If the stored slices are outdated, begins the request again.
+async fn or_begin_again(answer: impl Future<Output = Answered>) -> Response<EdgeBody> {
+    match answer.await {
         Ok(response) => response,
         Err(outdated) => Box::pin(begin_again(outdated)).await,
     }

@@ -40,7 +40,7 @@ pub(super) async fn send(
     let was_sent = Rc::new(Cell::new(false));
     attempt.was_sent = Some(Rc::clone(&was_sent));
     let exchange = exchange(Rc::clone(&worker), Rc::clone(&request), attempt, upload);
-    let mut exchange = Detachable::new(exchange, |exchange| {
+    let mut exchange = Detachable::new(Box::pin(exchange), |exchange| {
         // The client has left. The exchange continues only if the origin may have received a part of the request.
         if !was_sent.get() {
             return;

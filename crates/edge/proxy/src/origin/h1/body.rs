@@ -22,7 +22,7 @@ pub(super) enum Framing {
 
 /// The body of a response.
 pub(crate) struct Body {
-    connection: Connection,
+    connection: Box<Connection>,
     framing: Framing,
     /// True if the connection can serve another request after this body.
     reusable: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub(super) fn new(connection: Connection, framing: Framing, reusable: bool) -> Self {
+    pub(super) fn new(connection: Box<Connection>, framing: Framing, reusable: bool) -> Self {
         Self {
             connection,
             framing,
@@ -59,7 +59,7 @@ impl Body {
 
     /// Returns the connection if the body is complete and another request may follow.
     /// A connection with bytes after the response is not reused: no request asked for these bytes (RFC 9112 §9.2).
-    pub(crate) fn into_connection(mut self) -> Option<Connection> {
+    pub(crate) fn into_connection(mut self) -> Option<Box<Connection>> {
         let reusable = self.reusable && self.has_ended() && self.connection.inbox.is_empty();
         // The next body often has a similar length, so the first read of the next response has this size.
         self.connection.read_bytes = self.bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX);

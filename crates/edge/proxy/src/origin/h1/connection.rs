@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 use crate::exchange::partial_head::PartialHead;
 use crate::origin::connect::OriginStream;
 
-/// A connection to the origin, idle or in use by one exchange.
+/// A connection to the origin, idle or in use by one exchange. It is boxed, because each exchange moves it several times.
 pub(in crate::origin) struct Connection {
     pub(super) stream: Box<dyn OriginStream>,
     /// Bytes that were read and not parsed yet.
@@ -31,8 +31,8 @@ pub(in crate::origin) struct Connection {
 }
 
 impl Connection {
-    pub(in crate::origin) fn new(stream: Box<dyn OriginStream>) -> Self {
-        Self {
+    pub(in crate::origin) fn new(stream: Box<dyn OriginStream>) -> Box<Self> {
+        Box::new(Self {
             stream,
             inbox: BytesMut::new(),
             partial: PartialHead::default(),
@@ -40,7 +40,7 @@ impl Connection {
             early_links: Vec::new(),
             read_bytes: READ_BYTES_MIN,
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
-        }
+        })
     }
 
     /// Returns the stream. Must only be called if the connection [is quiet](Self::is_quiet).

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -28,7 +29,7 @@ pub(super) async fn leader_result(
     request: &Request,
     fill: Arc<Fill>,
     result: &Cell<Option<FetchResult>>,
-    fetch: impl Future<Output = ()> + 'static,
+    fetch: Pin<Box<impl Future<Output = ()> + 'static>>,
 ) -> FetchResult {
     let worker = &reply.worker;
     let is_reported = Cell::new(false);
@@ -87,7 +88,7 @@ pub(in crate::path) async fn store_post(
         part: None,
         result: Some(Rc::clone(&result)),
     };
-    let fetch = fetch.run_post(response, update);
+    let fetch = Box::pin(fetch.run_post(response, update));
     let mut status = CacheStatus::forward(Forward::Method);
     match leader_result(&reply, &request, fill, &result, fetch).await {
         FetchResult::Shared { head, mut headers } => {

@@ -33,7 +33,7 @@ use crate::path::lookup::{Query as _, lookup_again};
 use crate::path::pass;
 use crate::path::stale::StaleCause;
 
-/// A request that no fresh stored response answers.
+/// A request that no fresh stored response answers. It is boxed, because the future of each step would copy it.
 pub(super) struct Miss {
     reply: Reply,
     request: Rc<Request>,
@@ -52,19 +52,19 @@ impl Miss {
         key: CacheKey,
         reason: Forward,
         stale: Option<Arc<Stored>>,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             part: part_to_fetch(&reply.worker, &request, &key, stale.as_ref()),
             reply,
             request,
             key,
             reason,
             stale,
-        }
+        })
     }
 
     /// Carries out the first step, and those that follow from it.
-    pub(super) async fn carry_out(self, incoming: Option<RequestBody>) -> Answered {
+    pub(super) async fn carry_out(self: Box<Self>, incoming: Option<RequestBody>) -> Answered {
         let step = first_step(self.facts(incoming.is_some()));
         // Other steps do not read the content of the request.
         let incoming = incoming.filter(|_| matches!(step, FirstStep::Pass { .. }));
@@ -116,7 +116,11 @@ impl Miss {
     }
 
     /// Forwards the request, unless a fetch that is under way has the range.
-    async fn pass(mut self, incoming: Option<RequestBody>, may_follow: bool) -> Answered {
+    async fn pass(
+        mut self: Box<Self>,
+        incoming: Option<RequestBody>,
+        may_follow: bool,
+    ) -> Answered {
         self.reply.count(RequestOutcome::forwarded(self.reason));
         let (request, reason) = (self.request, self.reason);
         let mut reply = self.reply;
@@ -131,14 +135,14 @@ impl Miss {
         Ok(Box::pin(pass::pass(reply, request, incoming, status)).await)
     }
 
-    async fn validate_head(mut self) -> Answered {
+    async fn validate_head(mut self: Box<Self>) -> Answered {
         self.reply.count(RequestOutcome::forwarded(self.reason));
         let stale = self.stale();
         let validation = head::validate(self.reply, self.request, self.key, self.reason, stale);
         Box::pin(validation).await
     }
 
-    async fn serve_stale(self) -> Answered {
+    async fn serve_stale(self: Box<Self>) -> Answered {
         let (stale, cause) = (self.stale(), StaleCause::BackOff);
         respond_stale(
             self.reply,
@@ -152,12 +156,12 @@ impl Miss {
     }
 
     /// Answers with a stored response.
-    fn answer(self, stored: Arc<Stored>, status: Option<CacheStatus>) -> Answering {
+    fn answer(self: Box<Self>, stored: Arc<Stored>, status: Option<CacheStatus>) -> Answering {
         sliced::respond(self.reply, self.request, self.key, stored, status, None)
     }
 
     /// Shares a fetch with other requests for the key: leads it, or follows it.
-    async fn share(mut self) -> Answered {
+    async fn share(mut self: Box<Self>) -> Answered {
         let worker = Rc::clone(&self.reply.worker);
         let collapse = &worker.cache.collapse;
         let is_checked = self.is_checked();
@@ -299,7 +303,7 @@ impl Miss {
     }
 
     /// Answers with the body of a shared fetch.
-    async fn read(self, head: &Arc<FillHead>, reader: FillReader) -> Response<EdgeBody> {
+    async fn read(self: Box<Self>, head: &Arc<FillHead>, reader: FillReader) -> Response<EdgeBody> {
         let worker = &self.reply.worker;
         worker.counters.collapsed.increment();
         if let Some(disk) = worker.cache.disk() {
@@ -311,7 +315,7 @@ impl Miss {
     }
 
     /// Answers with a response that a shared fetch has stored or validated.
-    async fn answer_shared(mut self, stored: Arc<Stored>) -> Answered {
+    async fn answer_shared(mut self: Box<Self>, stored: Arc<Stored>) -> Answered {
         let worker = &self.reply.worker;
         worker.counters.collapsed.increment();
         let (policy, now) = (&stored.response().policy, worker.now());
@@ -325,7 +329,11 @@ impl Miss {
         self.answer(stored, Some(status)).await
     }
 
-    async fn ask_for_range(self, head: &Arc<FillHead>, reader: FillReader) -> Response<EdgeBody> {
+    async fn ask_for_range(
+        self: Box<Self>,
+        head: &Arc<FillHead>,
+        reader: FillReader,
+    ) -> Response<EdgeBody> {
         let (request, key) = (&self.request, &self.key);
         let detail = "far-range";
         let answer =
@@ -334,7 +342,7 @@ impl Miss {
     }
 
     /// Leads a fetch for this request and its followers.
-    async fn lead(self, mut leader: FetchLeader, reader: FillReader) -> Answered {
+    async fn lead(self: Box<Self>, mut leader: FetchLeader, reader: FillReader) -> Answered {
         // Another fetch may have stored a fresh response between the lookup and `join`.
         match find_new_fresh(&self.reply.worker, &self.key, self.stale.as_ref()) {
             Some(stored) => {
@@ -346,35 +354,35 @@ impl Miss {
         }
     }
 
-    async fn fetch_alone(self) -> Answered {
+    async fn fetch_alone(self: Box<Self>) -> Answered {
         let (leader, reader) = self.reply.worker.cache.collapse.lead_uncollapsed();
         self.run(leader, reader).await
     }
 
     /// Runs a fetch, and answers the request with its result.
-    async fn run(self, leader: FetchLeader, reader: FillReader) -> Answered {
+    async fn run(mut self: Box<Self>, leader: FetchLeader, reader: FillReader) -> Answered {
+        let worker = Rc::clone(&self.reply.worker);
+        let result = Rc::new(Cell::new(None));
+        let fill = Arc::clone(&leader.fill);
+        let fetch = Fetch {
+            worker: Rc::clone(&worker),
+            request: Rc::clone(&self.request),
+            key: self.key.clone(),
+            leader,
+            part: self.part,
+            result: Some(Rc::clone(&result)),
+        };
+        let fetch = Box::pin(fetch.run(self.stale.take()));
+        self.reply.observation.trace(SampledRequest::begin_fetch);
+        let outcome = leader_result(&self.reply, &self.request, fill, &result, fetch).await;
+        self.reply.observation.trace(SampledRequest::end_fetch);
         let Self {
             mut reply,
             request,
             key,
             reason,
-            stale,
-            part,
-        } = self;
-        let worker = Rc::clone(&reply.worker);
-        let result = Rc::new(Cell::new(None));
-        let fill = Arc::clone(&leader.fill);
-        let fetch = Fetch {
-            worker: Rc::clone(&worker),
-            request: Rc::clone(&request),
-            key: key.clone(),
-            leader,
-            part,
-            result: Some(Rc::clone(&result)),
-        };
-        reply.observation.trace(SampledRequest::begin_fetch);
-        let outcome = leader_result(&reply, &request, fill, &result, fetch.run(stale)).await;
-        reply.observation.trace(SampledRequest::end_fetch);
+            ..
+        } = *self;
         let mut status = CacheStatus::forward(reason);
         match outcome {
             FetchResult::Shared { head, headers } => {

@@ -137,7 +137,9 @@ fn strip(
     keeps: impl Fn(&HeaderName) -> bool,
     is_removed: impl Fn(&HeaderName) -> bool,
 ) {
+    // `Keep-Alive`, which most servers list, is removed below.
     let listed: Vec<HeaderName> = list::members(headers, &CONNECTION)
+        .filter(|member| !member.eq_ignore_ascii_case(KEEP_ALIVE.as_str().as_bytes()))
         .filter_map(|member| HeaderName::from_bytes(member).ok())
         .filter(|name| !is_end_to_end(name) && !keeps(name))
         .collect();

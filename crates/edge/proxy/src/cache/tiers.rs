@@ -376,6 +376,7 @@ impl WorkerCache {
     pub(crate) fn key(&self, write: impl FnOnce(&mut Vec<u8>)) -> CacheKey {
         let mut bytes = self.spare_key.take();
         bytes.clear();
+        bytes.reserve(KEY_BYTES); // misses take the buffer away
         write(&mut bytes);
         CacheKey::primary_of(bytes, self.hash_seed)
     }
@@ -406,6 +407,9 @@ impl Deref for WorkerCache {
         &self.cache
     }
 }
+
+/// A capacity that is enough for most keys, so that writing a key allocates once.
+const KEY_BYTES: usize = 128;
 
 /// The progress of the fill of memory after a start, for metrics.
 #[derive(Debug, Default)]

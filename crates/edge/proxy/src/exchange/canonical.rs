@@ -63,11 +63,12 @@ impl Canonicaliser {
         }
     }
 
-    /// Returns the forms of a path that `forwarding.refused_path_forms` does not allow.
-    pub(crate) fn refused_forms(&self, path: &str) -> PathForms {
+    /// Returns the forms of a target's path that `forwarding.refused_path_forms` does not allow.
+    pub(crate) fn refused_forms(&self, target: &str) -> PathForms {
         if self.refused_path_forms.is_empty() {
             return PathForms::default();
         }
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
         PathReadings::of(path)
             .forms()
             .common(self.refused_path_forms)
@@ -360,7 +361,7 @@ fn check_length(headers: &HeaderMap) -> Result<(), RequestError> {
 
 /// Refuses paths that the configuration does not allow.
 fn check_path(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
-    let refused = canonicaliser.refused_forms(request.path());
+    let refused = canonicaliser.refused_forms(request.path_and_query());
     if refused.is_empty() {
         return Ok(());
     }

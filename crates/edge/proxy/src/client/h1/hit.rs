@@ -106,7 +106,7 @@ pub(super) fn try_hit(
         request: OnceCell::new(),
     };
     let canonicaliser = &worker.shared.canonicaliser;
-    if !settings.is_plain || !canonicaliser.refused_forms(query.path()).is_empty() {
+    if !settings.is_plain || !canonicaliser.refused_forms(plain.target).is_empty() {
         return HitResult::NotServed(None);
     }
     let Ok(class) = settings.class(&fields) else {

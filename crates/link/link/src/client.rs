@@ -179,7 +179,7 @@ impl Client {
         }
         let shared = &self.0;
         let slot = shared.peer.reserve_stream()?;
-        let (stream, pipes) = LinkStream::new();
+        let (stream, pipes) = LinkStream::new(shared.peer.pipe_memory());
         shared.peer.send(Message::Open {
             target,
             pipes,
@@ -220,6 +220,7 @@ impl Client {
             .call(move |core| PeerStatus::of(core, name, encrypted));
         PeerStatus {
             last_error: self.last_error(),
+            pipe_bytes: self.0.peer.pipe_memory().bytes(),
             ..status
                 .await
                 .expect("the task of the peer runs as long as the client")
@@ -530,6 +531,7 @@ mod tests {
         assert!(matches!(open(), Err(OpenError::Streams(_))));
         let written = Pin::new(&mut stream).poll_write(cx, b"a question");
         assert!(matches!(written, std::task::Poll::Ready(Ok(10))));
+        assert!(client.0.peer.memory_bytes() > 10, "the pipe is counted");
         assert!(Pin::new(&mut stream).poll_flush(cx).is_ready());
         assert!(stream.poll_chunk(cx).is_pending());
         let mut buffer = [0; 10];

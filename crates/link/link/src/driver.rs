@@ -18,6 +18,7 @@ use crate::budget::{Budget, yield_now};
 use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, DuplexId, SlowAnswer};
 use crate::peer::{Message, NewConnection, PeerState};
+use crate::pipe::PipeMemory;
 use crate::ready::{Ready, StreamWaker};
 use crate::stream::{IncomingStream, LinkStream};
 use crate::user::{Turn, User};
@@ -35,6 +36,8 @@ pub(crate) struct Driver {
     users: HashMap<DuplexId, ServedUser>,
     /// The users that can continue. Each is listed once.
     queue: VecDeque<DuplexId>,
+    /// The memory of the pipes of all users.
+    pipe_memory: PipeMemory,
     /// Gets the streams that the peer opens, at most as many as the peer may open. `None` after shutdown.
     opened: Option<mpsc::UnboundedSender<IncomingStream>>,
     /// Gets the answers of the store's threads, one for each request that they have accepted.
@@ -62,6 +65,7 @@ impl Driver {
         core: Core,
         messages: mpsc::Receiver<Message>,
         state: watch::Sender<PeerState>,
+        pipe_memory: PipeMemory,
     ) -> (Self, mpsc::UnboundedReceiver<IncomingStream>) {
         let (opened, receiver) = mpsc::unbounded_channel();
         let (answer_sender, answers) = mpsc::unbounded_channel();
@@ -74,6 +78,7 @@ impl Driver {
             ended: Vec::new(),
             users: HashMap::new(),
             queue: VecDeque::new(),
+            pipe_memory,
             opened: Some(opened),
             answers,
             answer_sender,
@@ -299,7 +304,7 @@ impl Driver {
     /// Passes the streams that the peer has opened to the task that serves them.
     fn report_opened(&mut self) {
         while let Some((id, target)) = self.core.next_opened() {
-            let (stream, pipes) = LinkStream::new();
+            let (stream, pipes) = LinkStream::new(&self.pipe_memory);
             // If no task serves streams, the stream is dropped here, which resets it.
             if let Some(opened) = &self.opened {
                 _ = opened.send(IncomingStream::new(target, stream));

@@ -249,7 +249,10 @@ impl Gateway {
             let name = format!("{from}#{epoch:04x}");
             let status = peer.call(move |core| PeerStatus::of(core, name, encrypted));
             // The gateway may have removed the peer meanwhile.
-            statuses.extend(status.await);
+            statuses.extend(status.await.map(|status| PeerStatus {
+                pipe_bytes: peer.pipe_memory().bytes(),
+                ..status
+            }));
         }
         GatewayStatus {
             encrypted,
@@ -434,7 +437,12 @@ impl Shared {
         let (peer, driver, opened) = Peer::new(core);
         let (mut task, mut serving) = (JoinSet::new(), JoinSet::new());
         task.spawn(driver.run());
-        serving.spawn(serve_streams(opened, identity.cloned(), Arc::clone(self)));
+        serving.spawn(serve_streams(
+            Arc::clone(&peer),
+            opened,
+            identity.cloned(),
+            Arc::clone(self),
+        ));
         // `replaced_sessions` gets the session numbers from before each restart of this edge. `is_cloned` becomes true
         // for the first edge of an identity and epoch when a second edge has the same ones.
         peers.by_key.insert(
@@ -722,6 +730,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Serves the streams of one peer.
 async fn serve_streams(
+    peer: Arc<Peer>,
     mut opened: mpsc::UnboundedReceiver<IncomingStream>,
     identity: Option<Identity>,
     shared: Arc<Shared>,
@@ -730,7 +739,7 @@ async fn serve_streams(
     while let Some(incoming) = opened.recv().await {
         while streams.try_join_next().is_some() {}
         let live = match identity.as_ref() {
-            Some(identity) => shared.admit_stream(identity),
+            Some(identity) => shared.admit_stream(identity, &peer),
             None => Ok(None),
         };
         match live {

@@ -63,6 +63,8 @@ metrics! {
             "Memory of bodies that the peer has not acknowledged." { peer.unacked_bytes }
         Gauge "edgeward_link_granted_bytes"
             "Credit of the peer in bytes, plus received bytes that are not read yet." { peer.granted_bytes }
+        Gauge "edgeward_link_pipe_bytes"
+            "Memory of bytes between the link and the users of its streams." { peer.pipe_bytes }
     }
 
     const HOST: BodyCounters ["peer", "host"] = |host| {

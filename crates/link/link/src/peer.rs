@@ -14,6 +14,7 @@ use crate::core::{ConnectionId, Core};
 use crate::driver::Driver;
 use crate::handshake::HandshakeError;
 use crate::label::Target;
+use crate::pipe::PipeMemory;
 use crate::stream::{IncomingStream, Pipes};
 
 /// A peer. Its task ([`Driver`]) owns the state machines. No other task or thread waits for its work, except those that
@@ -21,6 +22,7 @@ use crate::stream::{IncomingStream, Pipes};
 pub(crate) struct Peer {
     messages: mpsc::Sender<Message>,
     state: watch::Receiver<PeerState>,
+    pipe_memory: PipeMemory,
     /// The number of slots that are reserved for streams.
     reserved_streams: AtomicUsize,
 }
@@ -107,10 +109,12 @@ impl Peer {
     pub(crate) fn new(core: Core) -> (Arc<Self>, Driver, mpsc::UnboundedReceiver<IncomingStream>) {
         let (messages, receiver) = mpsc::channel(MESSAGES_MAX);
         let (publisher, state) = watch::channel(PeerState::of(&core));
-        let (driver, opened) = Driver::new(core, receiver, publisher);
+        let pipe_memory = PipeMemory::default();
+        let (driver, opened) = Driver::new(core, receiver, publisher, pipe_memory.clone());
         let peer = Self {
             messages,
             state,
+            pipe_memory,
             reserved_streams: AtomicUsize::new(0),
         };
         (Arc::new(peer), driver, opened)
@@ -171,6 +175,16 @@ impl Peer {
     /// Returns the last published state.
     pub(crate) fn state(&self) -> PeerState {
         *self.state.borrow()
+    }
+
+    /// Returns the memory of the pipes of all streams.
+    pub(crate) fn pipe_memory(&self) -> &PipeMemory {
+        &self.pipe_memory
+    }
+
+    /// Returns the number of unacknowledged and unread bytes, and of those in the pipes of streams.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.state().memory_bytes + self.pipe_memory.bytes()
     }
 
     /// Waits until `condition` holds for the published state, or the task has ended.

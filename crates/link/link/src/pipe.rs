@@ -4,6 +4,7 @@
 //! one piece. The work of the link on these bytes, such as hashing and compressing, takes place outside of the pipe.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -14,19 +15,33 @@ use edgeward_dedup::reason;
 
 use crate::user::PassedSocket;
 
-/// Creates a pipe. The writer waits while the pieces in the pipe take `memory_max` bytes or more.
-pub(crate) fn pipe(memory_max: usize) -> (PipeWriter, PipeReader) {
+/// Creates a pipe. The writer waits while the pieces in the pipe take `memory_max` bytes or more. They are counted in
+/// `total`.
+pub(crate) fn pipe(memory_max: usize, total: &PipeMemory) -> (PipeWriter, PipeReader) {
     let pipe = Arc::new(Pipe {
         state: Mutex::default(),
         memory_max,
+        total: total.clone(),
     });
     (PipeWriter(Arc::clone(&pipe)), PipeReader(pipe))
+}
+
+/// The memory of all pipes of a peer. Clones share the count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PipeMemory(Arc<AtomicU64>);
+
+impl PipeMemory {
+    /// Returns the number of bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug)]
 struct Pipe {
     state: Mutex<State>,
     memory_max: usize,
+    total: PipeMemory,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +99,14 @@ impl Pipe {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sets the memory of the pieces.
+    fn set_memory(&self, state: &mut State, bytes: usize) {
+        // A sum that wraps around is a subtraction.
+        let change = (bytes as u64).wrapping_sub(state.memory_bytes as u64);
+        self.total.0.fetch_add(change, Ordering::Relaxed);
+        state.memory_bytes = bytes;
+    }
+
     /// Changes the state, and then wakes the reader.
     fn wake_reader(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
@@ -134,7 +157,8 @@ impl PipeWriter {
         let piece = compact(piece);
         self.0.wake_reader(|state| {
             if state.refusal.is_none() {
-                state.memory_bytes += memory_bytes(&piece);
+                self.0
+                    .set_memory(state, state.memory_bytes + memory_bytes(&piece));
                 state.pieces.push_back(piece);
             }
         });
@@ -192,7 +216,8 @@ impl PipeReader {
     pub(crate) fn poll_item(&self, cx: &mut Context<'_>) -> Poll<Item> {
         let mut state = self.0.state();
         if let Some(piece) = state.pieces.pop_front() {
-            state.memory_bytes -= memory_bytes(&piece);
+            let bytes = state.memory_bytes - memory_bytes(&piece);
+            self.0.set_memory(&mut state, bytes);
             let waker = state.writer.take();
             drop(state);
             waker.into_iter().for_each(Waker::wake);
@@ -240,7 +265,8 @@ impl PipeReader {
     pub(crate) fn take_all(&self) -> VecDeque<Bytes> {
         let mut pieces = VecDeque::new();
         self.0.wake_writer(|state| {
-            (pieces, state.memory_bytes) = (std::mem::take(&mut state.pieces), 0);
+            pieces = std::mem::take(&mut state.pieces);
+            self.0.set_memory(state, 0);
         });
         pieces
     }
@@ -260,7 +286,8 @@ impl PipeReader {
         let (mut pieces, mut socket) = (VecDeque::new(), None);
         self.0.wake_writer(|state| {
             state.refusal.get_or_insert(reason);
-            (pieces, state.memory_bytes) = (std::mem::take(&mut state.pieces), 0);
+            pieces = std::mem::take(&mut state.pieces);
+            self.0.set_memory(state, 0);
             socket = state.socket.take();
         });
     }
@@ -309,7 +336,7 @@ const OVERHEAD_BYTES: usize = 256;
 mod tests {
     use super::*;
 
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use proptest::collection::vec;
@@ -330,13 +357,18 @@ mod tests {
 
     proptest! {
         /// Method: write and read pieces of all lengths in any order. The reader gets the bytes of the writer, the
-        /// memory stays within the limit and one piece, and an empty pipe has no memory.
+        /// memory stays within the limit and one piece, and an empty pipe has no memory. The total counts it beside the
+        /// memory of another pipe.
         #[test]
         fn a_pipe_passes_on_all_bytes_within_its_limit(
             steps in vec((any::<bool>(), 1_usize..200_000), 1..60),
             memory_max in 1_usize..1_000_000,
         ) {
-            let (writer, reader) = pipe(memory_max);
+            let total = PipeMemory::default();
+            let (writer, reader) = pipe(memory_max, &total);
+            let (other, _other_reader) = pipe(memory_max, &total);
+            other.push(Bytes::from_static(b"x"));
+            let other = total.bytes();
             let (mut written, mut read) = (Vec::new(), Vec::new());
             for (nth, (writes, bytes)) in steps.into_iter().enumerate() {
                 if !writes {
@@ -355,6 +387,7 @@ mod tests {
                 }
                 let piece_max = buffer::LARGE_BYTES[1] + OVERHEAD_BYTES;
                 prop_assert!(writer.0.state().memory_bytes < memory_max + piece_max);
+                prop_assert_eq!(total.bytes(), other + writer.0.state().memory_bytes as u64);
             }
             writer.end(Ok(()));
             while let Poll::Ready(Item::Bytes(piece)) = reader.poll_item(&mut noop()) {
@@ -363,13 +396,14 @@ mod tests {
             prop_assert!(read == written);
             prop_assert!(matches!(reader.poll_item(&mut noop()), Poll::Ready(Item::End)));
             prop_assert_eq!(writer.0.state().memory_bytes, 0);
+            prop_assert_eq!(total.bytes(), other);
         }
     }
 
     /// Pieces of one byte fill a pipe by their overhead, so their number is limited.
     #[test]
     fn short_pieces_are_counted_with_their_overhead() {
-        let (writer, _reader) = pipe(64 << 10);
+        let (writer, _reader) = pipe(64 << 10, &PipeMemory::default());
         let mut pieces = 0;
         while writer.poll_space(&mut noop()).is_ready() {
             writer.push(Bytes::from_static(b"x"));
@@ -381,7 +415,7 @@ mod tests {
     /// A short piece of a long buffer does not keep the buffer allocated.
     #[test]
     fn a_short_piece_is_copied_out_of_its_buffer() {
-        let (writer, reader) = pipe(1);
+        let (writer, reader) = pipe(1, &PipeMemory::default());
         let buffer = Bytes::from(vec![7; 500_000]);
         writer.push(buffer.slice(..COPIED_BYTES_MAX));
         assert!(buffer.is_unique());
@@ -390,6 +424,7 @@ mod tests {
         assert!(writer.0.state().memory_bytes > buffer::LARGE_BYTES[1]);
         drop(reader);
         assert!(buffer.is_unique(), "a refused piece is dropped");
+        assert_eq!(writer.0.total.bytes(), 0);
     }
 
     /// Each event wakes the end that waits for it, once.
@@ -405,7 +440,7 @@ mod tests {
             Context::from_waker(&write_waker),
         );
         let woken = |counter: &WakeCounter| counter.0.swap(0, Ordering::Relaxed);
-        let (writer, reader) = pipe(1);
+        let (writer, reader) = pipe(1, &PipeMemory::default());
 
         assert!(reader.poll_open(&mut reading).is_pending());
         writer.open();
@@ -444,7 +479,7 @@ mod tests {
     /// A dropped writer aborts its body, unless it has ended the body before.
     #[test]
     fn a_dropped_writer_aborts_its_body() {
-        let (writer, reader) = pipe(1);
+        let (writer, reader) = pipe(1, &PipeMemory::default());
         writer.push(Bytes::from_static(b"x"));
         let counter = Arc::new(WakeCounter::default());
         let waker = Waker::from(Arc::clone(&counter));
@@ -460,7 +495,7 @@ mod tests {
         let end = reader.poll_item(&mut noop());
         assert!(matches!(end, Poll::Ready(Item::Failed(reason::CANCELLED))));
 
-        let (writer, reader) = pipe(1);
+        let (writer, reader) = pipe(1, &PipeMemory::default());
         writer.end(Ok(()));
         drop(writer);
         assert!(matches!(

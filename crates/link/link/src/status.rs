@@ -41,6 +41,8 @@ pub struct PeerStatus {
     /// The sum of the windows of all streams from the peer, in bytes. A window has the bytes that the peer may still
     /// send without further credit, and the received bytes that this endpoint has not read yet.
     pub granted_bytes: u64,
+    /// The memory of bytes between the link and the users of its streams, in bytes.
+    pub pipe_bytes: u64,
     /// Bodies that bypassed deduplication because their first bytes or headers show compressed or encrypted data.
     pub bypassed: u64,
     /// The number of frames from the peer that were parked until a disk read ended.
@@ -70,6 +72,7 @@ impl PeerStatus {
             received: core.endpoint().receiver().counters(),
             unacked_bytes: core.endpoint().sender().unacked(),
             granted_bytes: core.endpoint().receiver().granted(),
+            pipe_bytes: 0,
             bypassed: core.traffic.bypassed,
             parked_frames: core.traffic.parked_frames,
             stalled_bodies: core.traffic.stalled_bodies,
@@ -318,6 +321,8 @@ impl PeerStatus {
             "streams": self.streams,
             "unacked_bytes": self.unacked_bytes,
             "granted_bytes": self.granted_bytes,
+            // The memory of bytes between the link and the users of its streams.
+            "pipe_bytes": self.pipe_bytes,
             "bypassed": self.bypassed,
             "sent": {
                 "bytes": sent.plain + sent.literal + sent.delta + sent.referenced,

@@ -17,7 +17,7 @@ use edgeward_dedup::reason;
 
 use crate::budget::Budget;
 use crate::label::{Target, refusal_reason};
-use crate::pipe::{Item, PipeReader, PipeWriter, pipe};
+use crate::pipe::{Item, PipeMemory, PipeReader, PipeWriter, pipe};
 use crate::user::PassedSocket;
 
 /// A stream of bytes to and from a target on the peer's network. It may be used on any thread: it exchanges bytes with
@@ -83,10 +83,10 @@ fn error(reason: u32) -> io::Error {
 }
 
 impl LinkStream {
-    /// Creates a stream, and the ends of its pipes for the link.
-    pub(crate) fn new() -> (Self, Pipes) {
-        let (outgoing, written) = pipe(OUTGOING_BYTES_MAX);
-        let (received, incoming) = pipe(INCOMING_BYTES_MAX);
+    /// Creates a stream, and the ends of its pipes for the link. The memory of the pipes is counted in `memory`.
+    pub(crate) fn new(memory: &PipeMemory) -> (Self, Pipes) {
+        let (outgoing, written) = pipe(OUTGOING_BYTES_MAX, memory);
+        let (received, incoming) = pipe(INCOMING_BYTES_MAX, memory);
         let stream = Self {
             outgoing: Arc::new(outgoing),
             incoming,

@@ -448,7 +448,7 @@ mod tests {
             .expect("a port is free");
         let addr = listener.local_addr().expect("the address is valid");
         let tcp = TcpStream::connect(addr).await.expect("the port is open");
-        let (stream, pipes) = LinkStream::new();
+        let (stream, pipes) = LinkStream::new(&crate::pipe::PipeMemory::default());
         let cx = &mut Context::from_waker(Waker::noop());
         pipes.incoming.push(Bytes::from_static(b"one "));
         let mut pump = pin!(stream.pump(tcp));

@@ -49,7 +49,7 @@ impl AsyncWrite for PanickingSocket {
 }
 
 fn open(peer: &Arc<Peer>) -> LinkStream {
-    let (stream, pipes) = LinkStream::new();
+    let (stream, pipes) = LinkStream::new(peer.pipe_memory());
     let slot = peer.reserve_stream().expect("a slot is free");
     let opened = peer.send(Message::Open {
         target: Target::Origin,

@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::deny::Fingerprint;
 use crate::handshake::HandshakeError;
 use crate::identity::Identity;
+use crate::peer::Peer;
 
 use super::Shared;
 use super::identities::{Copies, LiveStream};
@@ -112,18 +113,21 @@ impl Shared {
     }
 
     /// Counts a stream of an identity. Returns an error if a limit of the identity is reached.
-    pub(super) fn admit_stream(&self, identity: &Identity) -> Result<Option<LiveStream>, ()> {
-        // The limits of a peer bound the memory of an identity that has only one peer.
+    pub(super) fn admit_stream(
+        &self,
+        identity: &Identity,
+        peer: &Peer,
+    ) -> Result<Option<LiveStream>, ()> {
         let memory = if self.identities.is_shared(identity.key()) {
             let peers = self.peers();
             let of_identity = peers
                 .by_key
                 .iter()
                 .filter(|(key, _)| key.identity.as_ref() == Some(identity.key()));
-            let memory = of_identity.map(|(_, entry)| entry.peer.state().memory_bytes);
+            let memory = of_identity.map(|(_, entry)| entry.peer.memory_bytes());
             memory.sum()
         } else {
-            0
+            peer.memory_bytes()
         };
         self.identities
             .open_stream(identity.key(), memory, Instant::now())

@@ -19,7 +19,8 @@ pub struct IdentityLimits {
     pub connections_max: usize,
     /// The highest number of open streams.
     pub streams_max: usize,
-    /// The highest number of bytes of unacknowledged and unread bodies at which a further stream may be opened.
+    /// The highest number of bytes of unacknowledged and unread bodies, in the pipes of streams too, at which a further
+    /// stream may be opened.
     pub memory_max: u64,
 }
 
@@ -168,7 +169,7 @@ impl Identities {
     }
 
     /// Counts a new stream, or refuses it if the identity has reached a limit. `memory` is the number of
-    /// unacknowledged and unread bytes of all its peers. A stream that arrives after the last connection of the
+    /// unacknowledged and unread bytes of all its peers, with those in pipes. A stream that arrives after the last connection of the
     /// identity has ended is not counted.
     pub(super) fn open_stream(
         self: &Arc<Self>,

@@ -164,6 +164,13 @@ fn offline_policies_have_rows_beside_the_policies_that_serve() {
         page.contains("With 1 MiB, lru answers"),
         "the headline names lru"
     );
+    let setting = "[hot]\ncapacity = &quot;1MiB&quot;\npolicy = &quot;lru&quot;";
+    assert!(page.contains(setting), "the setting names lru");
+    // The bars of a size begin with the highest hit ratio, and the sizes with the smallest.
+    let bar = |name: &str| page.find(&format!("\"category\">{name}<")).expect(name);
+    assert!(bar("infinite 1 MiB") < bar("belady 1 MiB"));
+    assert!(bar("belady 1 MiB") < bar("lru 1 MiB"));
+    assert!(bar("lru 1 MiB") < bar("infinite 8 MiB"));
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Bars {
                      <span class=\"n\">{}</span></div>",
                     Html(&description),
                     n % colour::SLOTS,
-                    Html(&self.axis.unit.short(value))
+                    Html(&self.axis.unit.aligned(value))
                 )?;
             }
         }

@@ -30,7 +30,11 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     const found = series.map((one) => (one.points.length ? nearest(one.points, x) : null));
     const [firstX, , firstXText] = nearest(found.filter(Boolean), x);
     make(tip, "b", firstXText);
-    series.forEach((one, n) => {
+    // The rows have the order of the curves: the highest value first.
+    const height = (n) => (found[n] ? found[n][1] : Infinity);
+    const order = [...series.keys()].sort((a, b) => height(a) - height(b));
+    order.forEach((n) => {
+      const one = series[n];
       let value = one.level;
       if (found[n]) {
         const [, , xText, yText] = found[n];
@@ -49,6 +53,36 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     const left = at < area.clientWidth / 2 ? at + 12 : at - 12 - tip.offsetWidth;
     tip.style.left = `${Math.max(0, Math.min(left, area.clientWidth - tip.offsetWidth))}px`;
   };
+
+  // With many series, the legend selects one: it stays, and all others fade.
+  if (figure.classList.contains("many")) {
+    const items = [...figure.querySelectorAll(".legend li")];
+    let selected = -1;
+    const fade = (shown) => {
+      items.forEach((item, n) => item.classList.toggle("faded", shown >= 0 && n !== shown));
+      for (const path of area.querySelectorAll("[data-series]")) {
+        path.classList.toggle("faded", shown >= 0 && Number(path.dataset.series) !== shown);
+      }
+    };
+    items.forEach((item, n) => {
+      item.tabIndex = 0;
+      item.setAttribute("role", "button");
+      item.setAttribute("aria-pressed", "false");
+      const select = () => {
+        selected = selected === n ? -1 : n;
+        items.forEach((other, m) => other.setAttribute("aria-pressed", String(m === selected)));
+        fade(selected);
+      };
+      item.addEventListener("click", select);
+      item.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        select();
+      });
+      item.addEventListener("pointerenter", () => fade(n));
+      item.addEventListener("pointerleave", () => fade(selected));
+    });
+  }
 
   const hide = () => {
     cursor.hidden = tip.hidden = true;

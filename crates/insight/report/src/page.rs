@@ -13,6 +13,7 @@ use crate::text::Html;
 pub struct Page {
     title: String,
     findings: Vec<String>,
+    setting: Option<String>,
     facts: Vec<(String, String)>,
     blocks: Vec<Block>,
 }
@@ -33,6 +34,7 @@ impl Page {
         Self {
             title: title.into(),
             findings: Vec::new(),
+            setting: None,
             facts: Vec::new(),
             blocks: Vec::new(),
         }
@@ -42,6 +44,12 @@ impl Page {
     /// reader understands.
     pub fn finding(&mut self, sentence: impl Into<String>) -> &mut Self {
         self.findings.push(sentence.into());
+        self
+    }
+
+    /// Sets the lines of a configuration that follow from the findings. They stand below the findings, to be copied.
+    pub fn setting(&mut self, lines: impl Into<String>) -> &mut Self {
+        self.setting = Some(lines.into());
         self
     }
 
@@ -110,10 +118,17 @@ impl Page {
             colour::declarations(&colour::LIGHT),
             colour::declarations(&colour::DARK),
         )?;
-        if !self.findings.is_empty() {
+        if !self.findings.is_empty() || self.setting.is_some() {
             out.push_str("<div class=\"findings\">\n");
             for sentence in &self.findings {
                 writeln!(out, "<p>{}</p>", Html(sentence))?;
+            }
+            if let Some(lines) = &self.setting {
+                let lines = Html(lines.trim_end());
+                writeln!(
+                    out,
+                    "<p class=\"note\">Recommended setting</p>\n<pre>{lines}</pre>"
+                )?;
             }
             out.push_str("</div>\n");
         }

@@ -62,13 +62,18 @@ impl Plot {
 
         writeln!(
             out,
-            "<figure class=\"plot\" tabindex=\"0\">\n<figcaption>{}</figcaption>",
+            "<figure class=\"plot{}\" tabindex=\"0\">\n<figcaption>{}</figcaption>",
+            if drawn.len() > FEW_SERIES {
+                " many"
+            } else {
+                ""
+            },
             Html(&self.title)
         )?;
         if let Some(note) = &self.note {
             writeln!(out, "<p class=\"note\">{}</p>", Html(note))?;
         }
-        legend(out, drawn.iter().map(|d| (d.series, d.slot)))?;
+        legend(out, &drawn)?;
         let labels: Vec<String> = y.ticks.iter().map(|&t| self.y.unit.short(t)).collect();
         let gutter = labels.iter().map(|l| l.chars().count()).max().unwrap_or(0);
         write!(
@@ -153,6 +158,7 @@ impl Plot {
             drawn.push(DrawnSeries {
                 series,
                 slot: slot % colour::SLOTS,
+                turn: slot / colour::SLOTS,
                 points: self.visible_points(series),
             });
         }
@@ -202,8 +208,8 @@ impl Plot {
             let position = x.position(*position) * 1000.0;
             writeln!(out, "<path class=\"marker\" d=\"M{position:.1} 0V1000\"/>")?;
         }
-        for item in drawn {
-            item.svg(out, x, y)?;
+        for (number, item) in drawn.iter().enumerate() {
+            item.svg(out, number, x, y)?;
         }
         out.push_str("</svg>\n");
         Ok(())
@@ -369,15 +375,27 @@ impl Series {
 struct DrawnSeries<'a> {
     series: &'a Series,
     slot: usize,
+    /// How often all colours were used before. A line of a later turn has another pattern.
+    turn: usize,
     points: Vec<(f64, f64)>,
 }
 
 impl DrawnSeries<'_> {
+    /// Returns the classes of a line.
+    fn line_class(&self) -> &'static str {
+        match self.turn {
+            _ if self.series.dashed => "line dashed",
+            0 => "line",
+            1 => "line second",
+            _ => "line third",
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.points.is_empty() && self.series.level_at().is_none()
     }
 
-    fn svg(&self, out: &mut String, x: &Scale, y: &Scale) -> fmt::Result {
+    fn svg(&self, out: &mut String, number: usize, x: &Scale, y: &Scale) -> fmt::Result {
         let (style, path) = self.path(x, y, Frame::PAGE)?;
         if path.is_empty() {
             return Ok(());
@@ -385,10 +403,13 @@ impl DrawnSeries<'_> {
         let class = match style {
             PathStyle::Fill => "fill",
             PathStyle::Dots => "dots",
-            PathStyle::Line if self.series.dashed => "line dashed",
-            PathStyle::Line => "line",
+            PathStyle::Line => self.line_class(),
         };
-        writeln!(out, "<path class=\"{class} c{}\" d=\"{path}\"/>", self.slot)
+        writeln!(
+            out,
+            "<path class=\"{class} c{}\" data-series=\"{number}\" d=\"{path}\"/>",
+            self.slot
+        )
     }
 
     /// Returns the drawing of the series as the path of an SVG, which is empty without points.
@@ -467,20 +488,20 @@ enum PathStyle {
 }
 
 /// Writes the legend: the name of each series with a sample of its style.
-fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)>) -> fmt::Result {
+fn legend(out: &mut String, drawn: &[DrawnSeries<'_>]) -> fmt::Result {
     out.push_str("<ul class=\"legend\">\n");
-    for (series, slot) in series {
-        let (class, path) = match series.shape {
+    for item in drawn {
+        let (class, path) = match item.series.shape {
             SeriesShape::Columns => ("fill", "M2 0H22V10H2Z"),
             SeriesShape::Dots => ("dots", "M12 5h0"),
-            _ if series.dashed => ("line dashed", "M0 5H24"),
-            _ => ("line", "M0 5H24"),
+            _ => (item.line_class(), "M0 5H24"),
         };
         writeln!(
             out,
-            "<li><svg viewBox=\"0 0 24 10\" aria-hidden=\"true\"><path class=\"{class} c{slot}\" \
+            "<li><svg viewBox=\"0 0 24 10\" aria-hidden=\"true\"><path class=\"{class} c{}\" \
              d=\"{path}\"/></svg>{}</li>",
-            Html(&series.name)
+            item.slot,
+            Html(&item.series.name)
         )?;
     }
     out.push_str("</ul>\n");
@@ -518,6 +539,10 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 /// The maximum number of points per series: more than the width of the plot in pixels, but few enough for a small
 /// file.
 const MAX_POINTS: usize = 1600;
+
+/// The number of series that a reader can follow at once. With more of them the legend scrolls and a series can be
+/// selected, so that the others fade.
+const FEW_SERIES: usize = 5;
 
 /// The maximum number of rows in the table below a plot.
 const MAX_ROWS: usize = 200;

@@ -70,7 +70,10 @@ impl Table {
     }
 
     pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
-        out.push_str("<div class=\"wide\"><table>");
+        // The arrow keys scroll an element that can have the focus.
+        out.push_str(
+            "<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table>",
+        );
         if let Some(caption) = &self.caption {
             write!(out, "<caption>{}</caption>", Html(caption))?;
         }

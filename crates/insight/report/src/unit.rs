@@ -22,11 +22,21 @@ impl Unit {
         }
         match self {
             Self::Count => grouped(value),
-            Self::Share if value.abs() < 1e6 => format!("{:.3} %", value * 100.0),
+            Self::Share if value.abs() < 1e6 => format!("{:.2} %", value * 100.0),
             Self::Share => self.short(value),
             Self::Bytes if value.abs() < 1024.0 => format!("{} B", grouped(value)),
             Self::Bytes => format!("{} ({} B)", self.short(value), grouped(value.round())),
             Self::Seconds => seconds(value, 4),
+        }
+    }
+
+    /// Formats the figure for a row of figures: shares have one digit after the point, so that they align.
+    pub fn aligned(self, value: f64) -> String {
+        match self {
+            Self::Share if value == 0.0 || (0.001..1e6).contains(&value) => {
+                format!("{:.1} %", value * 100.0)
+            }
+            _ => self.short(value),
         }
     }
 
@@ -148,8 +158,8 @@ mod tests {
             (Unit::Count, -1500.0, "-1.5 k", "-1,500"),
             (Unit::Count, 0.25, "0.25", "0.25"),
             (Unit::Count, 12_345.678_9, "12.3 k", "12,345.7"),
-            (Unit::Share, 0.25, "25 %", "25.000 %"),
-            (Unit::Share, 0.123_456, "12.3 %", "12.346 %"),
+            (Unit::Share, 0.25, "25 %", "25.00 %"),
+            (Unit::Share, 0.123_456, "12.3 %", "12.35 %"),
             (Unit::Bytes, 512.0, "512 B", "512 B"),
             (
                 Unit::Bytes,
@@ -166,6 +176,23 @@ mod tests {
             assert_eq!(unit.short(value), short, "{unit:?} {value}");
             assert_eq!(unit.exact(value), exact, "{unit:?} {value}");
         }
+    }
+
+    /// Figures below each other have one digit after the point, unless it would be zero.
+    #[test]
+    fn shares_in_a_column_have_the_same_number_of_digits() {
+        for (value, text) in [
+            (0.0, "0.0 %"),
+            (0.000_4, "0.04 %"),
+            (0.001, "0.1 %"),
+            (0.36, "36.0 %"),
+            (0.364_8, "36.5 %"),
+            (1.0, "100.0 %"),
+            (f64::NAN, MISSING),
+        ] {
+            assert_eq!(Unit::Share.aligned(value), text, "{value}");
+        }
+        assert_eq!(Unit::Count.aligned(1500.0), "1.5 k");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 fn page_of(word: &str) -> Page {
     let mut page = Page::new(word);
     page.finding(word)
+        .setting(word)
         .fact(word, word)
         .section(word)
         .text(word)
@@ -101,6 +102,39 @@ fn plots_without_points_show_a_note_and_no_invalid_number() {
     let html = page.render();
     assert_eq!(html.matches("nothing to show").count(), 2);
     assert!(!html.contains("NaN") && !html.contains("inf"));
+}
+
+/// Ten series have eight colours, so that the last two differ by their pattern. A plot with few series has no legend
+/// that scrolls.
+#[test]
+fn series_with_the_same_colour_have_another_pattern() {
+    let page_with = |count: u32| {
+        let (x, y) = (Axis::new("x", Unit::Count), Axis::new("y", Unit::Share));
+        let mut plot = Plot::new("plot", x, y);
+        for n in 0..count {
+            let level = f64::from(n) / 20.0;
+            plot.add(Series::line(
+                format!("run {n}"),
+                [(0.0, level), (1.0, level)],
+            ));
+        }
+        let mut page = Page::new("page");
+        page.plot(plot);
+        page.render()
+    };
+    let html = page_with(10);
+    for slot in 0..8 {
+        let repeated = if slot < 2 { 2 } else { 0 };
+        // One sample in the legend and one curve.
+        assert_eq!(html.matches(&format!("\"line c{slot}\"")).count(), 2);
+        assert_eq!(
+            html.matches(&format!("\"line second c{slot}\"")).count(),
+            repeated
+        );
+    }
+    assert!(html.contains("<figure class=\"plot many\""));
+    assert!(page_with(17).contains("\"line third c0\""));
+    assert!(page_with(5).contains("<figure class=\"plot\""));
 }
 
 #[test]

@@ -22,6 +22,13 @@ pub(super) fn render(document: &Document, label: &str) -> String {
     for sentence in document.findings() {
         page.finding(sentence);
     }
+    let prediction = document
+        .full
+        .as_ref()
+        .and_then(|full| full.prediction.as_ref());
+    if let Some(prediction) = prediction {
+        page.setting(prediction.config.clone());
+    }
     facts(&mut page, document);
 
     page.section("Popularity");
@@ -276,8 +283,6 @@ fn prediction_section(page: &mut Page, prediction: &Prediction) {
     ));
     page.plot(plot);
     page.table(caches(&prediction.caches));
-    page.text("Configuration that suits these logs, for edgeward.toml:");
-    page.code(prediction.config.clone());
     let Some(first) = prediction.working_set.first() else {
         return;
     };

@@ -5,13 +5,16 @@ use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_types::{ByteSize, Seed};
 
 use super::outcome::{EdgeOutcome, INTERVALS, Outcome};
-use super::text::{ROWS, findings, headline};
+use super::text::{ROWS, best_first, findings, headline};
 use crate::output;
 
 pub(super) fn render(outcome: &Outcome) -> String {
     let mut page = Page::new(headline(outcome));
     for finding in findings(outcome) {
         page.finding(finding);
+    }
+    if let [best, _, ..] = best_first(outcome).as_slice() {
+        page.setting(format!("[hot]\npolicy = \"{}\"", best.policy));
     }
     page.section("Side by side").table(table(outcome));
     page.section("Over the run").plot(hit_ratios(outcome));

@@ -38,7 +38,7 @@ pub(super) fn headline(outcome: &Outcome) -> String {
 }
 
 /// The edges in descending order of the measured object hit ratio.
-fn best_first(outcome: &Outcome) -> Vec<&EdgeOutcome> {
+pub(super) fn best_first(outcome: &Outcome) -> Vec<&EdgeOutcome> {
     let mut edges: Vec<&EdgeOutcome> = outcome.edges.iter().collect();
     let ratio = |edge: &EdgeOutcome| edge.measured.object_hit_ratio;
     edges.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));

@@ -2,6 +2,7 @@
 
 mod disk;
 
+use edgeward_policy::PolicySpec;
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
@@ -32,6 +33,11 @@ pub(super) fn render(title: &str, results: &[TraceResults]) -> String {
             Some(sentence) => _ = page.finding(sentence),
             None => {}
         }
+    }
+    if let [result] = results
+        && let Some(lines) = setting(&result.simulation.runs)
+    {
+        page.setting(lines);
     }
     for result in results {
         let prefix = match results {
@@ -216,6 +222,28 @@ fn finding(cells: &[Cell<'_>]) -> Option<String> {
     })
 }
 
+/// Returns the lines of a configuration with the policy that the finding names. `None` with a disk, or if an edge cannot
+/// run the policy.
+fn setting(runs: &[RunReport]) -> Option<String> {
+    if has_disk(runs) {
+        return None;
+    }
+    let cells = cells(runs);
+    let capacity = cells.iter().map(|cell| cell.capacity_bytes).min()?;
+    let best = best(&cells, capacity)?;
+    let policy: PolicySpec = best.policy.parse().ok()?;
+    policy.is_served().then(|| {
+        let rounded = ByteSize(capacity).to_string().replace(' ', "");
+        let is_exact = rounded.parse() == Ok(ByteSize(capacity));
+        let size = if is_exact {
+            rounded
+        } else {
+            format!("{capacity}B")
+        };
+        format!("[hot]\ncapacity = \"{size}\"\npolicy = \"{}\"", best.policy)
+    })
+}
+
 fn ratio_bars(simulation: &Simulation) -> Bars {
     let mut bars = Bars::new(
         "Requests and bytes answered from the cache",
@@ -225,7 +253,13 @@ fn ratio_bars(simulation: &Simulation) -> Bars {
     if has_several_seeds(&simulation.runs) {
         bars = bars.note("Means over all seeds.");
     }
-    for cell in cells(&simulation.runs) {
+    let mut cells = cells(&simulation.runs);
+    // At each size, the best policy first.
+    cells.sort_by(|a, b| {
+        let by_size = a.capacity_bytes.cmp(&b.capacity_bytes);
+        by_size.then(b.object_hit_ratio.total_cmp(&a.object_hit_ratio))
+    });
+    for cell in cells {
         let name = format!("{} {}", cell.policy, ByteSize(cell.capacity_bytes));
         bars.group(name, [cell.object_hit_ratio, cell.byte_hit_ratio]);
     }
@@ -244,7 +278,8 @@ fn by_capacity(simulation: &Simulation) -> Plot {
     let mut plot = Plot::new(
         "Object hit ratio by cache size",
         Axis::new("cache size", Unit::Bytes).log(),
-        Axis::new("object hit ratio", Unit::Share),
+        // Curves that are close to each other need the whole height.
+        Axis::new("object hit ratio", Unit::Share).tight(),
     );
     let mut policies: Vec<&str> = Vec::new();
     for cell in &cells {
@@ -276,7 +311,8 @@ fn over_time<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
     let mut plot = Plot::new(
         "Object hit ratio over time",
         Axis::new("requests", Unit::Count),
-        Axis::new("object hit ratio", Unit::Share),
+        // Curves that are close to each other need the whole height.
+        Axis::new("object hit ratio", Unit::Share).tight(),
     );
     for run in runs {
         let points = run

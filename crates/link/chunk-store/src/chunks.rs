@@ -371,6 +371,10 @@ impl Shared {
         state: &mut State,
         reads: &Reads,
     ) -> Result<Option<Arc<Listing>>, Unread> {
+        // The open container is not written, and the one that it overwrites was evicted.
+        if position == self.position(state.open.number) {
+            return Ok(None);
+        }
         if let Some(listing) = state.trailers.get(position) {
             return Ok(Some(listing));
         }

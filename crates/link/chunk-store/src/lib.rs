@@ -68,4 +68,4 @@ pub use requests::WouldBlock;
 pub use reuse::{ReuseCounters, STORE_MULTIPLES};
 pub use scratch::ScratchDevice;
 pub use settings::{ChunkCounters, ChunkSettings, OpenError};
-pub use threads::{CHUNK_BYTES_MAX, StorePanicked};
+pub use threads::{STORED_BYTES_MAX, StorePanicked};

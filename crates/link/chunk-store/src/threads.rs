@@ -2,7 +2,7 @@
 //!
 //! A thread is started when a request arrives and all others work, and ends after it was idle for a while. The queue
 //! is bounded: the callers bound the requests for which a stream waits, and chunks that would be stored are skipped
-//! while those in the queue take [`CHUNK_BYTES_MAX`]. They are sent again at their next transfer.
+//! while those in the queue take [`STORED_BYTES_MAX`]. They are sent again at their next transfer.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bytes::Bytes;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::store::{Answer, Request};
@@ -33,9 +34,14 @@ impl Chunks {
         pool: &Pool,
         on_answer: impl FnOnce(Result<Option<Answer>, StorePanicked>) + Send + 'static,
     ) {
-        let chunk_bytes = match &request {
-            Request::Store { chunk, .. } => chunk.len(),
-            _ => 0,
+        let (request, stored_bytes) = match request {
+            // The chunk is a part of a buffer that may be much longer than it.
+            Request::Store { id, chunk } => {
+                let chunk = Bytes::copy_from_slice(&chunk);
+                let bytes = chunk.len() + JOB_BYTES;
+                (Request::Store { id, chunk }, bytes)
+            }
+            request => (request, 0),
         };
         let (shared, id_key, pool) = (Arc::clone(&self.0.shared), id_key.clone(), pool.clone());
         let perform = move |is_skipped| {
@@ -53,7 +59,7 @@ impl Chunks {
         };
         self.0.threads.push(Job {
             perform: Box::new(perform),
-            chunk_bytes,
+            stored_bytes,
         });
     }
 }
@@ -69,11 +75,15 @@ struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    jobs: VecDeque<Job>,
-    /// The bytes of the chunks that are stored by jobs in the queue.
-    chunk_bytes: usize,
+    /// Requests for whose answers streams wait. They precede `stores`.
+    awaited: VecDeque<Job>,
+    stores: VecDeque<Job>,
+    /// The bytes that `stores` take.
+    stored_bytes: usize,
     skipped: u64,
     threads: Vec<JoinHandle<()>>,
+    /// The threads that have not left [`Queue::work`].
+    running: usize,
     idle: usize,
     is_stopped: bool,
 }
@@ -81,7 +91,33 @@ struct QueueState {
 struct Job {
     /// Performs the request, or answers it without an effect if the argument is true.
     perform: Box<dyn FnOnce(bool) + Send>,
-    chunk_bytes: usize,
+    /// The memory that the job takes if it stores a chunk, else 0.
+    stored_bytes: usize,
+}
+
+impl QueueState {
+    fn jobs(&self) -> usize {
+        self.awaited.len() + self.stores.len()
+    }
+
+    fn push(&mut self, job: Job) {
+        self.stored_bytes += job.stored_bytes;
+        let jobs = if job.stored_bytes > 0 {
+            &mut self.stores
+        } else {
+            &mut self.awaited
+        };
+        jobs.push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let job = self
+            .awaited
+            .pop_front()
+            .or_else(|| self.stores.pop_front())?;
+        self.stored_bytes -= job.stored_bytes;
+        Some(job)
+    }
 }
 
 impl StoreThreads {
@@ -96,29 +132,35 @@ impl StoreThreads {
 
     fn push(&self, job: Job) {
         let mut state = self.0.state();
-        if job.chunk_bytes > 0 && state.chunk_bytes + job.chunk_bytes > CHUNK_BYTES_MAX {
+        if job.stored_bytes > 0 && state.stored_bytes + job.stored_bytes > STORED_BYTES_MAX {
             state.skipped += 1;
             drop(state);
             return (job.perform)(true);
         }
-        state.chunk_bytes += job.chunk_bytes;
-        state.jobs.push_back(job);
-        if state.jobs.len() <= state.idle {
+        state.push(job);
+        if state.jobs() <= state.idle {
             self.0.has_jobs.notify_one();
             return;
         }
+        if state.running == THREADS_MAX {
+            return;
+        }
         state.threads.retain(|thread| !thread.is_finished());
-        if state.threads.len() < THREADS_MAX {
-            let queue = Arc::clone(&self.0);
-            let thread = thread::Builder::new().name("chunk-store".to_owned());
-            // Without a further thread, the others perform the request later.
-            if let Ok(thread) = thread.spawn(move || queue.work()) {
+        let queue = Arc::clone(&self.0);
+        let thread = thread::Builder::new().name("chunk-store".to_owned());
+        match thread.spawn(move || queue.work()) {
+            Ok(thread) => {
                 state.threads.push(thread);
-            } else if state.threads.is_empty() {
-                let jobs = std::mem::take(&mut state.jobs);
-                state.chunk_bytes = 0;
-                drop(state);
-                jobs.into_iter().for_each(|job| (job.perform)(false));
+                state.running += 1;
+            }
+            // The other threads perform the request later.
+            Err(_) if state.running > 0 => {}
+            Err(_) => {
+                while let Some(job) = state.pop() {
+                    drop(state);
+                    (job.perform)(false);
+                    state = self.0.state();
+                }
             }
         }
     }
@@ -127,7 +169,7 @@ impl StoreThreads {
     pub(crate) fn stop(&self) {
         let mut state = self.0.state();
         state.is_stopped = true;
-        state.jobs.clear();
+        while state.pop().is_some() {}
         let threads = std::mem::take(&mut state.threads);
         drop(state);
         self.0.has_jobs.notify_all();
@@ -144,25 +186,25 @@ impl Queue {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
-                state.chunk_bytes -= job.chunk_bytes;
+            if let Some(job) = state.pop() {
                 drop(state);
                 (job.perform)(false);
                 state = self.state();
                 continue;
             }
             if state.is_stopped {
-                return;
+                break;
             }
             state.idle += 1;
             let waited = self.has_jobs.wait_timeout(state, IDLE_MAX);
             let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
-            if timeout.timed_out() && state.jobs.is_empty() {
-                return;
+            if timeout.timed_out() && state.jobs() == 0 {
+                break;
             }
         }
+        state.running -= 1;
     }
 }
 
@@ -176,8 +218,11 @@ impl fmt::Debug for StoreThreads {
 /// reads of four peers proceed together.
 const THREADS_MAX: usize = 64;
 
-/// The bytes of chunks that may wait in the queue. A disk stores them in a tenth of a second.
-pub const CHUNK_BYTES_MAX: usize = 16 << 20;
+/// The bytes that chunks in the queue may take, each with [`JOB_BYTES`].
+pub const STORED_BYTES_MAX: usize = 16 << 20;
+
+/// The bytes of a job beside its chunk, at most.
+const JOB_BYTES: usize = 512;
 
 /// The time after which an idle thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);

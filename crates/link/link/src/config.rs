@@ -69,7 +69,7 @@ pub struct LinkConfig {
     pub receive_bytes_max: u64,
     /// The highest number of bytes sent to a peer that the peer has not acknowledged.
     pub unacked_bytes_max: usize,
-    /// The highest number of requests to the store that wait for a disk read. Frames that cause such requests wait, and
+    /// The highest number of requests to the store for whose answers from the disk frames wait. Meanwhile,
     /// later frames are handled. At this limit, a connection handles no further frame until a read has ended.
     pub slow_requests_max: usize,
     /// The limit of the bytes that all connections together send, with its state. `None` for no limit.

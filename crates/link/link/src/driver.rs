@@ -95,6 +95,8 @@ impl Driver {
                 // The panic may have left the state machines inconsistent. The users see that their streams have ended.
                 tracing::error!("a task of the link has panicked: all streams of its peer end");
                 self.core.restart();
+                // The tasks that wait for the connections read the state when these end.
+                self.publish();
                 self.connections.clear();
                 self.queue = self.users.keys().copied().collect();
                 self.users

@@ -508,12 +508,14 @@ impl Shared {
         };
         // The slot limits only connections in their handshake. The connections of peers have a limit of their own.
         drop(slot);
-        let (peer, connection, _live) = match handshake {
+        let (peer, connection, live) = match handshake {
             Ok(connection) => connection,
             Err(error) => return self.count_rejection(from, &error),
         };
         tracing::info!(%from, "peer connected");
         let error = connection.ended().await;
+        // It does not count while its peer may connect again.
+        drop(live);
         match &error {
             ConnectionError::Wire(_) => self.counters().malformed += 1,
             ConnectionError::Violation(_) => self.counters().violations += 1,

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use edgeward_chunk_store::Chunks;
@@ -79,8 +79,7 @@ impl KnowledgeFiles {
     /// Writes the file of a peer if its content would change.
     fn write(&self, name: String, bytes: &[u8], store: &Chunks) -> io::Result<()> {
         // The lock is held until the end, because the call at shutdown may overlap a periodic call.
-        let saved_hashes = self.saved_hashes.lock();
-        let mut saved_hashes = saved_hashes.unwrap_or_else(PoisonError::into_inner);
+        let mut saved_hashes = self.saved_hashes();
         let id = self.id_key.id(bytes);
         if saved_hashes.get(&name) == Some(&id) {
             return Ok(());
@@ -99,6 +98,7 @@ impl KnowledgeFiles {
     /// Removes the oldest files until at most `files_max` remain. A peer with a new store gets a new file, so
     /// old files would accumulate.
     fn remove_oldest(&self) -> io::Result<()> {
+        let _saved_hashes = self.saved_hashes();
         let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
         let entries = match fs::read_dir(&self.folder) {
             // No file was written yet.
@@ -109,7 +109,7 @@ impl KnowledgeFiles {
             let entry = entry?;
             let name = entry.file_name();
             if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-                // A process was killed before it renamed this file. This process has renamed all files that it wrote.
+                // A process was killed before it renamed this file. This process renames its files under the lock.
                 fs::remove_file(entry.path())?;
                 continue;
             }
@@ -120,6 +120,11 @@ impl KnowledgeFiles {
         files
             .drain(..surplus)
             .try_for_each(|(_, path)| fs::remove_file(path))
+    }
+
+    fn saved_hashes(&self) -> MutexGuard<'_, HashMap<String, ChunkId>> {
+        let saved_hashes = self.saved_hashes.lock();
+        saved_hashes.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use edgeward_chunk_store::{CHUNK_BYTES_MAX, ChunkSettings, Chunks, WouldBlock};
+use edgeward_chunk_store::{ChunkSettings, Chunks, STORED_BYTES_MAX, WouldBlock};
 use edgeward_dedup::buffer::Pool;
-use edgeward_dedup::store::{Answer, Entry, LocatedChunk, Request};
+use edgeward_dedup::store::{Answer, ChunkLocation, Entry, LocatedChunk, Request};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Fault, ObservedDisk, ReadObserver, SimulatedDisk};
 
 use crate::{
-    CONTAINER, METHODS, chunk, disk, key, layout, load_chunk, noise, open, settings, store_chunk,
+    CONTAINER, CONTAINERS, METHODS, chunk, disk, key, layout, load_chunk, noise, open, settings,
+    store_chunk,
 };
 
 /// Lets a thread of the store perform a request.
@@ -203,9 +204,16 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
 }
 
 /// While the disk does not answer, the chunks that wait to be stored take a bounded memory: further ones are answered at
-/// once, without being stored. All others are stored when the disk answers again.
+/// once, without being stored. All others are stored when the disk answers again. Short chunks take memory beside their
+/// bytes.
 #[test]
 fn the_chunks_that_wait_to_be_stored_are_bounded() {
+    for length in [60_000, 8] {
+        chunks_of_a_length_are_bounded(length);
+    }
+}
+
+fn chunks_of_a_length_are_bounded(length: usize) {
     let disk = disk();
     let mut store = open(&disk, METHODS[0]);
     (0..90).for_each(|number| _ = store_chunk(&mut store, number));
@@ -214,13 +222,13 @@ fn the_chunks_that_wait_to_be_stored_are_bounded() {
     disk.inject(Fault::ReadsWait);
     // Each thread waits in the read of the trailer of the container that it would overwrite.
     let gate = device.observer().0.lock().expect("no thread panics");
-    let chunk = Bytes::from(noise(7, 60_000));
+    let chunk = Bytes::from(noise(7, length));
     let request = |number: u64| Request::Store {
         // The bytes need not match their hash here.
         id: key().id(&number.to_le_bytes()),
         chunk: chunk.clone(),
     };
-    let submitted = 2 * CHUNK_BYTES_MAX / chunk.len();
+    let submitted = 2 * STORED_BYTES_MAX / (chunk.len() + 500);
     let answers: Vec<_> = (0..submitted as u64)
         .map(|number| submit(&store, request(number)))
         .collect();
@@ -231,4 +239,48 @@ fn the_chunks_that_wait_to_be_stored_are_bounded() {
     let without = stored.filter(|answer| *answer == Some(Answer::Stored(None)));
     assert_eq!(without.count() as u64, skipped);
     assert!(skipped > 0 && skipped < submitted as u64, "{skipped}");
+}
+
+/// A chunk that waits to be stored does not keep the buffer of which it is a part.
+#[test]
+fn a_chunk_that_waits_keeps_only_its_own_bytes() {
+    struct Buffer(Arc<Vec<u8>>);
+    impl AsRef<[u8]> for Buffer {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let disk = disk();
+    let mut store = open(&disk, METHODS[0]);
+    (0..90).for_each(|number| _ = store_chunk(&mut store, number));
+    store.flush().expect("the disk has no faults");
+    let (device, store) = observed::<Gate>(&disk);
+    disk.inject(Fault::ReadsWait);
+    let gate = device.observer().0.lock().expect("no thread panics");
+    let kept = Arc::new(noise(7, 60_000));
+    let buffer = Bytes::from_owner(Buffer(Arc::clone(&kept)));
+    let requests = (0..64).map(|number| Request::Store {
+        id: key().id(&[number]),
+        chunk: buffer.slice(usize::from(number)..usize::from(number) + 600),
+    });
+    let answers: Vec<_> = requests.map(|request| submit(&store, request)).collect();
+    drop(buffer);
+    assert_eq!(Arc::strong_count(&kept), 1, "a job keeps the buffer");
+    drop(gate);
+    for answer in answers {
+        answer.recv().expect("each request is answered");
+    }
+}
+
+/// A request for the container that the open one overwrites ends, although the device still has its trailer.
+#[test]
+fn a_request_for_the_container_that_is_overwritten_ends() {
+    let disk = disk();
+    let mut store = open(&disk, METHODS[0]);
+    (0..90).for_each(|number| _ = store_chunk(&mut store, number));
+    disk.inject(Fault::ReadsWait);
+    let container = store.open_container_number() - CONTAINERS as u32;
+    let listed = Request::List(ChunkLocation { container, slot: 0 });
+    let (listed, _) = answer(&store, &listed);
+    assert_eq!(listed, Some(Answer::Row(None)));
 }

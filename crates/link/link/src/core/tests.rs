@@ -194,7 +194,7 @@ impl Simulation {
     }
 }
 
-/// Performs the requests to the store that need a thread that may block.
+/// Performs the requests to the store that need the device.
 fn perform_slow_requests(core: &mut Core) {
     let (sender, answers) = std::sync::mpsc::channel();
     core.submit_slow_requests(move |id, is_awaited, answer| {

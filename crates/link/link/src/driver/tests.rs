@@ -97,6 +97,7 @@ async fn a_panic_of_a_task_ends_the_streams_of_its_peer_alone() {
     let connection = connect(&peer, &config, &mut remote, PanickingSocket).await;
     let end = connection.ended().await;
     assert!(matches!(end, ConnectionError::Superseded), "{end:?}");
+    assert_eq!(peer.state().connections, 0);
     let error = stream.chunk().await.expect_err("the stream has ended");
     let expected = crate::StreamError {
         reason: reason::RESTARTED,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use edgeward_chunk_store::Chunks;
@@ -46,6 +46,8 @@ struct Shared {
     last_error: LastError,
     /// The tasks of the link. Dropping them aborts them.
     tasks: JoinSet<()>,
+    /// All of them but the task of the peer: they connect again, and save the knowledge from time to time.
+    others: Vec<AbortHandle>,
 }
 
 /// The reason why the last attempt to connect failed, or `None` after a success.
@@ -128,8 +130,9 @@ impl Client {
         let last_error = LastError::default();
         let mut tasks = JoinSet::new();
         tasks.spawn(driver.run());
+        let mut others = Vec::new();
         if let Encryption::Tls(keys) = &config.encryption {
-            tasks.spawn(watch_keys(Keys::clone(keys)));
+            others.push(tasks.spawn(watch_keys(Keys::clone(keys))));
         }
         for index in 0..config.connections.clamp(1, 16) {
             let keeper = ConnectionKeeper {
@@ -140,22 +143,22 @@ impl Client {
                 state: Arc::clone(&sender),
                 last_error: Arc::clone(&last_error),
             };
-            tasks.spawn(keeper.run());
+            others.push(tasks.spawn(keeper.run()));
         }
         if let Some(knowledge_files) = &knowledge_files {
             let peers = vec![(GATEWAY.to_owned(), Arc::clone(&peer))];
-            tasks.spawn(save_periodically(
+            others.push(tasks.spawn(save_periodically(
                 Arc::clone(knowledge_files),
                 config.store.clone(),
                 config.times.knowledge,
                 move || peers.clone(),
-            ));
+            )));
         }
-        tasks.spawn(reset_streams_after_outage(
+        others.push(tasks.spawn(reset_streams_after_outage(
             Arc::clone(&peer),
             state.clone(),
             config.times.outage_max,
-        ));
+        )));
         Ok(Self(Arc::new(Shared {
             peer,
             config,
@@ -164,6 +167,7 @@ impl Client {
             state,
             last_error,
             tasks,
+            others,
         })))
     }
 
@@ -266,6 +270,8 @@ impl Client {
     /// record of which chunks the gateway has.
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {
         drain(&self.0.peer, grace).await;
+        // Otherwise the link would connect again while the store is written.
+        self.0.others.iter().for_each(AbortHandle::abort);
         self.0.peer.call(Core::shut_down).await;
         let peer = (GATEWAY.to_owned(), Arc::clone(&self.0.peer));
         let finished = finish(

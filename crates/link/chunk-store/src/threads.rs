@@ -218,7 +218,7 @@ impl fmt::Debug for StoreThreads {
 /// reads of four peers proceed together.
 const THREADS_MAX: usize = 64;
 
-/// The bytes that chunks in the queue may take, each with [`JOB_BYTES`].
+/// The bytes that chunks in the queue may take, each with 512 for its job.
 pub const STORED_BYTES_MAX: usize = 16 << 20;
 
 /// The bytes of a job beside its chunk, at most.

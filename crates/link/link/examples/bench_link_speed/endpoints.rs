@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -129,11 +129,54 @@ impl Relay {
 pub(crate) struct LinkBed {
     /// The address of the edge's port.
     pub(crate) addr: SocketAddr,
-    threads: [ThreadCpu; 2],
-    client: Client,
+    gateway: ThreadCpu,
+    edge: Edge,
     wan: Option<Wan>,
-    /// The senders whose drop ends the threads of gateway and edge.
-    _ends: [tokio::sync::oneshot::Sender<()>; 2],
+    /// The sender whose drop ends the thread of the gateway.
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+/// An edge with a thread of its own. It accepts connections at a port.
+pub(crate) struct Edge {
+    pub(crate) addr: SocketAddr,
+    thread: ThreadCpu,
+    client: Client,
+    /// The sender whose drop ends the thread.
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Edge {
+    pub(crate) fn start(config: LinkConfig, gateway: SocketAddr, target: SocketAddr) -> Self {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (sender, receiver) = channel();
+        let thread = spawn("edge", move |ready| {
+            runtime().block_on(async {
+                let client =
+                    Client::start(config, &gateway.to_string()).expect("the client starts");
+                client.up().await;
+                let target = target.to_string().parse();
+                let target = Target::Tcp(target.expect("the text is a host and a port"));
+                let listen = "127.0.0.1:0".parse().expect("the address is valid");
+                // At most 100 connections at the same time.
+                let listener =
+                    LocalListener::bind(client.clone(), listen, ListenerTarget::Fixed(target), 100)
+                        .await;
+                let listener = listener.expect("the listener can be bound");
+                ready();
+                sender
+                    .send((listener.local_addr(), client))
+                    .expect("the receiver waits for the message");
+                _ = ended.await;
+            });
+        });
+        let (addr, client) = receiver.recv().expect("the endpoint starts");
+        Self {
+            addr,
+            thread,
+            client,
+            _end: end,
+        }
+    }
 }
 
 impl LinkBed {
@@ -157,26 +200,14 @@ impl LinkBed {
         features: &Features,
         network: Option<WanSettings>,
     ) -> io::Result<Self> {
-        let keys = TempDir::new()?;
-        edgeward_link::generate_keys(&keys.path().join("keys")).map_err(io::Error::other)?;
-        let [gateway, edge] = ["gateway", "edge"].map(|endpoint| config(&keys, endpoint, features));
-        let (gateway, edge) = (gateway?, edge?);
-
-        // The gateway has no origin (`None`), so the target is permitted by a rule.
-        let mut config = GatewayConfig::new(
-            gateway,
-            "127.0.0.1:0".parse().expect("the address is valid"),
-            None,
-        );
-        config.keep_sent = features.keep_sent;
-        config.allow = config
-            .allow
-            .and(target.to_string().parse().expect("the rule is valid"));
+        let keys = generate_keys()?;
+        let gateway = gateway_config(&keys, features, target)?;
+        let edge = config(&keys, "edge", 4, features)?;
         let (gateway_end, ended) = tokio::sync::oneshot::channel::<()>();
         let (sender, receiver) = channel();
         let gateway_thread = spawn("gateway", move |ready| {
             runtime().block_on(async {
-                let gateway = Gateway::bind(config)
+                let gateway = Gateway::bind(gateway)
                     .await
                     .expect("the listener can be bound");
                 ready();
@@ -192,39 +223,13 @@ impl LinkBed {
             .transpose()?;
         let gateway_addr = wan.as_ref().map_or(gateway, Wan::addr);
 
-        let (edge_end, ended) = tokio::sync::oneshot::channel::<()>();
-        let (sender, receiver) = channel();
-        let edge_thread = spawn("edge", move |ready| {
-            runtime().block_on(async {
-                let client =
-                    Client::start(edge, &gateway_addr.to_string()).expect("the client starts");
-                client.up().await;
-                let target = Target::Tcp(
-                    target
-                        .to_string()
-                        .parse()
-                        .expect("the text is a host and a port"),
-                );
-                let listen = "127.0.0.1:0".parse().expect("the address is valid");
-                // At most 100 connections at the same time.
-                let listener =
-                    LocalListener::bind(client.clone(), listen, ListenerTarget::Fixed(target), 100)
-                        .await;
-                let listener = listener.expect("the listener can be bound");
-                ready();
-                sender
-                    .send((listener.local_addr(), client))
-                    .expect("the receiver waits for the message");
-                _ = ended.await;
-            });
-        });
-        let (addr, client) = receiver.recv().expect("the endpoint starts");
+        let edge = Edge::start(edge, gateway_addr, target);
         Ok(Self {
-            addr,
-            threads: [gateway_thread, edge_thread],
-            client,
+            addr: edge.addr,
+            gateway: gateway_thread,
+            edge,
             wan,
-            _ends: [gateway_end, edge_end],
+            _end: gateway_end,
         })
     }
 
@@ -234,12 +239,12 @@ impl LinkBed {
 
     /// Returns the client of the edge.
     pub(crate) fn client(&self) -> &Client {
-        &self.client
+        &self.edge.client
     }
 
     /// Returns the CPU time of the gateway and of the edge in seconds.
     pub(crate) fn cpu(&self) -> [f64; 2] {
-        self.threads.each_ref().map(ThreadCpu::seconds)
+        [&self.gateway, &self.edge.thread].map(ThreadCpu::seconds)
     }
 
     /// Returns the number of bytes sent to the edge: the bytes of frames, or on a simulated network all bytes
@@ -247,19 +252,48 @@ impl LinkBed {
     pub(crate) fn wire(&self) -> u64 {
         match &self.wan {
             Some(wan) => wan.bytes()[1],
-            None => runtime().block_on(self.client.status()).received_wire(),
+            None => runtime()
+                .block_on(self.edge.client.status())
+                .received_wire(),
         }
     }
 }
 
-fn config(keys: &TempDir, endpoint: &str, features: &Features) -> io::Result<LinkConfig> {
+/// Generates the keys of a gateway and of edges, in a temporary folder.
+pub(crate) fn generate_keys() -> io::Result<TempDir> {
+    let keys = TempDir::new()?;
+    edgeward_link::generate_keys(&keys.path().join("keys")).map_err(io::Error::other)?;
+    Ok(keys)
+}
+
+/// Returns the configuration of a gateway without an origin, which permits connections to `target`.
+pub(crate) fn gateway_config(
+    keys: &TempDir,
+    features: &Features,
+    target: SocketAddr,
+) -> io::Result<GatewayConfig> {
+    let listen = "127.0.0.1:0".parse().expect("the address is valid");
+    let mut config = GatewayConfig::new(config(keys, "gateway", 7, features)?, listen, None);
+    config.keep_sent = features.keep_sent;
+    config.allow = config
+        .allow
+        .and(target.to_string().parse().expect("the rule is valid"));
+    Ok(config)
+}
+
+/// Returns the configuration of an endpoint. The epochs of all stores differ.
+pub(crate) fn config(
+    keys: &TempDir,
+    endpoint: &str,
+    epoch: u64,
+    features: &Features,
+) -> io::Result<LinkConfig> {
     let folder = keys.path().join("keys").join(endpoint);
     let (keys, store_key) = Keys::load(&folder).map_err(io::Error::other)?;
     let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
-    // The length of the name, 7 or 4, is the epoch of the store, so the two stores have different epochs.
     let settings = ChunkSettings {
         compression: features.store,
-        ..ChunkSettings::new(features.chunk_bytes, endpoint.len() as u64)
+        ..ChunkSettings::new(features.chunk_bytes, epoch)
     };
     let store = Chunks::open(Arc::new(device), settings).map_err(io::Error::other)?;
     let encryption = if features.tls {
@@ -287,6 +321,12 @@ fn runtime() -> tokio::runtime::Runtime {
 pub(crate) struct ThreadCpu(String);
 
 impl ThreadCpu {
+    /// Returns the current thread.
+    pub(crate) fn current() -> Self {
+        let link = fs::read_link("/proc/thread-self").expect("Linux has /proc");
+        Self(format!("/proc/{}/schedstat", link.display()))
+    }
+
     pub(crate) fn seconds(&self) -> f64 {
         let text = fs::read_to_string(&self.0).expect("the thread runs");
         let nanos = text
@@ -299,16 +339,14 @@ impl ThreadCpu {
 
 /// Starts a thread, and waits until `work` calls its argument to report that the thread is ready.
 fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> ThreadCpu {
-    let (sender, receiver): (Sender<String>, _) = channel();
+    let (sender, receiver) = channel();
     let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let link = fs::read_link("/proc/thread-self").expect("Linux has /proc");
-        let path = format!("/proc/{}/schedstat", link.display());
         work(&|| {
             sender
-                .send(path.clone())
+                .send(ThreadCpu::current())
                 .expect("the receiver waits for the message");
         });
     });
     started.expect("the thread can be started");
-    ThreadCpu(receiver.recv().expect("the thread becomes ready"))
+    receiver.recv().expect("the thread becomes ready")
 }

@@ -18,9 +18,13 @@
 //! both CPU times. It applies if both endpoints share one core. `gbps` is the link's median speed, `plain_gbps` the
 //! relay's. `smaller` is the length of the body divided by the bytes that the gateway sent for it.
 //!
+//! The rows `two edges` compare a gateway of two threads that serves two edges at once with one edge. Their speed is the
+//! number of body bits divided by the CPU time of the gateway's busier thread.
+//!
 //! Results are most stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two
 //! cores. The output is one JSON object per row on stdout.
 
+mod cores;
 mod endpoints;
 mod latency;
 mod watch;
@@ -55,6 +59,14 @@ fn main() -> io::Result<()> {
                 None => eprintln!("{}: needs --text FILE, left out", row.name),
             },
             _ => measure(&row, options.rounds, &[])?,
+        }
+    }
+    for (name, is_new) in [
+        ("two edges, incompressible", true),
+        ("two edges, all duplicate", false),
+    ] {
+        if options.includes(name) {
+            cores::two_edges(name, &ALL, is_new, options.rounds)?;
         }
     }
     if options.includes("latency") {
@@ -93,19 +105,20 @@ enum Body {
     Text,
 }
 
+/// All features of the link, with stores that are not compressed, as in most rows.
+const ALL: Features = Features {
+    tls: true,
+    store: Method::None,
+    dedup: true,
+    keep_sent: false,
+    delta: true,
+    methods: Methods::ALL,
+    chunk_bytes: 8 << 10,
+};
+
 /// The rows, by their names in the JSON output. `bench/link/plan.toml` has the goals.
 fn rows() -> Vec<Row> {
-    // `store` is the compression of the chunk stores, `methods` the compressions that the link may use. Most rows do
-    // not compress the stores.
-    let all = Features {
-        tls: true,
-        store: Method::None,
-        dedup: true,
-        keep_sent: false,
-        delta: true,
-        methods: Methods::ALL,
-        chunk_bytes: 8 << 10,
-    };
+    let all = ALL;
     let dedup_only = Features {
         tls: false,
         delta: false,

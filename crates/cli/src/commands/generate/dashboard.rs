@@ -48,7 +48,6 @@ pub(super) fn dashboard() -> Value {
                 "label": "Data source",
                 "type": "datasource",
                 "query": "prometheus",
-                "current": {},
                 "hide": 0,
             },
             variable("job", "label_values(edgeward_build_info, job)"),

@@ -5,7 +5,7 @@
 //! they maximise. [`admission`] has the admission rules, and
 //! [`adaptsize`] tunes the parameter of one of them. A [`PolicySpec`] is an admission rule and an eviction rule under
 //! the names that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a
-//! disk. [`sketch`] remembers many keys in little memory. [`digest`] compares the decisions of server and simulator.
+//! disk. [`sketch`] remembers many keys in little memory. A [`KeySample`] of the objects is enough to predict hit ratios. [`digest`] compares the decisions of server and simulator.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;
@@ -16,6 +16,7 @@ pub mod disk_admission;
 pub mod eviction;
 mod ghosts;
 pub mod hierarchy;
+mod key_sample;
 pub mod lists;
 pub mod log;
 mod object;
@@ -34,6 +35,7 @@ pub use admission::{Admission, AdmissionSpec};
 pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 pub use eviction::EvictionSpec;
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
+pub use key_sample::KeySample;
 pub use object::{Evicted, Object, RejectReason, Verdict};
 pub use objective::{Benefit, OBJECTIVE_NAMES, Objective, ParseObjectiveError};
 pub use ranked::RankedTier;

@@ -31,7 +31,7 @@ mod rt; // clock, tasks, budgets, health
 pub use cache::disk::{DiskError, head as disk_head};
 pub use cache::successor::{ForwardedChange, Receipt};
 pub use config::interfaces::{Dial, DialedStream, Resolve, Resolved, Target, UrlName};
-pub use config::{EdgeConfig, id_filter as negative};
+pub use config::{EdgeConfig, id_filter as negative, watch};
 #[doc(hidden)]
 pub use edge::hostile;
 pub use edge::{

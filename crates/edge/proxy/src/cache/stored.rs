@@ -14,12 +14,13 @@ use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::{ChargeGuard, HotCache};
 use edgeward_store::versions::Version;
-use edgeward_types::allocated_bytes;
+use edgeward_types::{KeyHash, allocated_bytes};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
 use super::key_parts::{primary_of, without_rule};
 use super::slices::Slices;
+use crate::config::watch::SeenObject;
 use crate::exchange::field_bytes::push_field;
 
 /// The memory tier.
@@ -237,6 +238,22 @@ impl Stored {
             },
             StoredKind::Varies(_) => None,
         }
+    }
+
+    /// Returns the object of the response for the watcher. A response in slices has none, because each slice is an
+    /// object.
+    pub(crate) fn seen_object(&self, key: KeyHash) -> Option<SeenObject> {
+        let response = self.response();
+        if self.slices().is_some() {
+            return None;
+        }
+        let length = Some(response.body.len());
+        Some(SeenObject::new(
+            key,
+            self.charge_bytes(),
+            length,
+            &response.policy,
+        ))
     }
 
     /// Returns true if the body has to be read from disk.

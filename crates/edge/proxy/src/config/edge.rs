@@ -17,12 +17,14 @@ use super::compression::CompressionConfig;
 use super::disk::DiskConfig;
 use super::forwarding::ForwardingConfig;
 use super::id_filter::NegativeRule;
+use super::insight::InsightConfig;
 use super::limits::LimitsConfig;
 use super::listener::{ListenerConfig, SiteCertificate};
 use super::logs::{AccessLogConfig, TracingConfig};
 use super::origin::OriginConfig;
 use super::origin_url::OriginUrl;
 use super::overload::{OverloadConfig, WatchdogConfig};
+use super::watch::Watcher;
 
 /// The configuration of one edge.
 #[derive(Clone, Debug)]
@@ -56,6 +58,10 @@ pub struct EdgeConfig {
     pub forwarding: ForwardingConfig,
     /// The server for metrics, status and the admin API.
     pub admin: AdminConfig,
+    /// The analysis of the requests, which the program makes from these settings.
+    pub insight: InsightConfig,
+    /// The watcher of the requests. Default: none.
+    pub watcher: Option<Arc<dyn Watcher>>,
     /// The most sites, and the most origins, with a label of their own in metrics. Default 100.
     pub metric_labels_max: usize,
     /// Lets a second edge listen on the same addresses. Default false: it would get half of the connections.
@@ -107,6 +113,8 @@ impl EdgeConfig {
             purge: PurgeConfig::default(),
             forwarding: ForwardingConfig::default(),
             admin: AdminConfig::default(),
+            insight: InsightConfig::default(),
+            watcher: None,
             metric_labels_max: 100,
             share_ports: false,
             access_log: None,

@@ -11,6 +11,7 @@ mod disk;
 mod edge;
 mod forwarding;
 pub mod id_filter;
+mod insight;
 pub(crate) mod interfaces; // names and connections of origins, implemented by other crates
 mod limits;
 mod listener;
@@ -22,6 +23,7 @@ mod origin_url;
 mod overload;
 pub(crate) mod s3;
 pub(crate) mod site_urls; // keys of URLs without a request
+pub mod watch; // samples of requests, for a watcher of other crates
 
 pub use edgeward_httpd::{AdminToken, Roles, Token};
 
@@ -32,6 +34,7 @@ pub use compression::{CompressionConfig, OriginAccepts};
 pub use disk::{DiskConfig, HostAdmission, RestartConfig};
 pub use edge::{EdgeConfig, LOOPBACK_ANY_PORT, default_sites};
 pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
+pub use insight::InsightConfig;
 pub(crate) use limits::HEADERS_ON_STACK;
 pub use limits::LimitsConfig;
 pub use listener::{

@@ -12,6 +12,7 @@ use edgeward_store::hot::{HotStats, TuningStatus};
 use super::acme_metrics;
 use super::measured::{self, Memory};
 use super::site_metrics;
+use super::watch_metrics;
 use crate::cache::disk::report as disk;
 use crate::cache::negative;
 use crate::net::tls_expiry::TlsExpiry;
@@ -248,6 +249,7 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(disk::metric_definitions());
     definitions.extend(negative::METRICS.definitions());
     definitions.extend(acme_metrics::definitions());
+    definitions.extend(watch_metrics::definitions());
     definitions.extend(CERTIFICATE_END.definitions());
     definitions.extend(OCSP_END.definitions());
     definitions.extend(MEMORY.definitions());
@@ -264,6 +266,7 @@ pub(crate) fn render(shared: &Shared, expiry: TlsExpiry) -> String {
     families.extend(shared.cache.disk().iter().flat_map(|disk| disk.metrics()));
     families.extend(shared.negative.metrics());
     families.extend(acme_metrics::families(shared));
+    families.extend(watch_metrics::families(shared));
     let ends = expiry.certificate_at.iter();
     families.extend(ends.flat_map(|end| CERTIFICATE_END.of(end)));
     let ends = expiry.ocsp_at.iter();

@@ -26,6 +26,8 @@ mod span_export;
 mod start;
 mod start_error;
 mod status;
+mod watch_metrics; // the metrics of the watcher
+mod watching; // samples of requests for a watcher
 mod worker_thread;
 
 pub use edge_health::EdgeHealth;

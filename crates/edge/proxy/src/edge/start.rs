@@ -24,6 +24,7 @@ use super::open::{arena, open_purges};
 use super::reload::Reloader;
 use super::restart::{Persistent, PersistentMemory};
 use super::start_error::StartError;
+use super::watching::Watching;
 use super::worker_thread::{Listeners, Stop, WorkerStart};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
@@ -122,6 +123,13 @@ impl Edge {
         };
         let shared = Arc::new(basis.generation(0, config.clone(), origins, log.as_deref(), None));
         let (spans, samplers) = start_spans(&config, &shared.trace_exports)?;
+        let (watching, watch_queues) = match &config.watcher {
+            Some(watcher) => {
+                let (watching, queues) = Watching::new(watcher, workers);
+                (Some(watching), queues)
+            }
+            None => (None, Vec::new()),
+        };
         let admin_keys = admin.as_ref().and_then(|admin| admin.keys.clone());
         let first = Generation {
             shared: Arc::clone(&shared),
@@ -158,10 +166,12 @@ impl Edge {
             })),
             encoders,
             monitor: None,
+            watching: None,
             ticker,
         };
         let mut log_queues = log_queues.into_iter();
         let mut samplers = samplers.into_iter();
+        let mut watch_queues = watch_queues.into_iter();
         for (n, switches) in switched.into_iter().enumerate() {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
@@ -171,6 +181,7 @@ impl Edge {
                 switches,
                 log: log_queues.next(),
                 sampler: samplers.next(),
+                watch: watch_queues.next(),
                 stopping: stopping.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -190,6 +201,10 @@ impl Edge {
         }
         let monitor = monitor::start(&generations);
         edge.monitor = Some(monitor.map_err(thread_error("the monitor"))?);
+        if let Some(watching) = watching {
+            let thread = watching.start(&generations);
+            edge.watching = Some(thread.map_err(thread_error("the analysis of requests"))?);
+        }
         if let Some(admin) = admin {
             let admin = Admin::start(admin, generations);
             let admin = admin.map_err(thread_error("the admin listener"))?;
@@ -214,6 +229,7 @@ pub struct RunningEdge {
     pub(super) persistent: Arc<Mutex<Persistent>>,
     pub(super) encoders: Arc<Encoders>,
     pub(super) monitor: Option<Background>,
+    pub(super) watching: Option<Background>,
     pub(super) ticker: Ticker,
 }
 
@@ -267,6 +283,7 @@ impl RunningEdge {
         self.monitor = None;
         self.stop_accepting(drain, Duration::ZERO);
         self.join_workers();
+        self.watching = None;
         self.encoders.close();
         self.admin = None;
         // The log is closed after the workers, so that it contains their last lines.

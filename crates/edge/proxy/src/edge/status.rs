@@ -27,7 +27,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
     let memory = Memory::of(shared);
     let total = |of: fn(&Counters) -> u64| sum(&shared.counters, of);
     let now = Instant::now();
-    json!({
+    let mut status = json!({
         "name": config.name,
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": shared.recent.uptime(now).as_secs(),
@@ -96,7 +96,13 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "bytes": shared.cache.fill_budget.used_bytes(),
             "bytes_max": config.limits.fill_bytes_max.bytes(),
         },
-    })
+    });
+    if let (Some(watcher), Some(status)) = (&config.watcher, status.as_object_mut())
+        && let Value::Object(report) = watcher.report()
+    {
+        status.extend(report);
+    }
+    status
 }
 
 /// Returns the sums of the counters of hits. A revalidation is no hit, because the request waited for the origin.

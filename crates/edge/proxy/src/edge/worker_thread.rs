@@ -15,6 +15,7 @@ use crate::observe::access_log::LogQueue;
 use crate::observe::counters::Counters;
 use crate::observe::metric_labels::WorkerTally;
 use crate::observe::spans::Sampler;
+use crate::observe::watch::WatchQueue;
 use crate::origin::{GroupParts, OriginGroup, Servers, watch_servers};
 use crate::path;
 use crate::path::worker::{CurrentWorker, Shared, Worker, WorkerParts};
@@ -32,6 +33,7 @@ pub(super) struct WorkerStart {
     pub(super) listeners: watch::Receiver<Listeners>,
     pub(super) log: Option<LogQueue>,
     pub(super) sampler: Option<Sampler>,
+    pub(super) watch: Option<WatchQueue>,
     pub(super) stopping: watch::Receiver<Option<Stop>>,
 }
 
@@ -88,6 +90,7 @@ impl WorkerStart {
             origins,
             log,
             sampler,
+            watch: self.watch.map(Rc::new),
         };
         let first = Worker::new(parts, None);
         let workers = CurrentWorker::new(first);
@@ -218,6 +221,7 @@ fn next_generation(before: &Worker, switch: Switch) -> NextGeneration {
         origins,
         log,
         sampler,
+        watch: before.watch.clone(),
     };
     NextGeneration {
         worker: Worker::new(parts, Some(before)),

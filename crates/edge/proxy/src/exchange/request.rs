@@ -16,6 +16,7 @@ use super::heads::HeadCharge;
 use super::request_settings::RequestSettings;
 use super::upgrade::UpgradeRequest;
 use crate::config::OriginId;
+use crate::config::watch::SeenText;
 use crate::observe::access_log::{LogQueue, RequestFacts, RequestText};
 
 /// A request's head in canonical form, and its client.
@@ -131,6 +132,15 @@ impl Request {
     pub(crate) fn trace_text(&self, now: Timestamp) -> RequestText {
         let agent = [self.value(&USER_AGENT)].into_iter();
         RequestText::new(&mut Vec::new(), &self.facts(now), agent)
+    }
+
+    /// Returns the text of the request for the watcher.
+    pub(crate) fn seen_text(&self) -> Box<SeenText> {
+        let site = self.settings.as_ref().map(|settings| settings.site.0);
+        let host = self.authority().unwrap_or_default();
+        let mut text = SeenText::new(host, self.path_and_query(), site);
+        text.set_request(&self.headers);
+        text
     }
 
     fn value(&self, name: &HeaderName) -> Option<&[u8]> {

@@ -14,3 +14,4 @@ pub(crate) mod outcome;
 pub(crate) mod recent; // the hit ratios of the last minutes
 pub(crate) mod site_counters;
 pub(crate) mod spans; // spans of sampled requests
+pub(crate) mod watch; // samples of requests for a watcher

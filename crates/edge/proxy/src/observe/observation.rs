@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use edgeward_semantics::CacheStatus;
+use edgeward_types::Timestamp;
 use http::StatusCode;
 
 use super::access_log::{LogLine, LogQueue, LogText};
@@ -14,6 +15,8 @@ use super::metric_labels::WorkerTally;
 use super::outcome::RequestOutcome;
 use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
 use super::spans::{RequestEnd, SampledRequest};
+use super::watch::{SeenEnd, WatchQueue};
+use crate::config::watch::{SeenObject, SeenText};
 
 /// A line of the access log, and its queue.
 pub(crate) type QueuedLine = (Rc<LogQueue>, LogLine);
@@ -38,6 +41,10 @@ pub(crate) struct Observation {
     detail: Option<Cow<'static, str>>,
     /// `Some` if the request is sampled for tracing.
     pub(crate) sampled: Option<Box<SampledRequest>>,
+    /// The object of the request, if it is known and requests are watched.
+    pub(crate) object: Option<SeenObject>,
+    /// `Some` if the request is in the watcher's sample of texts.
+    pub(crate) seen_text: Option<Box<SeenText>>,
     /// The first part of the line of the access log, if one is configured.
     text: Option<LogText>,
 }
@@ -64,6 +71,8 @@ impl Observation {
             is_collapsed: false,
             detail: None,
             sampled: None,
+            object: None,
+            seen_text: None,
             text,
         }
     }
@@ -116,13 +125,24 @@ impl Observation {
         self.is_aborted = true;
     }
 
-    /// Ends the record: counts the response, and returns the line of the access log and the sampled request.
+    /// Ends the record: counts the response, passes it to the watcher, and returns the line of the access log and the sampled request.
     pub(crate) fn finish(
         mut self,
         counters: &Counters,
+        watch: Option<(&WatchQueue, impl FnOnce() -> Timestamp)>,
     ) -> (Option<QueuedLine>, Option<Box<SampledRequest>>) {
         let duration = self.started_at.elapsed();
         self.count(RequestOutcome::None, counters);
+        if let Some((watch, now)) = watch {
+            let end = SeenEnd {
+                outcome: self.outcome.unwrap_or_default(),
+                class: self.class,
+                status: self.status,
+                body_bytes: self.body_bytes,
+                duration,
+            };
+            watch.finish(self.object, self.seen_text.take(), now, end);
+        }
         let mut sampled = self.sampled.take();
         if let Some(sampled) = &mut sampled {
             sampled.end = RequestEnd {

@@ -33,6 +33,7 @@ use crate::cache::disk_body::DiskBody;
 use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::config::OriginId;
+use crate::config::watch::SeenObject;
 use crate::exchange::field_bytes::push_field;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::request_settings::RequestSettings;
@@ -86,7 +87,7 @@ impl Reply {
     /// Like [`stored`](Self::stored). `sliced` is the body if the response is in slices, and has exactly the
     /// [`needed_bytes`].
     pub(super) fn stored_with(
-        self,
+        mut self,
         request: &Request,
         stored: &Arc<Stored>,
         cache_status: Option<CacheStatus>,
@@ -105,6 +106,7 @@ impl Reply {
         let name = &self.worker.config().name;
         headers.append(CACHE_STATUS, cache_status.to_header_value(name));
         let hash = self.worker.cache.hash(stored.key());
+        self.set_object(|| stored.seen_object(hash));
         let memory = PieceMemory::Cached {
             key: hash, // the object whose body unsent pieces keep in memory
             body_bytes: response.body.len(),
@@ -143,6 +145,13 @@ impl Reply {
             StoredBody::Slices(_) => Source::Slices(opened(sliced)),
         };
         self.respond(request, response.status, headers, body, &cache_status)
+    }
+
+    /// Sets the object of the request for the watcher, unless it is set.
+    pub(super) fn set_object(&mut self, object: impl FnOnce() -> Option<SeenObject>) {
+        if self.worker.watch.is_some() && self.observation.object.is_none() {
+            self.observation.object = object();
+        }
     }
 
     /// Counts a hit on disk that does not read the whole body. Such a hit does not promote the body to memory.
@@ -323,7 +332,10 @@ impl Reply {
             edit.apply(name, &mut headers);
         }
         self.in_flight.conn().end_interims();
-        let observation = self.observation.into_inner();
+        let mut observation = self.observation.into_inner();
+        if let Some(text) = &mut observation.seen_text {
+            text.set_response(&headers);
+        }
         let body = EdgeBody::new(source, self.worker, self.in_flight, observation);
         let mut response = Response::new(body);
         *response.status_mut() = status;

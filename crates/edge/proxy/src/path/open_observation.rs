@@ -20,8 +20,12 @@ impl OpenObservation {
         let settings = request.settings.as_ref();
         let site = settings.map_or(&worker.other_site, |settings| &settings.counters);
         let text = worker.log_text(|queue, now| request.log_text(queue, now));
+        let mut observation = Observation::begin(site, text);
+        if let Some(watch) = &worker.watch {
+            observation.seen_text = watch.text(|| request.seen_text());
+        }
         Self {
-            observation: Some(Observation::begin(site, text)),
+            observation: Some(observation),
             worker: Rc::clone(worker),
         }
     }

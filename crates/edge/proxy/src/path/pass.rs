@@ -12,6 +12,7 @@ use http_body::Body as _;
 use super::ask::{Question, ask};
 use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
+use crate::config::watch::SeenObject;
 use crate::exchange::{Request, RequestBody, RequestError};
 use crate::observe::log::ErrorChain;
 use crate::observe::spans::SampledRequest;
@@ -71,7 +72,7 @@ pub(super) fn finish(
 
 /// Responds with the origin's response.
 pub(super) fn respond(
-    reply: Reply,
+    mut reply: Reply,
     request: &Request,
     parts: Parts,
     body: Box<OriginBody>,
@@ -80,8 +81,10 @@ pub(super) fn respond(
     let Parts {
         status,
         mut headers,
+        mut extensions,
         ..
     } = parts;
+    reply.set_object(|| extensions.remove::<SeenObject>());
     cache_status.fwd_status = Some(status.as_u16());
     headers.append(CACHE_STATUS, reply.worker.cache_status(&cache_status));
     let source = Source::Origin(body);

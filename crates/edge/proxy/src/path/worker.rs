@@ -34,6 +34,7 @@ use crate::observe::outcome::RequestOutcome;
 use crate::observe::recent::RecentRequests;
 use crate::observe::site_counters::SiteCounters;
 use crate::observe::spans::Sampler;
+use crate::observe::watch::WatchQueue;
 use crate::origin::{Abandoned, EdgeInfo, OriginGroup, Servers, Signing};
 use crate::rt::budget::MemoryBudget;
 use crate::rt::clock::Clock;
@@ -155,6 +156,8 @@ pub(crate) struct Worker {
     /// The counters of requests whose site is unknown.
     pub(super) other_site: WorkerTally<SiteCounters>,
     sampler: Option<Rc<Sampler>>,
+    /// The queue of samples, if requests are watched.
+    pub(crate) watch: Option<Rc<WatchQueue>>,
     /// The connections to each origin, in the order of the configuration.
     pub(crate) origins: Vec<Rc<OriginGroup>>,
     pub(crate) texts: ResponseTexts,
@@ -228,6 +231,7 @@ pub(crate) struct WorkerParts {
     pub(crate) origins: Vec<Rc<OriginGroup>>,
     pub(crate) log: Option<Rc<LogQueue>>,
     pub(crate) sampler: Option<Rc<Sampler>>,
+    pub(crate) watch: Option<Rc<WatchQueue>>,
 }
 
 impl Worker {
@@ -248,6 +252,7 @@ impl Worker {
             origins,
             log,
             sampler,
+            watch,
         } = parts;
         let (connection_tasks, fetch_tasks, connections) = match before {
             Some(before) => (
@@ -291,6 +296,7 @@ impl Worker {
             origins,
             log,
             sampler,
+            watch,
             texts: ResponseTexts::default(),
             connection_tasks,
             fetch_tasks,
@@ -406,7 +412,9 @@ impl Worker {
 
     /// Ends the record of a request: counts its response, and logs the request.
     pub(crate) fn finish(&self, observation: Observation) {
-        let (line, sampled) = observation.finish(&self.counters);
+        let watch = self.watch.as_deref();
+        let watch = watch.map(|watch| (watch, || self.now()));
+        let (line, sampled) = observation.finish(&self.counters, watch);
         if let Some(line) = line {
             self.log(line);
         }

@@ -77,4 +77,5 @@ mod unix_sockets;
 mod upgrades;
 mod upgrades_of_h2_origins;
 mod variants;
+mod watching;
 mod what_is_stored;

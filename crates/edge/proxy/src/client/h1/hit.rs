@@ -29,6 +29,7 @@ use super::response::ResponseWriter;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::push_class;
 use crate::cache::stored::{Stored, StoredBody};
+use crate::config::watch::SeenText;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, Request};
@@ -279,6 +280,12 @@ impl<'q> HitRequest<'q, '_, '_> {
         let counters = &self.settings.counters;
         let mut observation = Observation::begin_at(self.started_at, counters, self.log_text());
         observation.sampled = self.sample();
+        if let Some(watch) = &self.worker.watch {
+            observation.seen_text = watch.text(|| {
+                let site = self.host.site.map(|site| site.0);
+                SeenText::new(&self.host.authority, self.plain.target, site)
+            });
+        }
         observation
     }
 

@@ -23,6 +23,7 @@ use http_body::Body as _;
 use super::respond::NOT_ADMITTED;
 use crate::cache::fill::{Encodable, Failure};
 use crate::cache::stored::Stored;
+use crate::config::watch::SeenObject;
 use crate::origin::{Conditions, EarlyLinks, OriginError};
 use crate::path::ask::{Question, ask};
 use crate::path::revalidate::{self, Validating, Validation};
@@ -219,6 +220,14 @@ impl Fetch {
             return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
         };
         destination.generation = generation;
+        let object = worker.watch.as_ref().map(|_| {
+            let charge = charge_of(&destination, &storable, status, length.unwrap_or(0));
+            SeenObject::new(destination.hash, charge, length, &storable.policy)
+        });
+        if let Some(object) = object {
+            // The leader gets the extension if no tier stores the response.
+            parts.extensions.insert(object);
+        }
         let disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
@@ -280,6 +289,7 @@ impl Fetch {
             key: transfer.destination.key.as_slice().into(),
             policy: transfer.storable.policy,
         });
+        head.object = object;
         let head = self.publish(&transfer, head, memory);
         // The fill has no trailers, so the leader gets none.
         parts.headers.remove(TRAILER);

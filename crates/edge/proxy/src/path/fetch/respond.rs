@@ -37,7 +37,7 @@ pub(super) async fn respond_fill(
 
 /// Responds with the response of a fetch that other requests may share.
 pub(super) fn respond_shared(
-    reply: Reply,
+    mut reply: Reply,
     request: &Request,
     head: &FillHead,
     mut headers: HeaderMap,
@@ -45,6 +45,7 @@ pub(super) fn respond_shared(
     mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     report_stored(&mut cache_status, head);
+    reply.set_object(|| head.object);
     cache_status.append_to(&mut headers, &reply.worker.config().name);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
     if is_conditional && deliver::is_not_modified(request, head.status, &headers) {

@@ -427,6 +427,7 @@ impl Fetch {
             stored: false,
             stamp: versions.stamp,
             encodable: None,
+            object: None,
         };
         let head = self.publish(&transfer, head, memory);
         self.leader.fill.announce();

@@ -1,0 +1,267 @@
+//! The border between the edge and a watcher of its requests, which the program provides.
+//!
+//! Each worker pushes a [`Seen`] for a sample of its finished requests into its own bounded ring. A thread drains the
+//! rings and passes the samples to the [`Watcher`]. If a ring is full, the sample is dropped and counted, so that no
+//! request waits for the watcher.
+//!
+//! There are two samples. The sample of keys has all requests for a part of the objects, so that a simulated cache of
+//! these objects sees every request for each of them. The sample of texts has a part of the requests, with their hosts
+//! and paths.
+
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::time::Duration;
+
+use edgeward_policy::KeySample;
+use edgeward_semantics::StoredPolicy;
+use edgeward_types::{KeyHash, Timestamp};
+use http::header::{self, HeaderMap, HeaderName};
+
+/// Follows the requests of an edge. A thread of the edge calls [`observe`](Self::observe) several times a second, and
+/// the admin server calls the other methods, so all of them may lock what they share.
+pub trait Watcher: Send + Sync + Debug {
+    /// Receives the samples since the last call, roughly in the order of their ends. The edge reuses the buffer.
+    fn observe(&self, batch: &mut Vec<Seen>, progress: &Progress);
+
+    /// Returns the samples that the watcher needs from now on. The edge asks after each call of
+    /// [`observe`](Self::observe).
+    fn samples(&self) -> Samples;
+
+    /// Returns what the watcher knows, as an object whose members become members of `/status`.
+    fn report(&self) -> serde_json::Value;
+
+    /// Returns the values of the metrics of the watcher.
+    fn facts(&self) -> WatcherFacts;
+}
+
+/// A finished request of a sample.
+#[derive(Debug)]
+pub struct Seen {
+    /// The time of the end of the request, by the clock of the edge for durations.
+    pub at: Timestamp,
+    /// The object of the request, if the cache could store it. Responses in slices and responses that may not be stored
+    /// have none.
+    pub object: Option<SeenObject>,
+    /// True if the request is in the sample of keys. The others have a text.
+    pub is_key_sample: bool,
+    /// The label of `edgeward_requests_total`.
+    pub outcome: &'static str,
+    /// The label `outcome` of durations and bytes: how the request was answered.
+    pub class: &'static str,
+    /// The status of the response, 499 if the client left before it began.
+    pub status: u16,
+    /// The number of body bytes that the client got.
+    pub body_bytes: u64,
+    /// The time from the complete head of the request to the last byte of the response.
+    pub duration: Duration,
+    /// The text, if the request is in the sample of texts.
+    pub text: Option<Box<SeenText>>,
+}
+
+/// The object of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenObject {
+    /// The hash of the key under which the response is stored.
+    pub key: KeyHash,
+    /// The bytes that memory charges for the object: body, head, key and structures.
+    pub charge_bytes: u64,
+    /// The length of the body.
+    pub length: u64,
+    /// The time for which the response is fresh when it arrives from the origin.
+    pub lifetime: Duration,
+    /// The time after that for which it may be used while it is validated.
+    pub stale_while_revalidate: Duration,
+}
+
+impl SeenObject {
+    pub(crate) fn new(
+        key: KeyHash,
+        charge_bytes: u64,
+        length: Option<u64>,
+        policy: &StoredPolicy,
+    ) -> Self {
+        let lifetime_ms = policy.lifetime_ms.saturating_sub(policy.initial_age_ms);
+        let stale_ms = policy.stale_while_revalidate_until.as_millis();
+        let stale_ms = stale_ms.saturating_sub(policy.fresh_until.as_millis());
+        Self {
+            key,
+            charge_bytes,
+            length: length.unwrap_or(UNKNOWN),
+            lifetime: Duration::from_millis(if policy.no_cache { 0 } else { lifetime_ms }),
+            stale_while_revalidate: Duration::from_millis(stale_ms),
+        }
+    }
+
+    /// Returns the object with the length that is known when its body has ended.
+    pub(crate) fn with_length(mut self, body_bytes: u64) -> Self {
+        if self.length == UNKNOWN {
+            self.length = body_bytes;
+            self.charge_bytes = self.charge_bytes.saturating_add(body_bytes);
+        }
+        self
+    }
+}
+
+/// The length of a body that has not ended, if its head does not state it.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The texts of a request in the sample of texts.
+#[derive(Debug)]
+pub struct SeenText {
+    /// The host, in canonical form.
+    pub host: Box<str>,
+    /// Path and query, in canonical form.
+    pub target: Box<str>,
+    /// The index of the site in the configuration.
+    pub site: Option<usize>,
+    /// Those of [`REQUEST_FIELDS`] that the request has. `None` for a plain request, which has none but perhaps
+    /// `Accept-Encoding`.
+    pub request: Option<SeenFields>,
+    /// Those of [`RESPONSE_FIELDS`] that the response has. `None` for a hit that the fast path has answered.
+    pub response: Option<SeenFields>,
+}
+
+/// Names of fields with the first [`FIELD_BYTES_MAX`] bytes of their values.
+pub type SeenFields = Vec<(HeaderName, Box<[u8]>)>;
+
+/// The request fields that a [`SeenText`] has. Values of credentials are left out.
+pub const REQUEST_FIELDS: [HeaderName; 4] = [
+    header::ACCEPT_ENCODING,
+    header::RANGE,
+    header::CACHE_CONTROL,
+    header::PRAGMA,
+];
+
+/// The response fields that a [`SeenText`] has. Values of `Set-Cookie` are left out.
+pub const RESPONSE_FIELDS: [HeaderName; 11] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::EXPIRES,
+    header::LAST_MODIFIED,
+    header::PRAGMA,
+    header::SET_COOKIE,
+    header::VARY,
+    header::ACCEPT_RANGES,
+];
+
+/// The most bytes of a value in [`SeenFields`], so that a sample takes a few kilobytes at most.
+pub const FIELD_BYTES_MAX: usize = 256;
+
+/// The most bytes of a host or target in a [`SeenText`].
+pub const TEXT_BYTES_MAX: usize = 1024;
+
+impl SeenText {
+    pub(crate) fn new(host: &str, target: &str, site: Option<usize>) -> Box<Self> {
+        let start = |text: &str| Box::from(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)]);
+        Box::new(Self {
+            host: start(host),
+            target: start(target),
+            site,
+            request: None,
+            response: None,
+        })
+    }
+
+    pub(crate) fn set_request(&mut self, headers: &HeaderMap) {
+        self.request = Some(fields_of(headers, &REQUEST_FIELDS));
+    }
+
+    pub(crate) fn set_response(&mut self, headers: &HeaderMap) {
+        self.response = Some(fields_of(headers, &RESPONSE_FIELDS));
+    }
+}
+
+fn fields_of(headers: &HeaderMap, names: &[HeaderName]) -> SeenFields {
+    let present = names.iter().filter_map(|name| {
+        let value = headers.get(name)?.as_bytes();
+        let kept = match *name {
+            header::SET_COOKIE => &[],
+            _ => &value[..value.len().min(FIELD_BYTES_MAX)],
+        };
+        Some((name.clone(), kept.into()))
+    });
+    present.collect()
+}
+
+/// The state of the edge when its rings were drained.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// The time, by the clock of the edge for durations.
+    pub at: Timestamp,
+    /// All finished and running requests since the start.
+    pub all: Tally,
+    /// Those finished requests whose object is known, in the sample of keys and outside it.
+    pub of_objects: Tally,
+    /// Samples that were dropped since the start because a ring was full.
+    pub lost: u64,
+    /// The policy of memory.
+    pub policy: String,
+    /// The capacity of memory.
+    pub hot_capacity_bytes: u64,
+}
+
+/// Counts of requests, and of the body bytes that clients got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that the cache answered without the origin.
+    pub hits: u64,
+    /// Bytes of all responses.
+    pub bytes: u64,
+    /// Bytes of the hits.
+    pub hit_bytes: u64,
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::default(), |sum, tally| Self {
+            requests: sum.requests + tally.requests,
+            hits: sum.hits + tally.hits,
+            bytes: sum.bytes + tally.bytes,
+            hit_bytes: sum.hit_bytes + tally.hit_bytes,
+        })
+    }
+}
+
+/// The values of the metrics of a watcher.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WatcherFacts {
+    /// Requests of the sample of keys that were simulated.
+    pub samples: u64,
+    /// The part of all small objects that is in the sample of keys.
+    pub sampled_share: f64,
+    /// Samples that were dropped because a ring was full.
+    pub lost: u64,
+    /// The memory of the watcher in bytes.
+    pub memory_bytes: u64,
+    /// The bound of this memory.
+    pub memory_max_bytes: u64,
+    /// The predictions.
+    pub points: Vec<WhatIfPoint>,
+}
+
+/// The prediction for one policy and size of memory, or one size of disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WhatIfPoint {
+    /// The policy.
+    pub policy: String,
+    /// The size as a multiple of the present one, such as `0.5` or `8`.
+    pub size: &'static str,
+    /// Hits per request.
+    pub hit_ratio: f64,
+    /// Bytes of hits per byte of all responses.
+    pub byte_hit_ratio: f64,
+}
+
+/// The samples that a watcher needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// The sample of keys.
+    pub keys: KeySample,
+    /// One of so many requests is in the sample of texts. 0: none.
+    pub texts_one_in: u32,
+}

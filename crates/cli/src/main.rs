@@ -19,6 +19,7 @@ mod config;
 mod descriptors;
 mod diagnostic;
 mod input;
+mod insight;
 #[cfg(feature = "link")]
 mod link_edge;
 #[cfg(not(feature = "link"))]
@@ -107,6 +108,7 @@ const LONG_HELP: &str = "\
 
 Further commands:
   acme          Show or renew the certificates that an edge obtains by ACME
+  advise        Recommend a policy and a size of memory for live traffic
   migrate       Translate a configuration of nginx
   origin        Serve test objects, as the origin of an experiment
   reload        Let a running edge read its configuration again

@@ -10,6 +10,7 @@ mod absent;
 #[cfg(feature = "acme")]
 mod acme;
 pub(crate) mod admin_api;
+mod advise;
 mod analyze;
 #[cfg(feature = "filter")]
 mod bench_filter;
@@ -86,6 +87,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Migrate(migrate::MigrateArgs),
     Status(status::StatusArgs),
+    // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
+    #[command(hide = true)]
+    Advise(advise::AdviseArgs),
     Purge(purge::PurgeArgs),
     // Hidden, as `store` is.
     #[command(hide = true)]
@@ -127,6 +131,7 @@ impl Command {
             Self::Link(args) => link::run(&args),
             Self::Migrate(args) => migrate::run(&args),
             Self::Status(args) => status::run(&args),
+            Self::Advise(args) => advise::run(&args),
             Self::Purge(args) => purge::run(&args),
             Self::Reload(args) => reload::run(&args),
             Self::Upgrade(args) => upgrade::run(&args),
@@ -164,6 +169,7 @@ impl Command {
             | Self::Store(_)
             | Self::Migrate(_)
             | Self::Status(_)
+            | Self::Advise(_)
             | Self::Purge(_)
             | Self::Reload(_)
             | Self::Upgrade(_)

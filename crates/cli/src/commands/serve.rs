@@ -17,6 +17,7 @@ use crate::allocator;
 use crate::config::{self, CheckedConfig, FlagSetting, SettingFlags};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
+use crate::insight;
 use crate::link_edge::{EdgeLink, LinkInheritance, LinkTakeOver};
 use crate::memory;
 use crate::negative;
@@ -141,6 +142,7 @@ fn start(
     // exceeds a limit in bytes, the function's argument.
     edge_config.hot.return_freed_pages = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
+    edge_config.watcher = insight::watcher_of(&edge_config);
     let acme = Arc::new(AcmeService::default());
     edge_config.certificates = acme.apply(&checked.acme)?;
     let mut links = Vec::new();

@@ -11,6 +11,7 @@ mod compression;
 mod disk;
 mod forwarding;
 mod hot;
+mod insight;
 mod limits;
 mod link;
 mod listener;
@@ -38,6 +39,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Key> {
         forwarding::ROWS,
         server::ROWS,
         admin::ROWS,
+        insight::ROWS,
         logs::ROWS,
         limits::ROWS,
         overload::ROWS,
@@ -60,7 +62,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 22] = [
+pub(super) const TABLES: [(&str, &str); 23] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -127,6 +129,10 @@ pub(super) const TABLES: [(&str, &str); 22] = [
     (
         "purge",
         "Purges: who may purge, and how many purges are remembered. See docs/how-to/purge.md.",
+    ),
+    (
+        "insight",
+        "The analysis of live requests. See docs/how-to/what-if.md.",
     ),
     ("access_log", "The log of requests."),
     (

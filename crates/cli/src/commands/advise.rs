@@ -1,0 +1,265 @@
+//! `edgeward advise`: recommends changes of the configuration of a running edge.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use edgeward_live::advise::{Advice, NEAR_BEST, Setting, advise};
+use edgeward_types::ByteSize;
+use serde_json::{Value, json};
+
+use super::admin_api::{AdminServer, read_token};
+use crate::diagnostic::Diagnostic;
+use crate::output;
+
+/// Recommend a policy and a size of memory for the traffic of a running edge
+///
+/// The edge simulates caches of other sizes and policies with a sample of its requests. This command reads the results
+/// of the last hour from /status, and prints the changes that would bring clearly more hits.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct AdviseArgs {
+    #[command(flatten)]
+    admin: AdminServer,
+
+    /// File with a token of the edge, if it has admin.require_token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Print the recommendation as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the recommendation. Exit codes: 0 nothing to change, 1 a change is recommended.
+pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let token = args.token_file.as_deref().map(read_token).transpose()?;
+    let page = args.admin.get("/status", token.as_deref())?;
+    let status: Value = serde_json::from_str(&page).context("/status is not JSON")?;
+    let what_if = &status["what_if"];
+    let settings = settings_of(what_if)?;
+    let advice = advise(&settings).ok_or_else(|| {
+        let policy = what_if["policy"].as_str().unwrap_or("unknown");
+        Diagnostic::new(format!(
+            "the edge has the policy {policy}, which it does not simulate"
+        ))
+        .hint("compare the predictions of `what_if` in /status with the measured hit ratio")
+    })?;
+    if args.json {
+        output::print_json(&document(&advice, what_if))?;
+    } else {
+        let mut out = output::stdout();
+        write!(out, "{}", text(&advice, what_if))?;
+        out.flush()?;
+    }
+    let is_good = advice.policy.is_none() && advice.memory.is_none();
+    Ok(if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// Returns the predictions of an edge.
+fn settings_of(what_if: &Value) -> anyhow::Result<Vec<Setting>> {
+    let missing = || {
+        Diagnostic::new("the edge has no predictions")
+            .hint("predictions need insight.enabled and some requests; see docs/how-to/what-if.md")
+    };
+    let points = what_if["points"].as_array().ok_or_else(missing)?;
+    if points.is_empty() {
+        return Err(missing().into());
+    }
+    let settings = points.iter().map(|point| {
+        let number = |key: &str| point[key].as_f64();
+        Some(Setting {
+            policy: point["policy"].as_str()?.to_owned(),
+            capacity_bytes: point["capacity_bytes"].as_u64()?,
+            is_present: point["present"].as_bool()?,
+            hit_ratio: number("hit_ratio")?,
+            hit_ratio_error: number("hit_ratio_error")?,
+            byte_hit_ratio: number("byte_hit_ratio")?,
+            origin_bytes_per_second: number("origin_bytes_per_second")?,
+        })
+    });
+    let settings: Option<Vec<_>> = settings.collect();
+    settings.context("the predictions in /status have another form than this program reads")
+}
+
+fn document(advice: &Advice, what_if: &Value) -> Value {
+    let change = |setting: &Option<Setting>| {
+        setting.as_ref().map(|setting| {
+            json!({
+                "hot.policy": setting.policy,
+                "hot.capacity": setting.capacity_bytes,
+                "expected": expected(setting),
+                "hit_ratio_gain": setting.hit_ratio - advice.present.hit_ratio,
+            })
+        })
+    };
+    json!({
+        "window_seconds": what_if["window_seconds"],
+        "requests": what_if["requests"],
+        "requests_sampled": what_if["requests_sampled"],
+        "present": {
+            "hot.policy": advice.present.policy,
+            "hot.capacity": advice.present.capacity_bytes,
+            "expected": expected(&advice.present),
+        },
+        "policy": change(&advice.policy),
+        "memory": change(&advice.memory),
+        "less_memory": change(&advice.less_memory),
+    })
+}
+
+fn expected(setting: &Setting) -> Value {
+    json!({
+        "hit_ratio": setting.hit_ratio,
+        "hit_ratio_error": setting.hit_ratio_error,
+        "byte_hit_ratio": setting.byte_hit_ratio,
+        "origin_bytes_per_second": setting.origin_bytes_per_second,
+    })
+}
+
+fn text(advice: &Advice, what_if: &Value) -> String {
+    let mut text = String::new();
+    let minutes = what_if["window_seconds"].as_u64().unwrap_or(0) / 60;
+    let (requests, sampled) = (&what_if["requests"], &what_if["requests_sampled"]);
+    let present = &advice.present;
+    // Writing to a string never fails.
+    _ = writeln!(
+        text,
+        "the last {minutes} min: {requests} requests, {sampled} of them in the simulated caches\n\
+         present setting: {}",
+        described(present)
+    );
+    let changes = [
+        (
+            &advice.policy,
+            "the best policy with the present memory; a reload applies it and keeps the objects",
+        ),
+        (
+            &advice.memory,
+            "the least memory within a point of the best of all settings; it needs a restart or an upgrade",
+        ),
+        (&advice.less_memory, "less memory has nearly as many hits"),
+    ];
+    for (change, reason) in changes {
+        let Some(setting) = change else { continue };
+        _ = writeln!(text, "\n{reason}:");
+        if setting.policy != present.policy {
+            _ = writeln!(text, "  hot.policy = \"{}\"", setting.policy);
+        }
+        if setting.capacity_bytes != present.capacity_bytes {
+            _ = writeln!(
+                text,
+                "  hot.capacity = \"{}\"",
+                ByteSize(setting.capacity_bytes)
+            );
+        }
+        let gain = 100.0 * (setting.hit_ratio - present.hit_ratio);
+        _ = writeln!(
+            text,
+            "  expected: {}, {gain:+.1} points of hit ratio",
+            described(setting)
+        );
+    }
+    if changes.iter().all(|(change, _)| change.is_none()) {
+        let near = 100.0 * NEAR_BEST;
+        _ = writeln!(
+            text,
+            "\nno change: no simulated setting has clearly more hits, or the best one is within {near:.0} point"
+        );
+    }
+    text
+}
+
+fn described(setting: &Setting) -> String {
+    let rate = setting.origin_bytes_per_second / 1e6;
+    format!(
+        "{} with {}: {:.1} % of requests (±{:.1}), {:.1} % of bytes, {rate:.2} MB/s from the origin",
+        setting.policy,
+        ByteSize(setting.capacity_bytes),
+        100.0 * setting.hit_ratio,
+        200.0 * setting.hit_ratio_error,
+        100.0 * setting.byte_hit_ratio,
+    )
+}
+
+const EXAMPLES: &str = "\
+Exit codes: 0 no change is recommended, 1 a change is recommended, 2 the edge has no predictions.
+docs/how-to/what-if.md explains the predictions.
+
+Examples:
+  The changes that would bring more hits:
+    edgeward advise --admin 127.0.0.1:9900
+  For a program:
+    edgeward advise --admin 127.0.0.1:9900 --json | jq .policy";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The predictions of an edge with `lru`, as `insight` writes them.
+    fn what_if(lru: [f64; 2], density: [f64; 2]) -> Value {
+        let points = [("lru", lru), ("density", density)];
+        let points = points.iter().flat_map(|(policy, curve)| {
+            curve.iter().enumerate().map(move |(at, hit_ratio)| {
+                json!({
+                    "policy": policy,
+                    "size": if at == 0 { "1" } else { "2" },
+                    "capacity_bytes": (256_u64 << 20) << at,
+                    "present": *policy == "lru" && at == 0,
+                    "hit_ratio": hit_ratio,
+                    "hit_ratio_error": 0.001,
+                    "byte_hit_ratio": 0.25,
+                    "origin_bytes_per_second": 2e6,
+                })
+            })
+        });
+        json!({
+            "window_seconds": 600,
+            "requests": 5000,
+            "requests_sampled": 100,
+            "points": points.collect::<Vec<_>>(),
+        })
+    }
+
+    fn advice(what_if: &Value) -> Advice {
+        let settings = settings_of(what_if).expect("predictions");
+        advise(&settings).expect("a present setting")
+    }
+
+    #[test]
+    fn the_text_has_the_settings_to_write_and_what_they_bring() {
+        let what_if = what_if([0.5, 0.6], [0.55, 0.7]);
+        let text = text(&advice(&what_if), &what_if);
+        for line in [
+            "the last 10 min: 5000 requests, 100 of them in the simulated caches",
+            "present setting: lru with 256 MiB: 50.0 % of requests (±0.2), 25.0 % of bytes, 2.00 MB/s from the origin",
+            "  hot.policy = \"density\"",
+            "  hot.capacity = \"512 MiB\"",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} in {text}");
+        }
+        assert!(text.contains("(±0.2), 25.0 % of bytes, 2.00 MB/s from the origin, +20.0 points"));
+        let document = document(&advice(&what_if), &what_if);
+        assert_eq!(document["memory"]["hot.capacity"], 512_u64 << 20);
+        assert_eq!(document["policy"]["hot.policy"], "density");
+        assert_eq!(document["less_memory"], Value::Null);
+    }
+
+    #[test]
+    fn a_good_setting_and_an_edge_without_predictions_are_named() {
+        let what_if = what_if([0.5, 0.505], [0.5, 0.505]);
+        let text = text(&advice(&what_if), &what_if);
+        assert!(text.contains("no change: "), "{text}");
+        for missing in [Value::Null, json!({ "points": [] })] {
+            let error = settings_of(&missing).expect_err("no predictions");
+            assert!(error.to_string().contains("no predictions"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The change of configuration that predictions recommend.
+
+/// The prediction for one policy and capacity of memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// The policy.
+    pub policy: String,
+    /// The capacity of memory.
+    pub capacity_bytes: u64,
+    /// True for the present policy and capacity.
+    pub is_present: bool,
+    /// Hits per request.
+    pub hit_ratio: f64,
+    /// The standard error of the hit ratio.
+    pub hit_ratio_error: f64,
+    /// Bytes of hits per byte of all responses.
+    pub byte_hit_ratio: f64,
+    /// Bytes of bodies that the origin would send, per second.
+    pub origin_bytes_per_second: f64,
+}
+
+/// The recommended changes. Both are possible at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// The present setting.
+    pub present: Setting,
+    /// The policy that is best with the present memory, if it is clearly better than the present one.
+    pub policy: Option<Setting>,
+    /// The least memory, with its policy, that is within [`NEAR_BEST`] of the best of all settings, if it brings clearly
+    /// more hits than the best policy with the present memory.
+    pub memory: Option<Setting>,
+    /// Less memory with nearly as many hits as the present setting, by its policy, if no more memory is recommended.
+    pub less_memory: Option<Setting>,
+}
+
+/// Returns the recommended changes. `None` if no setting is the present one.
+pub fn advise(settings: &[Setting]) -> Option<Advice> {
+    let present = settings.iter().find(|setting| setting.is_present)?;
+    let with_present_memory = settings
+        .iter()
+        .filter(|setting| setting.capacity_bytes == present.capacity_bytes);
+    let policy = best(with_present_memory).filter(|best| is_clearly_better(best, present));
+    let base = policy.unwrap_or(present);
+    let top = best(settings.iter())?;
+    let near_top = settings
+        .iter()
+        .filter(|setting| setting.hit_ratio >= top.hit_ratio - NEAR_BEST);
+    let least_bytes = near_top
+        .clone()
+        .map(|setting| setting.capacity_bytes)
+        .min()?;
+    let mut near_top = near_top.filter(|setting| setting.capacity_bytes == least_bytes);
+    // Of two policies that are as good, the one that is recommended or present.
+    let of_base = near_top
+        .clone()
+        .find(|setting| setting.policy == base.policy);
+    let memory = of_base
+        .or_else(|| near_top.next())
+        .filter(|setting| setting.capacity_bytes > present.capacity_bytes)
+        .filter(|setting| is_clearly_better(setting, base));
+    let less = settings.iter().filter(|setting| {
+        setting.policy == base.policy
+            && setting.capacity_bytes < present.capacity_bytes
+            && setting.hit_ratio >= base.hit_ratio - SMALL_LOSS
+    });
+    let less_memory = less
+        .min_by_key(|setting| setting.capacity_bytes)
+        .filter(|_| memory.is_none());
+    Some(Advice {
+        present: present.clone(),
+        policy: policy.cloned(),
+        memory: memory.cloned(),
+        less_memory: less_memory.cloned(),
+    })
+}
+
+fn best<'s>(settings: impl Iterator<Item = &'s Setting>) -> Option<&'s Setting> {
+    settings.reduce(|best, setting| {
+        if setting.hit_ratio > best.hit_ratio {
+            setting
+        } else {
+            best
+        }
+    })
+}
+
+/// Returns true if the difference is worth a change, and is not due to chance.
+fn is_clearly_better(new: &Setting, old: &Setting) -> bool {
+    let error = new.hit_ratio_error.hypot(old.hit_ratio_error);
+    new.hit_ratio - old.hit_ratio >= GAIN_MIN.max(2.0 * error)
+}
+
+/// A setting this near to the best one is as good: a point of hit ratio.
+pub const NEAR_BEST: f64 = 0.01;
+
+/// The least gain that is worth a change.
+const GAIN_MIN: f64 = 0.005;
+
+/// The largest loss at which less memory is recommended.
+const SMALL_LOSS: f64 = 0.002;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settings of 1, 2, 4 and so on bytes for each policy. The present one has 2 bytes and the first policy.
+    fn settings(error: f64, curves: &[(&str, &[f64])]) -> Vec<Setting> {
+        let rows = curves
+            .iter()
+            .enumerate()
+            .flat_map(|(row, (policy, curve))| {
+                curve
+                    .iter()
+                    .enumerate()
+                    .map(move |(at, hit_ratio)| Setting {
+                        policy: (*policy).to_owned(),
+                        capacity_bytes: 1 << at,
+                        is_present: row == 0 && at == 1,
+                        hit_ratio: *hit_ratio,
+                        hit_ratio_error: error,
+                        byte_hit_ratio: *hit_ratio,
+                        origin_bytes_per_second: 1.0,
+                    })
+            });
+        rows.collect()
+    }
+
+    fn names(settings: &[Setting]) -> [Option<(String, u64)>; 3] {
+        let advice = advise(settings).expect("a present setting");
+        [advice.policy, advice.memory, advice.less_memory]
+            .map(|setting| setting.map(|setting| (setting.policy, setting.capacity_bytes)))
+    }
+
+    #[test]
+    fn the_policy_and_the_memory_that_bring_clearly_more_hits_are_recommended() {
+        let (lru, density) = ("lru".to_owned(), "density".to_owned());
+        let cases = [
+            // More memory and another policy both pay. The last doubling does not.
+            (
+                [[0.3, 0.4, 0.5, 0.55], [0.4, 0.5, 0.6, 0.605]],
+                [Some((density.clone(), 2)), Some((density.clone(), 4)), None],
+            ),
+            // No setting is better, and half of the memory would do.
+            (
+                [[0.5, 0.501, 0.501, 0.501], [0.4, 0.45, 0.5, 0.502]],
+                [None, None, Some((lru.clone(), 1))],
+            ),
+            // The other policy is better with less memory, too.
+            (
+                [[0.3, 0.4, 0.45, 0.5], [0.699, 0.7, 0.702, 0.703]],
+                [Some((density.clone(), 2)), None, Some((density, 1))],
+            ),
+            // Only memory pays.
+            (
+                [[0.3, 0.4, 0.5, 0.6], [0.3, 0.4, 0.5, 0.6]],
+                [None, Some((lru, 8)), None],
+            ),
+        ];
+        for ([lru, density], expected) in cases {
+            let settings = settings(0.001, &[("lru", &lru), ("density", &density)]);
+            let [policy, memory, less] = names(&settings);
+            let memory = memory.map(|(_, bytes)| bytes);
+            let [expected_policy, expected_memory, expected_less] = expected;
+            assert_eq!(policy, expected_policy, "{settings:?}");
+            assert_eq!(
+                memory,
+                expected_memory.map(|(_, bytes)| bytes),
+                "{settings:?}"
+            );
+            assert_eq!(less, expected_less, "{settings:?}");
+        }
+    }
+
+    #[test]
+    fn a_difference_within_the_error_is_no_reason_for_a_change() {
+        for (error, is_recommended) in [(0.005, true), (0.02, false)] {
+            let settings = settings(error, &[("lru", &[0.3, 0.4]), ("gdsf", &[0.35, 0.42])]);
+            let [policy, memory, _] = names(&settings);
+            assert_eq!((policy.is_some(), memory), (is_recommended, None));
+        }
+    }
+
+    #[test]
+    fn without_a_present_setting_there_is_no_advice() {
+        let mut settings = settings(0.0, &[("lru", &[0.3, 0.4])]);
+        settings[1].is_present = false;
+        assert_eq!(advise(&settings), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Counts over a sliding window of about an hour.
+
+use std::collections::VecDeque;
+
+use edgeward_types::{KeyHash, Timestamp, mix64};
+
+use crate::what_if::Counts;
+
+/// The counts of the last [`CELLS`] cells of time.
+#[derive(Debug)]
+pub(crate) struct Window {
+    caches: usize,
+    cells: VecDeque<Cell>,
+}
+
+/// The counts of [`CELL_SECONDS`].
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    start: Timestamp,
+    samples: u64,
+    /// Requests of all objects.
+    of_objects: Counts,
+    /// Requests without a known object, and those that the model leaves out.
+    others: Counts,
+    /// The estimates of each cache.
+    misses: Vec<Misses>,
+}
+
+/// The estimated misses of one cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Misses {
+    /// Misses by group of keys. The groups differ by chance only, so their differences show the error of the sum.
+    groups: [f64; GROUPS],
+    pub(crate) sent_bytes: f64,
+    pub(crate) origin_bytes: f64,
+}
+
+impl Misses {
+    pub(crate) fn requests(&self) -> f64 {
+        self.groups.iter().sum()
+    }
+
+    /// Returns the standard error of the number of misses.
+    pub(crate) fn requests_error(&self) -> f64 {
+        let mean = self.requests() / GROUPS as f64;
+        let squares: f64 = self
+            .groups
+            .iter()
+            .map(|misses| (misses - mean).powi(2))
+            .sum();
+        (squares * GROUPS as f64 / (GROUPS - 1) as f64).sqrt()
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, misses) in self.groups.iter_mut().zip(other.groups) {
+            *sum += misses;
+        }
+        self.sent_bytes += other.sent_bytes;
+        self.origin_bytes += other.origin_bytes;
+    }
+}
+
+impl Window {
+    /// Returns an empty window of estimates for so many caches.
+    pub(crate) fn new(caches: usize) -> Self {
+        Self {
+            caches,
+            cells: VecDeque::with_capacity(CELLS),
+        }
+    }
+
+    /// Returns the cell of a time, which is now.
+    pub(crate) fn cell(&mut self, now: Timestamp) -> &mut Cell {
+        let is_full = |cell: &Cell| now.as_millis() >= cell.start.as_millis() + CELL_SECONDS * 1000;
+        if self.cells.back().is_none_or(is_full) {
+            if self.cells.len() == CELLS {
+                self.cells.pop_front();
+            }
+            self.cells.push_back(Cell::new(now, self.caches));
+        }
+        let is_recent =
+            |cell: &Cell| now.as_millis().saturating_sub(cell.start.as_millis()) < WINDOW_MS;
+        while self.cells.len() > 1 && !self.cells.front().is_some_and(is_recent) {
+            self.cells.pop_front();
+        }
+        self.cells.back_mut().expect("a cell was pushed")
+    }
+
+    /// Returns the sum of all cells. `None` before the first request.
+    pub(crate) fn sum(&self) -> Option<Cell> {
+        let mut sum = Cell::new(self.cells.front()?.start, self.caches);
+        for cell in &self.cells {
+            sum.samples += cell.samples;
+            sum.of_objects = sum.of_objects.plus(&cell.of_objects);
+            sum.others = sum.others.plus(&cell.others);
+            for (sum, misses) in sum.misses.iter_mut().zip(&cell.misses) {
+                sum.add(misses);
+            }
+        }
+        Some(sum)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (CELLS * (size_of::<Cell>() + self.caches * size_of::<Misses>())) as u64
+    }
+}
+
+impl Cell {
+    fn new(start: Timestamp, caches: usize) -> Self {
+        Self {
+            start,
+            samples: 0,
+            of_objects: Counts::default(),
+            others: Counts::default(),
+            misses: vec![Misses::default(); caches],
+        }
+    }
+
+    pub(crate) fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    pub(crate) fn of_objects(&self) -> &Counts {
+        &self.of_objects
+    }
+
+    pub(crate) fn others(&self) -> &Counts {
+        &self.others
+    }
+
+    pub(crate) fn misses(&self) -> &[Misses] {
+        &self.misses
+    }
+
+    pub(crate) fn add_sample(&mut self) {
+        self.samples += 1;
+    }
+
+    /// Adds a miss that stands for `weight` misses.
+    pub(crate) fn add_miss(
+        &mut self,
+        cache: usize,
+        key: KeyHash,
+        weight: f64,
+        sent_bytes: u64,
+        origin_bytes: u64,
+    ) {
+        let misses = &mut self.misses[cache];
+        misses.groups[(mix64(key.0) % GROUPS as u64) as usize] += weight;
+        misses.sent_bytes += weight * sent_bytes as f64;
+        misses.origin_bytes += weight * origin_bytes as f64;
+    }
+
+    pub(crate) fn add_counts(&mut self, of_objects: &Counts, others: &Counts) {
+        self.of_objects = self.of_objects.plus(of_objects);
+        self.others = self.others.plus(others);
+    }
+}
+
+/// The groups of keys for estimates of errors.
+const GROUPS: usize = 16;
+
+/// The length of a cell: five minutes.
+const CELL_SECONDS: u64 = 300;
+
+/// The cells of an hour. The oldest is left out when a new one begins.
+const CELLS: usize = 12;
+
+const WINDOW_MS: u64 = CELLS as u64 * CELL_SECONDS * 1000;

@@ -123,6 +123,15 @@ impl Report {
     }
 }
 
+/// The result of a translation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// The configuration of the edge, in TOML.
+    pub toml: String,
+    /// The outcome of each directive.
+    pub report: Report,
+}
+
 fn section(text: &mut String, title: &str, entries: &[&Entry]) {
     if entries.is_empty() {
         return;

@@ -203,6 +203,53 @@ fn a_directive_without_a_counterpart_is_named_with_its_line() {
     }
 }
 
+/// A configuration whose exception from caching is lost stores nothing in that location.
+#[test]
+fn a_lost_exception_from_caching_bypasses_the_cache() {
+    let site = |words: &str| {
+        format!(
+            "proxy_cache_path /c keys_zone=z:1m; server {{ server_name a; location / {{ proxy_pass http://a; \
+             proxy_cache z; proxy_cache_bypass {words}; }} }}"
+        )
+    };
+    let toml = |words: &str| translate("t", &site(words)).expect("translated").toml;
+    assert!(toml("$cookie_a").contains("pass = false"));
+    assert!(!toml("$cookie_a $upstream_http_x").contains("pass = false"));
+}
+
+/// Groups of the expression of a location are groups of its rule.
+#[test]
+fn groups_of_a_location_are_used_in_paths_and_redirects() {
+    let text = "server { server_name a; location ~ ^/img/(.*)$ { proxy_pass http://a/big/$1$is_args$args; }\n\
+                location ~ ^/old/(.*)$ { return 301 /new/$1; } location / { proxy_pass http://a; root /x; } }";
+    let migration = translate("t", text).expect("translated");
+    assert_eq!(
+        migration.report.losses().count(),
+        0,
+        "{:#?}",
+        migration.report
+    );
+    for line in [
+        r#"rewrite = "/big/${1}?${query}""#,
+        r#"redirect = "${scheme}://${host}/new/${1}""#,
+    ] {
+        assert!(migration.toml.contains(line), "{}", migration.toml);
+    }
+}
+
+/// nginx redirects the name of a folder to the location of the folder, unless a location has the name itself.
+#[test]
+fn the_name_of_a_folder_is_redirected_unless_it_is_a_location() {
+    let toml = |more: &str| {
+        let text =
+            format!("server {{ server_name a; location /w/ {{ proxy_pass http://a; }} {more} }}");
+        translate("t", &text).expect("translated").toml
+    };
+    let redirect = r#"redirect = "${scheme}://${host}/w/?${query}""#;
+    assert!(toml("").contains(redirect));
+    assert!(!toml("location /w { proxy_pass http://b; }").contains(redirect));
+}
+
 /// A location that lost its protection is closed.
 #[test]
 fn a_location_with_authentication_is_denied() {

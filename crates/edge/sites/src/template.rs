@@ -155,7 +155,7 @@ impl Template {
     /// too: a value that a client chose is one value there, and adds no parameter. Path and query are inserted as sent,
     /// but control characters are encoded everywhere.
     pub fn url(&self, request: &RequestView<'_>) -> String {
-        let bytes = self.render(request, |bytes, out| {
+        let mut bytes = self.render(request, |bytes, out| {
             let is_in_query = out.contains(&b'?');
             for &byte in bytes {
                 let is_plain =
@@ -167,6 +167,12 @@ impl Template {
                 }
             }
         });
+        // `/b?${query}` of a request without a query is `/b`: the origin gets no `?` that the client did not send.
+        let ends_with_query = matches!(self.parts.last(), Some(Part::Variable(Variable::Query)));
+        if ends_with_query && request.query.is_empty() && matches!(bytes.last(), Some(b'?' | b'&'))
+        {
+            bytes.pop();
+        }
         let mut url = String::with_capacity(bytes.len());
         for c in String::from_utf8_lossy(&bytes).chars() {
             // Targets and hosts are parsed before, so this is a second defence.
@@ -356,6 +362,20 @@ mod tests {
         // In a path these bytes stay, and the query that a client sent does too.
         let path = render("/new/${1}?${query}", Some("^/old/(.*)$"), "/old/a&b=c").1;
         assert_eq!(path, "/new/a&b=c?q=1");
+    }
+
+    #[test]
+    fn a_url_that_ends_with_an_absent_query_has_no_separator_before_it() {
+        let url = |template: &str, target: &str| {
+            let template = Template::new(template, None).expect("a template");
+            crate::RequestParts::of_url("http", "example.org", target)
+                .view(|view| template.url(view))
+        };
+        assert_eq!(url("/b?${query}", "/a"), "/b");
+        assert_eq!(url("/b?${query}", "/a?x=1"), "/b?x=1");
+        assert_eq!(url("/b?t=1&${query}", "/a"), "/b?t=1");
+        assert_eq!(url("/b?t=1&${query}", "/a?x=1"), "/b?t=1&x=1");
+        assert_eq!(url("/b?${query}#c", "/a"), "/b?#c");
     }
 
     #[test]

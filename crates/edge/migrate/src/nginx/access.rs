@@ -155,7 +155,11 @@ fn rates(draft: &mut Draft<'_, '_>) {
             "$binary_remote_addr" | "$remote_addr" | "$realip_remote_addr" => None,
             "$server_name" | "$host" | "$http_host" => Some("site".to_owned()),
             key => match key.strip_prefix("$http_") {
-                Some(field) => Some(format!("header:{}", super::conditions::field_name(field))),
+                Some(field) => {
+                    let text = "requests without the field count by their address; nginx does not count them";
+                    draft.differs(limit, Effect::Access, text);
+                    Some(format!("header:{}", super::conditions::field_name(field)))
+                }
                 None => {
                     let text = "rate_limit_by is the client, a field or the site";
                     draft.left_out(limit, Effect::Access, text);
@@ -182,6 +186,16 @@ fn rates(draft: &mut Draft<'_, '_>) {
             &limit.at,
         );
         draft.translated(zone, "rate_limit");
+        let limits = draft.env.translator.everywhere("limit_req");
+        let uses = limits
+            .iter()
+            .filter(|other| other.args.contains(&limit.args[0]))
+            .count();
+        let is_here = draft.env.scope.here().iter().any(|d| d.id == limit.id);
+        if uses > 1 || !is_here {
+            let text = "each rule counts its own requests; nginx counts those of all locations of the zone together";
+            draft.differs(limit, Effect::Access, text);
+        }
         match limit
             .args
             .iter()
@@ -209,7 +223,7 @@ fn rates(draft: &mut Draft<'_, '_>) {
         );
     }
     for limit in draft.all(&["limit_conn"]) {
-        let text = "the edge does not limit the connections of a client; origin.client_share_percent limits its share of \
+        let text = "the edge has no limit of connections of a client; origin.client_share_percent limits its part of \
                     connections to the origin";
         draft.left_out(limit, Effect::Access, text);
     }

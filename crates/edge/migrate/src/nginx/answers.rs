@@ -4,12 +4,14 @@ use super::conditions::{Condition, Env};
 use super::draft::Draft;
 use super::parse::Directive;
 use super::values;
-use crate::report::Effect;
+use crate::report::{Effect, Outcome};
 use crate::rule::{Settings, When};
 use crate::toml;
 
 /// Returns the settings of a `return`.
-pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive) -> Settings {
+///
+/// `groups` is true if the rule has one expression, whose groups the text may use.
+pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive, groups: bool) -> Settings {
     let ledger = &env.translator.ledger;
     let mut settings = Settings::default();
     let (code, text) = match directive.arg(0).parse::<u16>() {
@@ -17,8 +19,13 @@ pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive) -> Settings {
         Err(_) => (302, directive.arg(0)),
     };
     match code {
-        301 | 302 | 303 | 307 | 308 if !text.is_empty() => match env.template(text, false) {
+        301 | 302 | 303 | 307 | 308 if !text.is_empty() => match env.template(text, groups) {
             Ok(location) => {
+                // nginx makes a path a whole URL.
+                let location = match location.starts_with('/') {
+                    true => format!("${{scheme}}://${{host}}{location}"),
+                    false => location,
+                };
                 settings.set("redirect", toml::text(&location), &directive.at);
                 settings.set("redirect_status", code.to_string(), &directive.at);
                 ledger.translated(directive, "redirect, redirect_status");
@@ -49,7 +56,7 @@ pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive) -> Settings {
         }
         _ => {
             settings.set("deny", "404", &directive.at);
-            let advice = "the edge does not answer with this status and text, so these requests get 404; write the text \
+            let advice = "the edge does not answer with this status and text, so they get 404; write the text \
                           to a file, and answer = \"FILE\" in place of deny";
             ledger.left_out(directive, Effect::Response, advice);
         }
@@ -116,7 +123,8 @@ pub(super) fn in_location(draft: &mut Draft<'_, '_>) -> bool {
     for step in steps.iter().rev().filter(is_step) {
         match step.name.as_str() {
             "return" => {
-                let settings = of_return(&draft.env, step);
+                let groups = draft.when.regexes.len() == 1;
+                let settings = of_return(&draft.env, step, groups);
                 draft.settings.0.extend(settings.0);
             }
             "rewrite" => rewrite(draft, step),
@@ -170,7 +178,7 @@ fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
     for inner in body {
         match inner.name.as_str() {
             "return" => {
-                on.0.extend(of_return(&draft.env, inner).0);
+                on.0.extend(of_return(&draft.env, inner, false).0);
                 off.set("deny", "false", &directive.at);
                 off.set("redirect", "false", &directive.at);
             }
@@ -205,7 +213,7 @@ fn left_out_branch(draft: &Draft<'_, '_>, directive: &Directive, reason: &str) {
     let text = "belongs to an `if` that was left out";
     ledger.rest_of_block(
         directive.children(),
-        crate::Outcome::LeftOut,
+        Outcome::LeftOut,
         Effect::Operation,
         text,
     );

@@ -1,7 +1,8 @@
 //! Caching: `proxy_cache` and its directives.
 
-use super::conditions::{Cond, is_true};
+use super::conditions::is_true;
 use super::draft::Draft;
+use super::hosts::Cond;
 use super::parse::Directive;
 use super::values::{self, Part, parts};
 use crate::report::Effect;
@@ -214,7 +215,7 @@ fn key(draft: &mut Draft<'_, '_>) {
             "the edge's key always has the path",
         );
     } else if !has_query {
-        let text = "the edge's key has the whole query; query.drop or query.keep remove parameters, also for the origin";
+        let text = "the edge's key has the query; query.drop and query.keep remove parameters, also for the origin";
         draft.left_out(directive, Effect::Caching, text);
     } else if !has_host {
         let text = "the edge's key has the host, so each host has stored responses of its own";
@@ -302,11 +303,20 @@ fn exceptions(draft: &mut Draft<'_, '_>) {
         off.set("pass", "false", &from.at);
         // Fields of the response decide after the request was sent.
         let result = match word.starts_with("$upstream_") || word.starts_with("$sent_") {
-            true => Err("rules have no condition on the response; let the origin send Cache-Control: no-store".to_owned()),
+            true => Err(
+                "rules have no condition on responses; the origin may send Cache-Control: no-store"
+                    .to_owned(),
+            ),
             false => draft.env.holds(&word, is_true).and_then(|condition| {
-                draft.switch(from, &condition, &on, &off).map(|()| condition)
+                draft
+                    .switch(from, &condition, &on, &off)
+                    .map(|()| condition)
             }),
         };
+        if result.is_err() {
+            // Pages of one user could be stored for all.
+            draft.settings.set("pass", "true", &from.at);
+        }
         for directive in directives {
             match &result {
                 Ok(condition) => {
@@ -324,7 +334,12 @@ fn exceptions(draft: &mut Draft<'_, '_>) {
                         draft.differs(directive, Effect::Caching, text);
                     }
                 }
-                Err(reason) => draft.left_out(directive, Effect::Caching, reason),
+                Err(reason) => {
+                    let text = format!(
+                        "{reason}; the whole location bypasses the cache until you write a rule"
+                    );
+                    draft.left_out(directive, Effect::Caching, &text);
+                }
             }
         }
     }

@@ -2,40 +2,19 @@
 
 use regex::Regex;
 
-use super::Translator;
+use super::hosts::{Cond, Host, Reason};
 use super::parse::Directive;
 use super::scope::Scope;
-use super::server::Host;
+use super::translator::Translator;
 use super::values::{self, Part, literal_branches, parts, wider_globs};
 use crate::rule::When;
-
-/// When something holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cond {
-    Always,
-    Never,
-    /// One of these holds.
-    Any(Vec<When>),
-    /// None of these holds.
-    Not(Vec<When>),
-}
-
-impl Cond {
-    pub(super) fn negated(self) -> Self {
-        match self {
-            Self::Always => Self::Never,
-            Self::Never => Self::Always,
-            Self::Any(all) => Self::Not(all),
-            Self::Not(all) => Self::Any(all),
-        }
-    }
-}
 
 /// A condition, and how close it is to that of nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) cond: Cond,
-    /// Why the condition is not exactly that of nginx. It may hold for more requests, or compare another case of letters.
+    /// Why the condition is not exactly that of nginx. It may hold for more requests, or compare another case of
+    /// letters.
     pub(super) difference: Option<String>,
 }
 
@@ -48,17 +27,14 @@ impl From<Cond> for Condition {
     }
 }
 
-/// The value of a variable while a condition holds. Of several, the last whose condition holds counts.
+/// The value of a variable while a condition holds. If several conditions hold, the last value counts.
 #[derive(Clone, Debug)]
 pub(super) struct Assignment {
     pub(super) condition: Condition,
     pub(super) value: String,
 }
 
-/// The reason why a condition cannot be a condition of rules.
-pub(super) type Reason = String;
-
-/// What conditions are evaluated for.
+/// The server and the host for which conditions are evaluated.
 #[derive(Clone, Copy)]
 pub(super) struct Env<'a, 't> {
     pub(super) translator: &'a Translator<'t>,

@@ -1,8 +1,8 @@
 //! The rules of one location, while they are made.
 
-use super::conditions::{Cond, Condition, Env, field_name};
+use super::conditions::{Condition, Env, field_name};
+use super::hosts::{Cond, Host};
 use super::parse::Directive;
-use super::server::Host;
 use super::values::{Part, parts};
 use crate::report::Effect;
 use crate::rule::{Rule, Settings, Span, When};

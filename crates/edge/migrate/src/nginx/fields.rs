@@ -68,8 +68,12 @@ fn remove(draft: &mut Draft<'_, '_>, directive: &Directive, name: &str) {
     draft.translated(directive, "request.remove");
 }
 
-/// Translates `proxy_hide_header`, `add_header` and `expires`.
+/// Translates `proxy_hide_header`, `add_header`, `expires`, and `gzip off`.
 pub(super) fn response(draft: &mut Draft<'_, '_>) {
+    if let Some(off) = draft.one("gzip").filter(|d| d.arg(0) == "off") {
+        draft.settings.set("compression", "false", &off.at);
+        draft.translated(off, "compression = false");
+    }
     for directive in draft.all(&["proxy_hide_header"]) {
         let name = directive.arg(0);
         let key = Key::Field("origin_response", name.to_ascii_lowercase());

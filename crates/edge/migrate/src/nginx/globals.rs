@@ -1,9 +1,9 @@
 //! Settings of the whole edge: listeners, disk, logs, limits, compression, trusted proxies.
 
-use super::Translator;
 use super::parse::Directive;
 use super::server::Servers;
 use super::sites;
+use super::translator::Translator;
 use super::values::{self, Part, parts};
 use crate::report::Effect;
 use crate::toml::{self, Table};
@@ -112,7 +112,8 @@ fn real_ip(translator: &Translator<'_>) {
                 .ledger
                 .translated(header, "listener.proxy_protocol_from"),
             _ => {
-                let text = "the edge reads the address of the client from X-Forwarded-For, Forwarded or the PROXY header";
+                let text =
+                    "the edge reads the client from X-Forwarded-For, Forwarded or the PROXY header";
                 translator.ledger.left_out(header, Effect::Access, text);
             }
         }
@@ -364,7 +365,8 @@ pub(super) fn device(translator: &Translator<'_>, disk: &str) -> Option<Table> {
             .iter()
             .find_map(|arg| arg.strip_prefix("max_size="));
         total = total.saturating_add(size.and_then(values::size).map_or(0, |(bytes, _)| bytes));
-        let text = "objects are evicted when their space is needed, and not after `inactive`; all zones share one store";
+        let text =
+            "objects are evicted for space, and not after `inactive`; all zones share one store";
         translator.ledger.differs(path, Effect::Caching, text);
     }
     let capacity = match total {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::error::MigrateError;
 use super::parse::{Directive, INCLUDES_NESTING_MAX, ParseError, ParseErrorReason, parse};
-use crate::MigrateError;
 use crate::source::Sources;
 
 /// The directives of all files. Behind an `include` follow the directives of its files.

@@ -47,6 +47,55 @@ pub(super) fn rules(env: &Env<'_, '_>) -> Vec<Rule> {
             rank.within.as_deref(),
         ));
     }
+    rules.extend(folders(&locations));
+    rules
+}
+
+/// Returns the rules for the names of folders without their slash: nginx redirects `/a` to the location `/a/`, if that
+/// has an origin and no other location has this path.
+fn folders(locations: &[Location<'_>]) -> Vec<Rule> {
+    let is_taken = |path: &str| {
+        let paths = locations.iter().filter(|l| l.candidate.kind != Kind::Regex);
+        paths
+            .map(|l| l.candidate.pattern.as_str())
+            .any(|known| known == path)
+    };
+    let mut rules = Vec::new();
+    for location in locations {
+        let is_prefix = matches!(location.candidate.kind, Kind::Prefix | Kind::FinalPrefix);
+        let has_origin = location
+            .directive
+            .children()
+            .iter()
+            .any(|d| d.name == "proxy_pass");
+        let folder = location.candidate.pattern.as_str();
+        let Some(path) = folder
+            .strip_suffix('/')
+            .filter(|path| !path.is_empty() && !is_taken(path))
+        else {
+            continue;
+        };
+        if !is_prefix
+            || !has_origin
+            || !folder
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"/-._~".contains(&b))
+        {
+            continue;
+        }
+        let at = &location.directive.at;
+        let mut settings = Settings::default();
+        let target = format!("${{scheme}}://${{host}}{folder}?${{query}}");
+        settings.set("redirect", toml::text(&target), at);
+        settings.set("redirect_status", "301", at);
+        rules.push(Rule {
+            comment: format!("the folder of {} without its slash", location.directive.at),
+            when: exact_path(path),
+            span: Span::Exact(path.to_owned()),
+            settings,
+            is_whole: true,
+        });
+    }
     rules
 }
 
@@ -208,7 +257,10 @@ fn location(env: &Env<'_, '_>, location: &Location<'_>, within: Option<&str>) ->
             draft.implied(pass, "never used: the location returns before");
         }
         Some(pass) => proxied(&mut draft, pass, candidate),
-        None if answers_itself => {}
+        None if answers_itself => {
+            let content = scope.here().iter().filter(|d| is_content(d));
+            content.for_each(|d| draft.implied(d, "never used: the location returns before"));
+        }
         None => files(&mut draft, directive),
     }
     fields::response(&mut draft);
@@ -261,7 +313,11 @@ fn proxied(draft: &mut Draft<'_, '_>, pass: &Directive, candidate: &Candidate) {
     draft
         .settings
         .set("origin", toml::text(&target.origin), &pass.at);
-    if let Some(path) = target.path {
+    if let Some(template) = target.template {
+        draft
+            .settings
+            .set("rewrite", toml::text(&template), &pass.at);
+    } else if let Some(path) = target.path {
         rewrite(draft, pass, candidate, &path);
     }
     caching::cache(draft);
@@ -308,6 +364,9 @@ fn files(draft: &mut Draft<'_, '_>, location: &Directive) {
         .one("deny")
         .is_some_and(|value| value != "false");
     if is_closed && draft.patches.is_empty() && status.is_none() {
+        let ledger = &draft.env.translator.ledger;
+        let content = draft.env.scope.here().iter().filter(|d| is_content(d));
+        content.for_each(|d| ledger.implied(d, "never used: all requests are denied"));
         return;
     }
     draft.settings.set("deny", "404", &location.at);
@@ -343,15 +402,31 @@ fn files(draft: &mut Draft<'_, '_>, location: &Directive) {
         }
     };
     draft.left_out(location, Effect::Response, text);
-    let is_content = |d: &&Directive| {
-        matches!(
-            d.name.as_str(),
-            "root" | "alias" | "try_files" | "index" | "autoindex"
-        ) || names(d)
-    };
-    for directive in draft.env.scope.here().iter().filter(is_content) {
+    let levels = draft
+        .env
+        .scope
+        .levels()
+        .iter()
+        .flat_map(|level| level.iter());
+    for directive in levels.filter(|d| is_content(d)) {
         draft.left_out(directive, Effect::Response, "see its location");
     }
+}
+
+/// Returns true if a directive names the content of a location.
+fn is_content(directive: &Directive) -> bool {
+    matches!(
+        directive.name.as_str(),
+        "root"
+            | "alias"
+            | "try_files"
+            | "index"
+            | "autoindex"
+            | "fastcgi_pass"
+            | "uwsgi_pass"
+            | "scgi_pass"
+            | "memcached_pass"
+    )
 }
 
 /// Returns the condition for the paths that begin with a prefix.

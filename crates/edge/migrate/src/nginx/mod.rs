@@ -1,19 +1,22 @@
 //! Translates a configuration of nginx.
 //!
-//! [`mod@include`] reads the files as one tree. [`sites`] finds the hosts and which server has them, [`locations`] makes
-//! rules in the order of [`precedence`], and the other files translate groups of directives. Each of them records what
-//! it did in the [`ledger`]; a directive without a record gets the outcome of its row in [`table`].
+//! [`mod@include`] reads the files as one tree. [`sites`] finds the hosts and which server has them, [`locations`]
+//! makes rules in the order of [`precedence`], and the other files translate groups of directives. Each of them records
+//! what it did in the [`ledger`]; a directive without a record gets the outcome of its row in [`table`].
 
 mod access;
 mod answers;
 mod caching;
 mod conditions;
 mod draft;
+mod error;
 mod fields;
 mod globals;
+mod hosts;
 mod include;
 mod ledger;
 mod locations;
+mod origin_list;
 mod origins;
 mod parse;
 mod precedence;
@@ -21,52 +24,19 @@ mod scope;
 mod server;
 mod sites;
 mod table;
+mod translator;
 mod values;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-
+pub use error::MigrateError;
 pub use parse::{FILE_BYTES_MAX, ParseError, ParseErrorReason};
 pub use table::directives_markdown;
 
-use crate::report::{Effect, Outcome};
+use crate::report::{Effect, Migration, Outcome};
 use crate::source::Sources;
 use crate::toml::{self, Setting, Table};
-use crate::{MigrateError, Migration};
-use ledger::Ledger;
-use origins::Origins;
 use parse::Directive;
-use scope::Scope;
 use server::{Server, Servers};
-
-/// What a translation knows of the whole configuration, and what it collects for the whole edge.
-pub(super) struct Translator<'t> {
-    ledger: Ledger,
-    /// The block `http`, or the input itself if it is a part of this block.
-    http: Scope<'t>,
-    /// All directives of the input.
-    tree: &'t [Directive],
-    /// True if the input is a part of a server.
-    is_server_level: bool,
-    prefix: &'t str,
-    maps: BTreeMap<&'t str, &'t Directive>,
-    geos: BTreeMap<&'t str, &'t Directive>,
-    upstreams: BTreeMap<&'t str, &'t Directive>,
-    cache_paths: BTreeMap<&'t str, &'t Directive>,
-    rates: BTreeMap<&'t str, &'t Directive>,
-    origins: RefCell<Origins>,
-    /// Settings of the whole edge, by table.
-    facts: RefCell<BTreeMap<&'static str, Table>>,
-    /// True if a location sets a field `X-Forwarded-…`.
-    sets_forwarded: Cell<bool>,
-    has_origin: Cell<bool>,
-    has_status: Cell<bool>,
-}
-
-/// Checks that a text can be read as a configuration of nginx.
-pub fn check_syntax(text: &str) -> Result<(), ParseError> {
-    parse::parse(&"input".into(), text, &mut 0).map(|_| ())
-}
+use translator::{Translator, every, find};
 
 /// Where a configuration is, and where its translation will be.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +96,7 @@ pub fn translate(
     ];
     let toml = toml::write(&intro, &tables);
     translator.unused_variables();
+    translator.unused_blocks();
     let report = translator
         .ledger
         .report(&tree.directives, |directive| table::unused(&directive.name));
@@ -137,24 +108,6 @@ impl include::Tree {
     fn directives_of(&self, name: &str) -> Vec<&Directive> {
         find(&self.directives, name)
     }
-}
-
-/// Returns all directives with a name, in the order of the input.
-fn find<'t>(tree: &'t [Directive], name: &str) -> Vec<&'t Directive> {
-    let mut found = every(tree);
-    found.retain(|directive| directive.name == name);
-    found
-}
-
-/// Returns all directives, in the order of the input.
-fn every(tree: &[Directive]) -> Vec<&Directive> {
-    let mut all = Vec::new();
-    let mut rest: Vec<&Directive> = tree.iter().rev().collect();
-    while let Some(directive) = rest.pop() {
-        all.push(directive);
-        rest.extend(directive.children().iter().rev());
-    }
-    all
 }
 
 fn servers<'t>(translator: &Translator<'t>, is_whole: bool) -> Servers<'t> {
@@ -178,112 +131,30 @@ fn servers<'t>(translator: &Translator<'t>, is_whole: bool) -> Servers<'t> {
     Servers { all, is_whole }
 }
 
-impl<'t> Translator<'t> {
-    fn new(
-        level: &'t [Directive],
-        tree: &'t [Directive],
-        is_server_level: bool,
-        prefix: &'t str,
-    ) -> Self {
-        let by = |name: &str,
-                  key: fn(&'t Directive) -> Option<&'t str>|
-         -> BTreeMap<&'t str, &'t Directive> {
-            let named = level.iter().filter(|d| d.name == name);
-            named.filter_map(|d| Some((key(d)?, d))).collect()
-        };
-        let variable = |d: &'t Directive| d.args.last()?.strip_prefix('$');
-        let zone = |d: &'t Directive| {
-            let zones = d.args.iter().find_map(|arg| {
-                arg.strip_prefix("zone=")
-                    .or_else(|| arg.strip_prefix("keys_zone="))
-            });
-            zones.and_then(|zone| zone.split(':').next())
-        };
-        Self {
-            ledger: Ledger::default(),
-            http: Scope::new(level),
-            tree,
-            is_server_level,
-            prefix,
-            maps: by("map", variable),
-            geos: by("geo", variable),
-            upstreams: by("upstream", |d| d.args.first().map(String::as_str)),
-            cache_paths: by("proxy_cache_path", zone),
-            rates: by("limit_req_zone", zone),
-            origins: RefCell::default(),
-            facts: RefCell::default(),
-            sets_forwarded: Cell::new(false),
-            has_origin: Cell::new(false),
-            has_status: Cell::new(false),
-        }
-    }
-
-    /// Returns all directives with a name.
-    fn everywhere(&self, name: &str) -> Vec<&'t Directive> {
-        find(self.tree, name)
-    }
-
-    /// Returns a path of the configuration, which starts at the prefix of nginx.
-    fn path(&self, path: &str) -> String {
-        match path.starts_with('/') || self.prefix.is_empty() {
-            true => path.to_owned(),
-            false => format!("{}/{path}", self.prefix.trim_end_matches('/')),
-        }
-    }
-
-    /// Returns the limit of request bodies of the whole edge.
-    fn body_max(&self) -> String {
-        let facts = self.facts.borrow();
-        let limit = facts
-            .get("limits")
-            .and_then(|table| table.get("request_body_bytes_max"));
-        limit.unwrap_or("\"none\"").to_owned()
-    }
-
-    /// States a setting of the whole edge. The first line of the input counts.
-    fn fact(&self, table: &'static str, key: &'static str, value: String, from: &Directive) {
-        let mut facts = self.facts.borrow_mut();
-        let facts = facts
-            .entry(table)
-            .or_insert_with(|| Table::new(&format!("[{table}]")));
-        match facts.get(key) {
-            Some(known) if known != value => {
-                let text = format!(
-                    "{table}.{key} is one setting for all sites, and an earlier line states it"
-                );
-                self.ledger.differs(from, Effect::Operation, &text);
+impl Translator<'_> {
+    /// Records named locations that no `try_files` selects, and folders that no location with files uses.
+    fn unused_blocks(&self) {
+        for directive in every(self.tree) {
+            if self.ledger.has(directive) {
+                continue;
             }
-            _ => self.ledger.translated(from, &format!("{table}.{key}")),
-        }
-        facts.set(key, value, Some(&from.at));
-    }
-
-    /// States a setting of the whole edge that follows from a default of nginx.
-    fn default_fact(&self, table: &'static str, key: &'static str, value: &str) {
-        let mut facts = self.facts.borrow_mut();
-        let facts = facts
-            .entry(table)
-            .or_insert_with(|| Table::new(&format!("[{table}]")));
-        facts.set(key, value.to_owned(), None);
-    }
-
-    /// Records a file that was not read. Those of Debian that only state types and parameters are not needed.
-    fn unread(&self, include: &Directive, reason: &str) {
-        let name = include.arg(0).rsplit('/').next().unwrap_or_default();
-        let is_known = matches!(
-            name,
-            "mime.types"
-                | "fastcgi_params"
-                | "fastcgi.conf"
-                | "uwsgi_params"
-                | "scgi_params"
-                | "options-ssl-nginx.conf"
-        );
-        match is_known || include.arg(0).contains("/modules-enabled/") {
-            true => self.ledger.implied(include, "not read, and not needed"),
-            false => {
-                self.ledger
-                    .left_out(include, Effect::Response, &format!("not read: {reason}"));
+            match directive.name.as_str() {
+                "location" if directive.arg(0).starts_with('@') => {
+                    let text = "only errors and internal redirects select this location; the edge has neither";
+                    self.ledger.left_out(directive, Effect::Response, text);
+                    let text = "belongs to a location that was left out";
+                    self.ledger.rest_of_block(
+                        directive.children(),
+                        Outcome::LeftOut,
+                        Effect::Operation,
+                        text,
+                    );
+                }
+                "root" | "index" | "autoindex" => {
+                    self.ledger
+                        .implied(directive, "no location serves files from it");
+                }
+                _ => {}
             }
         }
     }
@@ -359,13 +230,5 @@ impl<'t> Translator<'t> {
         }
         tables.extend(sites);
         tables
-    }
-}
-
-impl std::fmt::Debug for Translator<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Translator")
-            .field("ledger", &self.ledger)
-            .finish_non_exhaustive()
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Target {
     pub(super) origin: String,
     /// The path in `proxy_pass`, which replaces the path of the location.
     pub(super) path: Option<String>,
+    /// The whole path and query that the origin gets, if the path in `proxy_pass` has variables.
+    pub(super) template: Option<String>,
 }
 
 /// A URL of `proxy_pass`.
@@ -21,6 +23,7 @@ struct Upstream {
     /// Host and port, the name of an `upstream`, or `unix:` and a path.
     authority: String,
     path: Option<String>,
+    template: Option<String>,
 }
 
 /// Returns the origin of a location, or the reason why the edge cannot have it.
@@ -73,6 +76,7 @@ pub(super) fn target(draft: &Draft<'_, '_>, pass: &Directive) -> Result<Target, 
     Ok(Target {
         origin,
         path: upstream.path,
+        template: upstream.template,
     })
 }
 
@@ -99,10 +103,29 @@ fn upstream(draft: &Draft<'_, '_>, pass: &Directive) -> Result<Upstream, String>
     if let Some(tail) = tail {
         all.truncate(all.len() - tail.len());
     }
-    for part in all {
+    let mut template = None;
+    let mut rest = all.into_iter();
+    while let Some(part) = rest.next() {
         match part {
             Part::Text(literal) => text.push_str(&literal),
-            Part::Variable(name) => text.push_str(&draft.env.constant(&name)?),
+            Part::Variable(name) => {
+                let authority = text.split_once("://").map(|(_, rest)| rest);
+                match authority.and_then(|rest| Some(&rest[rest.find('/')?..])) {
+                    // Behind the host, the path may have variables: it replaces that of the request as it is.
+                    Some(path) => {
+                        let variables = [Part::Variable(name)].into_iter().chain(rest.by_ref());
+                        let written: String = variables
+                            .map(|part| match part {
+                                Part::Text(literal) => literal,
+                                Part::Variable(name) => format!("${{{name}}}"),
+                            })
+                            .collect();
+                        let groups = draft.when.regexes.len() == 1;
+                        template = Some(draft.env.template(&format!("{path}{written}"), groups)?);
+                    }
+                    None => text.push_str(&draft.env.constant(&name)?),
+                }
+            }
         }
     }
     if text.contains('$') {
@@ -135,6 +158,7 @@ fn upstream(draft: &Draft<'_, '_>, pass: &Directive) -> Result<Upstream, String>
         scheme: scheme.to_owned(),
         authority,
         path: path.filter(|_| tail.is_none()),
+        template,
     })
 }
 
@@ -403,59 +427,5 @@ fn tls(draft: &Draft<'_, '_>, table: &mut Table) {
                 "the value has a variable; an origin has one value",
             ),
         }
-    }
-}
-
-/// The origins of the result.
-#[derive(Debug, Default)]
-pub(super) struct Origins {
-    tables: Vec<(String, Table)>,
-}
-
-impl Origins {
-    /// Returns the name of an origin with these settings. Locations with the same settings share one.
-    fn name_of(&mut self, wanted: &str, table: Table) -> String {
-        let values = |table: &Table| -> Vec<(String, String)> {
-            let settings = table.settings.iter();
-            settings
-                .map(|setting| (setting.key.clone(), setting.value.clone()))
-                .collect()
-        };
-        if let Some((name, _)) = self
-            .tables
-            .iter()
-            .find(|(_, known)| values(known) == values(&table))
-        {
-            return name.clone();
-        }
-        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let base: String = wanted
-            .chars()
-            .map(|c| if is_allowed(c) { c } else { '-' })
-            .collect();
-        let mut base: String = base.trim_matches(['-', '.']).chars().take(40).collect();
-        if !base.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            base = format!("origin-{base}");
-        }
-        let is_free = |name: &String| !self.tables.iter().any(|(known, _)| known == name);
-        let numbered = (2..).map(|number| format!("{base}-{number}"));
-        let name = [base.clone()]
-            .into_iter()
-            .chain(numbered)
-            .find(is_free)
-            .unwrap_or_default();
-        self.tables.push((name.clone(), table));
-        name
-    }
-
-    /// Returns the tables with their names.
-    pub(super) fn into_tables(self) -> Vec<Table> {
-        let with_name = |(name, mut table): (String, Table)| {
-            let mut settings = std::mem::take(&mut table.settings);
-            table.set("name", toml::text(&name), None);
-            table.settings.append(&mut settings);
-            table
-        };
-        self.tables.into_iter().map(with_name).collect()
     }
 }

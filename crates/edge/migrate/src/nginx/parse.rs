@@ -1,8 +1,8 @@
 //! Reads the text of an nginx configuration as a tree of directives.
 //!
-//! The grammar is that of nginx's own reader: words end at white space, `;` or `{`; a word that begins with a quote ends
-//! at the same quote; a backslash keeps the next character; `${` does not begin a block. The reader has no recursion, and
-//! the nesting of blocks has a limit, so that no file can exhaust the stack.
+//! The grammar is that of nginx's own reader: words end at white space, `;` or `{`; a word that begins with a quote
+//! ends at the same quote; a backslash keeps the next character; `${` does not begin a block. The reader has no
+//! recursion, and the nesting of blocks has a limit, so that no file can exhaust the stack.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The order of locations.
 //!
 //! nginx selects one location: an exact match; else the longest matching prefix, if it has `^~`; else the first
-//! expression in the order of the file; else the longest prefix. The edge applies all rules that match, and the later one
-//! counts. So locations are listed from the lowest precedence to the highest, and an expression is listed again behind a
-//! prefix that stands behind it and gives way to expressions.
+//! expression in the order of the file; else the longest prefix. The edge applies all rules that match, and the later
+//! one counts. So locations are listed from the lowest precedence to the highest, and an expression is listed again
+//! behind a prefix that stands behind it and yields to expressions.
 
 /// How a location matches.
 #[derive(Clone, Debug, PartialEq, Eq)]

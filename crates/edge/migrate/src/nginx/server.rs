@@ -1,64 +1,10 @@
 //! Servers: their names, the addresses at which they listen, and which server gets a request.
 
-use regex::Regex;
-
-use super::conditions::{Cond, Reason};
+use super::hosts::Host;
 use super::ledger::Ledger;
 use super::parse::Directive;
 use super::scope::Scope;
-use super::values;
 use crate::report::Effect;
-
-/// The hosts of a site of the edge.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Host {
-    /// One name.
-    Exact(String),
-    /// All names below a domain: `*.example.org`.
-    Below(String),
-    /// All other hosts.
-    Other,
-}
-
-impl Host {
-    pub(super) fn text(&self) -> String {
-        match self {
-            Self::Exact(name) => name.clone(),
-            Self::Below(domain) => format!("*.{domain}"),
-            Self::Other => "*".to_owned(),
-        }
-    }
-
-    /// Returns true if each name of `other` is one of this host.
-    fn covers(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Other, _) => true,
-            (Self::Below(domain), Self::Exact(name) | Self::Below(name)) => {
-                name.strip_suffix(domain.as_str())
-                    .is_some_and(|rest| rest.ends_with('.'))
-                    || matches!(other, Self::Below(same) if same == domain)
-            }
-            (Self::Exact(a), Self::Exact(b)) => a == b,
-            _ => false,
-        }
-    }
-
-    /// Compares the host of a request.
-    pub(super) fn compare(&self, op: &str, literal: &str) -> Result<Cond, Reason> {
-        let holds = |holds: bool| if holds { Cond::Always } else { Cond::Never };
-        match (self, op) {
-            (Self::Exact(name), "=") => Ok(holds(name.eq_ignore_ascii_case(literal))),
-            // A literal is a site of its own, so it is not one of these hosts.
-            (_, "=") => Ok(Cond::Never),
-            (Self::Exact(name), _) => {
-                let regex = values::regex(literal, op == "~*")?;
-                let regex = Regex::new(&regex).map_err(|error| error.to_string())?;
-                Ok(holds(regex.is_match(name)))
-            }
-            _ => Err("an expression for hosts that no server_name lists".to_owned()),
-        }
-    }
-}
 
 /// An address at which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

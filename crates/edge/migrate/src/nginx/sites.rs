@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Translator;
 use super::answers;
-use super::conditions::{Cond, Env};
+use super::conditions::Env;
+use super::hosts::{Cond, Host};
 use super::locations;
 use super::parse::Directive;
-use super::server::{Host, Server, Servers};
+use super::server::{Server, Servers};
+use super::translator::Translator;
 use crate::report::{Effect, Outcome};
 use crate::rule::{Rule, Settings, Span, When, undo_earlier};
 use crate::toml::{self, Table};
@@ -211,8 +212,8 @@ fn rules_of<'t>(translator: &Translator<'t>, server: &Server<'t>, host: &Host) -
     rules
 }
 
-/// Translates the `return`, `rewrite` and `if` of a server. Returns the rules, the last one with the highest precedence,
-/// and the rule of a `return` without condition.
+/// Translates the `return`, `rewrite` and `if` of a server. Returns the rules, the last one with the highest
+/// precedence, and the rule of a `return` without condition.
 fn phase(env: &Env<'_, '_>) -> (Vec<Rule>, Option<Rule>) {
     let ledger = &env.translator.ledger;
     let mut rules: Vec<Rule> = Vec::new();
@@ -229,7 +230,7 @@ fn phase(env: &Env<'_, '_>) -> (Vec<Rule>, Option<Rule>) {
                 let mut rule = rule(
                     directive,
                     When::default(),
-                    answers::of_return(env, directive),
+                    answers::of_return(env, directive, false),
                 );
                 rule.is_whole = true;
                 rules.reverse();
@@ -241,7 +242,7 @@ fn phase(env: &Env<'_, '_>) -> (Vec<Rule>, Option<Rule>) {
                     rules.push(rule(directive, rewrite.when, rewrite.settings));
                 }
                 Ok(rewrite) => {
-                    let text = "the origin gets the new path, but by the rules of the path of the client; nginx applies the \
+                    let text = "the origin gets the new path, by the rules of the client's path; nginx applies the \
                                 location of the new path";
                     ledger.left_out(directive, Effect::Response, text);
                     rules.push(rule(directive, rewrite.when, rewrite.settings));
@@ -266,7 +267,7 @@ fn phase(env: &Env<'_, '_>) -> (Vec<Rule>, Option<Rule>) {
                         }
                     }
                     Cond::Not(_) => {
-                        let text = "a rule has no condition for requests without something; deny them in the rules of each \
+                        let text = "a rule has no negated condition; deny these requests in the rules of each \
                                     location";
                         left_out(env, directive, text);
                     }
@@ -305,7 +306,7 @@ fn branch(env: &Env<'_, '_>, directive: &Directive) -> Option<(Cond, Settings)> 
     let mut when: Option<When> = None;
     for inner in body {
         match inner.name.as_str() {
-            "return" => settings.0.extend(answers::of_return(env, inner).0),
+            "return" => settings.0.extend(answers::of_return(env, inner, false).0),
             "rewrite" => match answers::of_rewrite(env, inner) {
                 Ok(rewrite) if rewrite.is_redirect => {
                     env.translator.ledger.translated(inner, "redirect");

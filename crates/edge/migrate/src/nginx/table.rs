@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::report::{Effect, Outcome};
 
-/// What the edge has in place of a directive.
+/// The counterpart of a directive at the edge.
 #[derive(Clone, Copy, Debug)]
 enum Counterpart {
     /// The translation writes settings. The effect counts if no location uses the directive.

@@ -104,7 +104,8 @@ impl State {
             "requests_sampled": report.as_ref().map_or(0, |report| report.samples),
             "sampled_share": self.what_if.sample().share(),
             "samples_lost": self.progress.lost,
-            // The factors of the estimated misses, from the measured ones. 1 if the policy has just changed or a disk exists.
+            // The factors of the estimated misses, from the measured ones. 1 if the policy has just changed or a disk
+            // exists.
             "calibration": report.as_ref().map(|report| report.calibration.requests),
             "byte_calibration": report.as_ref().map(|report| report.calibration.bytes),
             "points": points.collect::<Vec<_>>(),

@@ -61,7 +61,8 @@ pub(crate) struct InitArgs {
     json: bool,
 }
 
-/// Writes the file, checks it, and prints the next commands. To stdout it writes the file alone. Exit code 2 if the file exists or a value is not valid.
+/// Writes the file, checks it, and prints the next commands. To stdout it writes the file alone. Exit code 2 if the
+/// file exists or a value is not valid.
 pub(crate) fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
     let places = Places::of(&args.out)?;
     let machine = Machine {

@@ -217,8 +217,8 @@ fn certificates_are_obtained_by_handshakes_with_the_listener() {
     assert!(bed.get("a.example").starts_with("hello\n"));
 }
 
-/// The first handshake for a name waits for its certificate, and other ones do not. The name survives an upgrade without
-/// a query, and the limit of new names is reached.
+/// The first handshake for a name waits for its certificate, and other ones do not. The name survives an upgrade
+/// without a query, and the limit of new names is reached.
 #[test]
 fn a_certificate_is_ordered_when_a_client_first_asks_for_its_name() {
     for challenge in ["http-01", "tls-alpn-01"] {

@@ -40,8 +40,8 @@ pub(crate) enum LoadError {
 /// A name with its stored certificate.
 pub(crate) type LoadedName = (Name, Option<StoredCertificate>);
 
-/// Loads the certificates of all names, and of those that clients have asked for: `demanded`. Configured names without a
-/// usable certificate get a self-signed one.
+/// Loads the certificates of all names, and of those that clients have asked for: `demanded`. Configured names without
+/// a usable certificate get a self-signed one.
 pub(crate) fn load_keys(
     store: &dyn StateStore,
     settings: &AcmeSettings,

@@ -5,8 +5,8 @@ use edgeward_types::KeyHash;
 /// A sample of objects. It has all requests for each of its objects.
 ///
 /// An object of `s` bytes is in the sample with the probability `share * max(1, s / 2^large_log2)`, at most 1. A
-/// simulation of a cache gives the object the size `s * share / probability`, which is at most 2^`large_log2` unless the
-/// probability is 1. The expected sum of these sizes is `share` of the sum of the sizes of all objects. With one
+/// simulation of a cache gives the object the size `s * share / probability`, which is at most 2^`large_log2` unless
+/// the probability is 1. The expected sum of these sizes is `share` of the sum of the sizes of all objects. With one
 /// probability for all sizes, one object could fill the simulated cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySample {
@@ -34,8 +34,8 @@ impl KeySample {
         part_of_all(self.below)
     }
 
-    /// Returns the sample with half of the small objects. It has the same large objects, and the size from which objects
-    /// are large is half as large, too. Its objects are a part of those of this sample.
+    /// Returns the sample with half of the small objects. It has the same large objects, and the size from which
+    /// objects are large is half as large, too. Its objects are a part of those of this sample.
     #[must_use]
     pub fn half(&self) -> Self {
         Self {
@@ -62,7 +62,8 @@ impl KeySample {
     }
 }
 
-/// Returns the hash that decides about a key. All bits of the key decide, so the keys of a sample have no bits in common.
+/// Returns the hash that decides about a key. All bits of the key decide, so the keys of a sample have no bits in
+/// common.
 #[inline]
 const fn sample_hash(key: KeyHash) -> u64 {
     key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) // 2^64 divided by the golden ratio

@@ -5,7 +5,8 @@
 //! they maximise. [`admission`] has the admission rules, and
 //! [`adaptsize`] tunes the parameter of one of them. A [`PolicySpec`] is an admission rule and an eviction rule under
 //! the names that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a
-//! disk. [`sketch`] remembers many keys in little memory. A [`KeySample`] of the objects is enough to predict hit ratios. [`digest`] compares the decisions of server and simulator.
+//! disk. [`sketch`] remembers many keys in little memory. A [`KeySample`] of the objects is enough to predict hit
+//! ratios. [`digest`] compares the decisions of server and simulator.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;

@@ -26,8 +26,8 @@ pub struct Advice {
     pub present: Setting,
     /// The policy that is best with the present memory, if it is clearly better than the present one.
     pub policy: Option<Setting>,
-    /// The least memory, with its policy, that is within [`NEAR_BEST`] of the best of all settings, if it brings clearly
-    /// more hits than the best policy with the present memory.
+    /// The least memory, with its policy, that is within [`NEAR_BEST`] of the best of all settings, if it brings
+    /// clearly more hits than the best policy with the present memory.
     pub memory: Option<Setting>,
     /// Less memory with nearly as many hits as the present setting, by its policy, if no more memory is recommended.
     pub less_memory: Option<Setting>,

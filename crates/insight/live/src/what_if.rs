@@ -217,8 +217,8 @@ impl WhatIf {
         (self.last_of_objects, self.last_others) = (*of_objects, others);
     }
 
-    /// Returns the predictions for the requests of the last hour. `None` before the first request. `present` is the policy
-    /// of the live cache, if it had this policy during all of the window, and no disk.
+    /// Returns the predictions for the requests of the last hour. `None` before the first request. `present` is the
+    /// policy of the live cache, if it had this policy during all of the window, and no disk.
     pub fn report(&self, now: Timestamp, present: Option<PolicySpec>) -> Option<Report> {
         let sum = self.window.sum()?;
         let calibration = self.calibration(&sum, present);
@@ -348,8 +348,8 @@ fn point(
     }
 }
 
-/// Returns the largest sample that the memory can follow if objects have [`OBJECT_BYTES`] on average. Smaller ones halve
-/// the sample later.
+/// Returns the largest sample that the memory can follow if objects have [`OBJECT_BYTES`] on average. Smaller ones
+/// halve the sample later.
 fn first_sample(config: &WhatIfConfig) -> KeySample {
     let smallest = config.capacity_bytes as f64 * SIZES[0].0;
     let objects = config.memory_max_bytes as f64 / CACHE_OBJECT_BYTES / SIZES_SUM;
@@ -378,7 +378,8 @@ const OBJECT_BYTES: f64 = 262_144.0;
 /// The memory of an object in the caches of all policies with one size.
 const CACHE_OBJECT_BYTES: f64 = 400.0;
 
-/// An object of the sample takes at most this part of the smallest cache, unless the sample has all objects of its size.
+/// An object of the sample takes at most this part of the smallest cache, unless the sample has all objects of its
+/// size.
 const LARGE_PART: f64 = 32.0;
 
 /// The same after the sample was halved several times.
@@ -389,8 +390,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The fewest requests of the sample in the window for a correction. With fewer, chance decides it.
 const CALIBRATION_SAMPLES_MIN: u64 = 1000;
 
-/// The smallest factor of a correction, and the inverse of the largest. A larger difference has another cause, such as a
-/// live cache that was full at the start.
+/// The smallest factor of a correction, and the inverse of the largest. A larger difference has another cause, such as
+/// a live cache that was full at the start.
 const CALIBRATION_MIN: f64 = 0.8;
 
 /// The requests of the sample between two checks of the memory. In this time the caches cannot grow by a tenth of the

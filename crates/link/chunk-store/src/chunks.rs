@@ -438,8 +438,8 @@ impl Shared {
     }
 
     /// Writes the open container and begins the next one. Removes the chunks of the oldest container from the index,
-    /// because the next container will overwrite it. If the trailer of the oldest container is not in memory, nothing is
-    /// changed.
+    /// because the next container will overwrite it. If the trailer of the oldest container is not in memory, nothing
+    /// is changed.
     fn seal(&self, state: &mut State, reads: &Reads) -> Result<io::Result<()>, Unread> {
         let next = state.open.number + 1;
         // The first containers of a new store overwrite no other.

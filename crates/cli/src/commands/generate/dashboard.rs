@@ -1,5 +1,5 @@
-//! Writes the table of panels as a dashboard of Grafana. Queries, units, legends and descriptions follow from the tables
-//! of metrics: a counter is shown as its rate, and the unit is the last word of the name.
+//! Writes the table of panels as a dashboard of Grafana. Queries, units, legends and descriptions follow from the
+//! tables of metrics: a counter is shown as its rate, and the unit is the last word of the name.
 
 use edgeward_metrics::{Definition, Kind, common_definitions};
 use serde_json::{Value, json};

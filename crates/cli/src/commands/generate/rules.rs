@@ -1,7 +1,9 @@
-//! The table of alerts. `edgeward generate alerts` writes it as rules of Prometheus, and as a page of the documentation.
+//! The table of alerts. `edgeward generate alerts` writes it as rules of Prometheus, and as a page of the
+//! documentation.
 //!
-//! The expressions name metrics of the tables of metrics. A test (`tests/whole_cli/monitoring`) compares metrics, labels
-//! and the values of labels with these tables, makes each alert fire by promtool, and some of them by a real edge.
+//! The expressions name metrics of the tables of metrics. A test (`tests/whole_cli/monitoring`) compares metrics,
+//! labels and the values of labels with these tables, makes each alert fire by promtool, and some of them by a real
+//! edge.
 
 /// A condition that an operator must hear of.
 #[derive(Debug)]
@@ -104,10 +106,12 @@ const EDGE: &[Alert] = &[
     / sum by (job, instance) (rate(edgeward_requests_total[1d] offset 30m))
 )
 and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
-        summary: "The hit ratio of {{ $labels.instance }} fell to {{ $value | humanizePercentage }}, a fifth below that \
+        summary: "The hit ratio of {{ $labels.instance }} fell to {{ $value | humanizePercentage }}, a fifth below \
+                 that \
                   of the day before.",
         action: "After a restart without a warm cache or after a large purge this ends by itself. Otherwise compare \
-                 misses by site on the dashboard, and ask `edgeward explain URL` why a URL that should be a hit is not: \
+                 misses by site on the dashboard, and ask `edgeward explain URL` why a URL that should be a hit is \
+                 not: \
                  often a deployment has changed `Cache-Control`, `Vary`, `Set-Cookie` or the URLs.",
         page: "how-to/inspect.md#usual-causes",
     },
@@ -142,7 +146,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         summary: "{{ $value | humanizePercentage }} of the requests of {{ $labels.instance }} to origins have no \
                   complete response.",
         action: "`edgeward_origin_errors_total` has the causes: `connect` and `no-server` are servers that are down, \
-                 timeouts are slow ones, `head-invalid` and `incomplete` are faulty responses. The log names the server.",
+                 timeouts are slow ones, `head-invalid` and `incomplete` are faulty responses. The log names the \
+                 server.",
         page: "how-to/origins.md#watching",
     },
     Alert {
@@ -153,7 +158,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
   / sum by (job, instance, origin) (rate(edgeward_origin_responses_total[5m])) > 0.05"#,
         summary: "{{ $value | humanizePercentage }} of the responses of the origin {{ $labels.origin }} to \
                   {{ $labels.instance }} are 5xx.",
-        action: "The origin is reachable and fails. Its own log has the reason; the access log of the edge has the URLs.",
+        action: "The origin is reachable and fails. Its own log has the reason; the access log of the edge has the \
+                 URLs.",
         page: "how-to/origins.md#watching",
     },
     Alert {
@@ -172,7 +178,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "1m",
         expr: "edgeward_overload_level > 0",
         summary: "{{ $labels.instance }} sheds load at level {{ $value }}.",
-        action: "1 closes new connections, 2 also refuses requests that bypass the cache, 3 also misses, 4 all requests. \
+        action: "1 closes new connections, 2 also refuses requests that bypass the cache, 3 also misses, 4 all \
+                 requests. \
                  `edgeward_overload_used_ratio` names the resource: give it more, or move traffic to another edge.",
         page: "how-to/overload.md#what-the-edge-sheds",
     },
@@ -181,8 +188,10 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         severity: Warning,
         wait: "10m",
         expr: r#"edgeward_overload_used_ratio{resource=~"memory|descriptors"} > 0.9"#,
-        summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its bound of {{ $labels.resource }}.",
-        action: "Above 100 % it sheds load. For memory, compare `edgeward_memory_bytes` with the sum of the budgets, and \
+        summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its bound of {{ $labels.resource \
+                 }}.",
+        action: "Above 100 % it sheds load. For memory, compare `edgeward_memory_bytes` with the sum of the budgets, \
+                 and \
                  lower `hot.capacity` or raise `overload.memory_max`. For descriptors, raise the limit of open files.",
         page: "how-to/overload.md#the-bounds",
     },
@@ -215,7 +224,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
 ) > 0"#,
         summary: "{{ $labels.instance }} closes {{ $value | humanize }} connections per second at a limit: \
                   {{ $labels.cause }}.",
-        action: "`connection-limit`: no idle connection was left to close for a new one; raise `limits.connections_max`. \
+        action: "`connection-limit`: no idle connection was left to close for a new one; raise \
+                 `limits.connections_max`. \
                  `connection-memory`: connections hold too much memory; the log names an address.",
         page: "how-to/overload.md#how-you-notice",
     },
@@ -233,7 +243,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         severity: Warning,
         wait: "5m",
         expr: "edgeward_hot_pinned_bytes > 0.9 * edgeward_hot_pinned_bytes_max",
-        summary: "Slow clients of {{ $labels.instance }} keep {{ $value | humanize1024 }}B of evicted objects in memory.",
+        summary: "Slow clients of {{ $labels.instance }} keep {{ $value | humanize1024 }}B of evicted objects in \
+                 memory.",
         action: "Above the bound nothing is admitted to memory, and the slowest clients are disconnected. Raise \
                  `hot.capacity`, or the minimum rate of clients.",
         page: "explanation/memory.md",
@@ -263,7 +274,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "0m",
         expr: "increase(edgeward_disk_checksum_failures_total[1h]) > 0 or edgeward_disk_devices_damaged > 0",
         summary: "Records or stores on a disk of {{ $labels.instance }} are corrupt.",
-        action: "A corrupt record is a miss, and a damaged store is not used. `edgeward store` inspects it while the edge \
+        action: "A corrupt record is a miss, and a damaged store is not used. `edgeward store` inspects it while the \
+                 edge \
                  is stopped; records that become corrupt again and again show a failing device.",
         page: "how-to/disk-cache.md#when-something-is-wrong",
     },
@@ -273,7 +285,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "15m",
         expr: r#"rate(edgeward_disk_fills_total{end="dropped"}[5m]) > 0"#,
         summary: "A disk of {{ $labels.instance }} is too slow for what is written to it.",
-        action: "Objects are dropped because the writer's queue is full. Let fewer objects in (`disk.admission`), or use \
+        action: "Objects are dropped because the writer's queue is full. Let fewer objects in (`disk.admission`), or \
+                 use \
                  a faster device or several.",
         page: "how-to/disk-cache.md#choose-what-is-written",
     },
@@ -297,7 +310,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "0m",
         expr: "edgeward_certificate_expiry_timestamp_seconds - time() < 86400",
         summary: "A certificate of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}.",
-        action: "Browsers then refuse the site. Renew it now: the file, or `edgeward acme renew NAME`. `/status` has the \
+        action: "Browsers then refuse the site. Renew it now: the file, or `edgeward acme renew NAME`. `/status` has \
+                 the \
                  end of each certificate.",
         page: "how-to/certificates.md#watch-it",
     },
@@ -327,7 +341,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "0m",
         expr: "edgeward_ocsp_expiry_timestamp_seconds - time() < 86400",
         summary: "An OCSP response of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}.",
-        action: "After its end it is not sent. Check the job that fetches it. A certificate with must-staple then fails.",
+        action: "After its end it is not sent. Check the job that fetches it. A certificate with must-staple then \
+                 fails.",
         page: "how-to/tls.md#ocsp-responses",
     },
     Alert {
@@ -363,7 +378,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "5m",
         expr: "edgeward_negative_fresh == 0",
         summary: "The id filter of {{ $labels.path }} at {{ $labels.instance }} is too old to answer.",
-        action: "All requests of the rule go to the origin. Check that the publisher runs and is reachable, and that its \
+        action: "All requests of the rule go to the origin. Check that the publisher runs and is reachable, and that \
+                 its \
                  polls succeed; the log has the reason.",
         page: "how-to/negative-lookups.md#let-the-edge-answer",
     },
@@ -373,7 +389,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         wait: "0m",
         expr: "increase(edgeward_negative_refused_total[1h]) > 0",
         summary: "{{ $labels.instance }} refused files of the id filter of {{ $labels.path }}.",
-        action: "A signature, an epoch or a checksum is wrong: another key, a restored publisher, or changed bytes. The \
+        action: "A signature, an epoch or a checksum is wrong: another key, a restored publisher, or changed bytes. \
+                 The \
                  log has the reason.",
         page: "how-to/negative-lookups.md#back-up-and-restore-the-publisher",
     },
@@ -390,7 +407,8 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         name: "PurgeFails",
         severity: Critical,
         wait: "0m",
-        expr: "increase(edgeward_purge_failures_total[15m]) + increase(edgeward_invalidations_not_durable_total[15m]) > 0
+        expr: "increase(edgeward_purge_failures_total[15m]) + \
+                 increase(edgeward_invalidations_not_durable_total[15m]) > 0
   or increase(edgeward_disk_purges_not_durable_total[15m]) > 0
   or edgeward_purge_log_damaged > 0",
         summary: "{{ $labels.instance }} cannot persist purges, or found their log damaged.",
@@ -428,7 +446,8 @@ or rate(edgeward_link_lost_bodies_total[5m]) > 0"#,
         name: "LinkStoreFails",
         severity: Warning,
         wait: "0m",
-        expr: "increase(edgeward_link_store_errors_total[15m]) + increase(edgeward_link_store_corrupt_chunks_total[15m]) > 0",
+        expr: "increase(edgeward_link_store_errors_total[15m]) + \
+                 increase(edgeward_link_store_corrupt_chunks_total[15m]) > 0",
         summary: "The chunk store of {{ $labels.instance }} has errors or corrupt chunks.",
         action: "Bodies stay correct, and more bytes are sent. Check the device of the store.",
         page: "how-to/link.md#when-it-does-not-work",
@@ -453,7 +472,8 @@ const PUBLISHER: &[Alert] = &[
         wait: "5m",
         expr: "edgeward_publish_lag_seconds > 300",
         summary: "The publisher {{ $labels.instance }} has not published ids for {{ $value | humanizeDuration }}.",
-        action: "Filters become stale after `max_staleness`, and edges then ask the origin for all ids. Polls or scans of \
+        action: "Filters become stale after `max_staleness`, and edges then ask the origin for all ids. Polls or \
+                 scans of \
                  the database fail or take too long; the log has the error.",
         page: "how-to/negative-lookups.md#choose-max_staleness",
     },
@@ -461,7 +481,8 @@ const PUBLISHER: &[Alert] = &[
         name: "PublisherDatabaseFails",
         severity: Warning,
         wait: "5m",
-        expr: "increase(edgeward_publish_scans_failed_total[1h]) > 0 or increase(edgeward_publish_changes_failed_total[5m]) > 0",
+        expr: "increase(edgeward_publish_scans_failed_total[1h]) > 0 or \
+                 increase(edgeward_publish_changes_failed_total[5m]) > 0",
         summary: "The publisher {{ $labels.instance }} cannot read ids from its database.",
         action: "The log has the error of the scan or of the changes query. New ids are not published meanwhile.",
         page: "how-to/negative-lookups.md#build-from-a-database",

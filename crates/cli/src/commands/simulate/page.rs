@@ -222,8 +222,8 @@ fn finding(cells: &[Cell<'_>]) -> Option<String> {
     })
 }
 
-/// Returns the lines of a configuration with the policy that the finding names. `None` with a disk, or if an edge cannot
-/// run the policy.
+/// Returns the lines of a configuration with the policy that the finding names. `None` with a disk, or if an edge
+/// cannot run the policy.
 fn setting(runs: &[RunReport]) -> Option<String> {
     if has_disk(runs) {
         return None;

@@ -23,8 +23,8 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The most new names on demand per hour. Default: 20.
     "acme.on_demand_names_per_hour" live: Count::of(1, 10_000) => AcmeGroup.on_demand_names_per_hour;
 
-    /// The most names on demand that are queried, or ordered for the first time, at once. Clients that ask for a further
-    /// one are refused. Default: 4.
+    /// The most names on demand that are queried, or ordered for the first time, at once. Clients that ask for a
+    /// further one are refused. Default: 4.
     "acme.on_demand_pending_max" live: Count::of(1, 1000) => AcmeGroup.on_demand_pending_max;
 
     /// The most names on demand that are kept and renewed. Default: 1000.
@@ -59,9 +59,9 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The profile of the certificates, one of those that the issuer offers. Default: the issuer's.
     "acme.profile" live: Unset(Text) => AcmeGroup.profile;
 
-    /// The common name of the root that the chain of a certificate should lead to, such as `ISRG Root X1`, if the issuer
-    /// offers several chains. Certificates that are issued from then on have it. Default: the issuer's default chain,
-    /// which is also used if no chain leads to this root.
+    /// The common name of the root that the chain of a certificate should lead to, such as `ISRG Root X1`, if the
+    /// issuer offers several chains. Certificates that are issued from then on have it. Default: the issuer's default
+    /// chain, which is also used if no chain leads to this root.
     "acme.preferred_chain" live: Unset(Text) => AcmeGroup.preferred_chain;
 
     /// The identifier of the key that binds the account to one that you have at the issuer of `directory` (external

@@ -1,5 +1,5 @@
-//! The series that make each alert fire, and series on the other side of its bound, in the notation of promtool: `5+2x3`
-//! is 5, 7, 9, 11, one value per minute.
+//! The series that make each alert fire, and series on the other side of its bound, in the notation of promtool:
+//! `5+2x3` is 5, 7, 9, 11, one value per minute.
 
 use std::fmt::Write as _;
 

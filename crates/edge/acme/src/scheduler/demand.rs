@@ -1,8 +1,9 @@
-//! Names on demand: added when a client first asks for them, if the operator's program allows it and the limits admit it.
+//! Names on demand: added when a client first asks for them, if the operator's program allows it and the limits admit
+//! it.
 //!
-//! Anyone can ask for any name, so each name passes these checks: it is a host name; its last order has not just failed;
-//! the program has not just refused it; and neither the names under way, nor all names, nor the new names of the last
-//! hour have reached their limit. Then the program is queried.
+//! Anyone can ask for any name, so each name passes these checks: it is a host name; its last order has not just
+//! failed; the program has not just refused it; and neither the names under way, nor all names, nor the new names of
+//! the last hour have reached their limit. Then the program is queried.
 //!
 //! A name without a usable certificate is dropped at its first failure, and a client may ask for it again after the
 //! back-off. Names of strangers therefore cause no repeated orders, and the names on demand cannot fill with them.
@@ -86,7 +87,7 @@ impl DemandOutcome {
     }
 }
 
-/// What is not persisted of the names on demand: after a restart the program is queried again.
+/// The part of the names on demand that is not persisted: after a restart, the program is queried again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demands {
     /// The names about which the program is being queried.

@@ -125,7 +125,8 @@ impl Observation {
         self.is_aborted = true;
     }
 
-    /// Ends the record: counts the response, passes it to the watcher, and returns the line of the access log and the sampled request.
+    /// Ends the record: counts the response, passes it to the watcher, and returns the line of the access log and the
+    /// sampled request.
     pub(crate) fn finish(
         mut self,
         counters: &Counters,

@@ -84,8 +84,8 @@ impl Shared {
         })
     }
 
-    /// Reads the bytes of `entries` into `out`. The chunks lie one after another from `location` on, and `out` has their
-    /// total length. Returns false if the chunks are not there; the content of `out` is then undefined.
+    /// Reads the bytes of `entries` into `out`. The chunks lie one after another from `location` on, and `out` has
+    /// their total length. Returns false if the chunks are not there; the content of `out` is then undefined.
     fn load(
         &self,
         location: ChunkLocation,
@@ -117,8 +117,8 @@ impl Shared {
     }
 
     /// Loads chunks, and verifies the bytes of each chunk by its fingerprint. If the chunk has no matching fingerprint,
-    /// its hash decides. Returns false if a chunk is not valid. The store forgets all invalid chunks, not only the first
-    /// one: if one location is corrupt, the next locations often are too.
+    /// its hash decides. Returns false if a chunk is not valid. The store forgets all invalid chunks, not only the
+    /// first one: if one location is corrupt, the next locations often are too.
     pub(crate) fn load_verified(
         &self,
         id_key: &IdKey,
@@ -156,8 +156,8 @@ impl Shared {
         Ok(all_valid)
     }
 
-    /// Returns the chunks from a location to the end of its container, or `None` if there is no chunk. The chunks of the
-    /// open container have no fingerprints.
+    /// Returns the chunks from a location to the end of its container, or `None` if there is no chunk. The chunks of
+    /// the open container have no fingerprints.
     pub(crate) fn row(
         &self,
         location: ChunkLocation,
@@ -216,8 +216,8 @@ impl Shared {
             .set_fingerprint(position, location.container, chunk, fingerprint);
     }
 
-    /// Returns the location of a chunk, or stores it and returns its location. The location is `None` if the chunk could
-    /// not be stored. The second result is true if the chunk was already stored.
+    /// Returns the location of a chunk, or stores it and returns its location. The location is `None` if the chunk
+    /// could not be stored. The second result is true if the chunk was already stored.
     pub(crate) fn find_or_insert(
         &self,
         id: ChunkId,

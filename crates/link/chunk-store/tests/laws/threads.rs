@@ -1,5 +1,6 @@
-//! Tests of requests that need the device: they are not answered from memory, and a thread of the store answers them as a
-//! blocking query would. Each container on disk ends with a trailer, which lists its chunks; a lookup needs this list.
+//! Tests of requests that need the device: they are not answered from memory, and a thread of the store answers them as
+//! a blocking query would. Each container on disk ends with a trailer, which lists its chunks; a lookup needs this
+//! list.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -203,9 +204,9 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     );
 }
 
-/// While the disk does not answer, the chunks that wait to be stored take a bounded memory: further ones are answered at
-/// once, without being stored. All others are stored when the disk answers again. Short chunks take memory beside their
-/// bytes.
+/// While the disk does not answer, the chunks that wait to be stored take a bounded memory: further ones are answered
+/// at once, without being stored. All others are stored when the disk answers again. Short chunks take memory beside
+/// their bytes.
 #[test]
 fn the_chunks_that_wait_to_be_stored_are_bounded() {
     for length in [60_000, 8] {

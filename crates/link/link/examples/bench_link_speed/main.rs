@@ -18,8 +18,8 @@
 //! both CPU times. It applies if both endpoints share one core. `gbps` is the link's median speed, `plain_gbps` the
 //! relay's. `smaller` is the length of the body divided by the bytes that the gateway sent for it.
 //!
-//! The rows `two edges` compare a gateway of two threads that serves two edges at once with one edge. Their speed is the
-//! number of body bits divided by the CPU time of the gateway's busier thread.
+//! The rows `two edges` compare a gateway of two threads that serves two edges at once with one edge. Their speed is
+//! the number of body bits divided by the CPU time of the gateway's busier thread.
 //!
 //! Results are most stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two
 //! cores. The output is one JSON object per row on stdout.

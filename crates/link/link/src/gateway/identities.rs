@@ -169,8 +169,8 @@ impl Identities {
     }
 
     /// Counts a new stream, or refuses it if the identity has reached a limit. `memory` is the number of
-    /// unacknowledged and unread bytes of all its peers, with those in pipes. A stream that arrives after the last connection of the
-    /// identity has ended is not counted.
+    /// unacknowledged and unread bytes of all its peers, with those in pipes. A stream that arrives after the last
+    /// connection of the identity has ended is not counted.
     pub(super) fn open_stream(
         self: &Arc<Self>,
         key: &IdentityKey,

@@ -13,7 +13,8 @@ use tokio::time::{Instant, Sleep};
 use crate::exchange::partial_head::PartialHead;
 use crate::origin::connect::OriginStream;
 
-/// A connection to the origin, idle or in use by one exchange. It is boxed, because each exchange moves it several times.
+/// A connection to the origin, idle or in use by one exchange. It is boxed, because each exchange moves it several
+/// times.
 pub(in crate::origin) struct Connection {
     pub(super) stream: Box<dyn OriginStream>,
     /// Bytes that were read and not parsed yet.

@@ -167,7 +167,14 @@ impl State {
     /// name before.
     pub(crate) async fn is_renewal_allowed(&self, name: &Name) -> bool {
         let needs_answer = self.scheduler.borrow().needs_answer(name);
-        !needs_answer || self.query(name).await != Answer::Refused
+        if !needs_answer {
+            return true;
+        }
+        let is_allowed = self.query(name).await != Answer::Refused;
+        if is_allowed {
+            self.scheduler.borrow_mut().on_renewal_allowed(name);
+        }
+        is_allowed
     }
 
     async fn query(&self, name: &Name) -> Answer {

@@ -52,6 +52,12 @@ pub struct NameRecord {
     /// When the name was added because a client asked for it. `None` if only the configuration may have it.
     #[serde(default)]
     pub demanded_at: Option<u64>,
+    /// Refusals of the renewal by the operator's program since it last gave another answer.
+    #[serde(default)]
+    pub refusals: u32,
+    /// The time of the first of them.
+    #[serde(default)]
+    pub refused_since: u64,
 }
 
 /// An order under way.
@@ -186,6 +192,7 @@ impl Ledger {
         self.demands.iter_mut().for_each(&change);
         for record in self.names.values_mut() {
             record.demanded_at.iter_mut().for_each(&change);
+            change(&mut record.refused_since);
             record.failed_validations.iter_mut().for_each(&change);
             record.issued.iter_mut().for_each(&change);
             change(&mut record.backoff.failed_at);
@@ -198,7 +205,8 @@ impl Ledger {
         }
     }
 
-    /// Drops times that limits no longer need, and the records of names that are not in use and have no history.
+    /// Drops times that limits no longer need, and the records of names that are not in use and have no history. Names
+    /// on demand stay even while the plan has none: their certificates are used again when it has them again.
     pub(crate) fn trim(&mut self, plan: &Plan, now: u64, is_used: impl Fn(&Name) -> bool) {
         let limits = &plan.limits;
         if let Some(on_demand) = &plan.on_demand {
@@ -215,6 +223,7 @@ impl Ledger {
         }
         self.names.retain(|name, record| {
             is_used(name)
+                || record.demanded_at.is_some()
                 || !record.failed_validations.is_empty()
                 || !record.issued.is_empty()
                 || record.backoff.ends_at(now) > now

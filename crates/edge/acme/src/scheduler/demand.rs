@@ -199,14 +199,30 @@ impl Scheduler {
         !self.demands.allowed.contains(name) && is_demanded()
     }
 
-    /// Records that the program refuses the renewal of a name. After the third failure in a row the name is dropped: a
-    /// fault of the program, such as wrong answers for some minutes, removes no certificate.
+    /// Records that the program refuses the renewal of a name. The name is dropped when its certificate has ended, or
+    /// when all answers of some days were refusals: a fault of the program, such as wrong answers for a night, removes
+    /// no certificate.
     pub fn on_renewal_refused(&mut self, name: &Name, reading: Reading) {
         let error = "the URL of `on_demand` refuses the name";
         self.on_failed(name, Failure::Rejected, error, reading);
-        let record = self.ledger.names.get(name);
-        if record.is_some_and(|record| record.backoff.failures >= REFUSALS_MAX) {
-            self.drop_demanded(name, reading.wall_at);
+        let now = reading.wall_at;
+        let Some(record) = self.ledger.names.get_mut(name) else {
+            return;
+        };
+        if record.refusals == 0 {
+            record.refused_since = now;
+        }
+        record.refusals = record.refusals.saturating_add(1);
+        let refused_until = record.refused_since.saturating_add(REFUSALS_SECONDS_MIN);
+        if record.refusals >= REFUSALS_MIN && refused_until <= now {
+            self.drop_demanded(name, now);
+        }
+    }
+
+    /// Records that the program does not refuse the renewal of a name.
+    pub fn on_renewal_allowed(&mut self, name: &Name) {
+        if let Some(record) = self.ledger.names.get_mut(name) {
+            record.refusals = 0;
         }
     }
 
@@ -251,13 +267,18 @@ impl Scheduler {
         }
     }
 
+    /// Drops a name, unless it is not on demand any more: the configuration may have it, too.
     fn drop_demanded(&mut self, name: &Name, now: u64) {
+        if !self.demanded_names().any(|demanded| demanded == name) {
+            return;
+        }
         let Some(record) = self.ledger.names.get_mut(name) else {
             return;
         };
         if record.demanded_at.take().is_some() {
             record.certificate = None;
             record.renewal_requested = false;
+            record.refusals = 0;
             abandon(record, true, now);
             self.demands.dropped.push(name.clone());
             self.collect_names();
@@ -275,7 +296,8 @@ impl Scheduler {
 
     fn reached_limit(&self, now: u64) -> Option<DemandOutcome> {
         let limits = self.plan.on_demand.as_ref()?;
-        if self.demanded_names().count() >= limits.names_max {
+        // Those that the configuration has, too, count: they are on demand again when it no longer has them.
+        if self.ledger.demanded().count() >= limits.names_max {
             return Some(DemandOutcome::NamesLimit);
         }
         let is_within = limits.new_names.admits_at(&self.ledger.demands, now) <= now;
@@ -292,8 +314,11 @@ const REFUSED_SECONDS: u64 = 60;
 /// The time for which a missing answer is remembered, so that a program that is down is not flooded when it returns.
 const UNANSWERED_SECONDS: u64 = 10;
 
-/// Failures in a row after which a name whose renewal is refused is dropped: over three hours.
-const REFUSALS_MAX: u32 = 3;
+/// The fewest refusals in a row after which a name with a valid certificate is dropped.
+const REFUSALS_MIN: u32 = 3;
+
+/// The shortest time of these refusals.
+const REFUSALS_SECONDS_MIN: u64 = 3 * 24 * 3600;
 
 #[cfg(test)]
 mod tests;

@@ -252,19 +252,33 @@ fn while_the_issuer_fails_no_name_is_queried() {
     );
 }
 
+/// Refuses each renewal for the given time. Returns the hour of the refusal at which the name is dropped.
+fn refuse_for(scheduler: &mut Scheduler, text: &str, start: u64, hours: u64) -> Option<u64> {
+    for hour in 0..hours {
+        let now = start + hour * HOUR;
+        if let Next::Start(Task::Order { name: ordered, .. }) = scheduler.next(at(now)) {
+            assert_eq!(ordered, name(text));
+            scheduler.on_renewal_refused(&ordered, at(now));
+        }
+        if !scheduler.take_dropped().is_empty() {
+            return Some(hour);
+        }
+    }
+    None
+}
+
 #[test]
-fn a_name_is_dropped_when_its_renewal_is_refused_three_times_or_its_certificate_has_ended() {
+fn a_name_is_dropped_when_its_renewal_is_refused_for_days_or_its_certificate_has_ended() {
     let mut scheduler = scheduler(plan(9, 9, 9));
     issue(&mut scheduler, "a.example", 0);
-    let mut now = 70 * DAY;
-    for dropped in [0, 0, 1] {
-        begin_order(&mut scheduler, "a.example", now);
-        scheduler.on_renewal_refused(&name("a.example"), at(now));
-        assert_eq!(scheduler.take_dropped().len(), dropped);
-        now += 5 * HOUR;
-    }
+    let dropped = refuse_for(&mut scheduler, "a.example", 70 * DAY, 200);
+    assert!(
+        dropped.is_some_and(|hour| (72..120).contains(&hour)),
+        "{dropped:?}"
+    );
     assert_eq!(scheduler.demanded_names().count(), 0);
 
+    let now = 80 * DAY;
     issue(&mut scheduler, "b.example", now);
     for (days, is_dropped) in [(80, false), (91, true)] {
         let later = now + days * DAY;
@@ -272,6 +286,74 @@ fn a_name_is_dropped_when_its_renewal_is_refused_three_times_or_its_certificate_
         scheduler.on_failed(&name("b.example"), Failure::Local, "a file", at(later));
         assert_eq!(!scheduler.take_dropped().is_empty(), is_dropped, "{days}");
     }
+
+    // A certificate that ends before these days does not stay longer than that.
+    let now = 200 * DAY;
+    begin(&mut scheduler, "c.example", now);
+    scheduler.on_stored(&name("c.example"), validity(now, 3), None, at(now));
+    let dropped = refuse_for(&mut scheduler, "c.example", now + 2 * DAY, 72);
+    assert!(
+        dropped.is_some_and(|hour| (24..48).contains(&hour)),
+        "{dropped:?}"
+    );
+}
+
+#[test]
+fn other_failures_and_other_answers_bring_no_name_closer_to_its_end() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    issue(&mut scheduler, "a.example", 0);
+    let a = name("a.example");
+    let mut now = 70 * DAY;
+    for _ in 0..5 {
+        begin_order(&mut scheduler, "a.example", now);
+        scheduler.on_failed(&a, Failure::Local, "a file", at(now));
+        now += 7 * HOUR;
+    }
+    begin_order(&mut scheduler, "a.example", now);
+    scheduler.on_renewal_refused(&a, at(now));
+    assert!(scheduler.take_dropped().is_empty());
+    // Refusals of two days, then another answer, then refusals of two days.
+    assert_eq!(refuse_for(&mut scheduler, "a.example", now, 48), None);
+    scheduler.on_renewal_allowed(&a);
+    now += 48 * HOUR;
+    assert_eq!(refuse_for(&mut scheduler, "a.example", now, 72), None);
+    assert_eq!(scheduler.demanded_names().count(), 1);
+}
+
+#[test]
+fn names_on_demand_outlast_a_plan_that_has_none() {
+    let mut scheduler = scheduler(plan(9, 9, 2));
+    issue(&mut scheduler, "a.example", 0);
+    issue(&mut scheduler, "b.example", 0);
+    // No certificate was issued for weeks.
+    scheduler.set_plan(Plan::default(), at(30 * DAY));
+    assert_eq!(scheduler.names().count(), 0);
+    let ledger = Ledger::parse(&scheduler.ledger().to_bytes()).expect("the ledger is valid");
+    let mut scheduler = Scheduler::new(Plan::default(), ledger, at(30 * DAY + 1));
+    scheduler.set_plan(plan(9, 9, 2), at(30 * DAY + 2));
+    assert_eq!(scheduler.demanded_names().count(), 2);
+    assert!(matches!(scheduler.next(at(30 * DAY + 3)), Next::Wait(_)));
+    let outcome = refusal(&mut scheduler, "c.example", 30 * DAY + 3);
+    assert_eq!(outcome, DemandOutcome::NamesLimit);
+}
+
+#[test]
+fn a_name_that_the_configuration_has_meanwhile_keeps_its_history_after_a_failure() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    begin(&mut scheduler, "a.example", 0);
+    let mut both = plan(9, 9, 9);
+    both.names.push(NamePlan {
+        name: name("a.example"),
+        issuers: vec!["one".into()],
+    });
+    scheduler.set_plan(both, at(1));
+    scheduler.on_failed(&name("a.example"), Failure::Validation, "no answer", at(2));
+    assert!(scheduler.take_dropped().is_empty());
+    assert!(
+        scheduler.ledger().names()[&name("a.example")]
+            .demanded_at
+            .is_some()
+    );
 }
 
 #[test]
@@ -311,9 +393,10 @@ proptest! {
         let mut scheduler = scheduler(plan(per_hour, pending_max, names_max));
         let (mut now, mut added) = (0, Vec::new());
         let (mut queried, mut ordered) = (Vec::new(), Vec::new());
+        let mut has_lost = false;
         for _ in 0..steps {
             now += random.below(20) * random.below(100);
-            match random.below(10) {
+            match random.below(13) {
                 0..5 => {
                     let stranger = name(&format!("n{}.example", random.below(20)));
                     if scheduler.demand(&stranger, at(now)) == Demand::Query {
@@ -335,8 +418,9 @@ proptest! {
                 }
                 8 if !ordered.is_empty() => {
                     let name = ordered.remove(0);
-                    match random.below(3) {
+                    match random.below(4) {
                         0 => scheduler.on_failed(&name, Failure::Validation, "", at(now)),
+                        3 if scheduler.needs_answer(&name) => scheduler.on_renewal_refused(&name, at(now)),
                         1 => scheduler.on_failed(&name, Failure::Issuer, "", at(now)),
                         _ => scheduler.on_stored(&name, validity(now, 1 + random.below(5)), None, at(now)),
                     }
@@ -346,9 +430,28 @@ proptest! {
                     scheduler = Scheduler::new(scheduler.plan().clone(), ledger, at(now));
                     (queried, ordered) = (Vec::new(), Vec::new());
                 }
+                10 if random.below(4) == 0 => {
+                    let mut changed = plan(per_hour, pending_max, names_max);
+                    match random.below(3) {
+                        0 => changed.on_demand = None,
+                        1 => changed.names.push(NamePlan {
+                            name: name(&format!("n{}.example", random.below(20))),
+                            issuers: vec!["one".into()],
+                        }),
+                        _ => {}
+                    }
+                    scheduler.set_plan(changed, at(now));
+                }
+                11 => {
+                    let lost = name(&format!("n{}.example", random.below(20)));
+                    scheduler.forget_certificate(&lost);
+                    has_lost = true;
+                }
                 _ => {}
             }
-            prop_assert!(scheduler.pending_demands() <= pending_max.max(queried.len()));
+            // A certificate that is lost makes its name one that is ordered again.
+            prop_assert!(has_lost || scheduler.pending_demands() <= pending_max.max(queried.len()));
+            prop_assert!(scheduler.ledger().demanded().count() <= names_max);
             prop_assert!(queried.len() <= pending_max);
             prop_assert!(scheduler.demanded_names().count() <= names_max);
         }

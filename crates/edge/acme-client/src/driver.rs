@@ -209,6 +209,7 @@ impl Driver {
         let mut has_changed = true;
         while !*self.stopping.borrow() {
             has_changed |= state.take_requests();
+            has_changed |= state.load_unreadable();
             let wait = loop {
                 match state.next() {
                     Next::Wait(wait) => break wait,

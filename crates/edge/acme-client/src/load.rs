@@ -38,7 +38,18 @@ pub(crate) enum LoadError {
 }
 
 /// A name with its stored certificate.
-pub(crate) type LoadedName = (Name, Option<StoredCertificate>);
+pub(crate) type LoadedName = (Name, Loaded);
+
+/// The result of loading the certificate of one name.
+pub(crate) enum Loaded {
+    Stored(StoredCertificate),
+    /// The store has none, or one that cannot be used.
+    Absent,
+    /// The store failed, and may have a valid certificate. `is_in_use`: handshakes have the earlier one.
+    Unreadable {
+        is_in_use: bool,
+    },
+}
 
 /// Loads the certificates of all names, and of those that clients have asked for: `demanded`. Configured names without
 /// a usable certificate get a self-signed one.
@@ -53,31 +64,37 @@ pub(crate) fn load_keys(
     let mut placeholder_key = None;
     let mut table = KeyTable::default();
     let mut loaded = Vec::new();
+    let mut unreadable: Vec<(String, io::Error)> = Vec::new();
     let before = certificates.keys();
     let configured = settings.names().map(|name| (name, true));
     let demanded = demanded.iter().map(|name| (name, false));
     for (name, is_configured) in configured.chain(demanded) {
         let path = certificate_path(name);
-        let parse = |bytes: Option<Vec<u8>>| {
-            bytes
-                .map(|bytes| StoredCertificate::parse(&bytes))
-                .transpose()
+        let earlier = before.of_planned(name);
+        let stored = match load_key(store, &path) {
+            Ok(Some(stored)) => Loaded::Stored(stored),
+            Ok(None) => Loaded::Absent,
+            Err(error) if is_unusable(&error) => {
+                tracing::error!(%name, path, %error, "a certificate cannot be used, and is ordered again");
+                Loaded::Absent
+            }
+            Err(error) => {
+                unreadable.push((path, error));
+                let is_in_use = earlier.is_some_and(|earlier| earlier.is_issued);
+                Loaded::Unreadable { is_in_use }
+            }
         };
-        let stored = store.load(&path).and_then(parse).unwrap_or_else(|error| {
-            tracing::error!(%name, path, %error, "a certificate cannot be loaded, and is ordered again");
-            None
-        });
-        let key = match (&stored, before.of_planned(name)) {
-            (Some(stored), _) => TableKey {
+        let key = match (&stored, earlier) {
+            (Loaded::Stored(stored), _) => TableKey {
                 key: Arc::clone(&stored.key),
                 is_issued: true,
             },
-            (None, Some(earlier)) => earlier.clone(),
-            (None, None) if !is_configured => {
-                loaded.push((name.clone(), None));
+            (_, Some(earlier)) => earlier.clone(),
+            (_, None) if !is_configured => {
+                loaded.push((name.clone(), stored));
                 continue;
             }
-            (None, None) => {
+            (_, None) => {
                 let key = match placeholder_key.take() {
                     Some(key) => key,
                     None => KeyPair::generate().map_err(|error| placeholder_error(&error))?,
@@ -94,7 +111,23 @@ pub(crate) fn load_keys(
         loaded.push((name.clone(), stored));
     }
     certificates.set_keys(table);
+    if let Some((path, error)) = unreadable.first() {
+        let count = unreadable.len();
+        tracing::error!(count, path, %error, "certificates cannot be read; this is tried again");
+    }
     Ok(loaded)
+}
+
+fn load_key(store: &dyn StateStore, path: &str) -> io::Result<Option<StoredCertificate>> {
+    let bytes = store.load(path)?;
+    let parsed = bytes.map(|bytes| StoredCertificate::parse(&bytes));
+    parsed.transpose()
+}
+
+/// Returns true if the file was read, and no later attempt can use it.
+fn is_unusable(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, InvalidData};
+    matches!(error.kind(), InvalidData | FileTooLarge)
 }
 
 pub(crate) fn load_ledger(store: &dyn StateStore) -> Result<Ledger, LoadError> {

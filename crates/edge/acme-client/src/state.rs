@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use edgeward_acme::{Name, Next, Scheduler};
 use instant_acme::Account;
@@ -18,8 +18,8 @@ use crate::clocks;
 use crate::demand::Waiting;
 use crate::http::Client;
 use crate::load::{
-    LEDGER, LoadError, LoadedName, ORDERS, REQUESTS, certificate_path, demanded_names, facts,
-    load_keys, load_ledger, pending_key_path,
+    LEDGER, LoadError, Loaded, LoadedName, ORDERS, REQUESTS, certificate_path, demanded_names,
+    facts, load_keys, load_ledger, pending_key_path,
 };
 use crate::settings::{AcmeSettings, IssuerSettings, NameGroup};
 use crate::store::StateStore;
@@ -35,6 +35,10 @@ pub(crate) struct State {
     accounts: tokio::sync::Mutex<()>,
     /// When the result of a query of a window was last persisted.
     pub(crate) window_saved_at: Cell<Option<Instant>>,
+    /// When certificates that could not be read are loaded again.
+    load_at: Cell<Option<Instant>>,
+    /// How often that was tried.
+    load_retries: Cell<u32>,
     /// True if the newest attempt to take demanded renewals has failed.
     pub(crate) requests_failed: Cell<bool>,
     on_step: Option<fn(&str)>,
@@ -48,11 +52,10 @@ impl State {
         on_step: Option<fn(&str)>,
     ) -> Result<Self, LoadError> {
         let ledger = load_ledger(&*store)?;
-        let mut scheduler = Scheduler::new(settings.plan(), ledger, clocks::read());
+        let scheduler = Scheduler::new(settings.plan(), ledger, clocks::read());
         let demanded = demanded_names(&scheduler);
         let loaded = load_keys(&*store, &settings, &demanded, &certificates)
             .map_err(LoadError::Placeholder)?;
-        adopt(&mut scheduler, loaded);
         let state = Self {
             settings: RefCell::new(settings),
             store,
@@ -61,9 +64,12 @@ impl State {
             waiting: Waiting::default(),
             accounts: tokio::sync::Mutex::default(),
             window_saved_at: Cell::default(),
+            load_at: Cell::default(),
+            load_retries: Cell::default(),
             requests_failed: Cell::default(),
             on_step,
         };
+        state.adopt(loaded);
         // A command of root would make the folder for root alone.
         state
             .store
@@ -74,6 +80,54 @@ impl State {
         state.save().map_err(LoadError::Write)?;
         state.remove_abandoned_keys();
         Ok(state)
+    }
+
+    /// Lets the ledger have the certificates that are in the folder, and no others. One that cannot be read stays, and
+    /// is loaded again after [`LOAD_INTERVAL`]. If [`LOAD_RETRIES_MAX`] such attempts fail and handshakes lack it, it is
+    /// ordered again.
+    fn adopt(&self, loaded: Vec<LoadedName>) {
+        let reading = clocks::read();
+        let mut scheduler = self.scheduler.borrow_mut();
+        let is_last = self.load_retries.get() >= LOAD_RETRIES_MAX;
+        let mut is_any_unreadable = false;
+        for (name, loaded) in loaded {
+            match loaded {
+                Loaded::Stored(stored) => {
+                    scheduler.adopt(&name, stored.validity, stored.window_id, reading);
+                }
+                Loaded::Absent => scheduler.forget_certificate(&name),
+                Loaded::Unreadable { is_in_use: false } if is_last => {
+                    tracing::error!(%name, "a certificate cannot be read, and is ordered again");
+                    scheduler.forget_certificate(&name);
+                }
+                Loaded::Unreadable { .. } => is_any_unreadable = true,
+            }
+        }
+        let load_at = is_any_unreadable.then(|| Instant::now() + LOAD_INTERVAL);
+        self.load_at.set(load_at);
+        if !is_any_unreadable {
+            self.load_retries.set(0);
+        }
+    }
+
+    /// Loads certificates again that could not be read. Returns true if it was time for this.
+    pub(crate) fn load_unreadable(&self) -> bool {
+        let is_time = self.load_at.get().is_some_and(|at| at <= Instant::now());
+        if is_time {
+            self.load_retries.set(self.load_retries.get() + 1);
+            self.load_keys();
+        }
+        is_time
+    }
+
+    /// Loads the certificates of all names.
+    fn load_keys(&self) {
+        let settings = Arc::clone(&self.settings.borrow());
+        let demanded = demanded_names(&self.scheduler.borrow());
+        match load_keys(&*self.store, &settings, &demanded, &self.certificates) {
+            Ok(loaded) => self.adopt(loaded),
+            Err(error) => tracing::error!(%error, "the certificates of new names cannot be loaded"),
+        }
     }
 
     /// Removes the keys of orders that are not under way any more.
@@ -116,15 +170,9 @@ impl State {
     /// Replaces the settings. Certificates of names that are new, and that the folder has, are used.
     pub(crate) fn set_settings(&self, settings: Arc<AcmeSettings>) {
         let plan = settings.plan();
-        let mut scheduler = self.scheduler.borrow_mut();
-        scheduler.set_plan(plan, clocks::read());
-        let demanded = demanded_names(&scheduler);
-        let loaded = load_keys(&*self.store, &settings, &demanded, &self.certificates);
+        self.scheduler.borrow_mut().set_plan(plan, clocks::read());
         *self.settings.borrow_mut() = settings;
-        match loaded {
-            Ok(loaded) => adopt(&mut scheduler, loaded),
-            Err(error) => tracing::error!(%error, "the certificates of new names cannot be loaded"),
-        }
+        self.load_keys();
     }
 
     /// Persists the ledger.
@@ -218,13 +266,11 @@ impl State {
     }
 }
 
-/// Lets the ledger have the certificates that are in the folder, and no others.
-fn adopt(scheduler: &mut Scheduler, loaded: Vec<LoadedName>) {
-    let reading = clocks::read();
-    for (name, stored) in loaded {
-        match stored {
-            Some(stored) => scheduler.adopt(&name, stored.validity, stored.window_id, reading),
-            None => scheduler.forget_certificate(&name),
-        }
-    }
-}
+/// The wait before certificates that could not be read are loaded again.
+const LOAD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The attempts after which a certificate that cannot be read counts as absent: ten minutes.
+const LOAD_RETRIES_MAX: u32 = 10;
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,11 @@ impl Diagnostic {
         self
     }
 
+    /// Returns the line that the error is about, counted from 1.
+    pub(crate) fn line(&self) -> Option<usize> {
+        self.line
+    }
+
     /// Returns true if the error is that a file or a folder is absent, by the ends of these messages.
     pub(crate) fn is_absent_file(&self) -> bool {
         self.message.ends_with("does not exist")

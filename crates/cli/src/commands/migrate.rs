@@ -50,6 +50,9 @@ pub(crate) struct MigrateArgs {
     json: bool,
 }
 
+// The limit that the translation knows is that of the sites.
+const _: () = assert!(edgeward_migrate::SITE_RULES_MAX == edgeward_sites::RULES_MAX);
+
 /// A server whose configuration can be translated.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Server {
@@ -76,6 +79,10 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
             edgeward_migrate::MigrateError::Empty => diagnostic.hint(
                 "the edge needs a server with proxy_pass; give nginx.conf itself, or the file of a site that has one",
             ),
+            edgeward_migrate::MigrateError::TooManyRules { .. } => diagnostic.hint(
+                "join locations with the same directives in one expression, such as location ~ ^/(a|b)/; each \
+                 expression in a server is repeated behind each nested location and ^~, so fewer of these help, too",
+            ),
             _ => diagnostic,
         }
     })?;
@@ -90,11 +97,12 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
             all.into_iter().partition(Diagnostic::is_absent_file);
         diagnostic::print_warnings(&absent);
         if !faults.is_empty() {
-            diagnostic::print(&Diagnostics(faults).into());
-            let message =
-                "the translation is not a valid configuration, which is a fault of edgeward";
-            return Err(Diagnostic::new(message)
-                .hint("please report it, with the lines that the errors name")
+            diagnostic::print(&Diagnostics(with_lines(faults, &migration.toml)).into());
+            return Err(Diagnostic::new("the translation is not a valid configuration")
+                .hint(
+                    "correct the lines of the input that the errors name, if nginx -t refuses them, too; else this is \
+                     a fault of edgeward: please report it with these lines",
+                )
                 .into());
         }
     }
@@ -109,6 +117,18 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     print(args, &migration, &report)?;
     let has_losses = migration.report.losses().next().is_some();
     Ok(ExitCode::from(u8::from(has_losses)))
+}
+
+/// Adds the lines of the result, which name their sources, because the result is not written.
+fn with_lines(faults: Vec<Diagnostic>, toml: &str) -> Vec<Diagnostic> {
+    let with_line = |fault: Diagnostic| {
+        let line = fault.line().and_then(|line| toml.lines().nth(line - 1));
+        match line {
+            Some(line) => fault.in_file(format!("the result: {line}")),
+            None => fault,
+        }
+    };
+    faults.into_iter().map(with_line).collect()
 }
 
 /// Prints what is not written to a file.

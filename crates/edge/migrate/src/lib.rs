@@ -15,8 +15,8 @@ mod testing;
 mod toml;
 
 pub use nginx::{
-    FILE_BYTES_MAX, MigrateError, ParseError, ParseErrorReason, Paths, directives_markdown,
-    translate as nginx,
+    FILE_BYTES_MAX, MigrateError, ParseError, ParseErrorReason, Paths, SITE_RULES_MAX,
+    directives_markdown, translate as nginx,
 };
 pub use report::{Effect, Entry, Migration, Outcome, Report};
 pub use source::{Position, Sources};

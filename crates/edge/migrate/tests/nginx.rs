@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use edgeward_migrate::{Entry, MigrateError, Migration, Outcome, Paths, Sources, nginx};
+use edgeward_migrate::{
+    Entry, MigrateError, Migration, Outcome, Paths, SITE_RULES_MAX, Sources, nginx,
+};
 use proptest::prelude::*;
 
 /// Files in memory.
@@ -143,7 +145,8 @@ fn each_configuration_is_translated_as_far_as_it_is_listed() {
 
 /// Directives that the edge cannot replace, each in a configuration that is translated otherwise. The line is 4, in the
 /// block of the server, or 6, in that of the location.
-const LOSSES: [(usize, &str); 31] = [
+const LOSSES: [(usize, &str); 35] = [
+    (4, "server_name b.example:8080;"),
     (4, "server_name ~^(www\\.)?(.+)$;"),
     (4, "ssl_verify_client on;"),
     (4, "if ($http_user_agent ~* (bot|crawler)) { return 403; }"),
@@ -160,6 +163,9 @@ const LOSSES: [(usize, &str); 31] = [
         4,
         "location /w/ { proxy_pass http://a; location ~ x { location ~ y { deny all; } } }",
     ),
+    (6, "rewrite ^(/a/.*)/b$ $1 break;"),
+    (6, "if ($scheme = http) { return 301 elsewhere; }"),
+    (6, "proxy_cache_valid 99 1d;"),
     (6, "auth_basic secret;"),
     (6, "auth_request /auth;"),
     (6, "satisfy any;"),
@@ -215,6 +221,19 @@ fn a_lost_exception_from_caching_bypasses_the_cache() {
     let toml = |words: &str| translate("t", &site(words)).expect("translated").toml;
     assert!(toml("$cookie_a").contains("pass = false"));
     assert!(!toml("$cookie_a $upstream_http_x").contains("pass = false"));
+}
+
+/// A part of a configuration may state the rule of a disk cache that another part describes.
+#[test]
+fn a_number_of_uses_without_a_zone_makes_no_disk() {
+    let site = "server { server_name a; location / { proxy_pass http://a; proxy_cache z; proxy_cache_min_uses 3; } }";
+    let toml = |more: &str| {
+        translate("t", &format!("{more}{site}"))
+            .expect("translated")
+            .toml
+    };
+    assert!(toml("proxy_cache_path /c keys_zone=z:1m; ").contains("admission = \"nth-hit:3\""));
+    assert!(!toml("").contains("disk"));
 }
 
 /// Groups of the expression of a location are groups of its rule.
@@ -276,6 +295,24 @@ fn a_configuration_without_an_origin_is_an_error() {
         translate("t", "server {"),
         Err(MigrateError::Syntax(_))
     ));
+}
+
+/// A site takes as many rules as the edge accepts, and one more is an error that names the host and the server.
+#[test]
+fn a_host_with_too_many_locations_is_an_error_with_its_line() {
+    let site = |count: usize| {
+        let location = |n: usize| format!("location = /{n} {{ return 403; }}\n");
+        let all: String = (0..count).map(location).collect();
+        let text = format!(
+            "\nserver {{ server_name a.example; location / {{ proxy_pass http://a; }}\n{all}}}"
+        );
+        translate("t", &text)
+    };
+    let most = site(SITE_RULES_MAX).expect("translated");
+    assert_eq!(most.toml.matches("[[site.rule]]").count(), SITE_RULES_MAX);
+    let error = site(SITE_RULES_MAX + 1).expect_err("too many");
+    let text = "a.example needs 257 rules, and a site of the edge has at most 256 (server t:2)";
+    assert_eq!(error.to_string(), text);
 }
 
 /// The table of docs/how-to/from-nginx.md is the one of the translation. `make reference` rewrites it.
@@ -393,6 +430,102 @@ proptest! {
         if let Ok(migration) = translate("t", &text) {
             prop_assert_eq!(migration.report.entries.len(), directives(&text));
             prop_assert!(migration.report.entries.iter().all(|entry| !entry.text.is_empty()));
+        }
+    }
+}
+
+/// A change of a text: a part that is removed, or replaced by a text.
+#[derive(Clone, Debug)]
+struct Change {
+    /// The place, as a part of the length.
+    at: f64,
+    /// The bytes that are removed.
+    removed: usize,
+    added: &'static str,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    // Characters of the syntax, and words at the border of what numbers and paths may be.
+    let added = prop::sample::select(vec![
+        "",
+        "{",
+        "}",
+        ";",
+        "\"",
+        "'",
+        "\\",
+        "#",
+        "$",
+        "${",
+        "(",
+        ")",
+        "*",
+        "~",
+        "=",
+        "\n",
+        " ",
+        "\t",
+        "\0",
+        "é",
+        "\u{202e}",
+        "if (",
+        "location ",
+        "server {",
+        "map $a $b {",
+        "set $a $a;",
+        "include input;",
+        "upstream a {",
+        "99999999999999999999",
+        "-1",
+        "0",
+        "1y",
+        "$1",
+        "[",
+        "^",
+        "|",
+        "//",
+        "::",
+        "http://",
+        "unix:",
+        "@",
+        "%2e",
+        "return 301 ",
+        "rewrite ^ / last;",
+        "proxy_pass http://$b;",
+        "default",
+    ]);
+    let one = (0.0..1.0, prop_oneof![Just(0_usize), 0..40_usize], added);
+    let change = one.prop_map(|(at, removed, added)| Change { at, removed, added });
+    prop::collection::vec(change, 1..8)
+}
+
+/// Returns a text after changes.
+fn changed(text: &str, changes: &[Change]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for Change { at, removed, added } in changes {
+        let start = (chars.len() as f64 * at) as usize;
+        let end = (start + removed).min(chars.len());
+        chars.splice(start..end, added.chars());
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// A damaged configuration is translated or refused without a panic, and each entry has a line of the text.
+    #[test]
+    fn a_damaged_configuration_is_translated_or_refused(
+        file in any::<prop::sample::Index>(),
+        changes in changes(),
+    ) {
+        let corpus = corpus();
+        let (name, text) = file.get(&corpus);
+        let text = changed(text, &changes);
+        let lines = text.matches('\n').count() + 1;
+        if let Ok(migration) = translate(name, &text) {
+            let entries = &migration.report.entries;
+            prop_assert!(entries.iter().all(|entry| (1..=lines).contains(&entry.at.line)));
         }
     }
 }

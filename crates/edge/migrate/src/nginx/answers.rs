@@ -19,13 +19,8 @@ pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive, groups: bool) 
         Err(_) => (302, directive.arg(0)),
     };
     match code {
-        301 | 302 | 303 | 307 | 308 if !text.is_empty() => match env.template(text, groups) {
+        301 | 302 | 303 | 307 | 308 if !text.is_empty() => match location(env, text, groups) {
             Ok(location) => {
-                // nginx makes a path a whole URL.
-                let location = match location.starts_with('/') {
-                    true => format!("${{scheme}}://${{host}}{location}"),
-                    false => location,
-                };
                 settings.set("redirect", toml::text(&location), &directive.at);
                 settings.set("redirect_status", code.to_string(), &directive.at);
                 ledger.translated(directive, "redirect, redirect_status");
@@ -64,6 +59,22 @@ pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive, groups: bool) 
     settings
 }
 
+/// The starts of templates that are URLs or paths.
+const URL_STARTS: [&str; 4] = ["/", "http://", "https://", "${scheme}://"];
+
+/// Returns the template of the URL to which a `return` redirects.
+fn location(env: &Env<'_, '_>, text: &str, groups: bool) -> Result<String, String> {
+    let location = env.template(text, groups)?;
+    if location.starts_with('/') {
+        // nginx makes a path a whole URL.
+        return Ok(format!("${{scheme}}://${{host}}{location}"));
+    }
+    match URL_STARTS.iter().any(|start| location.starts_with(start)) {
+        true => Ok(location),
+        false => Err("a redirect begins with a slash or a scheme".to_owned()),
+    }
+}
+
 /// A `rewrite` as settings, with the condition on the path.
 pub(super) struct Rewrite {
     pub(super) when: When,
@@ -91,6 +102,15 @@ pub(super) fn of_rewrite(env: &Env<'_, '_>, directive: &Directive) -> Result<Rew
         .iter()
         .any(|start| target.starts_with(start));
     let is_redirect = is_url || matches!(flag, "redirect" | "permanent");
+    let starts: &[&str] = match is_redirect {
+        true => &URL_STARTS,
+        false => &["/", "${path}", "${uri}"],
+    };
+    if !starts.iter().any(|start| template.starts_with(start)) {
+        return Err(format!(
+            "the new path must begin with a slash, and not with a part of the old one: {target}"
+        ));
+    }
     let mut settings = Settings::default();
     let key = if is_redirect { "redirect" } else { "rewrite" };
     settings.set(key, toml::text(&template), &directive.at);

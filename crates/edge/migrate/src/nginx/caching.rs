@@ -137,7 +137,11 @@ fn lifetimes(draft: &mut Draft<'_, '_>, map: &'static str, ignored: Option<&Dire
         } else {
             statuses
         };
-        for status in statuses {
+        let is_status = |status: &&String| {
+            let number = status.parse::<u16>();
+            *status == "any" || number.is_ok_and(|number| (100..600).contains(&number))
+        };
+        for status in statuses.iter().filter(is_status) {
             // nginx takes the first line that has the status; `any` has all.
             let all = ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned);
             let statuses = match status.as_str() {
@@ -153,7 +157,14 @@ fn lifetimes(draft: &mut Draft<'_, '_>, map: &'static str, ignored: Option<&Dire
             }
             stated.extend(statuses.iter().cloned());
         }
-        draft.translated(valid, map);
+        match statuses.iter().all(|status| is_status(&status)) {
+            true => draft.translated(valid, map),
+            false => draft.left_out(
+                valid,
+                Effect::Caching,
+                "a status is a number from 100 to 599",
+            ),
+        }
     }
     if let Some(ignored) = ignored.filter(|_| map == "ttl" && stated.is_empty()) {
         draft.settings.set("pass", "true", &ignored.at);
@@ -399,11 +410,16 @@ fn others(draft: &Draft<'_, '_>) {
             "2" => "second-hit".to_owned(),
             number => format!("nth-hit:{number}"),
         };
-        draft
-            .env
-            .translator
-            .fact("disk", "admission", toml::text(&rule), uses);
-        let text = "the number applies to the disk only; the policy of memory decides itself";
+        let translator = draft.env.translator;
+        let text = match translator.cache_paths.is_empty() {
+            true => {
+                "the input has no proxy_cache_path, and the number applies to the disk only: disk.admission"
+            }
+            false => {
+                translator.fact("disk", "admission", toml::text(&rule), uses);
+                "the number applies to the disk only; the policy of memory decides itself"
+            }
+        };
         draft.differs(uses, Effect::Caching, text);
     }
 }

@@ -2,6 +2,9 @@
 
 use super::parse::ParseError;
 
+/// The most rules of a site of the edge.
+pub const SITE_RULES_MAX: usize = 256;
+
 /// The reason why a configuration cannot be translated at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -20,4 +23,16 @@ pub enum MigrateError {
     /// No server of the input sends requests to an HTTP server.
     #[error("no server of the configuration has a proxy_pass that the edge can take over")]
     Empty,
+    /// The locations and conditions of a host need more rules than a site of the edge may have.
+    #[error(
+        "{host} needs {rules} rules, and a site of the edge has at most {SITE_RULES_MAX} ({server})"
+    )]
+    TooManyRules {
+        /// The first host of the site.
+        host: String,
+        /// The servers of the host, with their lines.
+        server: String,
+        /// The number of rules.
+        rules: usize,
+    },
 }

@@ -27,7 +27,7 @@ mod table;
 mod translator;
 mod values;
 
-pub use error::MigrateError;
+pub use error::{MigrateError, SITE_RULES_MAX};
 pub use parse::{FILE_BYTES_MAX, ParseError, ParseErrorReason};
 pub use table::directives_markdown;
 
@@ -85,7 +85,7 @@ pub fn translate(
     }
     globals::other_blocks(&translator, &tree.directives);
     globals::read(&translator);
-    let sites = sites::tables(&translator, &servers);
+    let sites = sites::tables(&translator, &servers)?;
     if !translator.has_origin.get() {
         return Err(MigrateError::Empty);
     }

@@ -46,7 +46,10 @@ impl<'t> Server<'t> {
                 let lower = name.to_ascii_lowercase();
                 match lower.as_str() {
                     "_" | "" | "_default_" | "default" => is_unnamed = true,
-                    _ if lower.starts_with('~') || lower.contains('$') || lower.ends_with(".*") => {
+                    _ if lower.starts_with('~')
+                        || lower.contains(['$', ':', '/'])
+                        || lower.ends_with(".*") =>
+                    {
                         let advice = "a site has names and *.DOMAIN; list the names of this server";
                         ledger.left_out(names, Effect::Response, advice);
                     }

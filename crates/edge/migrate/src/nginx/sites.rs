@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::answers;
 use super::conditions::Env;
+use super::error::{MigrateError, SITE_RULES_MAX};
 use super::hosts::{Cond, Host};
 use super::locations;
 use super::parse::Directive;
@@ -29,8 +30,11 @@ pub(super) struct Certificate {
     pub(super) key: String,
 }
 
-/// Returns the tables of all sites.
-pub(super) fn tables(translator: &Translator<'_>, servers: &Servers<'_>) -> Vec<Table> {
+/// Returns the tables of all sites, or the error that one of them has too many rules.
+pub(super) fn tables(
+    translator: &Translator<'_>,
+    servers: &Servers<'_>,
+) -> Result<Vec<Table>, MigrateError> {
     let schemes = servers.schemes();
     let mut sites: Vec<Site> = Vec::new();
     let mut is_selected = vec![false; servers.all.len()];
@@ -94,7 +98,22 @@ pub(super) fn tables(translator: &Translator<'_>, servers: &Servers<'_>) -> Vec<
             unselected(translator, directive);
         }
     }
-    sites.into_iter().flat_map(write).collect()
+    let mut tables = Vec::new();
+    for site in sites {
+        let (host, server) = (site.hosts[0].text(), site.comment.clone());
+        let of_site = write(site);
+        // The first table is that of the site itself.
+        let rules = of_site.len() - 1;
+        if rules > SITE_RULES_MAX {
+            return Err(MigrateError::TooManyRules {
+                host,
+                server,
+                rules,
+            });
+        }
+        tables.extend(of_site);
+    }
+    Ok(tables)
 }
 
 /// Records the outcome of a server that gets no host.

@@ -74,6 +74,12 @@ lab: build ## the plans of docs/how-to/lab.md: edgeward, nginx and Varnish, with
 	fi; \
 	exit $$failed
 
+# The result is committed, so that a build of the edge needs no npm. A test compares the hash of the sources.
+PAGE := crates/edge/proxy/page
+.PHONY: page
+page: ## the page of the admin server, from TypeScript into crates/edge/proxy/page/dist (needs npm and the network)
+	@cd $(PAGE) && npm ci --no-audit --no-fund --silent && npx tsc --noEmit && node build.mjs
+
 .PHONY: build
 build: rust compiler ## the release binary, target/release/edgeward
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli

@@ -33,6 +33,7 @@ mod privileges;
 mod reload;
 mod service;
 mod signals;
+mod stated;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -113,6 +114,7 @@ Further commands:
   origin        Serve test objects, as the origin of an experiment
   reload        Let a running edge read its configuration again
   store         Inspect a disk cache while its server is stopped
+  top           Watch a running edge in a terminal
   upgrade       Replace the program of a running edge without a gap
   bench-filter  Compare id filters with other Bloom filters
   demo-filter   Show how many lookups of absent ids a filter saves

@@ -12,6 +12,7 @@ use crate::config::{self, FlagSetting, Setting, SiteSummary, TableText};
 use crate::diagnostic;
 use crate::negative::{self, NegativeSettings};
 use crate::service;
+use crate::stated::stated;
 
 /// The source of the configuration of a running edge, and the settings that it has now.
 pub(crate) struct ReloadableConfig {
@@ -85,6 +86,12 @@ impl ReloadableConfig {
             .map_err(|error| diagnostic::on_one_line(&anyhow::Error::from(error)))?;
         let mut edge = checked.edge;
         let running = self.reloader.config();
+        edge.stated = stated(
+            &checked.settings,
+            &checked.sites,
+            Some(&self.file),
+            &running.stated,
+        );
         // The filters of unchanged rules stay loaded. The links are those of the start.
         edge.negative = match format!("{:?}", applied.negative) == format!("{:?}", checked.negative)
         {

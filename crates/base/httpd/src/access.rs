@@ -137,16 +137,21 @@ pub enum Access {
     Open,
     /// A token with this role, if the server requires tokens for reading.
     IfRequired(Role),
+    /// A token with this role, if the server requires tokens for reading or listens on an address that other machines
+    /// reach.
+    IfRemote(Role),
     /// A token with this role.
     Always(Role),
 }
 
 impl Access {
-    /// Returns the role that a request needs, or `None` if it needs no token.
-    pub fn role(self, requires_token: bool) -> Option<Role> {
+    /// Returns the role that a request needs, or `None` if it needs no token. `is_local` is true if only programs of
+    /// the server's machine reach the server.
+    pub fn role(self, requires_token: bool, is_local: bool) -> Option<Role> {
         match self {
             Self::Open => None,
             Self::IfRequired(role) => requires_token.then_some(role),
+            Self::IfRemote(role) => (requires_token || !is_local).then_some(role),
             Self::Always(role) => Some(role),
         }
     }

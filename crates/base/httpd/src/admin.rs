@@ -6,20 +6,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use edgeward_types::hidden::visible_json;
 use http::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE,
+    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
+    HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY, VARY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
 
 use crate::access::{Access, Caller, Denied};
+use crate::events::EventStream;
 use crate::request_body::RequestBody;
-use crate::route::{Call, Media, Route, Run};
+use crate::route::{Call, File, Media, Route, Run};
 use crate::server::{Handler, LocalClient};
 
 /// The pages of an admin server.
 pub trait AdminPages: Clone + Send + Sync + 'static {
     /// The pages, besides `/` and `/healthz`. A path has a row for each of its methods.
     const ROUTES: &'static [Route<Self>];
+
+    /// The page at `/` for browsers. All other clients get the list of pages. Default: browsers get it, too.
+    const HOME: Option<File> = None;
 
     /// Returns true if a request for `host` is meant for this server. `host` has no port and no brackets.
     /// The default accepts every host.
@@ -40,12 +46,17 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
     }
 }
 
+/// The body of a response of an admin server.
+pub type AdminBody = Either<Full<Bytes>, EventStream>;
+
 /// Answers requests for the pages of `P`, for `/healthz` and for the list of pages at `/`.
 #[derive(Clone, Debug)]
 pub struct AdminRoutes<P>(pub P);
 
 impl<P: AdminPages> Handler for AdminRoutes<P> {
-    async fn handle(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
+    type Body = AdminBody;
+
+    async fn handle(&self, request: Request<RequestBody>) -> Response<AdminBody> {
         let requested = requested_host(request.uri(), request.headers().get(HOST));
         if let Some(host) = requested.filter(|host| !self.0.is_own_host(host)) {
             let text = format!(
@@ -53,9 +64,28 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
             );
             return respond(StatusCode::MISDIRECTED_REQUEST, Media::Text, text);
         }
-        let path = request.uri().path();
-        let authorization = request.headers().get(AUTHORIZATION);
-        let access = Self::access(request.method(), path);
+        let (method, path) = (request.method(), request.uri().path());
+        let headers = request.headers();
+        if is_foreign(method, headers) {
+            let text = "a page of another server may not use this admin server\n".to_owned();
+            return respond(StatusCode::FORBIDDEN, Media::Text, text);
+        }
+        if let Some(home) = P::HOME.filter(|_| path == "/" && accepts_html(headers))
+            && matches!(*method, Method::GET | Method::HEAD)
+        {
+            let mut response = send(home);
+            let vary = HeaderValue::from_static("accept");
+            response.headers_mut().insert(VARY, vary);
+            return response;
+        }
+        let authorization = headers.get(AUTHORIZATION);
+        let mut access = Self::access(method, path);
+        if *method == Method::PUT
+            && headers.contains_key(SEC_FETCH_SITE)
+            && let Access::IfRequired(role) = access
+        {
+            access = Access::Always(role);
+        }
         let caller = match self.0.authorize(access, authorization) {
             Ok(caller) => caller,
             Err(denied) => return deny(&denied),
@@ -117,12 +147,20 @@ impl<P: AdminPages> AdminRoutes<P> {
         run: &Run<P>,
         request: Request<RequestBody>,
         caller: Caller,
-    ) -> Response<Full<Bytes>> {
+    ) -> Response<AdminBody> {
         match run {
             Run::Show(media, show) => respond(StatusCode::OK, *media, show(&self.0)),
             Run::Compose(media, compose) => {
                 respond(StatusCode::OK, *media, compose(self.0.clone()).await)
             }
+            Run::Send(file) => send(*file),
+            Run::Follow(follow) => match follow(&self.0) {
+                Some(stream) => with_headers(Media::Events, Either::Right(stream)),
+                None => {
+                    let text = "too many event streams are open\n".to_owned();
+                    respond(StatusCode::SERVICE_UNAVAILABLE, Media::Text, text)
+                }
+            },
             Run::Post(post) => {
                 let body = Limited::new(request.into_body(), POST_BYTES_MAX).collect();
                 let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {
@@ -181,7 +219,7 @@ pub fn requested_host<'a>(target: &'a Uri, host: Option<&'a HeaderValue>) -> Opt
 }
 
 /// Returns the response to a method that a page does not have.
-fn refuse_method(methods: impl Iterator<Item = &'static str>) -> Response<Full<Bytes>> {
+fn refuse_method(methods: impl Iterator<Item = &'static str>) -> Response<AdminBody> {
     let methods: Vec<_> = methods.collect();
     let text = match &methods[..] {
         [all @ .., last] if !all.is_empty() => format!("{} and {last} only\n", all.join(", ")),
@@ -194,7 +232,7 @@ fn refuse_method(methods: impl Iterator<Item = &'static str>) -> Response<Full<B
 }
 
 /// Returns the response to a request that is not allowed (RFC 6750 §3).
-fn deny(denied: &Denied) -> Response<Full<Bytes>> {
+fn deny(denied: &Denied) -> Response<AdminBody> {
     let (code, challenge) = match denied {
         Denied::NoToken => (StatusCode::UNAUTHORIZED, "Bearer"),
         Denied::UnknownToken => (StatusCode::UNAUTHORIZED, "Bearer error=\"invalid_token\""),
@@ -209,20 +247,67 @@ fn deny(denied: &Denied) -> Response<Full<Bytes>> {
     response
 }
 
-fn respond(code: StatusCode, media: Media, text: String) -> Response<Full<Bytes>> {
+fn respond(code: StatusCode, media: Media, text: String) -> Response<AdminBody> {
     // Statuses and errors contain texts that clients chose.
     let visible = match visible_json(&text) {
         Cow::Owned(visible) if media != Media::Metrics => Some(visible),
         _ => None,
     };
     let text = visible.unwrap_or(text);
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let body = Either::Left(Full::new(Bytes::from(text)));
+    let mut response = with_headers(media, body);
     *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media.name()));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
+
+fn send(file: File) -> Response<AdminBody> {
+    let body = Full::new(Bytes::from_static(file.bytes));
+    with_headers(file.media, Either::Left(body))
+}
+
+/// Returns a response with the fields that all responses have. Browsers run no script of a response, except those of
+/// the page at `/`, and show no response in a frame.
+fn with_headers(media: Media, body: AdminBody) -> Response<AdminBody> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, media.name()),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Returns true for a request that a page of another origin sends (Fetch Metadata Request Headers, §2.3), unless a user
+/// follows a link. Programs other than browsers do not send the fields.
+fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
+    let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+    let mode = headers.get(SEC_FETCH_MODE).map(HeaderValue::as_bytes);
+    let follows_link = *method == Method::GET && mode == Some(b"navigate");
+    !follows_link && !matches!(site, None | Some(b"same-origin" | b"none"))
+}
+
+/// Returns true for the request of a browser that opens a page.
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter();
+    accepted
+        .filter_map(|field| field.to_str().ok())
+        .any(|field| field.contains("text/html"))
+}
+
+/// Scripts, styles and connections of the server itself only, and no script in a page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
 
 /// The maximum length of the body of a POST.
 const POST_BYTES_MAX: usize = 1 << 20;

@@ -20,6 +20,7 @@
 mod access;
 mod admin;
 mod client_stream;
+mod events;
 mod listener;
 mod pacing;
 mod request_body;
@@ -29,11 +30,12 @@ mod slots;
 mod token;
 
 pub use access::{Access, AdminToken, Caller, Denied, ParseRolesError, Role, Roles, authorize};
-pub use admin::{AdminPages, AdminRoutes, requested_host};
+pub use admin::{AdminBody, AdminPages, AdminRoutes, requested_host};
+pub use events::{EventStream, Events};
 pub use listener::{Accepted, Listener, UNIX_CLIENT, bind_unix};
 pub use pacing::disable_loopback_pacing;
 pub use request_body::RequestBody;
-pub use route::{Answering, Call, Media, Route, Run};
+pub use route::{Answering, Call, File, Media, Route, Run};
 pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};
 pub use token::{Token, TokenError};

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use crate::access::{Access, Caller, Role};
+use crate::events::EventStream;
 
 /// A page for one method.
 #[derive(Debug)]
@@ -27,13 +28,17 @@ pub enum Run<P: 'static> {
     Show(Media, fn(&P) -> String),
     /// Answers GET and HEAD with a text that takes time to compose.
     Compose(Media, fn(P) -> Answering<String>),
+    /// Answers GET and HEAD with a file of the program.
+    Send(File),
+    /// Answers GET with a stream of events. `None`: the maximum number of streams is open.
+    Follow(fn(&P) -> Option<EventStream>),
     /// Carries out a POST. Returns the status and a body in JSON.
     Post(fn(P, Call) -> Answering<(StatusCode, String)>),
     /// Changes a setting by PUT. Returns a message about the change, or the reason why the value is refused.
     ///
     /// The server may have no tokens, so only a client on the same machine may change a setting. A web page cannot: a
     /// browser asks the server before a cross-origin PUT (Fetch, "CORS-preflight request"), and the server refuses this
-    /// question.
+    /// question. From a page of the server itself a change needs a token with the role of the row.
     Change(fn(P, Call) -> Answering<Result<String, String>>),
 }
 
@@ -49,9 +54,26 @@ pub struct Call {
     pub body: Bytes,
 }
 
+/// A file of the program: a part of a page for browsers.
+#[derive(Clone, Copy, Debug)]
+pub struct File {
+    /// The media type.
+    pub media: Media,
+    /// The content.
+    pub bytes: &'static [u8],
+}
+
 /// The media type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
+    /// A page for browsers.
+    Html,
+    /// A script of such a page.
+    JavaScript,
+    /// A style sheet of such a page.
+    Css,
+    /// Server-sent events.
+    Events,
     /// Text.
     Text,
     /// JSON.
@@ -63,6 +85,10 @@ pub enum Media {
 impl Media {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::JavaScript => "text/javascript; charset=utf-8",
+            Self::Css => "text/css; charset=utf-8",
+            Self::Events => "text/event-stream",
             Self::Text => "text/plain; charset=utf-8",
             Self::Json => "application/json",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
@@ -87,6 +113,16 @@ impl<P> Route<P> {
             Access::IfRequired(Role::Read),
             Run::Compose(media, compose),
         )
+    }
+
+    /// Returns a file for everybody.
+    pub const fn file(path: &'static str, file: File) -> Self {
+        Self::new(path, Access::Open, Run::Send(file))
+    }
+
+    /// Returns a stream of events. It needs a token like a page of [`show`](Self::show).
+    pub const fn follow(path: &'static str, follow: fn(&P) -> Option<EventStream>) -> Self {
+        Self::new(path, Access::IfRequired(Role::Read), Run::Follow(follow))
     }
 
     /// Returns a page whose POST always needs a token with `role`.
@@ -123,6 +159,13 @@ impl<P> Route<P> {
         self
     }
 
+    /// Returns the page as one that needs a token also if the server listens on an address that other machines reach.
+    #[must_use]
+    pub const fn for_local(mut self) -> Self {
+        self.access = Access::IfRemote(Role::Read);
+        self
+    }
+
     /// Returns the page as one that a server has only if `is_available` returns true.
     #[must_use]
     pub const fn only_if(mut self, is_available: fn(&P) -> bool) -> Self {
@@ -133,7 +176,8 @@ impl<P> Route<P> {
     /// Returns the methods of the row.
     pub fn methods(&self) -> &'static [&'static str] {
         match self.run {
-            Run::Show(..) | Run::Compose(..) => &["GET", "HEAD"],
+            Run::Show(..) | Run::Compose(..) | Run::Send(_) => &["GET", "HEAD"],
+            Run::Follow(_) => &["GET"],
             Run::Post(_) => &["POST"],
             Run::Change(_) => &["PUT"],
         }

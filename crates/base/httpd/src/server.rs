@@ -2,6 +2,7 @@
 //! gracefully.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,8 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -46,11 +46,14 @@ impl LocalClient {
 /// Answers requests. Each connection has a clone, so cloning must be cheap. A request has the extension
 /// [`LocalClient`].
 pub trait Handler: Clone + Send + Sync + 'static {
+    /// The body of a response.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
     /// Returns the response to a request.
     fn handle(
         &self,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// The limits and timeouts of a [`Server`].
@@ -384,6 +387,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
+    use http_body_util::Full;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpSocket;
 
@@ -397,6 +401,8 @@ mod tests {
     }
 
     impl Handler for CountingHandler {
+        type Body = Full<Bytes>;
+
         async fn handle(&self, _: Request<RequestBody>) -> Response<Full<Bytes>> {
             self.response_count.fetch_add(1, Ordering::Relaxed);
             Response::new(Full::new(Bytes::from_static(self.page)))

@@ -26,6 +26,7 @@ use crate::privileges;
 use crate::reload::{Applied, ReloadableConfig};
 use crate::service;
 use crate::signals::Signals;
+use crate::stated::stated;
 use crate::upgrade::{LINK_ADMIN, NewProcess, Predecessor, Upgrader, program};
 
 /// Run the edge: a caching reverse proxy, in memory and on disk
@@ -138,6 +139,8 @@ fn start(
         tracing::warn!("{warning}");
     }
     let mut edge_config = checked.edge;
+    let file = args.config.as_deref();
+    edge_config.stated = stated(&checked.settings, &checked.sites, file, &[]);
     // The memory tier calls this function before evictions. It returns the freed memory to the system if this memory
     // exceeds a limit in bytes, the function's argument.
     edge_config.hot.return_freed_pages = Some(allocator::return_pages_above);

@@ -43,6 +43,8 @@ pub(crate) struct Routes {
 }
 
 impl Handler for Routes {
+    type Body = Full<Bytes>;
+
     async fn handle(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         self.counters.requests.increment();
         let head_only = request.method() == Method::HEAD;

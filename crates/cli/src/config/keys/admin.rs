@@ -32,6 +32,10 @@ pub(super) static ROWS: &[Key] = rows! {
     /// `other`. Each site takes about 3 KiB of memory for each worker, and up to 260 series.
     "admin.metric_labels_max" restart: Count::of(0, 10_000) => EdgeConfig.metric_labels_max;
 
+    /// The most browsers that follow [the page](../how-to/page.md) at the same time. A further one gets 503. Each takes
+    /// one of the server's 32 connections.
+    "admin.event_streams_max" restart: Count::of(1, 24) => EdgeConfig.admin.event_streams_max;
+
     /// If true, `/metrics`, `/status` and GET of `/policy` need a token with the role `read`, and PUT of `/policy`
     /// needs one with the role `reload`. `/healthz` needs no token.
     "admin.require_token" live: Switch => EdgeConfig.admin.requires_token;

@@ -178,7 +178,7 @@ impl Cache {
             let is_removal = self.is_removal(&purge);
             let Purge { scope, soft } = purge;
             tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
-            self.accepted_purges.increment(&scope);
+            self.accepted_purges.record(&scope, soft, &from);
             match scope {
                 // Such a purge needs no entry in the table.
                 Scope::Url(url) if is_removal => keys.push(url),

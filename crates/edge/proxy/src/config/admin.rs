@@ -9,7 +9,7 @@ use super::forwarding::Networks;
 use super::listener::{ListenAddress, ListenerTls};
 
 /// The settings of the server of metrics, status and the admin API.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AdminConfig {
     /// The address. Default: none, because the pages reveal how the cache is used.
     pub address: Option<ListenAddress>,
@@ -24,6 +24,32 @@ pub struct AdminConfig {
     /// True if metrics, status and policy need a token too. Default false: scrapers of metrics seldom have tokens, and
     /// the address can be one that only they reach.
     pub requires_token: bool,
+    /// The most viewers of the page at `/` that get its events at the same time. Default 16: half of the connections of
+    /// the server, so that scrapers find a free one.
+    pub event_streams_max: usize,
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self {
+            address: None,
+            tls: None,
+            hosts: Vec::new(),
+            tokens: Vec::new(),
+            requires_token: false,
+            event_streams_max: 16,
+        }
+    }
+}
+
+impl AdminConfig {
+    /// Returns true if only programs of this machine reach the server: its address is a Unix socket or of loopback.
+    pub fn is_local(&self) -> bool {
+        match &self.address {
+            Some(ListenAddress::Tcp(addr)) => addr.ip().to_canonical().is_loopback(),
+            Some(ListenAddress::Unix(_)) | None => true,
+        }
+    }
 }
 
 /// The settings of purges.

@@ -90,6 +90,8 @@ pub struct EdgeConfig {
     pub pid_file: Option<PathBuf>,
     /// The user as whom the process serves, if root starts it. The program changes its user, not this crate.
     pub user: Option<String>,
+    /// The settings as they were given, for the admin page. Default: none.
+    pub stated: Arc<Vec<StatedSetting>>,
     /// The name in `Via` and `Cache-Status`. Default `edgeward`. Each edge of a chain needs a name of its own.
     pub name: String,
 }
@@ -128,9 +130,21 @@ impl EdgeConfig {
             certificate_interval: Duration::from_secs(10),
             pid_file: None,
             user: None,
+            stated: Arc::default(),
             name: "edgeward".to_owned(),
         }
     }
+}
+
+/// A setting as it was given, for the admin page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedSetting {
+    /// The key, for example `hot.capacity` or `listener[0].address`.
+    pub key: String,
+    /// The value in the form of the configuration file.
+    pub value: String,
+    /// The place where it was given: a line of the file, a flag, or `default`.
+    pub from: String,
 }
 
 /// Returns the sites of an edge whose configuration has none: one site without rules for all hosts.

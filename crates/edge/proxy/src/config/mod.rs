@@ -32,7 +32,7 @@ pub use caching::{CachingConfig, RangesConfig};
 pub use certificates::{CertificateSource, CertificateWait, RenewedCertificate, SourceFacts};
 pub use compression::{CompressionConfig, OriginAccepts};
 pub use disk::{DiskConfig, HostAdmission, RestartConfig};
-pub use edge::{EdgeConfig, LOOPBACK_ANY_PORT, default_sites};
+pub use edge::{EdgeConfig, LOOPBACK_ANY_PORT, StatedSetting, default_sites};
 pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
 pub use insight::InsightConfig;
 pub(crate) use limits::HEADERS_ON_STACK;

@@ -17,12 +17,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use edgeward_httpd::{
-    Access, AdminPages, AdminRoutes, AdminToken, Call, Caller, ConnectionCounters, Denied, Media,
-    Role, Roles, Route, Server, ServerConfig, authorize,
+    Access, AdminPages, AdminRoutes, AdminToken, Call, Caller, ConnectionCounters, Denied, File,
+    Media, Role, Roles, Route, Server, ServerConfig, authorize,
 };
 
 use super::bind_admin::BoundAdmin;
 use super::generations::Generations;
+use super::page::files;
+use super::page::tracker::Tracker;
 use super::{metrics, status};
 use crate::config::ListenAddress;
 use crate::path::explain::explain;
@@ -45,8 +47,13 @@ impl Admin {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        let stopped = stopping.clone();
+        let tracker = Arc::new(Tracker::new(&generations.shared()));
         let server = Server {
-            handler: AdminRoutes(Pages(generations)),
+            handler: AdminRoutes(Pages {
+                generations: Arc::clone(&generations),
+                tracker: Arc::clone(&tracker),
+            }),
             config: ServerConfig::ADMIN,
             counters: Arc::new(ConnectionCounters::default()),
             stopping,
@@ -54,7 +61,12 @@ impl Admin {
         };
         let thread = std::thread::Builder::new()
             .name("edgeward-admin".to_owned())
-            .spawn(move || runtime.block_on(server.run(bound.socket)))?;
+            .spawn(move || {
+                runtime.block_on(async {
+                    let samples = tracker.run(&generations, stopped);
+                    tokio::join!(server.run(bound.socket), samples);
+                });
+            })?;
         Ok(Self {
             addr: bound.addr,
             socket,
@@ -84,12 +96,19 @@ impl Drop for Admin {
 
 /// The pages of an edge. Each is a row of [`AdminPages::ROUTES`] and a method.
 #[derive(Clone)]
-pub(super) struct Pages(Arc<Generations>);
+pub(super) struct Pages {
+    generations: Arc<Generations>,
+    tracker: Arc<Tracker>,
+}
 
 impl AdminPages for Pages {
     const ROUTES: &'static [Route<Self>] = &[
         Route::show("/metrics", Media::Metrics, Self::metrics),
         Route::show("/status", Media::Json, Self::status),
+        Route::<Self>::show("/status.json", Media::Json, Self::status_json).for_local(),
+        Route::<Self>::follow("/events", |pages| pages.tracker.follow()).for_local(),
+        Route::file("/page.js", files::SCRIPT),
+        Route::file("/page.css", files::STYLE),
         Route::show("/policy", Media::Text, Self::policy),
         Route::change("/policy", |pages, call| Box::pin(pages.change_policy(call))),
         Route::post("/purge", Role::Purge, |pages, call| {
@@ -104,21 +123,23 @@ impl AdminPages for Pages {
         Route::<Self>::post("/reload", Role::Reload, |pages, call| {
             Box::pin(pages.reload(call))
         })
-        .only_if(|pages| pages.0.on_reload.get().is_some()),
+        .only_if(|pages| pages.generations.on_reload.get().is_some()),
         Route::<Self>::post("/upgrade", Role::Reload, |pages, call| {
             Box::pin(pages.upgrade(call))
         })
-        .only_if(|pages| pages.0.on_upgrade.get().is_some()),
+        .only_if(|pages| pages.generations.on_upgrade.get().is_some()),
     ];
+
+    const HOME: Option<File> = Some(files::PAGE);
 
     fn authorize(
         &self,
         access: Access,
         authorization: Option<&HeaderValue>,
     ) -> Result<Caller, Denied> {
-        let shared = self.0.shared();
+        let shared = self.generations.shared();
         let config = &shared.config;
-        let Some(role) = access.role(config.admin.requires_token) else {
+        let Some(role) = access.role(config.admin.requires_token, config.admin.is_local()) else {
             return Ok(Caller::Anyone);
         };
         let of_purge = config.purge.token.clone().map(|token| AdminToken {
@@ -143,7 +164,7 @@ impl AdminPages for Pages {
     /// Returns true for IP addresses, `localhost` and the configured names. A malicious web site can make its own name
     /// resolve to the admin address (DNS rebinding). Requests of its pages have this name in `Host` and are refused.
     fn is_own_host(&self, host: &str) -> bool {
-        let shared = self.0.shared();
+        let shared = self.generations.shared();
         let config = &shared.config;
         let host = host.strip_suffix('.').unwrap_or(host);
         host.parse::<IpAddr>().is_ok()
@@ -162,22 +183,26 @@ type Answer = (StatusCode, String);
 
 impl Pages {
     fn metrics(&self) -> String {
-        metrics::render(&self.0.shared(), self.0.tls_expiry())
+        metrics::render(&self.generations.shared(), self.generations.tls_expiry())
     }
 
     fn status(&self) -> String {
-        format!("{:#}\n", status::render(&self.0.shared()))
+        format!("{:#}\n", status::render(&self.generations.shared()))
+    }
+
+    fn status_json(&self) -> String {
+        format!("{}\n", self.tracker.json(&self.generations, true))
     }
 
     fn policy(&self) -> String {
-        format!("{}\n", self.0.shared().cache.hot.policy())
+        format!("{}\n", self.generations.shared().cache.hot.policy())
     }
 
     /// Changes the policy of the cache in memory. A thread for blocking work moves the objects, so the pages are served
     /// meanwhile. The runtime waits for this thread when it stops.
     async fn change_policy(self, call: Call) -> Result<String, String> {
         let policy = parse_policy(String::from_utf8_lossy(&call.body).trim())?;
-        let shared = self.0.shared();
+        let shared = self.generations.shared();
         let change = move || shared.cache.change_policy(policy, shared.other_counters());
         let changed = tokio::task::spawn_blocking(change).await;
         let changed = changed.map_err(|_| "the change of the policy panicked\n".to_owned())?;
@@ -204,7 +229,7 @@ impl Pages {
             Ok(query) => query,
             Err(error) => return failed(StatusCode::BAD_REQUEST, error),
         };
-        let shared = self.0.shared();
+        let shared = self.generations.shared();
         // The disk is read, and with `all` the heads of all objects.
         match tokio::task::spawn_blocking(move || read(&shared, &query)).await {
             Ok(Ok(answer)) => done(&answer),
@@ -217,10 +242,11 @@ impl Pages {
     async fn reload(self, call: Call) -> Answer {
         tracing::info!(from = %call.caller, "a reload is requested");
         // The files are read on a thread for blocking work.
-        let reloaded = tokio::task::spawn_blocking(move || match self.0.on_reload.get() {
-            Some(reload) => reload(),
-            None => Err("this edge cannot reload its configuration".to_owned()),
-        });
+        let reloaded =
+            tokio::task::spawn_blocking(move || match self.generations.on_reload.get() {
+                Some(reload) => reload(),
+                None => Err("this edge cannot reload its configuration".to_owned()),
+            });
         match reloaded.await {
             Ok(Ok(changes)) => done(&json!({ "changes": changes })),
             Ok(Err(error)) => failed(StatusCode::BAD_REQUEST, error),
@@ -231,10 +257,11 @@ impl Pages {
     /// Replaces this process by a new one.
     async fn upgrade(self, call: Call) -> Answer {
         tracing::info!(from = %call.caller, "an upgrade is requested");
-        let upgraded = tokio::task::spawn_blocking(move || match self.0.on_upgrade.get() {
-            Some(upgrade) => upgrade(),
-            None => Err("this edge cannot be upgraded".to_owned()),
-        });
+        let upgraded =
+            tokio::task::spawn_blocking(move || match self.generations.on_upgrade.get() {
+                Some(upgrade) => upgrade(),
+                None => Err("this edge cannot be upgraded".to_owned()),
+            });
         match upgraded.await {
             Ok(Ok(pid)) => done(&json!({ "pid": pid })),
             Ok(Err(error)) => failed(StatusCode::INTERNAL_SERVER_ERROR, error),
@@ -248,7 +275,7 @@ impl Pages {
             Ok(request) => request,
             Err(error) => return failed(StatusCode::BAD_REQUEST, error),
         };
-        let cache = Arc::clone(&self.0.shared().cache);
+        let cache = Arc::clone(&self.generations.shared().cache);
         if request.dry_run {
             // Reading all objects takes seconds for millions of them.
             let purges: Vec<_> = request.purges().collect();

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::acme_metrics;
@@ -74,6 +75,22 @@ impl Generations {
             .chain(&self.admin_keys)
             .map(|keys| keys.expiry())
             .fold(of_source, TlsExpiry::earliest)
+    }
+
+    /// Returns when the certificates of each listener and of the admin server expire, as JSON.
+    pub(super) fn certificates(&self) -> Value {
+        let listeners = Arc::clone(&self.listeners.borrow());
+        let of_listeners = listeners.iter().filter_map(|listener| {
+            let keys = listener.keys.as_ref()?;
+            Some((format!("listener {}", listener.addr), keys))
+        });
+        let of_admin = self.admin_keys.iter();
+        let of_admin = of_admin.map(|keys| ("admin server".to_owned(), keys));
+        let rows = of_listeners.chain(of_admin).map(|(of, keys)| {
+            let expiry = keys.expiry();
+            json!({ "of": of, "not_after": expiry.certificate_at, "ocsp_next_update": expiry.ocsp_at })
+        });
+        rows.collect()
     }
 
     pub(super) fn current(&self) -> Generation {

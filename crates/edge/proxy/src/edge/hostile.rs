@@ -35,7 +35,7 @@ pub fn admin_request(bytes: &[u8]) {
     let [target, authorization, body] = [(); 3].map(|()| lines.next().unwrap_or_default());
     let methods = [Method::GET, Method::POST, Method::PUT, Method::HEAD];
     let method = &methods[usize::from(flags & 3)];
-    let requires_token = flags & 4 != 0;
+    let (requires_token, is_local) = (flags & 4 != 0, flags & 8 != 0);
     // The tokens have the roles of the bits of their numbers.
     let secret = |number: u8| format!("0123456789abcde{number}");
     let tokens: Vec<AdminToken> = (0..8u8)
@@ -54,7 +54,7 @@ pub fn admin_request(bytes: &[u8]) {
     _ = requested_host(&target, field.as_ref());
     let sent = field.as_ref().map(HeaderValue::as_bytes);
     let access = AdminRoutes::<Pages>::access(method, target.path());
-    let decided = match access.role(requires_token) {
+    let decided = match access.role(requires_token, is_local) {
         Some(role) => authorize(&tokens, sent, role),
         None => Ok(Caller::Anyone),
     };
@@ -70,6 +70,7 @@ pub fn admin_request(bytes: &[u8]) {
         ("/purge", _) => Some(Role::Purge),
         ("/cache" | "/explain", _) => Some(Role::Read),
         ("/reload" | "/upgrade", _) => Some(Role::Reload),
+        ("/status.json" | "/events", _) if requires_token || !is_local => Some(Role::Read),
         ("/metrics" | "/status", _) if requires_token => Some(Role::Read),
         ("/policy", &Method::GET | &Method::HEAD) if requires_token => Some(Role::Read),
         ("/policy", _) if requires_token => Some(Role::Reload),
@@ -90,9 +91,23 @@ mod tests {
 
     use super::*;
 
-    const PATHS: [&str; 12] = [
-        "/purge", "/cache", "/explain", "/reload", "/upgrade", "/metrics", "/status", "/policy",
-        "/healthz", "/", "/Purge", "/purge/",
+    const PATHS: [&str; 16] = [
+        "/purge",
+        "/cache",
+        "/explain",
+        "/reload",
+        "/upgrade",
+        "/metrics",
+        "/status",
+        "/policy",
+        "/healthz",
+        "/",
+        "/page.js",
+        "/page.css",
+        "/status.json",
+        "/events",
+        "/Purge",
+        "/purge/",
     ];
 
     #[test]
@@ -124,7 +139,7 @@ mod tests {
             .copied()
             .chain(["/purge?x=/cache", "http://a/purge"])
         {
-            for flags in 0..8 {
+            for flags in 0..16 {
                 for field in &fields {
                     for body in bodies {
                         let mut bytes = vec![flags];

@@ -18,6 +18,7 @@ mod measured; // the memory of the process, and its bounds
 mod metrics;
 mod monitor; // measures the process: overload, stuck workers
 mod open; // parts of an edge that may be missing
+mod page; // the page of the admin server
 mod rehearse; // tries what a start does
 mod reload; // changes the configuration while the edge serves
 mod restart;

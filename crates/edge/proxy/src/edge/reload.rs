@@ -351,6 +351,7 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
     config.admin.tls.clone_from(&running.admin.tls);
     config.insight = running.insight.clone();
     config.watcher.clone_from(&running.watcher);
+    config.admin.event_streams_max = running.admin.event_streams_max;
     config.metric_labels_max = running.metric_labels_max;
     config.pid_file.clone_from(&running.pid_file);
     config.user.clone_from(&running.user);

@@ -123,6 +123,15 @@ pub(super) fn totals(shared: &Shared) -> Totals {
     }
 }
 
+/// Returns the number of requests that origins did not answer completely.
+pub(super) fn origin_errors(shared: &Shared) -> u64 {
+    let metric = counters::METRICS.metric("edgeward_origin_errors_total");
+    let series = metric.iter().flat_map(|metric| metric.series);
+    series
+        .map(|series| series.value_of(&shared.counters) as u64)
+        .sum()
+}
+
 /// Returns the ratio of two numbers over the windows of `/status`.
 fn hit_ratios(shared: &Shared, now: Instant, parts: fn(Totals) -> (u64, u64)) -> Value {
     let totals = totals(shared);

@@ -32,6 +32,13 @@ impl DurationHistogram {
         self.sum_micros.add(counted.sum_micros.value());
     }
 
+    /// Adds the counts to `sums`.
+    pub(crate) fn add_to(&self, sums: &mut [u64; BUCKETS]) {
+        for (sum, count) in sums.iter_mut().zip(&self.counts) {
+            *sum += count.value();
+        }
+    }
+
     /// Returns the sum of the histograms. `None` if no duration was observed.
     pub(crate) fn sum<'a>(histograms: impl Iterator<Item = &'a Self>) -> Option<HistogramValues> {
         let mut values = HistogramValues {
@@ -66,7 +73,7 @@ const BOUNDS_NANOS: [u64; BUCKETS - 1] = {
     nanos
 };
 
-const BUCKETS: usize = 19;
+pub(crate) const BUCKETS: usize = 19;
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ pub(crate) mod causes;
 pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod duration_histogram;
+pub(crate) mod history; // a day of history for the admin page
 pub(crate) mod labels; // closed sets of values
 pub(crate) mod log; // errors with their causes, and rate-limited logging
 pub(crate) mod metric_labels;

@@ -196,7 +196,10 @@ fn invalidate(
         let lines = lines.iter().map(HeaderValue::as_bytes);
         for scope in Scope::invalidated_groups(&target.key(), lines) {
             tracing::debug!(%scope, "a response invalidates a cache group");
-            worker.cache.accepted_purges.increment(&scope);
+            worker
+                .cache
+                .accepted_purges
+                .record(&scope, false, "the origin");
             scopes.push(scope);
         }
     }

@@ -5,6 +5,8 @@
 
 #[path = "../support/accept_key.rs"]
 mod accept_key;
+#[path = "../support/browser.rs"]
+mod browser;
 #[path = "../support/closed_windows.rs"]
 mod closed_windows;
 #[path = "../support/codecs.rs"]
@@ -48,6 +50,8 @@ mod operations;
 mod origin_readings;
 mod origins;
 mod overload;
+mod page;
+mod page_browser;
 mod placement;
 mod plain_misses;
 mod poisoning;

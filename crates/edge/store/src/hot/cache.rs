@@ -95,6 +95,12 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.for_each(visit);
     }
 
+    /// Calls `visit` with the values of a random part of the keys, with about `values_max` values or all. Returns the
+    /// share of the keys: divide sums by it.
+    pub fn sample(&self, values_max: usize, visit: impl FnMut(&V)) -> f64 {
+        self.shared.index.sample(values_max, visit)
+    }
+
     /// Returns a recorder with which one worker reports its requests to the tuner. While the policy has no tuner,
     /// the recorder does nothing.
     pub fn recorder(&self) -> Recorder {

@@ -80,6 +80,24 @@ impl<V> Index<V> {
         }
     }
 
+    /// Calls `visit` with the values of whole shards until it has visited `values_max`. Returns the share of the
+    /// shards. A shard has a random part of the keys.
+    pub(super) fn sample(&self, values_max: usize, mut visit: impl FnMut(&V)) -> f64 {
+        let mut visited = 0;
+        for (nth, shard) in self.shards.iter().enumerate() {
+            if visited >= values_max {
+                return nth as f64 / self.shards.len() as f64;
+            }
+            let shard = shard.0.read();
+            let values = shard.table.iter();
+            let values: Vec<_> = values.map(|resident| Arc::clone(&resident.value)).collect();
+            drop(shard);
+            visited += values.len();
+            values.iter().for_each(|value| visit(value));
+        }
+        1.0
+    }
+
     pub(super) fn contains(&self, key: KeyHash) -> bool {
         self.shard(key).read().find(key).is_some()
     }

@@ -186,6 +186,26 @@ fn removal_and_replacement_keep_the_charges_exact() {
     assert_eq!((stats.used_bytes, stats.objects), (0, 0));
 }
 
+/// Method: the number of visited values, divided by the share, is near the number of objects.
+#[test]
+fn a_sample_of_the_values_has_its_share_of_the_keys() {
+    let cache = cache(1_000_000, PolicySpec::LRU);
+    (0..20_000).for_each(|key| assert!(fill(&cache, key, 10)));
+    for (values_max, visited_max) in [(0, 0), (1000, 1200), (100_000, 20_000)] {
+        let mut visited = 0;
+        let share = cache.sample(values_max, |_| visited += 1);
+        assert!(
+            visited >= values_max.min(20_000) && visited <= visited_max,
+            "{visited}"
+        );
+        let estimated = visited as f64 / share.max(1e-9);
+        assert!(
+            values_max == 0 || (estimated - 20_000.0).abs() < 2000.0,
+            "{estimated}"
+        );
+    }
+}
+
 #[test]
 fn a_smaller_budget_evicts_at_once() {
     let cache = cache(100, PolicySpec::LRU);

@@ -1,0 +1,366 @@
+// The sections of the page below the plots.
+
+import { byId, make, setText, showTable, visible, type Cell } from "./dom";
+import { bytes, count, date, percent, rate, seconds, span } from "./format";
+import { newest } from "./plots";
+import type { Share, Snapshot, TopUrl } from "./state";
+
+type Level = Cell["level"];
+
+export function showSections(now: Snapshot): void {
+  showHead(now);
+  showErrors(now);
+  showTraffic(now);
+  showSites(now);
+  showUrls(now);
+  showContents(now);
+  showOrigins(now);
+  showPurges(now);
+  showCertificates(now);
+}
+
+function showHead(now: Snapshot): void {
+  setText(byId("name"), visible(now.name));
+  document.title = `${visible(now.name)}: ${percent(now.hit_ratio.five_minutes)} hits`;
+  setText(byId("about"), `edgeward ${now.version}, process ${now.pid}, up for ${span(now.uptime_seconds)}`);
+  const viewers = `${now.viewers} of ${now.viewers_max} viewers. `;
+  setText(byId("footer"), `${viewers}The same as JSON: /status.json. Metrics for Prometheus: /metrics.`);
+  const row = newest();
+  const sum = (columns: string[]) => columns.reduce((all, column) => all + (row?.(column) ?? 0), 0);
+  const errors = now.errors.reduce((all, error) => all + error.five_minutes, 0);
+  const used = now.hot.used_bytes / now.hot.capacity_bytes;
+  const disk = now.disk?.devices.reduce((all, device) => all + device.used_bytes, 0);
+  const load = now.overload.level;
+  const tiles: [string, string, string, Level?][] = [
+    ["requests", rate(sum(["hit", "hit_stale", "miss", "revalidated", "pass", "refused", "none"])), "last second"],
+    ["hit ratio", percent(now.hit_ratio.five_minutes), `5 minutes; ${percent(now.hit_ratio.since_start)} since the start`],
+    ["byte hit ratio", percent(now.byte_hit_ratio.five_minutes), "5 minutes"],
+    ["from origins", `${bytes(row?.("origin_bytes") ?? 0)}/s`, `of ${bytes(row?.("bytes") ?? 0)}/s to clients`],
+    ["slowest 1 % of clients", seconds(row?.("client_p99_seconds")), "last second"],
+    ["slowest 1 % of origins", seconds(row?.("origin_p99_seconds")), "last second"],
+    ["memory", percent(used), `${bytes(now.hot.used_bytes)} of ${bytes(now.hot.capacity_bytes)}`],
+    ["disk", disk === undefined ? "none" : bytes(disk), disk === undefined ? "no disk cache" : "in use"],
+    ["connections", count(now.connections.clients), `of ${count(now.connections.clients_max)}`],
+    ["errors", count(errors), "5 minutes", errors > 0 ? "warn" : "good"],
+    ["load", load, load === "normal" ? "nothing is shed" : "work is shed", load === "normal" ? "good" : "bad"],
+  ];
+  const list = byId("now");
+  tiles.forEach(([name, value, note, level], at) => {
+    let tile = list.children[at];
+    if (!tile) {
+      tile = make("div");
+      tile.append(make("dt"), make("dd"), make("dd", { class: "note" }));
+      list.append(tile);
+    }
+    const [term, main, small] = tile.children;
+    if (tile.className !== (level ?? "")) tile.className = level ?? "";
+    setText(term!, name);
+    setText(main!, value);
+    setText(small!, note);
+  });
+}
+
+function showErrors(now: Snapshot): void {
+  const rows = now.errors.map((error) => [
+    { text: error.what, title: `${error.metric} ${error.label}` },
+    { text: count(error.five_minutes), level: error.five_minutes > 0 ? ("bad" as const) : undefined },
+    count(error.hour),
+    error.hint,
+  ]);
+  showTable(
+    "error-table",
+    "Errors of the last hour, by cause",
+    [
+      { name: "error" },
+      { name: "5 minutes", number: true },
+      { name: "1 hour", number: true },
+      { name: "what to do" },
+    ],
+    rows,
+    "No errors in the last hour.",
+  );
+}
+
+const OUTCOMES: Record<string, string> = {
+  hit: "fresh in the cache",
+  "hit-stale": "from the cache, not fresh, as the origin allows",
+  "uri-miss": "not in the cache: fetched",
+  "vary-miss": "in the cache for other request headers: fetched",
+  stale: "in the cache, not fresh: validated or fetched",
+  request: "the request asks for a validation (Cache-Control)",
+  partial: "a range that the cache lacks",
+  method: "a method that is not cached",
+  bypass: "a rule or the response forbids the cache",
+  "only-if-cached": "only-if-cached, and not in the cache",
+  "id-filter": "an id that does not exist",
+  refused: "refused by the edge",
+  rule: "answered by a rule",
+  none: "no lookup, or the client left",
+};
+
+const REASONS: Record<string, string> = {
+  "not-storable": "The response forbids it, or has no lifetime: see Explain under Tools.",
+  admission: "The policy keeps more valuable objects. More memory or another policy may help.",
+  "object-size": "The object is above limits.object_bytes_max.",
+  "memory-rule": "A rule of the site keeps it out of memory.",
+  "fill-memory": "Too many fetches at once: limits.fill_bytes_max.",
+  incomplete: "The body ended early.",
+  "pinned-memory": "Slow clients hold too much memory.",
+};
+
+function showTraffic(now: Snapshot): void {
+  const all = Object.values(now.requests).reduce((sum, n) => sum + n, 0);
+  const used = (values: Record<string, number>) =>
+    Object.entries(values)
+      .filter(([, n]) => n > 0)
+      .sort(([, a], [, b]) => b - a);
+  showTable(
+    "outcome-table",
+    "Requests since the start, by outcome",
+    [{ name: "outcome" }, { name: "requests", number: true }, { name: "share", number: true }, { name: "meaning" }],
+    used(now.requests).map(([name, n]) => [name, count(n), percent(n / all), OUTCOMES[name] ?? ""]),
+    "No requests yet.",
+  );
+  showTable(
+    "stored-table",
+    "Fetched responses that were not stored, since the start",
+    [{ name: "reason" }, { name: "responses", number: true }, { name: "meaning" }],
+    used(now.not_stored).map(([name, n]) => [name, count(n), REASONS[name] ?? ""]),
+    "All fetched responses were stored.",
+  );
+}
+
+function showSites(now: Snapshot): void {
+  const share = (site: Snapshot["sites"][number], outcome: string) =>
+    percent((site.by_outcome[outcome] ?? 0) / site.requests);
+  const misses = now.sites.reduce((sum, site) => sum + (site.by_outcome["miss"] ?? 0), 0);
+  const rows = now.sites.map((site) => [
+    site.site,
+    rate(site.requests_per_second),
+    percent(site.hit_ratio),
+    percent(site.byte_hit_ratio),
+    share(site, "miss"),
+    percent(misses ? (site.by_outcome["miss"] ?? 0) / misses : null),
+    share(site, "pass"),
+    share(site, "revalidated"),
+    { text: count(site.server_errors), level: site.server_errors > 0 ? ("bad" as const) : undefined },
+    seconds(site.client_p99_seconds),
+    seconds(site.origin_p50_seconds),
+  ]);
+  showTable(
+    "site-table",
+    `Sites, last ${span(now.window_seconds)}`,
+    [
+      { name: "site" },
+      { name: "requests", number: true },
+      { name: "hits", number: true },
+      { name: "bytes hit", number: true },
+      { name: "misses", number: true },
+      { name: "of all misses", number: true },
+      { name: "passes", number: true },
+      { name: "revalidated", number: true },
+      { name: "5xx", number: true },
+      { name: "client p99", number: true },
+      { name: "origin p50", number: true },
+    ],
+    rows,
+    "No requests in the last minutes.",
+  );
+}
+
+function showUrls(now: Snapshot): void {
+  const top = now.top;
+  const note = byId("url-note");
+  if (!top) {
+    setText(note, "The edge does not sample URLs: insight.enabled is false, or no URL was sampled yet.");
+  } else {
+    const wonders = top.one_hit_wonder_ratio;
+    setText(note, `Estimated from ${count(top.sampled)} sampled requests. One-hit wonders: ${percent(wonders)} of the URLs.`);
+  }
+  const table = (id: string, name: string, list: TopUrl[] | undefined) =>
+    showTable(
+      id,
+      `URLs with the most ${name}`,
+      [
+        { name: "URL" },
+        { name: "requests", number: true },
+        { name: "bytes", number: true },
+        { name: "misses", number: true },
+      ],
+      (list ?? []).map((url) => [url.url, count(url.requests), bytes(url.bytes), count(url.misses)]),
+      "",
+    );
+  table("url-requests", "requests", top?.requests);
+  table("url-bytes", "bytes", top?.bytes);
+  table("url-misses", "misses", top?.misses);
+}
+
+function showContents(now: Snapshot): void {
+  const rows: (string | Cell)[][] = [
+    [
+      `memory, ${now.hot.policy}`,
+      bytes(now.hot.used_bytes),
+      bytes(now.hot.capacity_bytes),
+      percent(now.hot.used_bytes / now.hot.capacity_bytes),
+      count(now.hot.objects),
+      "",
+    ],
+  ];
+  for (const device of now.disk?.devices ?? []) {
+    rows.push([
+      `disk ${device.device}`,
+      bytes(device.used_bytes),
+      bytes(device.capacity_bytes),
+      percent(device.used_bytes / device.capacity_bytes),
+      count(device.objects),
+      device.state,
+    ]);
+  }
+  for (const device of now.disk_damaged) rows.push([`disk ${device}`, "", "", "", "", { text: "damaged, not used", level: "bad" }]);
+  showTable(
+    "space-table",
+    "Tiers",
+    [
+      { name: "tier" },
+      { name: "used", number: true },
+      { name: "of", number: true },
+      { name: "share", number: true },
+      { name: "objects", number: true },
+      { name: "state" },
+    ],
+    rows,
+    "",
+  );
+  const contents = now.contents;
+  const share = contents?.sampled_share ?? 1;
+  setText(
+    byId("contents-note"),
+    !contents ? "" : share < 1 ? `Memory, estimated from ${percent(share)} of its objects.` : "All objects of memory.",
+  );
+  const table = (id: string, name: string, shares: Share[] | undefined) => {
+    const all = (shares ?? []).reduce((sum, one) => sum + one.bytes, 0);
+    showTable(
+      id,
+      `Memory by ${name}`,
+      [{ name }, { name: "bytes", number: true }, { name: "share", number: true }, { name: "objects", number: true }],
+      (shares ?? []).map((one) => [one.name, bytes(one.bytes), percent(all ? one.bytes / all : null), count(one.objects)]),
+      contents ? "Memory is empty." : "",
+    );
+  };
+  table("contents-site", "host", contents?.by_host);
+  table("contents-type", "type", contents?.by_type);
+  table("contents-age", "age", contents?.by_age);
+}
+
+function showOrigins(now: Snapshot): void {
+  showTable(
+    "origin-table",
+    `Origins, last ${span(now.window_seconds)}`,
+    [
+      { name: "origin" },
+      { name: "URL" },
+      { name: "state" },
+      { name: "responses", number: true },
+      { name: "5xx", number: true },
+      { name: "p50", number: true },
+      { name: "p90", number: true },
+      { name: "p99", number: true },
+    ],
+    now.origins.map((origin) => [
+      origin.origin,
+      origin.url,
+      origin.up ? { text: "up", level: "good" as const } : { text: "down", level: "bad" as const },
+      rate(origin.responses_per_second),
+      { text: count(origin.server_errors), level: origin.server_errors > 0 ? ("bad" as const) : undefined },
+      seconds(origin.p50_seconds),
+      seconds(origin.p90_seconds),
+      seconds(origin.p99_seconds),
+    ]),
+    "No origins.",
+  );
+  const servers = now.origins.flatMap((origin) =>
+    origin.servers.map((server) => [
+      server.server,
+      origin.origin + (server.backup ? ", backup" : ""),
+      { text: server.state, level: server.state === "up" ? ("good" as const) : ("bad" as const) },
+      count(server.under_way),
+      count(server.requests),
+      { text: count(server.failures), level: server.failures > 0 ? ("warn" as const) : undefined },
+    ]),
+  );
+  showTable(
+    "server-table",
+    "Servers of the origins, since the start",
+    [
+      { name: "server" },
+      { name: "origin" },
+      { name: "state" },
+      { name: "under way", number: true },
+      { name: "requests", number: true },
+      { name: "failures", number: true },
+    ],
+    servers,
+    "No server was used yet.",
+  );
+}
+
+function showPurges(now: Snapshot): void {
+  const { purges } = now;
+  const rows: (string | Cell)[][] = Object.entries(purges.accepted)
+    .filter(([, n]) => n > 0)
+    .map(([kind, n]) => [`accepted, by ${kind}`, count(n)]);
+  rows.push(["remembered tags, hosts and URLs", `${count(purges.entries)} of ${count(purges.entries_max)}`]);
+  rows.push(["remembered prefixes and patterns", `${count(purges.patterns)} of ${count(purges.patterns_max)}`]);
+  if (purges.failures > 0) rows.push(["refused, or not durable", { text: count(purges.failures), level: "bad" }]);
+  if (purges.log_damaged) rows.push(["log of purges", { text: "damaged: all objects on disk count as purged", level: "bad" }]);
+  showTable("purge-table", "Purges since the start", [{ name: "purges" }, { name: "number", number: true }], rows, "");
+  showTable(
+    "purge-recent",
+    "Last purges",
+    [{ name: "target" }, { name: "scope" }, { name: "time" }, { name: "by" }],
+    (purges.recent ?? []).map((purge) => [purge.target, purge.scope + (purge.soft ? ", soft" : ""), date(purge.at), purge.by]),
+    "No purges since the start.",
+  );
+}
+
+function showCertificates(now: Snapshot): void {
+  const days = (end: number | null): Cell => {
+    if (end === null) return { text: "–" };
+    const left = Math.floor((end - now.at) / 86400);
+    return { text: `${left} days`, level: left < 7 ? "bad" : left < 21 ? "warn" : "good" };
+  };
+  const rows = now.certificates.map((certificate) => [
+    certificate.of,
+    date(certificate.not_after),
+    days(certificate.not_after),
+    "",
+  ]);
+  for (const certificate of now.acme?.certificates ?? []) {
+    const failed = certificate.failures > 0;
+    const order = failed ? `${certificate.failures} failed orders; next order ${date(certificate.next_order)}` : `next order ${date(certificate.next_order)}`;
+    rows.push([certificate.name, date(certificate.not_after), days(certificate.not_after), order]);
+  }
+  showTable(
+    "certificate-table",
+    "Earliest end of the certificates of each listener, and of each renewed name",
+    [{ name: "certificate" }, { name: "valid until" }, { name: "left", number: true }, { name: "renewal" }],
+    rows,
+    "No listener has TLS.",
+  );
+}
+
+export function showSettings(settings: NonNullable<Snapshot["settings"]>): void {
+  const filter = byId<HTMLInputElement>("filter").value.trim().toLowerCase();
+  const all = byId<HTMLInputElement>("defaults").checked;
+  const shown = settings.filter(
+    ({ key, value, from }) =>
+      (all || from !== "default") && (!filter || `${key} ${value}`.toLowerCase().includes(filter)),
+  );
+  showTable(
+    "setting-table",
+    "Settings in effect",
+    [{ name: "setting" }, { name: "value" }, { name: "from" }],
+    shown.map(({ key, value, from }) => [key, value, from]),
+    settings.length ? "No setting matches." : "This edge was started without a list of its settings.",
+  );
+}

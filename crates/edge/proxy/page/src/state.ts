@@ -1,0 +1,134 @@
+// `/status.json`, as docs/reference/admin-api.md describes it.
+
+export type Row = (number | null)[];
+
+export interface History {
+  columns: string[];
+  levels: { interval_seconds: number; rows: Row[] }[];
+}
+
+export interface Ratios {
+  minute: number | null;
+  five_minutes: number | null;
+  since_start: number | null;
+}
+
+export interface Site {
+  site: string;
+  requests: number;
+  requests_per_second: number;
+  by_outcome: Record<string, number>;
+  hit_ratio: number | null;
+  byte_hit_ratio: number | null;
+  bytes_per_second: number;
+  server_errors: number;
+  client_p99_seconds: number | null;
+  origin_p50_seconds: number | null;
+  origin_p99_seconds: number | null;
+}
+
+export interface Origin {
+  origin: string;
+  url: string;
+  up: boolean;
+  responses_per_second: number;
+  server_errors: number;
+  p50_seconds: number | null;
+  p90_seconds: number | null;
+  p99_seconds: number | null;
+  servers: {
+    server: string;
+    backup: boolean;
+    state: string;
+    under_way: number;
+    requests: number;
+    failures: number;
+  }[];
+}
+
+export interface Share {
+  name: string;
+  objects: number;
+  bytes: number;
+}
+
+export interface TopUrl {
+  url: string;
+  requests: number;
+  bytes: number;
+  misses: number;
+}
+
+export interface WhatIfPoint {
+  policy: string;
+  size: string;
+  capacity_bytes: number;
+  present: boolean;
+  hit_ratio: number;
+  hit_ratio_error: number | null;
+  byte_hit_ratio: number | null;
+  origin_bytes_per_second: number;
+}
+
+export interface Snapshot {
+  at: number;
+  generation: number;
+  window_seconds: number;
+  viewers: number;
+  viewers_max: number;
+  name: string;
+  version: string;
+  uptime_seconds: number;
+  pid: number;
+  memory_bytes: number | null;
+  hot: {
+    policy: string;
+    capacity_bytes: number;
+    used_bytes: number;
+    objects: number;
+    evicted: number;
+    admitted: number;
+    refused: Record<string, number>;
+  };
+  disk: {
+    devices: { device: string; state: string; capacity_bytes: number; used_bytes: number; objects: number }[];
+  } | null;
+  disk_damaged: string[];
+  requests: Record<string, number>;
+  hit_ratio: Ratios;
+  byte_hit_ratio: Ratios;
+  not_stored: Record<string, number>;
+  acme: { certificates: { name: string; not_after: number | null; next_order: number | null; failures: number }[] } | null;
+  connections: { clients: number; clients_max: number; origin: number };
+  overload: { level: string };
+  purges: {
+    accepted: Record<string, number>;
+    entries: number;
+    entries_max: number;
+    patterns: number;
+    patterns_max: number;
+    failures: number;
+    log_damaged: boolean;
+    recent?: { at: number; scope: string; target: string; soft: boolean; by: string }[];
+  };
+  certificates: { of: string; not_after: number | null; ocsp_next_update: number | null }[];
+  sites: Site[];
+  origins: Origin[];
+  errors: { metric: string; label: string; what: string; hint: string; five_minutes: number; hour: number }[];
+  contents?: { objects: number; sampled_share: number; by_host: Share[]; by_type: Share[]; by_age: Share[] } | null;
+  top?: {
+    requests: TopUrl[];
+    bytes: TopUrl[];
+    misses: TopUrl[];
+    sampled: number;
+    one_hit_wonder_ratio: number | null;
+  } | null;
+  what_if?: {
+    window_seconds: number | null;
+    requests: number;
+    requests_sampled: number;
+    points: WhatIfPoint[];
+  } | null;
+  history: History;
+  settings?: { key: string; value: string; from: string }[];
+}

@@ -1,0 +1,211 @@
+//! The counters of each site and origin: their sums, and their growth within a window as JSON.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::config::OriginConfig;
+use crate::observe::duration_histogram::BUCKETS;
+use crate::observe::history::{Sums, growth, number, percentile};
+use crate::observe::labels::Label as _;
+use crate::observe::origin_counters::STATUS_CLASSES;
+use crate::observe::site_counters::{FetchClass, OutcomeClass, STATUS_LABELS};
+use crate::origin::{ServerReport, Servers};
+use crate::path::worker::Shared;
+
+/// Sums of counters since the start, by site and by origin.
+#[derive(Debug, Default)]
+pub(super) struct TableSums {
+    sites: HashMap<Box<str>, SiteSums>,
+    origins: HashMap<Box<str>, OriginSums>,
+}
+
+#[derive(Clone, Debug)]
+struct SiteSums {
+    requests: [u64; OutcomeClass::LABELS.len()],
+    bytes: [u64; OutcomeClass::LABELS.len()],
+    server_errors: u64,
+    /// All durations.
+    durations: [u64; BUCKETS],
+    /// The times until the origin answered.
+    waits: [u64; BUCKETS],
+}
+
+impl Default for SiteSums {
+    fn default() -> Self {
+        Self {
+            requests: [0; _],
+            bytes: [0; _],
+            server_errors: 0,
+            durations: [0; BUCKETS],
+            waits: [0; BUCKETS],
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct OriginSums {
+    responses: [u64; STATUS_CLASSES.len()],
+    latency: [u64; BUCKETS],
+}
+
+impl TableSums {
+    pub(super) fn of(shared: &Shared) -> Self {
+        let labels = &shared.labels;
+        let sites = labels.sites.all().into_iter().map(|(name, workers)| {
+            let mut sums = SiteSums::default();
+            for counters in workers.iter().flat_map(|workers| workers.iter()) {
+                for (class, histogram) in counters.durations.iter().enumerate() {
+                    let mut counts = [0; BUCKETS];
+                    histogram.add_to(&mut counts);
+                    sums.requests[class] += counts.iter().sum::<u64>();
+                    let all = sums.durations.iter_mut().zip(counts);
+                    all.for_each(|(sum, count)| *sum += count);
+                    sums.bytes[class] += counters.body_bytes[class].value();
+                }
+                for fetch in 0..FetchClass::LABELS.len() {
+                    counters.first_bytes[fetch].add_to(&mut sums.waits);
+                }
+                let statuses = STATUS_LABELS.iter().zip(&counters.statuses);
+                let failed = statuses.filter(|(label, _)| label.starts_with('5'));
+                sums.server_errors += failed.map(|(_, count)| count.value()).sum::<u64>();
+            }
+            (name, sums)
+        });
+        let origins = labels.origins.all().into_iter().map(|(name, workers)| {
+            let mut sums = OriginSums::default();
+            for counters in workers.iter().flat_map(|workers| workers.iter()) {
+                let all = sums.responses.iter_mut().zip(&counters.responses);
+                all.for_each(|(sum, count)| *sum += count.value());
+                counters.latency.add_to(&mut sums.latency);
+            }
+            (name, sums)
+        });
+        Self {
+            sites: sites.collect(),
+            origins: origins.collect(),
+        }
+    }
+
+    /// Adds the sums of all sites and origins to `sums`.
+    pub(super) fn add_to(&self, sums: &mut Sums) {
+        for site in self.sites.values() {
+            let add = |sum: &mut [u64], counts: &[u64]| {
+                let all = sum.iter_mut().zip(counts);
+                all.for_each(|(sum, count)| *sum += count);
+            };
+            add(&mut sums.requests, &site.requests);
+            add(&mut sums.bytes, &site.bytes);
+            add(&mut sums.durations, &site.durations);
+        }
+        for origin in self.origins.values() {
+            let all = sums.latencies.iter_mut().zip(origin.latency);
+            all.for_each(|(sum, count)| *sum += count);
+        }
+    }
+
+    /// Returns the growth since `before`, `seconds` ago, for each site that had a request, busiest first.
+    pub(super) fn sites_json(&self, before: &Self, seconds: f64) -> Value {
+        let mut rows: Vec<(u64, Value)> = Vec::new();
+        for (name, now) in &self.sites {
+            let none = SiteSums::default();
+            let before = before.sites.get(name).unwrap_or(&none);
+            let grown = |now: &[u64], before: &[u64]| -> Vec<u64> {
+                let both = now.iter().zip(before);
+                both.map(|(now, before)| now.saturating_sub(*before))
+                    .collect()
+            };
+            let requests = grown(&now.requests, &before.requests);
+            let bytes = grown(&now.bytes, &before.bytes);
+            let total: u64 = requests.iter().sum();
+            if total == 0 {
+                continue;
+            }
+            let hits =
+                |of: &[u64]| of[OutcomeClass::Hit as usize] + of[OutcomeClass::HitStale as usize];
+            let all_bytes: u64 = bytes.iter().sum();
+            let durations = growth(&before.durations, &now.durations);
+            let waits = growth(&before.waits, &now.waits);
+            let by_class = OutcomeClass::LABELS.iter().zip(&requests);
+            let failed = now.server_errors.saturating_sub(before.server_errors);
+            let row = json!({
+                "site": name,
+                "requests": total,
+                "requests_per_second": number(total as f64 / seconds),
+                "by_outcome": by_class.map(|(label, n)| ((*label).to_owned(), json!(n)))
+                    .collect::<serde_json::Map<_, _>>(),
+                "hit_ratio": ratio(hits(&requests), total),
+                "byte_hit_ratio": ratio(hits(&bytes), all_bytes),
+                "bytes_per_second": number(all_bytes as f64 / seconds),
+                "server_errors": failed,
+                "client_p99_seconds": percentile(&durations, 0.99).map(number),
+                "origin_p50_seconds": percentile(&waits, 0.5).map(number),
+                "origin_p99_seconds": percentile(&waits, 0.99).map(number),
+            });
+            rows.push((total, row));
+        }
+        sorted(rows)
+    }
+
+    /// Returns the state of each origin, and its growth since `before`, `seconds` ago.
+    pub(super) fn origins_json(&self, before: &Self, seconds: f64, shared: &Shared) -> Value {
+        let origins = shared.config.origins.iter().zip(&shared.origins);
+        let row = |(origin, servers): (&OriginConfig, &Arc<Servers>)| {
+            let name = origin.name.as_str();
+            let none = OriginSums::default();
+            let now = self.origins.get(name).unwrap_or(&none);
+            let before = before.origins.get(name).unwrap_or(&none);
+            let latency = growth(&before.latency, &now.latency);
+            let responses =
+                |class: usize| now.responses[class].saturating_sub(before.responses[class]);
+            let total: u64 = (0..STATUS_CLASSES.len()).map(responses).sum();
+            let is_failed = |class: &usize| STATUS_CLASSES[*class].starts_with('5');
+            let failed: u64 = (0..STATUS_CLASSES.len())
+                .filter(is_failed)
+                .map(responses)
+                .sum();
+            json!({
+                "origin": name,
+                "url": origin.url().to_string(),
+                // False if the last connections to all servers failed.
+                "up": !servers.is_down(),
+                "responses": total,
+                "responses_per_second": number(total as f64 / seconds),
+                "server_errors": failed,
+                "p50_seconds": percentile(&latency, 0.5).map(number),
+                "p90_seconds": percentile(&latency, 0.9).map(number),
+                "p99_seconds": percentile(&latency, 0.99).map(number),
+                "servers": servers.reports().iter().map(server).collect::<Value>(),
+            })
+        };
+        origins.map(row).collect()
+    }
+}
+
+fn server(report: &ServerReport) -> Value {
+    use std::sync::atomic::Ordering::Relaxed;
+    json!({
+        "server": report.server.name,
+        "backup": report.is_backup,
+        "state": report.state.word(),
+        "under_way": report.under_way,
+        "requests": report.server.requests.load(Relaxed),
+        "failures": report.server.failures.load(Relaxed),
+        "failed_checks": report.server.failed_checks.load(Relaxed),
+    })
+}
+
+/// Returns the rows with the largest numbers first.
+pub(super) fn sorted(mut rows: Vec<(u64, Value)>) -> Value {
+    rows.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Returns a part of a whole, or null without a whole.
+pub(super) fn ratio(part: u64, whole: u64) -> Value {
+    match whole {
+        0 => Value::Null,
+        whole => number(part as f64 / whole as f64),
+    }
+}

@@ -1,0 +1,183 @@
+//! The page of the admin server in Chromium.
+
+use std::sync::Arc;
+
+use edgeward_proxy::config::{AdminToken, StatedSetting, Token};
+use edgeward_testkit::Answer as OriginAnswer;
+use edgeward_testkit::programs::find_or_skip;
+use serde_json::Value;
+
+use crate::browser::Browser;
+use crate::support::TestBed;
+
+/// Texts that would run a script if the page used them as markup, a URL or a part of a script.
+const PAYLOADS: [&str; 6] = [
+    "<img src=x onerror=\"window.hacked=1\">",
+    "<script>window.hacked=1</script>",
+    "\"><svg onload=window.hacked=1>",
+    "javascript:window.hacked=1",
+    "</script><script>window.hacked=1</script>",
+    "{{constructor.constructor('window.hacked=1')()}}",
+];
+
+const TOKEN: &str = "0123456789abcdef";
+
+fn start() -> TestBed {
+    let bed = TestBed::with_config(|config| {
+        config.admin.tokens = vec![AdminToken {
+            name: "operator".to_owned(),
+            token: Token::new(TOKEN).expect("the token is long enough"),
+            roles: "read,purge,reload".parse().expect("the roles exist"),
+        }];
+        let stated = PAYLOADS.iter().map(|payload| StatedSetting {
+            key: format!("key {payload}"),
+            value: (*payload).to_owned(),
+            from: format!("file {payload}:1"),
+        });
+        config.stated = Arc::new(stated.collect());
+    });
+    bed.origin
+        .otherwise(|_| OriginAnswer::ok("body").header("cache-control", "max-age=60"));
+    bed
+}
+
+fn url(bed: &TestBed) -> String {
+    let addr = bed.edge.admin_addr().expect("the server listens");
+    format!("http://{addr}/")
+}
+
+/// The page shows the traffic at each width and in both colour schemes. It never scrolls to the side: wide tables
+/// scroll within.
+#[test]
+fn chromium_shows_the_page_at_each_width_without_scrolling_to_the_side() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let bed = start();
+    for _ in 0..4 {
+        assert_eq!(bed.get("/a").status, 200);
+    }
+    let mut browser = Browser::start();
+    for (width, scheme, ground) in [
+        (390, "light", "rgb(255, 255, 255)"),
+        (1280, "dark", "rgb(20, 23, 26)"),
+        (1920, "light", "rgb(255, 255, 255)"),
+    ] {
+        browser.open(&url(&bed), width, scheme);
+        // An event has arrived, and both the plots and the tables are drawn.
+        browser.wait_for("document.querySelector('#site-table tbody tr') && document.querySelector('#plot-ratio canvas')");
+        browser.wait_for("document.querySelector('#footer').textContent.startsWith('1 of 16')");
+        let widths = browser.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]",
+        );
+        assert_eq!(widths[0], widths[1], "{width} {scheme}");
+        // The scroll bar at the side takes a part of the window.
+        let client = widths[1].as_u64().unwrap_or_default();
+        assert!(
+            client + 20 >= width.into() && client <= width.into(),
+            "{widths}"
+        );
+        let background = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+        assert_eq!(background, ground);
+        let outcome =
+            browser.evaluate("document.querySelector('#outcome-table tbody').textContent");
+        let outcome = outcome.as_str().unwrap_or_default();
+        assert!(outcome.contains("hit3"), "{outcome}");
+        let canvases = browser.evaluate("document.querySelectorAll('figure canvas').length");
+        assert_eq!(canvases, 6);
+    }
+}
+
+/// Method: payloads as settings, as targets of purges and as hosts and paths of requests. Each is shown as text.
+#[test]
+fn no_text_of_traffic_or_configuration_runs_a_script() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let bed = start();
+    for payload in PAYLOADS {
+        let escaped: String = payload
+            .bytes()
+            .map(|byte| match byte {
+                b' ' | b'"' | b'{' | b'}' | b'<' | b'>' => format!("%{byte:02X}"),
+                byte => char::from(byte).to_string(),
+            })
+            .collect();
+        bed.get_with(&format!("/{escaped}"), &[("user-agent", payload)]);
+    }
+    let mut browser = Browser::start();
+    browser.open(&url(&bed), 1280, "light");
+    browser.wait_for("document.querySelectorAll('#setting-table tbody tr').length === 6");
+    let texts = "[...document.querySelectorAll('#setting-table td')].map(cell => cell.textContent)";
+    let texts = browser.evaluate(texts);
+    for payload in PAYLOADS {
+        let shown = texts.as_array().into_iter().flatten();
+        let count = shown.filter(|text| **text == payload).count();
+        assert_eq!(count, 1, "{payload} is shown as it is: {texts}");
+    }
+    // The tools send and show the payloads, too.
+    browser.evaluate(&format!(
+        "sessionStorage.setItem('edgeward-token', '{TOKEN}')"
+    ));
+    for payload in PAYLOADS {
+        let text = Value::from(payload);
+        browser.evaluate(&format!(
+            "document.getElementById('result').textContent = '';\
+             document.getElementById('purge-kind').value = 'tags';\
+             document.getElementById('purge-target').value = {text};\
+             document.getElementById('purge').requestSubmit()"
+        ));
+        browser.wait_for("/^(Purged|Failed)/.test(document.getElementById('result').textContent)");
+    }
+    let added = browser.evaluate(
+        "document.querySelectorAll('main img, main svg, main script, main iframe').length",
+    );
+    assert_eq!(added, 0, "no payload became an element");
+    // The policy of the server is the second line: even a script that gets into the page does not run.
+    browser.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked=1\">')",
+    );
+    browser.evaluate(
+        "{ const own = document.createElement('script'); own.textContent = 'window.hacked=1'; document.body.append(own); }",
+    );
+    browser.wait_for("document.querySelector('body > img').complete");
+    assert_eq!(browser.evaluate("window.hacked ?? null"), Value::Null);
+}
+
+/// The whole page can be used by keyboard: Tab visits each control in the order of the document, and the tools work.
+#[test]
+fn the_page_is_used_by_keyboard_alone() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let bed = start();
+    let mut browser = Browser::start();
+    browser.open(&url(&bed), 1280, "light");
+    browser.wait_for("document.querySelectorAll('#setting-table tbody tr').length === 6");
+    let expected = browser.evaluate(
+        "[...document.querySelectorAll('a[href], input, select, button, [tabindex=\"0\"]')]\
+         .filter(one => one.getClientRects().length && !(one.type === 'radio' && !one.checked))\
+         .map(one => one.id || one.getAttribute('href') || one.getAttribute('aria-label') || one.textContent)",
+    );
+    let expected = expected.as_array().expect("a list").clone();
+    assert!(expected.len() > 25, "{expected:?}");
+    for (nth, expected) in expected.iter().enumerate() {
+        browser.press("Tab");
+        let focused = browser.evaluate(
+            "(one => one.id || one.getAttribute('href') || one.getAttribute('aria-label') || one.textContent)\
+             (document.activeElement)",
+        );
+        assert_eq!(focused, *expected, "stop {nth}");
+        let outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle");
+        assert_eq!(outline, "solid", "the focus is visible at {expected}");
+    }
+    browser.evaluate(&format!(
+        "sessionStorage.setItem('edgeward-token', '{TOKEN}'); document.getElementById('policy-name').value = 'gdsf';\
+         document.querySelector('#policy button').focus()"
+    ));
+    browser.press("Enter");
+    browser.wait_for(
+        "document.getElementById('result').textContent.includes('policy changed from lru to gdsf')",
+    );
+    assert_eq!(bed.status()["hot"]["policy"], "gdsf");
+}

@@ -39,6 +39,7 @@ mod serve;
 mod simulate;
 mod status;
 mod store;
+mod top;
 mod trace;
 mod upgrade;
 
@@ -90,6 +91,9 @@ pub(crate) enum Command {
     // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
     #[command(hide = true)]
     Advise(advise::AdviseArgs),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
+    Top(top::TopArgs),
     Purge(purge::PurgeArgs),
     // Hidden, as `store` is.
     #[command(hide = true)]
@@ -132,6 +136,7 @@ impl Command {
             Self::Migrate(args) => migrate::run(&args),
             Self::Status(args) => status::run(&args),
             Self::Advise(args) => advise::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Purge(args) => purge::run(&args),
             Self::Reload(args) => reload::run(&args),
             Self::Upgrade(args) => upgrade::run(&args),
@@ -170,6 +175,7 @@ impl Command {
             | Self::Migrate(_)
             | Self::Status(_)
             | Self::Advise(_)
+            | Self::Top(_)
             | Self::Purge(_)
             | Self::Reload(_)
             | Self::Upgrade(_)

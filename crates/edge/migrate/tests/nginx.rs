@@ -145,7 +145,8 @@ fn each_configuration_is_translated_as_far_as_it_is_listed() {
 
 /// Directives that the edge cannot replace, each in a configuration that is translated otherwise. The line is 4, in the
 /// block of the server, or 6, in that of the location.
-const LOSSES: [(usize, &str); 35] = [
+const LOSSES: [(usize, &str); 36] = [
+    (4, "set_real_ip_from lb.example;"),
     (4, "server_name b.example:8080;"),
     (4, "server_name ~^(www\\.)?(.+)$;"),
     (4, "ssl_verify_client on;"),
@@ -234,6 +235,55 @@ fn a_number_of_uses_without_a_zone_makes_no_disk() {
     };
     assert!(toml("proxy_cache_path /c keys_zone=z:1m; ").contains("admission = \"nth-hit:3\""));
     assert!(!toml("").contains("disk"));
+}
+
+/// If the trusted proxies cannot be stated, no other host may choose the address of the client.
+#[test]
+fn proxies_that_cannot_be_stated_do_not_become_all_hosts() {
+    let toml = |trusted: &str| {
+        let text = format!(
+            "server {{ listen 80 proxy_protocol; server_name a; {trusted} real_ip_header proxy_protocol; location / {{ \
+             proxy_pass http://a; }} }}"
+        );
+        translate("t", &text).expect("translated").toml
+    };
+    let named = toml("set_real_ip_from lb.example;");
+    assert!(
+        named.contains(r#"proxy_protocol_from = ["127.0.0.1"]"#),
+        "{named}"
+    );
+    let stated = toml("set_real_ip_from lb.example; set_real_ip_from 10.0.0.0/8;");
+    assert!(
+        stated.contains(r#"proxy_protocol_from = ["10.0.0.0/8"]"#),
+        "{stated}"
+    );
+}
+
+/// The result has numbers of nginx as numbers, within the limits of the edge.
+#[test]
+fn numbers_of_nginx_are_numbers_of_the_edge() {
+    let toml = |failures: &str, connections: &str| {
+        let text = format!(
+            "upstream u {{ server 10.0.0.1 max_fails={failures}; keepalive {connections}; }}\n\
+             server {{ server_name a; location / {{ proxy_pass http://u; }} }}"
+        );
+        translate("t", &text).expect("translated").toml
+    };
+    let plain = toml("2", "8");
+    assert!(
+        plain.contains("failures_max = 2 ") && plain.contains("idle_per_worker_max = 8 "),
+        "{plain}"
+    );
+    let large = toml("5000", "100000");
+    assert!(
+        large.contains("failures_max = 1000 ") && large.contains("idle_per_worker_max = 65536 "),
+        "{large}"
+    );
+    let other = toml("'1\n[admin]'", "x");
+    assert!(
+        !other.contains("failures_max") && !other.contains("idle_per_worker_max"),
+        "{other}"
+    );
 }
 
 /// Groups of the expression of a location are groups of its rule.

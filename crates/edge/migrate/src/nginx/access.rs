@@ -79,7 +79,7 @@ fn addresses(draft: &mut Draft<'_, '_>) {
         settings.set("deny", if is_deny { "true" } else { "false" }, &group[0].at);
         let is_known = group
             .iter()
-            .all(|d| d.arg(0) == "all" || d.arg(0).parse::<Network>().is_ok());
+            .all(|d| d.arg(0) == "all" || values::is_network(d.arg(0)));
         if !is_known {
             group.iter().for_each(|d| {
                 draft.left_out(d, Effect::Access, "clients are addresses or networks");
@@ -111,23 +111,6 @@ fn addresses(draft: &mut Draft<'_, '_>) {
             }
         }
         is_first = false;
-    }
-}
-
-/// An address, or a network with its length.
-struct Network;
-
-impl std::str::FromStr for Network {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (address, length) = text.split_once('/').unwrap_or((text, "0"));
-        let address: core::net::IpAddr = address.parse().map_err(|_| ())?;
-        let max = if address.is_ipv4() { 32 } else { 128 };
-        match length.parse::<u8>() {
-            Ok(length) if length <= max => Ok(Self),
-            _ => Err(()),
-        }
     }
 }
 

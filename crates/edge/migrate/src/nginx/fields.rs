@@ -6,6 +6,8 @@ use super::values;
 use crate::report::Effect;
 use crate::rule::{Key, Value};
 
+const NO_NAME: &str = "this is not the name of a field";
+
 /// Translates `proxy_set_header`.
 pub(super) fn request(draft: &mut Draft<'_, '_>) {
     for directive in draft.all(&["proxy_set_header", "grpc_set_header"]) {
@@ -16,6 +18,9 @@ pub(super) fn request(draft: &mut Draft<'_, '_>) {
         }
         match lower.as_str() {
             "host" => {}
+            _ if !values::is_field_name(name) => {
+                draft.left_out(directive, Effect::Operation, NO_NAME);
+            }
             "connection" | "upgrade" | "content-length" | "te" | "keep-alive"
             | "proxy-connection" => {
                 draft.implied(
@@ -76,6 +81,10 @@ pub(super) fn response(draft: &mut Draft<'_, '_>) {
     }
     for directive in draft.all(&["proxy_hide_header"]) {
         let name = directive.arg(0);
+        if !values::is_field_name(name) {
+            draft.implied(directive, NO_NAME);
+            continue;
+        }
         let key = Key::Field("origin_response", name.to_ascii_lowercase());
         if !draft.settings.0.contains_key(&key) {
             let value = Value::RemoveField(name.to_owned());
@@ -107,6 +116,10 @@ fn add(draft: &mut Draft<'_, '_>, directive: &Directive) {
     }
     if value.is_empty() {
         draft.implied(directive, "nginx sends no empty field");
+        return;
+    }
+    if !values::is_field_name(name) {
+        draft.left_out(directive, Effect::Operation, NO_NAME);
         return;
     }
     let template = match draft.env.template(value, false) {

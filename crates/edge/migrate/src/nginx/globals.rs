@@ -55,9 +55,12 @@ pub(super) fn listeners(translator: &Translator<'_>, servers: &Servers<'_>) -> V
             }
         }
         if has_proxy_header {
-            let networks = match proxies.is_empty() {
-                true => vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()],
-                false => proxies.clone(),
+            let states_proxies = !translator.everywhere("set_real_ip_from").is_empty();
+            let networks = match (proxies.is_empty(), states_proxies) {
+                (true, false) => vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()],
+                // Names and sockets cannot be stated, and others must not choose the client's address.
+                (true, true) => vec!["127.0.0.1".to_owned()],
+                _ => proxies.clone(),
             };
             table.set("proxy_protocol_from", toml::array(&networks), None);
         }
@@ -66,12 +69,12 @@ pub(super) fn listeners(translator: &Translator<'_>, servers: &Servers<'_>) -> V
     tables
 }
 
-/// Returns the networks of `set_real_ip_from`.
+/// Returns the networks of `set_real_ip_from`, without names of hosts and Unix sockets.
 fn trusted(translator: &Translator<'_>) -> Vec<String> {
     let mut networks: Vec<String> = Vec::new();
     for directive in translator.everywhere("set_real_ip_from") {
         let network = directive.arg(0).to_owned();
-        if !networks.contains(&network) {
+        if values::is_network(&network) && !networks.contains(&network) {
             networks.push(network);
         }
     }
@@ -134,22 +137,17 @@ fn real_ip(translator: &Translator<'_>) {
         if directive.arg(0).starts_with("unix") {
             let text = "connections of Unix sockets count as those of 127.0.0.1";
             translator.ledger.differs(directive, Effect::Access, text);
+        } else if !values::is_network(directive.arg(0)) {
+            let text =
+                "forwarding.trusted_proxies and proxy_protocol_from have addresses and networks";
+            translator.ledger.left_out(directive, Effect::Access, text);
         } else if is_protocol {
             translator
                 .ledger
                 .translated(directive, "listener.proxy_protocol_from");
         } else {
-            let valid: Vec<String> = networks
-                .iter()
-                .filter(|n| !n.starts_with("unix"))
-                .cloned()
-                .collect();
-            translator.fact(
-                "forwarding",
-                "trusted_proxies",
-                toml::array(&valid),
-                directive,
-            );
+            let value = toml::array(&networks);
+            translator.fact("forwarding", "trusted_proxies", value, directive);
         }
     }
 }

@@ -7,6 +7,12 @@ use crate::report::Effect;
 use crate::source::Position;
 use crate::toml::{self, Table};
 
+/// The most failures in succession that the edge counts.
+const FAILURES_MAX: u32 = 1000;
+
+/// The most idle connections of a worker.
+const IDLE_MAX: u32 = 65_536;
+
 /// The server behind a location.
 pub(super) struct Target {
     /// The name of the `[[origin]]`.
@@ -200,7 +206,10 @@ fn servers(
                         "down" => is_used = false,
                         "weight" => weights.push((directive, value)),
                         "max_fails" if value != "0" => {
-                            table.set("failures_max", value.to_owned(), Some(&directive.at));
+                            if let Ok(stated) = value.parse::<u32>() {
+                                let failures = stated.clamp(1, FAILURES_MAX).to_string();
+                                table.set("failures_max", failures, Some(&directive.at));
+                            }
                         }
                         "fail_timeout" => {
                             if let Some(time) = values::milliseconds(value) {
@@ -254,7 +263,10 @@ fn servers(
                 }
             }
             "keepalive" => {
-                table.set("idle_per_worker_max", directive.arg(0).to_owned(), Some(&directive.at));
+                if let Ok(connections) = directive.arg(0).parse::<u32>() {
+                    let most = connections.min(IDLE_MAX).to_string();
+                    table.set("idle_per_worker_max", most, Some(&directive.at));
+                }
                 draft.translated(directive, "origin.idle_per_worker_max");
             }
             "keepalive_timeout" => {

@@ -245,6 +245,22 @@ fn split_branches(pattern: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(branches)
 }
 
+/// Returns true for an address, and for a network with its length.
+pub(super) fn is_network(text: &str) -> bool {
+    let (address, length) = text.split_once('/').unwrap_or((text, "0"));
+    let Ok(address) = address.parse::<core::net::IpAddr>() else {
+        return false;
+    };
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    length.parse::<u8>().is_ok_and(|length| length <= max)
+}
+
+/// Returns true if a text may be the name of a field.
+pub(super) fn is_field_name(text: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

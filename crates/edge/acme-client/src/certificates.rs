@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -208,7 +209,8 @@ impl KeyTable {
         }
     }
 
-    /// Removes the certificate of a name.
+    /// Removes the certificate of a name. If it was the default, the first address, or else the first name, of the
+    /// alphabet becomes the default.
     fn remove(&mut self, name: &Name) {
         let removed = match name {
             Name::Dns(name) => self.exact.remove(name),
@@ -220,8 +222,22 @@ impl KeyTable {
             default.is_some_and(|default| Arc::ptr_eq(default, &key.key))
         };
         if removed.is_some_and(|key| is_default(&key)) {
-            self.default = None;
-            self.default_is_address = false;
+            let rank = |name: &str, is_wildcard: bool| {
+                let is_name = name.parse::<IpAddr>().is_err();
+                (is_name, is_wildcard, name.to_owned())
+            };
+            let exact = self
+                .exact
+                .iter()
+                .map(|(name, key)| (rank(name, false), key));
+            let wildcards = self
+                .wildcards
+                .iter()
+                .map(|(name, key)| (rank(name, true), key));
+            let first = exact.chain(wildcards).min_by(|(a, _), (b, _)| a.cmp(b));
+            let default = first.map(|((is_name, ..), key)| (Arc::clone(&key.key), !is_name));
+            (self.default, self.default_is_address) =
+                default.map_or((None, false), |(key, is_address)| (Some(key), is_address));
         }
     }
 
@@ -373,6 +389,39 @@ mod tests {
         assert!(Arc::ptr_eq(
             table.default.as_ref().expect("a default"),
             &renewed
+        ));
+    }
+
+    #[test]
+    fn another_certificate_becomes_the_default_when_the_default_is_removed() {
+        let names = ["d.example", "c.example", "*.b.example", "::1", "10.0.0.1"];
+        let keys = names.map(key);
+        let mut table = KeyTable::default();
+        for (name, key) in names.iter().zip(&keys) {
+            insert(&mut table, name, key, true);
+        }
+        let removals = [
+            ("c.example", Some("::1")),
+            ("::1", Some("10.0.0.1")),
+            ("10.0.0.1", Some("d.example")),
+            ("d.example", Some("*.b.example")),
+            ("*.b.example", None),
+        ];
+        for (removed, expected) in removals {
+            table.remove(&removed.parse().expect("the name is valid"));
+            let default = table.default_key(None).map(|default| {
+                let index = keys.iter().position(|key| Arc::ptr_eq(key, default));
+                names[index.expect("a key of this table")]
+            });
+            assert_eq!(default, expected, "{removed}");
+        }
+        let new = key("d.example");
+        insert(&mut table, "d.example", &new, true);
+        let address = key("10.0.0.1");
+        insert(&mut table, "10.0.0.1", &address, true);
+        assert!(Arc::ptr_eq(
+            table.default_key(None).expect("a default"),
+            &address
         ));
     }
 

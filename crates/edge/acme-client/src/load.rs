@@ -157,12 +157,15 @@ pub(crate) fn facts(scheduler: &Scheduler, now: u64) -> Vec<CertificateFacts> {
 }
 
 pub(crate) fn certificate_path(name: &Name) -> String {
-    format!("certificates/{}.pem", name.file_stem())
+    format!("{CERTIFICATES}/{}.pem", name.file_stem())
 }
 
 pub(crate) fn pending_key_path(name: &Name) -> String {
     format!("{ORDERS}/{}.key", name.file_stem())
 }
+
+/// The folder of certificates with their keys.
+pub(crate) const CERTIFICATES: &str = "certificates";
 
 /// The folder of the keys of orders under way.
 pub(crate) const ORDERS: &str = "orders";

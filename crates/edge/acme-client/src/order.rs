@@ -1,5 +1,7 @@
 //! Carries out the steps of one order.
 
+use std::time::Duration;
+
 use edgeward_acme::{Attempt, Failure, Name, OrderStatus, Step};
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder, Order,
@@ -169,7 +171,7 @@ impl NameOrder<'_> {
                         failure: Failure::Local,
                         message: "the key of the certificate is lost".to_owned(),
                     })?;
-                    let chain = self.preferred_chain(account, client, chain).await;
+                    let chain = self.preferred_chain(account, client, &key, chain).await;
                     return self.state.store_certificate(self.name, &key, &chain);
                 }
                 Step::Fail(failure) => {
@@ -182,26 +184,38 @@ impl NameOrder<'_> {
         }
     }
 
-    /// Returns the chain that leads to the preferred root, or else the default chain.
-    async fn preferred_chain(&self, account: &Account, client: &Client, default: String) -> String {
+    /// Returns the chain that leads to the preferred root, or else the default chain. The certificate is issued, so
+    /// nothing here delays it for long, or fails it.
+    async fn preferred_chain(
+        &self,
+        account: &Account,
+        client: &Client,
+        key: &KeyPair,
+        default: String,
+    ) -> String {
         let Some(preferred) = &self.group.preferred_chain else {
             return default;
         };
-        let is_preferred = |chain: &str| root_name(chain).is_some_and(|name| name == *preferred);
-        if is_preferred(&default) {
+        if root_name(&default).is_some_and(|name| name == *preferred) {
             return default;
         }
         let alternates = client
             .take_download()
             .map_or_else(Vec::new, |download| download.alternates);
-        for url in alternates {
-            // This signs a POST-as-GET for any URL. The response is no order, so the client keeps it.
-            _ = with_nonce!(account.order(url.clone()));
-            if let Some(download) = client.take_download()
-                && is_preferred(&download.chain)
-            {
-                return download.chain;
+        let found = async {
+            for url in alternates {
+                // This signs a POST-as-GET for any URL. The response is no order, so the client keeps it.
+                _ = with_nonce!(account.order(url.clone()));
+                if let Some(download) = client.take_download()
+                    && is_preferred(&download.chain, key, preferred)
+                {
+                    return Some(download.chain);
+                }
             }
+            None
+        };
+        if let Ok(Some(chain)) = tokio::time::timeout(ALTERNATES_TIMEOUT, found).await {
+            return chain;
         }
         let (name, default_root) = (self.name, root_name(&default));
         tracing::warn!(%name, preferred, default_root, "no chain leads to the preferred root; the default is used");
@@ -317,6 +331,16 @@ impl NameOrder<'_> {
     }
 }
 
+/// Returns true if an alternative chain leads to the preferred root, and can be used with the key.
+fn is_preferred(chain: &str, key: &KeyPair, preferred: &str) -> bool {
+    let pem = || format!("{}{chain}", key.serialize_pem());
+    root_name(chain).is_some_and(|name| name == preferred)
+        && StoredCertificate::parse(pem().as_bytes()).is_ok()
+}
+
+/// The longest download of all alternative chains.
+const ALTERNATES_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Fetches the authorizations of an order, which then has them.
 async fn fetch_authorizations(order: &mut Order) -> Result<(), instant_acme::Error> {
     let mut authorizations = order.authorizations();
@@ -334,5 +358,28 @@ fn status_of(order: &mut Order) -> OrderStatus {
         Stated::Processing => OrderStatus::Processing,
         Stated::Valid => OrderStatus::Valid,
         Stated::Invalid => OrderStatus::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rcgen::{BasicConstraints, DnType, IsCa, Issuer};
+
+    #[test]
+    fn an_alternative_chain_that_does_not_fit_the_key_is_not_used() {
+        let mut root = CertificateParams::default();
+        root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        root.distinguished_name.push(DnType::CommonName, "Root X");
+        let issuer = Issuer::new(root, KeyPair::generate().expect("a key"));
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(["a.example".to_owned()]).expect("a name");
+        let chain = params.signed_by(&key, &issuer).expect("signed").pem();
+        assert!(is_preferred(&chain, &key, "Root X"));
+        assert!(!is_preferred(&chain, &key, "Root Y"));
+        let other = KeyPair::generate().expect("a key");
+        assert!(!is_preferred(&chain, &other, "Root X"));
+        assert!(!is_preferred("torn", &key, "Root X"));
     }
 }

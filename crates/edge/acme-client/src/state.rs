@@ -18,8 +18,8 @@ use crate::clocks;
 use crate::demand::Waiting;
 use crate::http::Client;
 use crate::load::{
-    LEDGER, LoadError, Loaded, LoadedName, ORDERS, REQUESTS, certificate_path, demanded_names,
-    facts, load_keys, load_ledger, pending_key_path,
+    CERTIFICATES, LEDGER, LoadError, Loaded, LoadedName, ORDERS, REQUESTS, certificate_path,
+    demanded_names, facts, load_keys, load_ledger, pending_key_path,
 };
 use crate::settings::{AcmeSettings, IssuerSettings, NameGroup};
 use crate::store::StateStore;
@@ -83,8 +83,8 @@ impl State {
     }
 
     /// Lets the ledger have the certificates that are in the folder, and no others. One that cannot be read stays, and
-    /// is loaded again after [`LOAD_INTERVAL`]. If [`LOAD_RETRIES_MAX`] such attempts fail and handshakes lack it, it is
-    /// ordered again.
+    /// is loaded again after [`LOAD_INTERVAL`]. If [`LOAD_RETRIES_MAX`] such attempts fail and handshakes lack it, it
+    /// is ordered again.
     fn adopt(&self, loaded: Vec<LoadedName>) {
         let reading = clocks::read();
         let mut scheduler = self.scheduler.borrow_mut();
@@ -130,7 +130,7 @@ impl State {
         }
     }
 
-    /// Removes the keys of orders that are not under way any more.
+    /// Removes the keys of orders that are not under way any more, and those that a kill left half written.
     fn remove_abandoned_keys(&self) {
         let scheduler = self.scheduler.borrow();
         let names = scheduler.ledger().names();
@@ -140,6 +140,9 @@ impl State {
             .map(|(name, _)| pending_key_path(name))
             .collect();
         // A key that cannot be removed hinders no order.
+        for folder in [ORDERS, CERTIFICATES] {
+            _ = self.store.remove_parts(folder);
+        }
         for file in self.store.list(ORDERS).unwrap_or_default() {
             let path = format!("{ORDERS}/{file}");
             if !under_way.contains(&path) {

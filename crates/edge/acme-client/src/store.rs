@@ -24,6 +24,10 @@ pub trait StateStore: Send + Sync + 'static {
     /// Returns the names below a folder, without its path.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
 
+    /// Removes from a folder what interrupted calls of [`store`](Self::store) have left. Only the holder of the lease
+    /// calls this.
+    fn remove_parts(&self, folder: &str) -> io::Result<()>;
+
     /// Takes the lease of the state: only its holder orders certificates and writes. `None` if another process has it.
     /// The lease ends when it is dropped, or with the process.
     fn lease(&self) -> io::Result<Option<Box<dyn Lease>>>;
@@ -46,6 +50,20 @@ impl FolderStore {
 
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
+    }
+
+    /// Returns the names below a folder in order, also those of interrupted writes.
+    fn files(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort_unstable();
+        Ok(names)
     }
 }
 
@@ -97,20 +115,15 @@ impl StateStore for FolderStore {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(self.path(folder)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            if let Ok(name) = entry?.file_name().into_string()
-                && !name.ends_with(PART)
-            {
-                names.push(name);
-            }
-        }
-        names.sort_unstable();
+        let mut names = self.files(folder)?;
+        names.retain(|name| !name.ends_with(PART));
         Ok(names)
+    }
+
+    fn remove_parts(&self, folder: &str) -> io::Result<()> {
+        let files = self.files(folder)?.into_iter();
+        let mut parts = files.filter(|name| name.ends_with(PART));
+        parts.try_for_each(|part| self.remove(&format!("{folder}/{part}")))
     }
 
     fn lease(&self) -> io::Result<Option<Box<dyn Lease>>> {

@@ -75,25 +75,27 @@ impl State {
                     .orders
                     .fetch_add(1, Ordering::Relaxed);
                 let result = match saved {
-                    Ok(()) if !self.is_renewal_allowed(&name).await => {
-                        let mut scheduler = self.scheduler.borrow_mut();
-                        scheduler.on_renewal_refused(&name, clocks::read());
-                        drop(scheduler);
-                        self.waiting.end(&name, DemandOutcome::Refused);
-                        self.remove_dropped();
-                        self.save_result();
-                        return;
-                    }
+                    Ok(()) if !self.is_renewal_allowed(&name).await => None,
                     Ok(()) => {
                         self.step("task recorded");
-                        self.order(&name, &issuer, resumed.as_deref(), replaces.as_deref())
-                            .await
+                        let (resumed, replaces) = (resumed.as_deref(), replaces.as_deref());
+                        Some(self.order(&name, &issuer, resumed, replaces).await)
                     }
-                    Err(error) => Err(OrderError::local("the ledger cannot be persisted", &error)),
+                    Err(error) => Some(Err(OrderError::local(
+                        "the ledger cannot be persisted",
+                        &error,
+                    ))),
                 };
-                ordered = Some(name.clone());
-                self.record(&name, &issuer, result);
+                match result {
+                    Some(result) => self.record(&name, &issuer, result),
+                    None => {
+                        let mut scheduler = self.scheduler.borrow_mut();
+                        scheduler.on_renewal_refused(&name, clocks::read());
+                        self.waiting.end(&name, DemandOutcome::Refused);
+                    }
+                }
                 self.remove_dropped();
+                ordered = Some(name);
             }
             Task::QueryWindow {
                 name,

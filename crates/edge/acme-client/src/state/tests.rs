@@ -43,6 +43,10 @@ impl StateStore for FailingStore {
         self.folder.list(folder)
     }
 
+    fn remove_parts(&self, folder: &str) -> io::Result<()> {
+        self.folder.remove_parts(folder)
+    }
+
     fn lease(&self) -> io::Result<Option<Box<dyn Lease>>> {
         self.folder.lease()
     }
@@ -186,4 +190,52 @@ fn a_file_that_is_no_certificate_is_ordered_again() {
     bed.store.store(&path, b"torn").expect("stored");
     state.set_settings(Arc::clone(&bed.settings));
     assert!(matches!(state.next(), Next::Start(Task::Order { .. })));
+}
+
+#[test]
+fn keys_that_a_killed_process_left_are_removed_at_the_start() {
+    let bed = Bed::new();
+    bed.issue(&bed.load(), &name());
+    let root = bed.settings.folder.clone();
+    let left = [
+        "orders/b.example.key",
+        "orders/b.example.key.part",
+        "certificates/a.example.pem.part",
+    ];
+    for path in left {
+        bed.store.store(path, b"key").expect("stored");
+    }
+    let state = bed.load();
+    for path in left {
+        assert!(!root.join(path).exists(), "{path}");
+    }
+    assert!(state.certificates.keys().of_planned(&name()).is_some());
+}
+
+/// Method: the URL answers 403, and a process before this one left the key of an order.
+#[tokio::test]
+async fn a_refused_renewal_removes_the_key_of_its_order() {
+    let program = edgeward_testkit::ScriptedOrigin::start();
+    program.otherwise(|_| edgeward_testkit::Answer::status(403));
+    let mut bed = Bed::new();
+    bed.issue(&bed.load(), &name());
+    let mut settings = AcmeSettings::clone(&bed.settings);
+    let on_demand = settings.on_demand.as_mut().expect("there is one");
+    on_demand.url = program.url("/ask").parse().expect("a URL");
+    bed.settings = Arc::new(settings);
+    let state = bed.load();
+    state.make_pending_key(&name()).expect("persisted");
+    assert!(state.scheduler.borrow_mut().request_renewal(&name()));
+    let Next::Start(task) = state.next() else {
+        panic!("the renewal is due");
+    };
+    let saved = state.save();
+    state.carry_out(task, saved).await;
+    assert_eq!(program.recorded().len(), 1);
+    let key = bed.store.load(&pending_key_path(&name()));
+    assert_eq!(key.expect("readable"), None);
+    assert_eq!(
+        state.scheduler.borrow().ledger().names()[&name()].refusals,
+        1
+    );
 }

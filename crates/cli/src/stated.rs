@@ -29,7 +29,7 @@ pub(crate) fn stated(
             key: setting.key.clone(),
             value: match is_hidden && setting.source != SettingSource::Default {
                 true => "(hidden)".to_owned(),
-                false => setting.value.clone(),
+                false => without_credentials(&setting.value),
             },
             from: from(&setting.source),
         }
@@ -40,6 +40,30 @@ pub(crate) fn stated(
         from: from(&SettingSource::File { line: site.line }),
     });
     Arc::new(settings.chain(sites).collect())
+}
+
+/// Returns a value whose URLs have neither a user nor a query, which may be secret.
+fn without_credentials(value: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = value;
+    while let Some((before, url)) = rest.split_once("://") {
+        shown += before;
+        shown += "://";
+        let end = url.find(['"', ' ', ',']).unwrap_or(url.len());
+        let (url, after) = url.split_at(end);
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (host, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+        if let Some((_, host)) = host.rsplit_once('@') {
+            shown += "(hidden)@";
+            shown += host;
+        } else {
+            shown += host;
+        }
+        shown += path;
+        shown += if query.is_empty() { "" } else { "?(hidden)" };
+        rest = after;
+    }
+    shown + rest
 }
 
 /// Settings whose values a client could use for an attack by colliding keys.
@@ -55,6 +79,24 @@ mod tests {
             value: value.to_owned(),
             source: SettingSource::File { line },
             is_live,
+        }
+    }
+
+    #[test]
+    fn urls_are_shown_without_users_and_queries() {
+        for (value, shown) in [
+            ("\"http://10.0.0.7:8080\"", "\"http://10.0.0.7:8080\""),
+            (
+                "\"http://a:b@host/ask?token=c\"",
+                "\"http://(hidden)@host/ask?(hidden)\"",
+            ),
+            (
+                "[\"https://x/?a\", \"y?z\"]",
+                "[\"https://x/?(hidden)\", \"y?z\"]",
+            ),
+            ("30s", "30s"),
+        ] {
+            assert_eq!(without_credentials(value), shown);
         }
     }
 

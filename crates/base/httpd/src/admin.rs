@@ -66,7 +66,7 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
         }
         let (method, path) = (request.method(), request.uri().path());
         let headers = request.headers();
-        if is_foreign(method, headers) {
+        if is_foreign(method, path, headers) {
             let text = "a page of another server may not use this admin server\n".to_owned();
             return respond(StatusCode::FORBIDDEN, Media::Text, text);
         }
@@ -284,11 +284,11 @@ fn with_headers(media: Media, body: AdminBody) -> Response<AdminBody> {
 }
 
 /// Returns true for a request that a page of another origin sends (Fetch Metadata Request Headers, §2.3), unless a user
-/// follows a link. Programs other than browsers do not send the fields.
-fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
+/// follows a link to the page. Programs other than browsers do not send the fields.
+fn is_foreign(method: &Method, path: &str, headers: &HeaderMap) -> bool {
     let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
     let mode = headers.get(SEC_FETCH_MODE).map(HeaderValue::as_bytes);
-    let follows_link = *method == Method::GET && mode == Some(b"navigate");
+    let follows_link = *method == Method::GET && path == "/" && mode == Some(b"navigate");
     !follows_link && !matches!(site, None | Some(b"same-origin" | b"none"))
 }
 

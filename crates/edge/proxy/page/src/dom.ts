@@ -54,9 +54,9 @@ export function showTable(
   let table = holder.querySelector("table");
   let note = holder.querySelector<HTMLElement>("p.empty");
   if (!table || !note) {
-    const wide = make("div", { class: "wide", role: "region", "aria-label": caption, tabindex: "0" });
+    const wide = make("div", { class: "wide", role: "region", tabindex: "0" });
     table = make("table");
-    table.append(make("caption", {}, caption));
+    table.createCaption();
     const head = table.createTHead().insertRow();
     for (const column of columns) {
       const cell = make("th", { scope: "col" }, column.name);
@@ -69,6 +69,8 @@ export function showTable(
     holder.append(wide, note);
   }
   const wide = table.parentElement!;
+  wide.setAttribute("aria-label", caption);
+  setText(table.caption!, caption);
   wide.hidden = rows.length === 0;
   note.hidden = rows.length > 0;
   setText(note, empty);

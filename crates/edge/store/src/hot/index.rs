@@ -80,20 +80,21 @@ impl<V> Index<V> {
         }
     }
 
-    /// Calls `visit` with the values of whole shards until it has visited `values_max`. Returns the share of the
-    /// shards. A shard has a random part of the keys.
+    /// Calls `visit` with at most `values_max` values, which are a random part of the keys. Returns their share.
     pub(super) fn sample(&self, values_max: usize, mut visit: impl FnMut(&V)) -> f64 {
         let mut visited = 0;
         for (nth, shard) in self.shards.iter().enumerate() {
-            if visited >= values_max {
-                return nth as f64 / self.shards.len() as f64;
-            }
             let shard = shard.0.read();
-            let values = shard.table.iter();
+            let in_shard = shard.table.len();
+            let values = shard.table.iter().take(values_max - visited);
             let values: Vec<_> = values.map(|resident| Arc::clone(&resident.value)).collect();
             drop(shard);
             visited += values.len();
             values.iter().for_each(|value| visit(value));
+            if values.len() < in_shard {
+                let share = values.len() as f64 / in_shard as f64;
+                return (nth as f64 + share) / self.shards.len() as f64;
+            }
         }
         1.0
     }

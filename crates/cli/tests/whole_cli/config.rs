@@ -214,6 +214,9 @@ fn check_config_finds_what_prevents_a_start() {
         let key = made.signing_key.serialize_pem();
         fs::write(folder.path().join(format!("{name}.key")), key).expect("written");
     }
+    let memory = "[overload]\nmemory_max = \"320MiB\"\n";
+    let admin = "[admin]\naddress = \"127.0.0.1:8082\"\n";
+    let insight = "[insight]\nmemory = \"64MiB\"\n";
     let listener = |keys: &str| format!("[[listener]]\naddress = \"127.0.0.1:8443\"\n{keys}");
     let pair = |certificates: &str, key: &str| {
         listener(&format!(
@@ -253,6 +256,10 @@ fn check_config_finds_what_prevents_a_start() {
             "[overload]\nmemory_max = \"128MiB\"\n".to_owned(),
             "would shed all requests",
         ),
+        (
+            format!("{memory}{admin}{insight}"),
+            "would shed all requests",
+        ),
     ] {
         let (code, printed) = checked(folder.path(), &added);
         assert_eq!(code, Some(1), "{added}: {printed}");
@@ -284,6 +291,8 @@ fn check_config_finds_what_prevents_a_start() {
         format!("{site}redirect = \"https://a.example${{uri}}\"\n"),
         format!("{site}[[site.rule]]\npath = \"/old/*\"\nredirect = \"/docs/start\"\n"),
         "[overload]\nmemory_max = \"512MiB\"\n".to_owned(),
+        format!("{memory}{insight}"),
+        format!("{memory}{admin}{insight}enabled = false\n"),
         "[compression]\nlength_min = \"1KiB\"\nlength_max = \"1KiB\"\n".to_owned(),
     ] {
         let (code, printed) = checked(folder.path(), &added);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use edgeward_policy::Objective;
-use edgeward_proxy::config::{ListenAddress, ORIGINS_MAX, OriginConfig, OriginProtocol};
+use edgeward_proxy::config::{
+    EdgeConfig, InsightConfig, ListenAddress, ORIGINS_MAX, OriginConfig, OriginProtocol,
+};
 use edgeward_types::ByteSize;
 
 use super::super::draft::ConfigDraft;
@@ -107,17 +109,29 @@ fn check_bounds(
         (given("overload.memory_max"), draft.edge.overload.memory_max)
     {
         let workers = draft.edge.workers.get() as u64;
-        let needed = MEMORY_BASE + workers * MEMORY_PER_WORKER + draft.edge.hot.capacity.bytes();
+        let needed = MEMORY_BASE
+            + workers * MEMORY_PER_WORKER
+            + draft.edge.hot.capacity.bytes()
+            + insight_bytes(&draft.edge);
         if memory_max.bytes() < needed {
             let text = format!(
                 "overload.memory_max = {memory_max} is less than the process takes with a full cache, {}, so the edge \
                  would shed all requests",
                 ByteSize(needed)
             );
-            let hint = "raise overload.memory_max, or lower hot.capacity";
+            let hint = "raise overload.memory_max, or lower hot.capacity or insight.memory";
             diagnostics.push((setting.source.clone(), Diagnostic::new(text).hint(hint)));
         }
     }
+}
+
+/// Returns the memory of the analysis of live requests: the simulated caches, and each worker's ring.
+fn insight_bytes(config: &EdgeConfig) -> u64 {
+    if !config.watches_requests() {
+        return 0;
+    }
+    let rings = config.workers.get() as u64 * InsightConfig::RING_MEMORY.bytes();
+    config.insight.memory_max(config.hot.capacity).bytes() + rings
 }
 
 /// The memory of a process without requests, in bytes: docs/explanation/memory.md.

@@ -97,6 +97,11 @@ pub struct EdgeConfig {
 }
 
 impl EdgeConfig {
+    /// Returns true if the settings ask for an analysis of the requests: its results are read at the admin address.
+    pub fn watches_requests(&self) -> bool {
+        self.insight.enabled && self.admin.address.is_some()
+    }
+
     /// Returns the configuration of an edge that listens on `listen` and caches responses of `origin` in `hot` bytes
     /// of memory. All other settings have their defaults.
     pub fn new(listen: SocketAddr, origin: OriginUrl, hot: ByteSize) -> Self {

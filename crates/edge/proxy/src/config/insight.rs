@@ -29,6 +29,9 @@ impl InsightConfig {
     /// The largest default bound. A larger sample would not be more accurate, because its error is below a point.
     pub const MEMORY_MAX: ByteSize = ByteSize::mib(64);
 
+    /// The memory of a worker's ring of samples.
+    pub const RING_MEMORY: ByteSize = ByteSize::kib(288);
+
     /// Returns the bound of the memory for a cache with this capacity of memory.
     pub fn memory_max(&self, hot: ByteSize) -> ByteSize {
         self.memory.unwrap_or_else(|| {

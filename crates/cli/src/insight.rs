@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use edgeward_live::what_if::{Counts, Point, Report, Request, WhatIf, WhatIfConfig};
+use edgeward_live::what_if::{Counts, Point, Report, Request, Totals, WhatIf, WhatIfConfig};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::watch::{
-    Progress, Samples, Seen, SeenObject, Tally, Watcher, WatcherFacts, WhatIfPoint,
+    FinishedRequest, Progress, Samples, SeenObject, Tally, Watcher, WatcherFacts, WhatIfPoint,
 };
 use edgeward_types::Timestamp;
 use serde_json::{Value, json};
 
-/// Returns the watcher of the requests, if the configuration has one: its results are read at the admin address.
+/// Returns the watcher of the requests, if the configuration asks for one.
 pub(crate) fn watcher_of(config: &EdgeConfig) -> Option<Arc<dyn Watcher>> {
-    if !config.insight.enabled || config.admin.address.is_none() {
+    if !config.watches_requests() {
         return None;
     }
     let memory_max = config.insight.memory_max(config.hot.capacity);
@@ -103,7 +103,9 @@ impl State {
             "byte_hit_ratio": ratio(all.hit_bytes, all.bytes),
             "requests_sampled": report.as_ref().map_or(0, |report| report.samples),
             "sampled_share": self.what_if.sample().share(),
-            "samples_lost": self.progress.lost,
+            "samples_lost": report.as_ref().map_or(0, |report| report.lost),
+            // True: many samples are lost, so the predictions are too high. They are not corrected.
+            "incomplete": report.as_ref().is_some_and(Report::is_incomplete),
             // The factors of the estimated misses, from the measured ones. 1 if the policy has just changed or a disk
             // exists.
             "calibration": report.as_ref().map(|report| report.calibration.requests),
@@ -114,15 +116,19 @@ impl State {
 }
 
 impl Watcher for Insight {
-    fn observe(&self, batch: &mut Vec<Seen>, progress: &Progress) {
+    fn observe(&self, batch: &mut Vec<FinishedRequest>, progress: &Progress) {
         let mut state = self.state();
         for seen in batch.drain(..) {
             if let Some(object) = seen.object.filter(|_| seen.is_key_sample) {
                 state.what_if.request(&request_of(&seen, &object));
             }
         }
-        let (all, of_objects) = (counts(&progress.all), counts(&progress.of_objects));
-        state.what_if.count(progress.at, &all, &of_objects);
+        let totals = Totals {
+            of_objects: counts(&progress.of_objects),
+            others: counts(&progress.others),
+            lost: progress.lost,
+        };
+        state.what_if.count(progress.at, &totals);
         if state.progress.policy != progress.policy && !state.progress.policy.is_empty() {
             state.policy_since = progress.at;
         }
@@ -154,7 +160,7 @@ impl Watcher for Insight {
     }
 }
 
-fn request_of(seen: &Seen, object: &SeenObject) -> Request {
+fn request_of(seen: &FinishedRequest, object: &SeenObject) -> Request {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Request {
         at: seen.at,
@@ -164,6 +170,7 @@ fn request_of(seen: &Seen, object: &SeenObject) -> Request {
         sent_bytes: seen.body_bytes,
         lifetime_ms: millis(object.lifetime),
         stale_while_revalidate_ms: millis(object.stale_while_revalidate),
+        has_validator: object.has_validator,
     }
 }
 

@@ -69,6 +69,14 @@ fn settings_of(what_if: &Value) -> anyhow::Result<Vec<Setting>> {
         Diagnostic::new("the edge has no predictions")
             .hint("predictions need insight.enabled and some requests; see docs/how-to/what-if.md")
     };
+    if what_if["incomplete"] == true {
+        return Err(Diagnostic::new(format!(
+            "{} requests of the sample were lost in the last hour, so the predictions are uncertain",
+            what_if["samples_lost"]
+        ))
+        .hint("ask again an hour after the load; see docs/how-to/what-if.md")
+        .into());
+    }
     let points = what_if["points"].as_array().ok_or_else(missing)?;
     if points.is_empty() {
         return Err(missing().into());
@@ -190,7 +198,7 @@ fn described(setting: &Setting) -> String {
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 no change is recommended, 1 a change is recommended, 2 the edge has no predictions.
+Exit codes: 0 no change is recommended, 1 a change is recommended, 2 the edge has no reliable predictions.
 docs/how-to/what-if.md explains the predictions.
 
 Examples:
@@ -250,6 +258,16 @@ mod tests {
         assert_eq!(document["memory"]["hot.capacity"], 512_u64 << 20);
         assert_eq!(document["policy"]["hot.policy"], "density");
         assert_eq!(document["less_memory"], Value::Null);
+    }
+
+    #[test]
+    fn an_edge_that_has_lost_samples_gives_no_advice() {
+        let mut what_if = what_if([0.5, 0.6], [0.55, 0.7]);
+        what_if["incomplete"] = json!(false);
+        assert!(settings_of(&what_if).is_ok());
+        (what_if["incomplete"], what_if["samples_lost"]) = (json!(true), json!(70));
+        let error = settings_of(&what_if).expect_err("uncertain");
+        assert!(error.to_string().starts_with("70 requests"), "{error}");
     }
 
     #[test]

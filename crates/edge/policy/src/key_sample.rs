@@ -128,7 +128,7 @@ mod tests {
         assert_eq!((all.share(), KeySample::NONE.share()), (1.0, 0.0));
     }
 
-    /// So that the objects of a smaller sample need not be followed anew.
+    /// So that the objects of a smaller sample stay in the caches that follow it.
     #[test]
     fn a_half_of_a_sample_is_a_part_of_it() {
         let sample = KeySample {

@@ -12,7 +12,7 @@
 use std::io::{BufRead, BufReader};
 use std::time::Instant;
 
-use edgeward_live::what_if::{Counts, Request, WhatIf, WhatIfConfig};
+use edgeward_live::what_if::{Counts, Request, Totals, WhatIf, WhatIfConfig};
 use edgeward_policy::PolicySpec;
 use edgeward_sim::{Run, RunConfig};
 use edgeward_trace::Record;
@@ -68,6 +68,7 @@ fn main() {
             sent_bytes: record.size,
             lifetime_ms: u64::MAX,
             stale_while_revalidate_ms: 0,
+            has_validator: true,
         };
         if what_if.sample().takes(request.key, request.charge_bytes) {
             taken += 1;
@@ -75,7 +76,11 @@ fn main() {
             memory_max = memory_max.max(what_if.memory_bytes());
         }
         if index % 1000 == 0 || index + 1 == records.len() {
-            what_if.count(at, &counts, &counts);
+            let totals = Totals {
+                of_objects: counts,
+                ..Totals::default()
+            };
+            what_if.count(at, &totals);
         }
     }
     let elapsed = start.elapsed();

@@ -50,7 +50,7 @@ pub fn advise(settings: &[Setting]) -> Option<Advice> {
         .map(|setting| setting.capacity_bytes)
         .min()?;
     let mut near_top = near_top.filter(|setting| setting.capacity_bytes == least_bytes);
-    // Of two policies that are as good, the one that is recommended or present.
+    // If two policies are as good, the one that is recommended or present.
     let of_base = near_top
         .clone()
         .find(|setting| setting.policy == base.policy);

@@ -25,6 +25,19 @@ pub struct Request {
     pub lifetime_ms: u64,
     /// The time after that for which it may be used while it is validated, in milliseconds.
     pub stale_while_revalidate_ms: u64,
+    /// True if the origin can confirm a stale object without its body.
+    pub has_validator: bool,
+}
+
+/// The answer of a cache to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The cache answers without the origin.
+    Hit,
+    /// The object is stale. The origin confirms it and sends no body.
+    Confirmed,
+    /// The origin sends the body.
+    Miss,
 }
 
 /// A small cache.
@@ -76,19 +89,25 @@ impl Mini {
         self.capacity_bytes
     }
 
-    /// Processes a request. `scale` is the size of its object in this cache, as a part of the real size. Returns true
-    /// if the cache answers the request without the origin.
-    pub(crate) fn request(&mut self, request: &Request, scale: f64) -> bool {
+    /// Processes a request. `scale` is the size of its object in this cache, as a part of the real size. A stale object
+    /// is expected to be unchanged at the origin.
+    pub(crate) fn request(&mut self, request: &Request, scale: f64) -> Answer {
         let stale_at = after(request.at, request.lifetime_ms);
         if let Some(resident) = self.residents.get_mut(&request.key.0) {
             // The policy counts a hit also if the object is stale: the origin then confirms it.
             self.hits.hit_alone(resident.slot);
             if request.at < resident.stale_at {
-                return true;
+                return Answer::Hit;
             }
             let usable_until = after(resident.stale_at, request.stale_while_revalidate_ms);
             resident.stale_at = stale_at;
-            return request.at < usable_until;
+            return if request.at < usable_until {
+                Answer::Hit
+            } else if request.has_validator {
+                Answer::Confirmed
+            } else {
+                Answer::Miss
+            };
         }
         self.fit();
         let object = Object {
@@ -107,7 +126,7 @@ impl Mini {
             };
             self.residents.insert(request.key.0, resident);
         }
-        false
+        Answer::Miss
     }
 
     /// Follows a smaller sample. The objects that stay move to a new tier, the most useful ones last, so that they keep

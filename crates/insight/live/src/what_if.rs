@@ -21,8 +21,8 @@ use std::time::Duration;
 use edgeward_policy::{KeySample, PolicySpec};
 use edgeward_types::Timestamp;
 
-use crate::mini::Mini;
 pub use crate::mini::Request;
+use crate::mini::{Answer, Mini};
 use crate::window::{Cell, Misses, Window};
 
 /// The settings of a [`WhatIf`].
@@ -32,7 +32,8 @@ pub struct WhatIfConfig {
     pub capacity_bytes: u64,
     /// The bound of the memory of all caches.
     pub memory_max_bytes: u64,
-    /// The most requests of the sample in a second. The sample is halved after a second with more.
+    /// The most requests of the sample in a second. The sample is halved after a second with more. If the caches have
+    /// few objects, it is halved after a second with four times as many.
     pub samples_per_second_max: u64,
 }
 
@@ -47,8 +48,7 @@ pub struct WhatIf {
     samples: u64,
     /// The start of the current second, and the requests of the sample in it.
     second: (Timestamp, u64),
-    last_of_objects: Counts,
-    last_others: Counts,
+    last: Totals,
 }
 
 /// Counts of requests.
@@ -84,6 +84,27 @@ impl Counts {
     }
 }
 
+/// The exact counts of requests that have ended, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests whose objects are known.
+    pub of_objects: Counts,
+    /// All other requests. They are predicted to be answered as they were.
+    pub others: Counts,
+    /// Requests of the sample that were not passed to [`WhatIf::request`].
+    pub lost: u64,
+}
+
+impl Totals {
+    fn minus(&self, other: &Self) -> Self {
+        Self {
+            of_objects: self.of_objects.minus(&other.of_objects),
+            others: self.others.minus(&other.others),
+            lost: self.lost.saturating_sub(other.lost),
+        }
+    }
+}
+
 /// The prediction for one policy and size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -108,25 +129,15 @@ pub struct Point {
 pub struct Calibration {
     /// The factor of the misses of all policies and sizes: 1 without a correction.
     pub requests: f64,
-    /// The factor of the missed bytes of the present policy. Policies differ more in bytes than in requests.
+    /// The factor of the missed bytes of all policies and sizes.
     pub bytes: f64,
-    policy: Option<PolicySpec>,
 }
 
 impl Calibration {
     const NONE: Self = Self {
         requests: 1.0,
         bytes: 1.0,
-        policy: None,
     };
-
-    fn bytes_of(&self, policy: PolicySpec) -> f64 {
-        if self.policy == Some(policy) {
-            self.bytes
-        } else {
-            1.0
-        }
-    }
 }
 
 /// The results of the last hour.
@@ -138,10 +149,23 @@ pub struct Report {
     pub all: Counts,
     /// Requests of the sample in the window.
     pub samples: u64,
+    /// Requests of the sample that were lost in the window.
+    pub lost: u64,
     /// The correction of the predictions.
     pub calibration: Calibration,
     /// The predictions, ordered by policy and size.
     pub points: Vec<Point>,
+}
+
+impl Report {
+    /// Returns true if more than [`LOST_MAX`] of the sample is lost. The predictions are then too high.
+    pub fn is_incomplete(&self) -> bool {
+        is_incomplete(self.samples, self.lost)
+    }
+}
+
+fn is_incomplete(samples: u64, lost: u64) -> bool {
+    lost as f64 > LOST_MAX * (samples + lost) as f64
 }
 
 impl WhatIf {
@@ -163,8 +187,7 @@ impl WhatIf {
             caches,
             samples: 0,
             second: (Timestamp::ZERO, 0),
-            last_of_objects: Counts::default(),
-            last_others: Counts::default(),
+            last: Totals::default(),
         }
     }
 
@@ -189,32 +212,24 @@ impl WhatIf {
         let cell = self.window.cell(request.at);
         cell.add_sample();
         for (index, cache) in self.caches.iter_mut().enumerate() {
-            if !cache.request(request, scale) {
-                let weight = 1.0 / probability;
-                cell.add_miss(
-                    index,
-                    request.key,
-                    weight,
-                    request.sent_bytes,
-                    request.length,
-                );
-            }
+            let origin_bytes = match cache.request(request, scale) {
+                Answer::Hit => continue,
+                Answer::Confirmed => 0,
+                Answer::Miss => request.length,
+            };
+            let weight = 1.0 / probability;
+            cell.add_miss(index, request.key, weight, request.sent_bytes, origin_bytes);
         }
         self.limit(request.at);
     }
 
-    /// Adds the exact counts since the start: `all` requests, and those whose objects are known. The requests of the
-    /// others are predicted to be answered as they were.
-    pub fn count(&mut self, now: Timestamp, all: &Counts, of_objects: &Counts) {
-        let others = all.minus(of_objects);
-        if *all == Counts::default() {
+    /// Adds the counts since the start.
+    pub fn count(&mut self, now: Timestamp, totals: &Totals) {
+        if *totals == Totals::default() {
             return; // the window begins with the first request
         }
-        self.window.cell(now).add_counts(
-            &of_objects.minus(&self.last_of_objects),
-            &others.minus(&self.last_others),
-        );
-        (self.last_of_objects, self.last_others) = (*of_objects, others);
+        self.window.cell(now).add(&totals.minus(&self.last));
+        self.last = *totals;
     }
 
     /// Returns the predictions for the requests of the last hour. `None` before the first request. `present` is the
@@ -232,6 +247,7 @@ impl WhatIf {
             since: sum.start(),
             all: sum.of_objects().plus(sum.others()),
             samples: sum.samples(),
+            lost: sum.lost(),
             calibration,
             points: points.collect(),
         })
@@ -242,10 +258,10 @@ impl WhatIf {
         let mut present_caches = caches.filter(|(cache, _)| {
             present == Some(cache.policy()) && cache.capacity_bytes() == self.config.capacity_bytes
         });
-        let Some((cache, misses)) = present_caches.next() else {
+        let Some((_, misses)) = present_caches.next() else {
             return Calibration::NONE;
         };
-        if sum.samples() < CALIBRATION_SAMPLES_MIN {
+        if sum.samples() < CALIBRATION_SAMPLES_MIN || is_incomplete(sum.samples(), sum.lost()) {
             return Calibration::NONE;
         }
         let counts = sum.of_objects();
@@ -260,7 +276,6 @@ impl WhatIf {
         Calibration {
             requests: factor(counts.requests, counts.hits, misses.requests()),
             bytes: factor(counts.bytes, counts.hit_bytes, misses.sent_bytes),
-            policy: Some(cache.policy()),
         }
     }
 
@@ -273,13 +288,25 @@ impl WhatIf {
     /// Halves the sample if it is too large.
     fn limit(&mut self, now: Timestamp) {
         let (start, requests) = &mut self.second;
-        *requests += 1;
-        let has_too_many = *requests > self.config.samples_per_second_max;
-        if has_too_many || now.since(*start) >= SECOND {
-            self.second = (now, 0);
+        if now.since(*start) >= SECOND {
+            (*start, *requests) = (now, 0);
         }
-        if has_too_many && self.caches.iter().all(Mini::has_many_residents) {
-            self.shrink(self.smaller_sample());
+        *requests += 1;
+        let (requests, max) = (*requests, self.config.samples_per_second_max);
+        // If a few objects have all requests, the predictions are poor without some of them. The bound is then higher.
+        let smaller = if requests > max.saturating_mul(FEW_OBJECTS_FACTOR) {
+            Some(KeySample {
+                large_log2: self.sample.large_log2, // so that half of the large objects leave, too
+                ..self.sample.half()
+            })
+        } else if requests > max && self.caches.iter().all(Mini::has_many_residents) {
+            Some(self.smaller_sample())
+        } else {
+            None
+        };
+        if let Some(smaller) = smaller {
+            self.second = (now, 0);
+            self.shrink(smaller);
         }
         if self.samples.is_multiple_of(CHECK_INTERVAL)
             && self.memory_bytes() > self.config.memory_max_bytes / 10 * 9
@@ -322,7 +349,6 @@ fn point(
 ) -> Point {
     let (of_objects, others) = (sum.of_objects(), sum.others());
     let all = of_objects.plus(others);
-    let bytes_factor = calibration.bytes_of(cache.policy());
     let ratio = |others: u64, of_objects: u64, misses: f64, all: u64| {
         let hits = others as f64 + (of_objects as f64 - misses).max(0.0);
         if all == 0 { 0.0 } else { hits / all as f64 }
@@ -341,10 +367,10 @@ fn point(
         byte_hit_ratio: ratio(
             others.hit_bytes,
             of_objects.bytes,
-            misses.sent_bytes * bytes_factor,
+            misses.sent_bytes * calibration.bytes,
             all.bytes,
         ),
-        origin_bytes_per_second: misses.origin_bytes * bytes_factor / seconds.max(1.0),
+        origin_bytes_per_second: misses.origin_bytes * calibration.bytes / seconds.max(1.0),
     }
 }
 
@@ -384,6 +410,12 @@ const LARGE_PART: f64 = 32.0;
 
 /// The same after the sample was halved several times.
 const LARGE_PART_MIN: f64 = 8.0;
+
+/// While the caches have few objects, the sample is halved after a second with so many times the most requests.
+const FEW_OBJECTS_FACTOR: u64 = 4;
+
+/// The part of the sample that may be lost before the predictions are too uncertain for a correction or an advice.
+pub const LOST_MAX: f64 = 0.01;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -425,6 +457,7 @@ mod tests {
             sent_bytes: charge_bytes,
             lifetime_ms: u64::MAX,
             stale_while_revalidate_ms: 0,
+            has_validator: true,
         }
     }
 
@@ -437,9 +470,16 @@ mod tests {
         counts.bytes += request.sent_bytes;
     }
 
+    fn of_objects(counts: &Counts) -> Totals {
+        Totals {
+            of_objects: *counts,
+            ..Totals::default()
+        }
+    }
+
     fn report(what_if: &mut WhatIf, counts: &Counts, at_ms: u64) -> Report {
         let now = Timestamp::from_millis(at_ms);
-        what_if.count(now, counts, counts);
+        what_if.count(now, &of_objects(counts));
         what_if.report(now, None).expect("there were requests")
     }
 
@@ -576,7 +616,7 @@ mod tests {
             counts.hits = counts.requests - misses;
             counts.hit_bytes = 1000 * counts.hits;
             let now = Timestamp::from_millis(5_000);
-            what_if.count(now, &counts, &counts);
+            what_if.count(now, &of_objects(&counts));
             let with = |present| what_if.report(now, present).expect("requests").points;
             for (plain, corrected) in with(None).iter().zip(with(Some(PolicySpec::GDSF))) {
                 let expected = (1.0 - plain.hit_ratio) * factor;
@@ -584,11 +624,6 @@ mod tests {
                     (1.0 - corrected.hit_ratio - expected).abs() < 1e-9,
                     "{corrected:?}"
                 );
-                let factor = if plain.policy == PolicySpec::GDSF {
-                    factor
-                } else {
-                    1.0
-                };
                 let expected = (1.0 - plain.byte_hit_ratio) * factor;
                 assert!(
                     (1.0 - corrected.byte_hit_ratio - expected).abs() < 1e-9,
@@ -609,7 +644,11 @@ mod tests {
             bytes: 1000,
             hit_bytes: 100,
         };
-        what_if.count(at, &all, &Counts::default());
+        let totals = Totals {
+            others: all,
+            ..Totals::default()
+        };
+        what_if.count(at, &totals);
         let report = what_if.report(at, None).expect("requests");
         assert!(report.points.iter().all(|point| point.hit_ratio == 0.4));
         assert!(
@@ -618,6 +657,104 @@ mod tests {
                 .iter()
                 .all(|point| point.byte_hit_ratio == 0.1)
         );
+    }
+
+    /// Method: between two passes, ten requests with an object end, and 0, 5, 0 and 5 of the others.
+    #[test]
+    fn each_request_is_counted_once() {
+        let mut what_if = WhatIf::new(config(64 * MIB));
+        let mut totals = Totals::default();
+        let counts = |requests, hits| Counts {
+            requests,
+            hits,
+            ..Counts::default()
+        };
+        for (second, others) in [0, 5, 0, 5].into_iter().enumerate() {
+            totals.of_objects = totals.of_objects.plus(&counts(10, 4));
+            totals.others = totals.others.plus(&counts(others, others));
+            what_if.count(Timestamp::from_secs(second as u64), &totals);
+        }
+        let report = what_if.report(Timestamp::from_secs(4), None);
+        assert_eq!(report.expect("requests").all, counts(50, 26));
+    }
+
+    /// Method: one object that is stale at each request. If the origin can confirm it, its body is sent once.
+    #[test]
+    fn a_confirmed_object_costs_the_origin_no_body() {
+        for (has_validator, bodies) in [(true, 1.0), (false, 10.0)] {
+            let mut what_if = WhatIf::new(config(64 * MIB));
+            let mut counts = Counts::default();
+            for minute in 0..10 {
+                let request = Request {
+                    lifetime_ms: 1000,
+                    has_validator,
+                    ..request(60_000 * minute, 1, 1000)
+                };
+                follow(&mut what_if, &mut counts, &request);
+            }
+            for point in report(&mut what_if, &counts, 540_000).points {
+                let expected = bodies * 1000.0 / 540.0;
+                assert!(
+                    (point.origin_bytes_per_second - expected).abs() < 1e-9,
+                    "{point:?}"
+                );
+                assert_eq!((point.hit_ratio, point.byte_hit_ratio), (0.0, 0.0));
+            }
+        }
+    }
+
+    /// Method: the live cache has 10 % more misses than its simulation, with 1 % of the sample lost, and then more.
+    #[test]
+    fn an_incomplete_sample_corrects_nothing() {
+        for (lost, is_incomplete) in [(50, false), (60, true)] {
+            let mut what_if = WhatIf::new(config(64 * MIB));
+            let mut counts = Counts::default();
+            for at in 0..5_000 {
+                follow(&mut what_if, &mut counts, &request(at, at % 500, 1000));
+            }
+            counts.hits = counts.requests - 550;
+            let now = Timestamp::from_millis(5_000);
+            let totals = Totals {
+                lost,
+                ..of_objects(&counts)
+            };
+            what_if.count(now, &totals);
+            let report = what_if.report(now, Some(PolicySpec::GDSF));
+            let report = report.expect("requests");
+            assert_eq!((report.lost, report.is_incomplete()), (lost, is_incomplete));
+            assert_eq!(report.calibration == Calibration::NONE, is_incomplete);
+        }
+    }
+
+    /// Method: ten objects have all requests, in one second and then in many. Large objects are among them.
+    #[test]
+    fn few_objects_with_too_many_requests_halve_the_sample() {
+        let limits = WhatIfConfig {
+            samples_per_second_max: 1000,
+            ..config(256 * MIB)
+        };
+        for charge_bytes in [1000, 8 * MIB] {
+            let mut what_if = WhatIf::new(limits);
+            let first = what_if.sample();
+            let mut counts = Counts::default();
+            let mut second = |what_if: &mut WhatIf, at: u64, requests: u64| {
+                let samples = what_if.samples();
+                for key in 0..requests {
+                    let request = request(1000 * at + 999, key % 10, charge_bytes);
+                    follow(what_if, &mut counts, &request);
+                }
+                what_if.samples() - samples
+            };
+            assert_eq!(second(&mut what_if, 1, 4000), 4000);
+            assert_eq!(what_if.sample(), first);
+            second(&mut what_if, 2, 4001);
+            assert_eq!(what_if.sample().below, first.below / 2);
+            for at in 3..100 {
+                second(&mut what_if, at, 50_000);
+            }
+            let samples = second(&mut what_if, 100, 50_000);
+            assert!(samples <= 4000, "{samples} samples of {charge_bytes} bytes");
+        }
     }
 
     /// Method: more requests in a second than the bound, each of another key, then a second within the bound.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use edgeward_types::{KeyHash, Timestamp, mix64};
 
-use crate::what_if::Counts;
+use crate::what_if::{Counts, Totals};
 
 /// The counts of the last [`CELLS`] cells of time.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct Cell {
     of_objects: Counts,
     /// Requests without a known object, and those that the model leaves out.
     others: Counts,
+    /// Requests of the sample that did not arrive here.
+    lost: u64,
     /// The estimates of each cache.
     misses: Vec<Misses>,
 }
@@ -93,6 +95,7 @@ impl Window {
             sum.samples += cell.samples;
             sum.of_objects = sum.of_objects.plus(&cell.of_objects);
             sum.others = sum.others.plus(&cell.others);
+            sum.lost += cell.lost;
             for (sum, misses) in sum.misses.iter_mut().zip(&cell.misses) {
                 sum.add(misses);
             }
@@ -112,6 +115,7 @@ impl Cell {
             samples: 0,
             of_objects: Counts::default(),
             others: Counts::default(),
+            lost: 0,
             misses: vec![Misses::default(); caches],
         }
     }
@@ -130,6 +134,10 @@ impl Cell {
 
     pub(crate) fn others(&self) -> &Counts {
         &self.others
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
     }
 
     pub(crate) fn misses(&self) -> &[Misses] {
@@ -155,9 +163,10 @@ impl Cell {
         misses.origin_bytes += weight * origin_bytes as f64;
     }
 
-    pub(crate) fn add_counts(&mut self, of_objects: &Counts, others: &Counts) {
-        self.of_objects = self.of_objects.plus(of_objects);
-        self.others = self.others.plus(others);
+    pub(crate) fn add(&mut self, totals: &Totals) {
+        self.of_objects = self.of_objects.plus(&totals.of_objects);
+        self.others = self.others.plus(&totals.others);
+        self.lost += totals.lost;
     }
 }
 

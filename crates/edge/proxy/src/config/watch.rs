@@ -1,6 +1,6 @@
 //! The border between the edge and a watcher of its requests, which the program provides.
 //!
-//! Each worker pushes a [`Seen`] for a sample of its finished requests into its own bounded ring. A thread drains the
+//! Each worker pushes a [`FinishedRequest`] for a sample of its requests into its own bounded ring. A thread drains the
 //! rings and passes the samples to the [`Watcher`]. If a ring is full, the sample is dropped and counted, so that no
 //! request waits for the watcher.
 //!
@@ -21,7 +21,7 @@ use http::header::{self, HeaderMap, HeaderName};
 /// the admin server calls the other methods, so all of them may lock what they share.
 pub trait Watcher: Send + Sync + Debug {
     /// Receives the samples since the last call, roughly in the order of their ends. The edge reuses the buffer.
-    fn observe(&self, batch: &mut Vec<Seen>, progress: &Progress);
+    fn observe(&self, batch: &mut Vec<FinishedRequest>, progress: &Progress);
 
     /// Returns the samples that the watcher needs from now on. The edge asks after each call of
     /// [`observe`](Self::observe).
@@ -36,7 +36,7 @@ pub trait Watcher: Send + Sync + Debug {
 
 /// A finished request of a sample.
 #[derive(Debug)]
-pub struct Seen {
+pub struct FinishedRequest {
     /// The time of the end of the request, by the clock of the edge for durations.
     pub at: Timestamp,
     /// The object of the request, if the cache could store it. Responses in slices and responses that may not be stored
@@ -71,6 +71,8 @@ pub struct SeenObject {
     pub lifetime: Duration,
     /// The time after that for which it may be used while it is validated.
     pub stale_while_revalidate: Duration,
+    /// True if the origin can confirm the response without its body.
+    pub has_validator: bool,
 }
 
 impl SeenObject {
@@ -89,16 +91,23 @@ impl SeenObject {
             length: length.unwrap_or(UNKNOWN),
             lifetime: Duration::from_millis(if policy.no_cache { 0 } else { lifetime_ms }),
             stale_while_revalidate: Duration::from_millis(stale_ms),
+            has_validator: policy.has_validator,
         }
     }
 
-    /// Returns the object with the length that is known when its body has ended.
-    pub(crate) fn with_length(mut self, body_bytes: u64) -> Self {
-        if self.length == UNKNOWN {
-            self.length = body_bytes;
-            self.charge_bytes = self.charge_bytes.saturating_add(body_bytes);
+    /// Returns true if the head of the response does not state the length, and the body has not ended.
+    pub(crate) fn lacks_length(&self) -> bool {
+        self.length == UNKNOWN
+    }
+
+    /// Returns the object with the length that is known when its body has ended. `whole_bytes` is the number of body
+    /// bytes that the client got, if these were the whole body. `None` if the length stays unknown.
+    pub(crate) fn with_length(mut self, whole_bytes: Option<u64>) -> Option<Self> {
+        if self.lacks_length() {
+            self.length = whole_bytes?;
+            self.charge_bytes = self.charge_bytes.saturating_add(self.length);
         }
-        self
+        Some(self)
     }
 }
 
@@ -191,10 +200,10 @@ fn fields_of(headers: &HeaderMap, names: &[HeaderName]) -> SeenFields {
 pub struct Progress {
     /// The time, by the clock of the edge for durations.
     pub at: Timestamp,
-    /// All finished and running requests since the start.
-    pub all: Tally,
-    /// Those finished requests whose object is known, in the sample of keys and outside it.
+    /// Requests since the start that have ended and whose object is known, in the sample of keys and outside it.
     pub of_objects: Tally,
+    /// All other requests since the start that have ended.
+    pub others: Tally,
     /// Samples that were dropped since the start because a ring was full.
     pub lost: u64,
     /// The policy of memory.

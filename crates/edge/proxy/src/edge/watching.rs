@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::generation::random;
 use super::generations::Generations;
-use super::status;
-use crate::config::watch::{Progress, Seen, Tally, Watcher};
+use crate::config::watch::{FinishedRequest, Progress, Watcher};
 use crate::observe::watch::{SampleSwitch, WatchCounters, WatchQueue, WatchRing};
 use crate::path::worker::Shared;
 use crate::rt::background::Background;
@@ -44,7 +43,7 @@ impl Watching {
         })
     }
 
-    fn pass_on(&mut self, shared: &Shared, batch: &mut Vec<Seen>) {
+    fn pass_on(&mut self, shared: &Shared, batch: &mut Vec<FinishedRequest>) {
         batch.clear();
         for ring in &mut self.rings {
             ring.drain(batch);
@@ -60,17 +59,11 @@ fn progress<'c>(
     shared: &Shared,
     counters: impl Iterator<Item = &'c WatchCounters> + Clone,
 ) -> Progress {
-    let totals = status::totals(shared);
     let stats = shared.cache.hot.stats();
     Progress {
         at: shared.clock.now(),
-        all: Tally {
-            requests: totals.requests,
-            hits: totals.hits,
-            bytes: totals.bytes,
-            hit_bytes: totals.hit_bytes,
-        },
-        of_objects: counters.clone().map(WatchCounters::tally).sum(),
+        of_objects: counters.clone().map(WatchCounters::of_objects).sum(),
+        others: counters.clone().map(WatchCounters::others).sum(),
         lost: counters.map(WatchCounters::lost).sum(),
         policy: stats.policy.to_string(),
         hot_capacity_bytes: stats.capacity_bytes,

@@ -140,6 +140,7 @@ impl Observation {
                 class: self.class,
                 status: self.status,
                 body_bytes: self.body_bytes,
+                is_aborted: self.is_aborted,
                 duration,
             };
             watch.finish(self.object, self.seen_text.take(), now, end);

@@ -14,7 +14,7 @@ use super::counter::Counter;
 use super::labels::Label as _;
 use super::outcome::RequestOutcome;
 use super::site_counters::OutcomeClass;
-use crate::config::watch::{Samples, Seen, SeenObject, SeenText, Tally};
+use crate::config::watch::{FinishedRequest, Samples, SeenObject, SeenText, Tally};
 
 /// The state of the samples that all workers share.
 #[derive(Debug, Default)]
@@ -44,14 +44,26 @@ impl SampleSwitch {
 /// The counts of one worker, which the draining thread reads.
 #[derive(Debug, Default)]
 pub(crate) struct WatchCounters {
-    /// Indexed by 1 for hits and 0 for all other requests.
-    requests: [Counter; 2],
-    bytes: [Counter; 2],
+    of_objects: TallyCounters,
+    others: TallyCounters,
     lost: Counter,
 }
 
-impl WatchCounters {
-    pub(crate) fn tally(&self) -> Tally {
+/// The counters of a [`Tally`].
+#[derive(Debug, Default)]
+pub(crate) struct TallyCounters {
+    /// Indexed by 1 for hits and 0 for all other requests.
+    requests: [Counter; 2],
+    bytes: [Counter; 2],
+}
+
+impl TallyCounters {
+    fn count(&self, is_hit: bool, body_bytes: u64) {
+        self.requests[usize::from(is_hit)].increment();
+        self.bytes[usize::from(is_hit)].add(body_bytes);
+    }
+
+    fn tally(&self) -> Tally {
         let [misses, hits] = self.requests.each_ref().map(Counter::value);
         let [miss_bytes, hit_bytes] = self.bytes.each_ref().map(Counter::value);
         Tally {
@@ -61,6 +73,18 @@ impl WatchCounters {
             hit_bytes,
         }
     }
+}
+
+impl WatchCounters {
+    /// Returns the counts of the requests whose object is known.
+    pub(crate) fn of_objects(&self) -> Tally {
+        self.of_objects.tally()
+    }
+
+    /// Returns the counts of all other requests.
+    pub(crate) fn others(&self) -> Tally {
+        self.others.tally()
+    }
 
     pub(crate) fn lost(&self) -> u64 {
         self.lost.value()
@@ -69,7 +93,7 @@ impl WatchCounters {
 
 /// A worker's end of its ring.
 pub(crate) struct WatchQueue {
-    ring: RefCell<rtrb::Producer<Seen>>,
+    ring: RefCell<rtrb::Producer<FinishedRequest>>,
     switch: Arc<SampleSwitch>,
     counters: Arc<WatchCounters>,
     /// Requests until the next one of the sample of texts.
@@ -84,6 +108,8 @@ pub(crate) struct SeenEnd {
     pub(crate) class: OutcomeClass,
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
+    /// True if the response was not sent completely.
+    pub(crate) is_aborted: bool,
     pub(crate) duration: Duration,
 }
 
@@ -138,14 +164,18 @@ impl WatchQueue {
         now: impl FnOnce() -> Timestamp,
         end: SeenEnd,
     ) {
-        let object = object.map(|object| object.with_length(end.body_bytes));
-        let mut is_key_sample = false;
-        if let Some(object) = object {
-            let is_hit = matches!(end.outcome, RequestOutcome::Hit | RequestOutcome::HitStale);
-            self.counters.requests[usize::from(is_hit)].increment();
-            self.counters.bytes[usize::from(is_hit)].add(end.body_bytes);
-            is_key_sample = self.switch.keys().takes(object.key, object.charge_bytes);
-        }
+        // A 304, 206 or error page has another length than the object.
+        let is_whole = end.status == 200 && !end.is_aborted;
+        let object =
+            object.and_then(|object| object.with_length(is_whole.then_some(end.body_bytes)));
+        let is_hit = matches!(end.outcome, RequestOutcome::Hit | RequestOutcome::HitStale);
+        let tally = match object {
+            Some(_) => &self.counters.of_objects,
+            None => &self.counters.others,
+        };
+        tally.count(is_hit, end.body_bytes);
+        let is_key_sample =
+            object.is_some_and(|object| self.switch.keys().takes(object.key, object.charge_bytes));
         if is_key_sample || text.is_some() {
             self.push(object, text, is_key_sample, now(), end);
         }
@@ -160,7 +190,7 @@ impl WatchQueue {
         at: Timestamp,
         end: SeenEnd,
     ) {
-        let seen = Seen {
+        let seen = FinishedRequest {
             at,
             object,
             is_key_sample,
@@ -179,13 +209,13 @@ impl WatchQueue {
 
 /// The end of a worker's ring that the draining thread reads.
 pub(crate) struct WatchRing {
-    consumer: rtrb::Consumer<Seen>,
+    consumer: rtrb::Consumer<FinishedRequest>,
     pub(crate) counters: Arc<WatchCounters>,
 }
 
 impl WatchRing {
     /// Moves the samples that are in the ring now to `batch`. A busy worker does not delay the other rings.
-    pub(crate) fn drain(&mut self, batch: &mut Vec<Seen>) {
+    pub(crate) fn drain(&mut self, batch: &mut Vec<FinishedRequest>) {
         for _ in 0..self.consumer.slots() {
             match self.consumer.pop() {
                 Ok(seen) => batch.push(seen),
@@ -196,7 +226,7 @@ impl WatchRing {
 }
 
 /// The capacity of a ring. The rings are drained ten times a second, so a worker may sample 20 thousand requests per
-/// second. A sample takes about 130 bytes, so a ring takes 260 KiB.
+/// second. A ring takes [`RING_MEMORY`](crate::config::InsightConfig::RING_MEMORY).
 const RING_SAMPLES: usize = 2048;
 
 /// The number of requests after which a worker looks again if texts are wanted.
@@ -207,6 +237,7 @@ mod tests {
     use edgeward_types::KeyHash;
 
     use super::*;
+    use crate::config::InsightConfig;
 
     fn queue(samples: Samples) -> (WatchQueue, WatchRing) {
         let switch = Arc::new(SampleSwitch::default());
@@ -228,12 +259,14 @@ mod tests {
             length: 100,
             lifetime: Duration::ZERO,
             stale_while_revalidate: Duration::ZERO,
+            has_validator: true,
         };
         let end = SeenEnd {
             outcome: RequestOutcome::Hit,
             class: OutcomeClass::Hit,
             status: 200,
             body_bytes: 100,
+            is_aborted: false,
             duration: Duration::ZERO,
         };
         queue.finish(Some(object), text, || Timestamp::ZERO, end);
@@ -251,7 +284,7 @@ mod tests {
         let mut batch = Vec::new();
         ring.drain(&mut batch);
         assert_eq!((batch.len(), ring.counters.lost()), (RING_SAMPLES, 10));
-        let tally = ring.counters.tally();
+        let tally = ring.counters.of_objects();
         assert_eq!((tally.requests, tally.hits), (requests, requests));
         assert_eq!(tally.hit_bytes, 100 * requests);
         finish(&queue, 1, None);
@@ -281,6 +314,13 @@ mod tests {
         assert!((1400..1700).contains(&few.len()), "{}", few.len());
         assert!((2900..3400).contains(&more.len()), "{}", more.len());
         assert!(few.iter().all(|key| more.contains(key)));
+    }
+
+    #[test]
+    fn a_ring_takes_the_memory_that_is_planned_for_it() {
+        let bytes = (RING_SAMPLES * size_of::<FinishedRequest>()) as u64;
+        let planned = InsightConfig::RING_MEMORY.bytes();
+        assert!((planned / 10 * 9..=planned).contains(&bytes), "{bytes}");
     }
 
     #[test]

@@ -147,10 +147,12 @@ impl Reply {
         self.respond(request, response.status, headers, body, &cache_status)
     }
 
-    /// Sets the object of the request for the watcher, unless it is set.
+    /// Sets the object of the request for the watcher, unless it is set. The response to a HEAD never shows how long a
+    /// body of unknown length is.
     pub(super) fn set_object(&mut self, object: impl FnOnce() -> Option<SeenObject>) {
         if self.worker.watch.is_some() && self.observation.object.is_none() {
-            self.observation.object = object();
+            let is_head = self.is_head;
+            self.observation.object = object().filter(|it| !(is_head && it.lacks_length()));
         }
     }
 

@@ -26,7 +26,6 @@ use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Selector, Stored, StoredKind, Variants};
 use crate::cache::{Cache, CacheKey, DiskHit, PathRule, push_class, url_of};
-use crate::config::watch::SeenObject;
 use crate::exchange::{Request, RequestError};
 use crate::observe::observation::Observation;
 use crate::observe::outcome::RequestOutcome;
@@ -184,31 +183,19 @@ impl Hit {
             false => RequestOutcome::Hit,
         };
         observation.count(outcome, counters);
-        if worker.watch.is_some() {
-            observation.object = self.seen_object();
-        }
-        match &self.found {
+        let is_watched = worker.watch.is_some();
+        observation.object = match &self.found {
             FoundResponse::Stored(stored) => {
                 let charge_bytes = stored.charge_bytes();
                 worker.cache.record(self.key.hash, charge_bytes, true);
+                let object = is_watched.then(|| stored.seen_object(self.key.hash));
+                object.flatten()
             }
-            FoundResponse::Disk(_) => counters.disk_hit.increment(),
-        }
-    }
-}
-
-impl Hit {
-    /// Returns the object of the hit for the watcher. A response in slices has none, because each slice is an object.
-    fn seen_object(&self) -> Option<SeenObject> {
-        let key = self.key.hash;
-        match &self.found {
-            FoundResponse::Stored(stored) => stored.seen_object(key),
             FoundResponse::Disk(hit) => {
-                let charge_bytes = hit.charge_bytes(self.key.bytes.len());
-                let length = Some(hit.length());
-                Some(SeenObject::new(key, charge_bytes, length, &hit.policy))
+                counters.disk_hit.increment();
+                is_watched.then(|| hit.seen_object(&self.key))
             }
-        }
+        };
     }
 }
 

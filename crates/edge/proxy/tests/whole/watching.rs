@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::support::TestBed;
 use edgeward_policy::KeySample;
-use edgeward_proxy::watch::{Progress, Samples, Seen, SeenText, Watcher, WatcherFacts};
-use edgeward_testkit::Answer;
+use edgeward_proxy::watch::{FinishedRequest, Progress, Samples, SeenText, Watcher, WatcherFacts};
+use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 
 /// Keeps all requests.
 #[derive(Debug, Default)]
-struct Recorder(Mutex<(Vec<Seen>, Progress)>);
+struct Recorder(Mutex<(Vec<FinishedRequest>, Progress)>);
 
 impl Watcher for Recorder {
-    fn observe(&self, batch: &mut Vec<Seen>, progress: &Progress) {
+    fn observe(&self, batch: &mut Vec<FinishedRequest>, progress: &Progress) {
         let mut kept = self.0.lock().expect("no test panics in it");
         kept.0.append(batch);
         kept.1.clone_from(progress);
@@ -32,7 +32,9 @@ impl Watcher for Recorder {
     }
 
     fn report(&self) -> serde_json::Value {
-        serde_json::json!({ "recorder": "present" })
+        let progress = &self.0.lock().expect("no test panics in it").1;
+        let ended = progress.of_objects.requests + progress.others.requests;
+        serde_json::json!({ "recorder": "present", "ended": ended })
     }
 
     fn facts(&self) -> WatcherFacts {
@@ -44,7 +46,7 @@ impl Watcher for Recorder {
 }
 
 /// Runs requests at an edge, stops it, and returns what the watcher has got.
-fn watched(requests: impl FnOnce(&TestBed)) -> (Vec<Seen>, Progress) {
+fn watched(requests: impl FnOnce(&TestBed)) -> (Vec<FinishedRequest>, Progress) {
     let recorder = Arc::new(Recorder::default());
     let watcher: Arc<dyn Watcher> = Arc::clone(&recorder) as _;
     let bed = TestBed::with_config(|config| {
@@ -106,7 +108,7 @@ fn a_miss_and_a_hit_are_seen_with_the_same_object() {
     let tally = progress.of_objects;
     assert_eq!((tally.requests, tally.hits), (8, 3));
     assert_eq!((tally.bytes, tally.hit_bytes), (60 + 10_000_000, 30));
-    assert_eq!(progress.all, tally);
+    assert_eq!(progress.others.requests, 0);
 }
 
 #[test]
@@ -123,7 +125,70 @@ fn a_request_that_the_cache_cannot_answer_has_no_object() {
     let objects = seen.iter().filter_map(|seen| seen.object);
     assert_eq!((seen.len(), objects.count()), (2, 0));
     assert_eq!(progress.of_objects.requests, 0);
-    assert_eq!(progress.all.requests, 2);
+    assert_eq!(progress.others.requests, 2);
+    assert!(progress.others.bytes > 0, "{progress:?}");
+}
+
+/// Method: HEAD, a condition that holds, and a body that breaks off, each with a response of unknown length.
+#[test]
+fn a_response_whose_length_stays_unknown_has_no_object() {
+    let (seen, progress) = watched(|bed| {
+        let answer = || {
+            let answer = Answer::ok("0123456789").chunked(4).header("etag", "\"a\"");
+            answer.header("cache-control", "max-age=600")
+        };
+        bed.origin.on("/same", answer());
+        bed.origin.on("/cut", answer().close_at(4));
+        bed.origin.on("/head", answer());
+        let same = bed.get_with("/same", &[("if-none-match", "\"a\"")]);
+        assert_eq!(same.status, 304);
+        let mut client = bed.connect();
+        client.send_head("GET", "/cut", &[]);
+        assert_eq!(client.head().status, 200);
+        drop(client);
+        for _ in 0..2 {
+            let mut client = bed.connect();
+            client.request("HEAD", "/head", &[], b"");
+        }
+        bed.wait_until("the requests end", |status| status["ended"] == 4);
+        assert!(bed.get("/same").is_hit());
+    });
+    let lengths: Vec<_> = seen
+        .iter()
+        .map(|seen| seen.object.map(|object| object.length))
+        .collect();
+    assert_eq!(lengths, [None, None, None, None, Some(10)]);
+    assert_eq!(
+        (progress.others.requests, progress.of_objects.requests),
+        (4, 1)
+    );
+}
+
+/// Method: one request waits for the origin while others end.
+#[test]
+fn a_request_is_counted_at_its_end() {
+    let gate = Gate::new();
+    let (_, progress) = watched(|bed| {
+        bed.origin.on(
+            "/slow",
+            Answer::ok("page")
+                .header("cache-control", "no-store")
+                .wait_before_head(&gate),
+        );
+        let mut client = bed.connect();
+        client.send_head("GET", "/slow", &[]);
+        gate.wait_reached(1);
+        bed.get("/a");
+        bed.get("/a");
+        bed.wait_until("both requests are counted", |status| status["ended"] == 2);
+        gate.open();
+        client.answer("GET");
+        bed.wait_until("all are counted", |status| status["ended"] == 3);
+    });
+    let Progress {
+        of_objects, others, ..
+    } = progress;
+    assert_eq!((of_objects.requests, others.requests), (2, 1));
 }
 
 /// The text has the facts of the head that the client got, and no credentials.

@@ -15,6 +15,7 @@ use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{
     Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
 };
+use crate::config::watch::SeenObject;
 
 /// A response on disk whose head was read. `policy` has its freshness (RFC 9111).
 pub(crate) struct DiskHit {
@@ -71,5 +72,11 @@ impl DiskHit {
     pub(crate) fn charge_bytes(&self, key_bytes: usize) -> u64 {
         let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
         charge_bytes(key_bytes, head_bytes, self.length())
+    }
+
+    /// Returns the object of the response for the watcher.
+    pub(crate) fn seen_object(&self, key: &CacheKey) -> SeenObject {
+        let charge_bytes = self.charge_bytes(key.bytes.len());
+        SeenObject::new(key.hash, charge_bytes, Some(self.length()), &self.policy)
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::{Storable, Validators, Vary, Verdict, answers_the_request, keep_links};
 use http::header::TRAILER;
+use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body::Body as _;
 
@@ -24,7 +25,7 @@ use super::respond::NOT_ADMITTED;
 use crate::cache::fill::{Encodable, Failure};
 use crate::cache::stored::Stored;
 use crate::config::watch::SeenObject;
-use crate::origin::{Conditions, EarlyLinks, OriginError};
+use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
 use crate::path::ask::{Question, ask};
 use crate::path::revalidate::{self, Validating, Validation};
 use crate::path::stale::StaleCause;
@@ -220,14 +221,11 @@ impl Fetch {
             return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
         };
         destination.generation = generation;
-        let object = worker.watch.as_ref().map(|_| {
-            let charge = charge_of(&destination, &storable, status, length.unwrap_or(0));
-            SeenObject::new(destination.hash, charge, length, &storable.policy)
-        });
-        if let Some(object) = object {
-            // The leader gets the extension if no tier stores the response.
-            parts.extensions.insert(object);
-        }
+        let charge = charge_of(&destination, &storable, status, length.unwrap_or(0));
+        let object = worker
+            .watch
+            .as_ref()
+            .map(|_| SeenObject::new(destination.hash, charge, length, &storable.policy));
         let disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
@@ -238,7 +236,7 @@ impl Fetch {
         // Lookups would not find this variant: memory lacks its marker, and the disk does not write the marker.
         if disk.is_none() && !destination.is_findable {
             counters.not_stored_admission.increment();
-            return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
+            return self.release_object(parts, body, object);
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
         let mut share_max = worker.config().caching.collapse_bytes_max.bytes();
@@ -253,7 +251,6 @@ impl Fetch {
             buffer_max = buffer_max.min(head_max);
         }
         if let Some(length) = length {
-            let charge = charge_of(&destination, &storable, parts.status, length);
             destination.offer(&worker, charge, length);
             buffer_max = length;
             if destination.reservation.is_none() && length > share_max {
@@ -262,7 +259,7 @@ impl Fetch {
                     if length > worker.config().caching.collapse_bytes_max.bytes() {
                         self.do_not_collapse();
                     }
-                    return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
+                    return self.release_object(parts, body, object);
                 }
                 // The body is too large for memory. Only a window of it is kept for the disk and the joined readers.
                 buffer_max = 0;
@@ -280,7 +277,7 @@ impl Fetch {
         };
         let Some(memory) = transfer.reserve(&worker, may_window) else {
             counters.not_stored_fill_memory.increment();
-            return self.release_to_leader(parts, transfer.body, Some(NOT_ADMITTED));
+            return self.release_object(parts, transfer.body, object);
         };
         let response_time = exchange.response_time;
         let mut head = self.build_head(&transfer.storable, status, length, response_time);
@@ -300,6 +297,19 @@ impl Fetch {
         let pump = self.pump(shared, transfer);
         // The future is boxed, because it is the largest part of a fetch, and many responses do not need it.
         Some(Box::pin(pump))
+    }
+
+    /// Gives a response that no tier stores to the leader. The watcher gets its object.
+    fn release_object(
+        self,
+        mut parts: Box<Parts>,
+        body: Box<OriginBody>,
+        object: Option<SeenObject>,
+    ) -> Option<BodyTransfer> {
+        if let Some(object) = object {
+            parts.extensions.insert(object);
+        }
+        self.release_to_leader(parts, body, Some(NOT_ADMITTED))
     }
 
     /// Records that a response may not be stored, so that requests for its target do not wait for each other.

@@ -1,8 +1,10 @@
 //! Connects the edge's samples of requests with their analysis in `live`.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use edgeward_live::top::{OneHitWonders, Top, TopUrl};
 use edgeward_live::what_if::{Counts, Point, Report, Request, Totals, WhatIf, WhatIfConfig};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::watch::{
@@ -16,21 +18,13 @@ pub(crate) fn watcher_of(config: &EdgeConfig) -> Option<Arc<dyn Watcher>> {
     if !config.watches_requests() {
         return None;
     }
-    let memory_max = config.insight.memory_max(config.hot.capacity);
-    let what_if = WhatIf::new(WhatIfConfig {
-        capacity_bytes: config.hot.capacity.bytes(),
-        memory_max_bytes: memory_max.bytes(),
-        samples_per_second_max: SAMPLES_PER_SECOND_MAX,
-    });
-    Some(Arc::new(Insight {
-        memory_max_bytes: memory_max.bytes(),
-        state: Mutex::new(State {
-            what_if,
-            progress: Progress::default(),
-            policy_since: Timestamp::ZERO,
-            has_disk: config.disk.is_some(),
-        }),
-    }))
+    let memory_max = config.insight.memory_max(config.hot.capacity).bytes();
+    let capacity = config.hot.capacity.bytes();
+    Some(Arc::new(Insight::new(
+        capacity,
+        memory_max,
+        config.disk.is_some(),
+    )))
 }
 
 /// The analysis of the requests of an edge.
@@ -43,6 +37,12 @@ struct Insight {
 #[derive(Debug)]
 struct State {
     what_if: WhatIf,
+    top: Top,
+    wonders: OneHitWonders,
+    /// One of so many requests has a text.
+    texts_one_in: u32,
+    /// The time of the last choice of `texts_one_in`, and the number of requests then.
+    second: (Timestamp, u64),
     progress: Progress,
     /// The time of the last change of the policy.
     policy_since: Timestamp,
@@ -50,12 +50,78 @@ struct State {
 }
 
 impl Insight {
+    fn new(capacity_bytes: u64, memory_max_bytes: u64, has_disk: bool) -> Self {
+        let top_bytes = memory_max_bytes / TOP_PART;
+        let what_if = WhatIf::new(WhatIfConfig {
+            capacity_bytes,
+            memory_max_bytes: memory_max_bytes - top_bytes,
+            samples_per_second_max: SAMPLES_PER_SECOND_MAX,
+        });
+        let seed = RandomState::new().hash_one(0);
+        Self {
+            memory_max_bytes,
+            state: Mutex::new(State {
+                what_if,
+                top: Top::new(top_bytes * 3 / 4, seed),
+                wonders: OneHitWonders::new(KEYS_MAX),
+                texts_one_in: 1,
+                second: (Timestamp::ZERO, 0),
+                progress: Progress::default(),
+                policy_since: Timestamp::ZERO,
+                has_disk,
+            }),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    /// Counts a request for the lists of URLs and for the share of one-hit wonders.
+    fn count(&mut self, seen: &FinishedRequest) {
+        if let Some(text) = &seen.text {
+            let url = format!("{}{}", text.host, text.target);
+            let is_miss = matches!(seen.class, "miss" | "pass");
+            let weight = self.texts_one_in;
+            self.top
+                .observe(seen.at, &url, seen.body_bytes, is_miss, weight);
+        }
+        if let Some(object) = seen.object.filter(|_| seen.is_key_sample) {
+            self.wonders.observe(object.key);
+        }
+    }
+
+    /// Chooses the part of the requests that have a text, so that there are about [`TEXTS_PER_SECOND`].
+    fn choose_texts(&mut self, progress: &Progress) {
+        let (at, requests) = self.second;
+        let seconds = progress.at.since(at).as_secs();
+        let ended = progress.of_objects.requests + progress.others.requests;
+        let new = ended.saturating_sub(requests);
+        if let Some(rate) = new.checked_div(seconds) {
+            let one_in = rate.div_ceil(TEXTS_PER_SECOND).max(1);
+            self.texts_one_in = u32::try_from(one_in).unwrap_or(u32::MAX);
+            self.second = (progress.at, ended);
+        }
+    }
+
+    fn top(&self) -> Value {
+        if self.top.observed() == 0 {
+            return Value::Null;
+        }
+        let [requests, bytes, misses] = self.top.lists(LISTED_MAX);
+        let ratios = self.wonders.ratios();
+        json!({
+            "sampled": self.top.observed(),
+            "requests": urls(requests),
+            "bytes": urls(bytes),
+            "misses": urls(misses),
+            "one_hit_wonder_ratio": ratios.map(|(of_keys, _)| of_keys),
+            "one_hit_wonder_request_ratio": ratios.map(|(_, of_requests)| of_requests),
+        })
+    }
+
     /// Returns the predictions. `None` before the first request.
     fn prediction(&self) -> Option<Report> {
         let now = self.progress.at;
@@ -119,6 +185,7 @@ impl Watcher for Insight {
     fn observe(&self, batch: &mut Vec<FinishedRequest>, progress: &Progress) {
         let mut state = self.state();
         for seen in batch.drain(..) {
+            state.count(&seen);
             if let Some(object) = seen.object.filter(|_| seen.is_key_sample) {
                 state.what_if.request(&request_of(&seen, &object));
             }
@@ -132,18 +199,23 @@ impl Watcher for Insight {
         if state.progress.policy != progress.policy && !state.progress.policy.is_empty() {
             state.policy_since = progress.at;
         }
+        let sample = state.what_if.sample();
+        state.wonders.limit(sample);
+        state.choose_texts(progress);
         state.progress.clone_from(progress);
     }
 
     fn samples(&self) -> Samples {
+        let state = self.state();
         Samples {
-            keys: self.state().what_if.sample(),
-            texts_one_in: 0,
+            keys: state.what_if.sample(),
+            texts_one_in: state.texts_one_in,
         }
     }
 
     fn report(&self) -> Value {
-        json!({ "what_if": self.state().report() })
+        let state = self.state();
+        json!({ "what_if": state.report(), "top": state.top() })
     }
 
     fn facts(&self) -> WatcherFacts {
@@ -153,7 +225,9 @@ impl Watcher for Insight {
             samples: state.what_if.samples(),
             sampled_share: state.what_if.sample().share(),
             lost: state.progress.lost,
-            memory_bytes: state.what_if.memory_bytes(),
+            memory_bytes: state.what_if.memory_bytes()
+                + state.top.memory_bytes()
+                + state.wonders.memory_bytes(),
             memory_max_bytes: self.memory_max_bytes,
             points: points.map(what_if_point).collect(),
         }
@@ -192,8 +266,121 @@ fn what_if_point(point: Point) -> WhatIfPoint {
     }
 }
 
+fn urls(urls: Vec<TopUrl>) -> Value {
+    let rows = urls.into_iter().map(|url| {
+        json!({
+            "url": url.url,
+            "requests": url.requests.round() as u64,
+            "bytes": url.bytes.round() as u64,
+            "misses": url.misses.round() as u64,
+        })
+    });
+    rows.collect()
+}
+
 /// The window of predictions.
 const WINDOW: Duration = Duration::from_secs(3600);
 
 /// The most requests of the sample in a second. The caches take about 2 µs for each, so 0.8 % of a core.
 const SAMPLES_PER_SECOND_MAX: u64 = 4000;
+
+/// The part of the memory that the lists of URLs and the sample of one-hit wonders may take: one of so many.
+const TOP_PART: u64 = 8;
+
+/// The most keys that are followed for the share of one-hit wonders. A key takes about 20 bytes.
+const KEYS_MAX: usize = 4096;
+
+/// The number of requests per second whose texts are sampled. A text costs about 2 µs.
+const TEXTS_PER_SECOND: u64 = 500;
+
+/// The number of URLs in a list.
+const LISTED_MAX: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use edgeward_proxy::watch::SeenText;
+    use edgeward_types::{KeyHash, mix64};
+
+    use super::*;
+
+    fn seen(at: Timestamp, path: &str, key: Option<u64>) -> FinishedRequest {
+        let object = key.map(|key| SeenObject {
+            key: KeyHash(mix64(key)),
+            charge_bytes: 1000,
+            length: 500,
+            lifetime: Duration::from_secs(60),
+            stale_while_revalidate: Duration::ZERO,
+            has_validator: false,
+        });
+        let text = SeenText {
+            host: "shop.example".into(),
+            target: path.into(),
+            site: None,
+            request: None,
+            response: None,
+        };
+        FinishedRequest {
+            at,
+            object,
+            is_key_sample: object.is_some(),
+            outcome: "uri-miss",
+            class: "miss",
+            status: 200,
+            body_bytes: 500,
+            duration: Duration::from_millis(1),
+            text: Some(Box::new(text)),
+        }
+    }
+
+    fn progress(at: Timestamp, requests: u64) -> Progress {
+        let of_objects = Tally {
+            requests,
+            ..Tally::default()
+        };
+        Progress {
+            at,
+            of_objects,
+            ..Progress::default()
+        }
+    }
+
+    /// Method: 100 requests in the first second, and 100,000 in the next one, of which one in 200 has a text.
+    #[test]
+    fn the_urls_of_busy_edges_are_sampled_and_their_counts_scaled() {
+        let insight = Insight::new(1 << 30, 8 << 20, false);
+        assert_eq!(insight.report()["top"], Value::Null);
+        let at = |seconds| Timestamp::ZERO.after(Duration::from_secs(seconds));
+        let mut batch: Vec<FinishedRequest> = (0..100).map(|_| seen(at(1), "/a", None)).collect();
+        insight.observe(&mut batch, &progress(at(1), 100));
+        assert_eq!(insight.samples().texts_one_in, 1);
+        insight.observe(&mut batch, &progress(at(2), 100_100));
+        assert_eq!(insight.samples().texts_one_in, 200);
+        batch.extend((0..10).map(|_| seen(at(3), "/b", None)));
+        insight.observe(&mut batch, &progress(at(3), 100_110));
+        assert_eq!(insight.samples().texts_one_in, 1);
+        let top = &insight.report()["top"];
+        assert_eq!(top["sampled"], 110);
+        let urls = [&top["requests"][0], &top["requests"][1]];
+        assert_eq!(urls[0]["url"], "shop.example/b");
+        assert_eq!(urls[0]["requests"], 2000);
+        assert_eq!(urls[0]["misses"], 2000);
+        assert_eq!(urls[1]["requests"], 100);
+        assert_eq!(urls[1]["bytes"], 50_000);
+    }
+
+    /// Method: 1,000 keys, of which each second one has two requests.
+    #[test]
+    fn the_report_has_the_share_of_one_hit_wonders() {
+        let insight = Insight::new(1 << 20, 6 << 20, false); // all keys, and the least memory
+        let keys = (0..1000).chain((0..1000).step_by(2));
+        let mut batch: Vec<FinishedRequest> = keys
+            .map(|key| seen(Timestamp::ZERO, "/", Some(key)))
+            .collect();
+        insight.observe(&mut batch, &progress(Timestamp::ZERO, 1500));
+        let top = &insight.report()["top"];
+        assert_eq!(top["one_hit_wonder_ratio"], 0.5);
+        assert_eq!(top["one_hit_wonder_request_ratio"], 500.0 / 1500.0);
+        let facts = insight.facts();
+        assert!(facts.memory_bytes <= facts.memory_max_bytes, "{facts:?}");
+    }
+}

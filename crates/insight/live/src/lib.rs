@@ -4,10 +4,12 @@
 //! edge's workers and shows the results.
 //!
 //! - [`advise`]: the change of configuration that they recommend.
+//! - [`top`]: the URLs with the most requests, bytes and misses.
 //! - [`what_if`]: the hit ratios that other sizes and policies would have.
 #![forbid(unsafe_code)]
 
 pub mod advise;
 mod mini; // a small cache that follows the sample
+pub mod top;
 pub mod what_if;
 mod window; // counts of the last hour

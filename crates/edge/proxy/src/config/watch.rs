@@ -27,7 +27,8 @@ pub trait Watcher: Send + Sync + Debug {
     /// [`observe`](Self::observe).
     fn samples(&self) -> Samples;
 
-    /// Returns what the watcher knows, as an object whose members become members of `/status`.
+    /// Returns what the watcher knows, as an object whose members become members of `/status.json`. Its `what_if` is a
+    /// member of `/status`, too.
     fn report(&self) -> serde_json::Value;
 
     /// Returns the values of the metrics of the watcher.

@@ -20,14 +20,25 @@ use crate::observe::site_counters::OutcomeClass;
 use crate::origin::{ServerReport, Servers};
 use crate::path::worker::Shared;
 
-/// Returns the edge's state.
+/// Returns the edge's state. URLs are left out, because reading it may need no token.
 pub(crate) fn render(shared: &Shared) -> Value {
+    let mut status = of_edge(shared);
+    if let (Some(watcher), Some(status)) = (&shared.config.watcher, status.as_object_mut())
+        && let Some(what_if) = watcher.report().get_mut("what_if")
+    {
+        status.insert("what_if".to_owned(), what_if.take());
+    }
+    status
+}
+
+/// Returns the edge's state without the report of its watcher.
+pub(super) fn of_edge(shared: &Shared) -> Value {
     let config = &shared.config;
     let stats = shared.cache.hot.stats();
     let memory = Memory::of(shared);
     let total = |of: fn(&Counters) -> u64| sum(&shared.counters, of);
     let now = Instant::now();
-    let mut status = json!({
+    json!({
         "name": config.name,
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": shared.recent.uptime(now).as_secs(),
@@ -96,13 +107,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "bytes": shared.cache.fill_budget.used_bytes(),
             "bytes_max": config.limits.fill_bytes_max.bytes(),
         },
-    });
-    if let (Some(watcher), Some(status)) = (&config.watcher, status.as_object_mut())
-        && let Value::Object(report) = watcher.report()
-    {
-        status.extend(report);
-    }
-    status
+    })
 }
 
 /// Returns the sums of the counters of hits. A revalidation is no hit, because the request waited for the origin.

@@ -1,11 +1,13 @@
 //! The page of the admin server in Chromium.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use edgeward_policy::KeySample;
 use edgeward_proxy::config::{AdminToken, StatedSetting, Token};
+use edgeward_proxy::watch::{FinishedRequest, Progress, Samples, Watcher, WatcherFacts};
 use edgeward_testkit::Answer as OriginAnswer;
 use edgeward_testkit::programs::find_or_skip;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::support::TestBed;
@@ -22,8 +24,57 @@ const PAYLOADS: [&str; 6] = [
 
 const TOKEN: &str = "0123456789abcdef";
 
+/// Reports the payloads as URLs and policies, and the URLs of all requests.
+#[derive(Debug, Default)]
+struct Urls(Mutex<Vec<String>>);
+
+impl Watcher for Urls {
+    fn observe(&self, batch: &mut Vec<FinishedRequest>, _: &Progress) {
+        let texts = batch.drain(..).filter_map(|seen| seen.text);
+        let urls = texts.map(|text| format!("{}{}", text.host, text.target));
+        self.0.lock().expect("no test panics in it").extend(urls);
+    }
+
+    fn samples(&self) -> Samples {
+        Samples {
+            keys: KeySample::NONE,
+            texts_one_in: 1,
+        }
+    }
+
+    fn report(&self) -> Value {
+        let seen = self.0.lock().expect("no test panics in it");
+        let urls = PAYLOADS.iter().map(|payload| (*payload).to_owned());
+        let rows = urls.chain(seen.iter().cloned());
+        let rows = rows.map(|url| json!({ "url": url, "requests": 1, "bytes": 2, "misses": 3 }));
+        let rows: Vec<Value> = rows.collect();
+        let points = PAYLOADS.iter().map(|payload| {
+            json!({
+                "policy": payload,
+                "size": "1",
+                "capacity_bytes": 1024,
+                "present": true,
+                "hit_ratio": 0.5,
+                "hit_ratio_error": 0.1,
+                "byte_hit_ratio": 0.5,
+                "origin_bytes_per_second": 1.0,
+            })
+        });
+        let points: Vec<Value> = points.collect();
+        json!({
+            "top": { "sampled": rows.len(), "requests": rows, "bytes": rows, "misses": rows, "one_hit_wonder_ratio": 0.5 },
+            "what_if": { "window_seconds": 60, "requests": 9, "requests_sampled": 9, "points": points },
+        })
+    }
+
+    fn facts(&self) -> WatcherFacts {
+        WatcherFacts::default()
+    }
+}
+
 fn start() -> TestBed {
     let bed = TestBed::with_config(|config| {
+        config.watcher = Some(Arc::<Urls>::default());
         config.admin.tokens = vec![AdminToken {
             name: "operator".to_owned(),
             token: Token::new(TOKEN).expect("the token is long enough"),
@@ -84,7 +135,7 @@ fn chromium_shows_the_page_at_each_width_without_scrolling_to_the_side() {
         let outcome = outcome.as_str().unwrap_or_default();
         assert!(outcome.contains("hit3"), "{outcome}");
         let canvases = browser.evaluate("document.querySelectorAll('figure canvas').length");
-        assert_eq!(canvases, 6);
+        assert_eq!(canvases, 8);
     }
 }
 
@@ -95,7 +146,7 @@ fn no_text_of_traffic_or_configuration_runs_a_script() {
         return;
     }
     let bed = start();
-    for payload in PAYLOADS {
+    for payload in &PAYLOADS {
         let escaped: String = payload
             .bytes()
             .map(|byte| match byte {
@@ -104,6 +155,12 @@ fn no_text_of_traffic_or_configuration_runs_a_script() {
             })
             .collect();
         bed.get_with(&format!("/{escaped}"), &[("user-agent", payload)]);
+        // Those that are no valid target or host are refused.
+        for (target, host) in [(*payload, "shop.example"), ("/", *payload)] {
+            let mut client = bed.connect();
+            client.send(format!("GET /?{target} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+            client.answer("GET");
+        }
     }
     let mut browser = Browser::start();
     browser.open(&url(&bed), 1280, "light");
@@ -115,6 +172,18 @@ fn no_text_of_traffic_or_configuration_runs_a_script() {
         let count = shown.filter(|text| **text == payload).count();
         assert_eq!(count, 1, "{payload} is shown as it is: {texts}");
     }
+    // The payloads, and the six requests whose payloads are escaped.
+    browser.wait_for("document.querySelectorAll('#url-requests tbody tr').length >= 12");
+    let urls =
+        "[...document.querySelectorAll('#url-requests tbody th')].map(cell => cell.textContent)";
+    let urls = browser.evaluate(urls);
+    let shown = |url: &str| {
+        urls.as_array()
+            .into_iter()
+            .flatten()
+            .any(|text| *text == url)
+    };
+    assert!(PAYLOADS.into_iter().all(shown), "{urls}");
     // The tools send and show the payloads, too.
     browser.evaluate(&format!(
         "sessionStorage.setItem('edgeward-token', '{TOKEN}')"

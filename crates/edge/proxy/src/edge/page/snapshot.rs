@@ -29,7 +29,7 @@ pub(super) fn snapshot(
     parts: Parts,
     whole: bool,
 ) -> Value {
-    let mut all = status::render(shared);
+    let mut all = status::of_edge(shared);
     let mut taken = |key: &str| all.get_mut(key).map(Value::take).unwrap_or_default();
     let config = &shared.config;
     let mut json = json!({
@@ -49,6 +49,9 @@ pub(super) fn snapshot(
     let object = json.as_object_mut().expect("the snapshot is an object");
     for key in SHARED_WITH_STATUS {
         object.insert((*key).to_owned(), taken(key));
+    }
+    if let Some(Value::Object(report)) = config.watcher.as_ref().map(|watcher| watcher.report()) {
+        object.extend(report);
     }
     if whole {
         object.insert("settings".to_owned(), settings(shared));

@@ -19,8 +19,8 @@ use crate::output;
 /// Write a configuration for an origin, with comments
 ///
 /// Asks nothing and sends nothing. Memory and disk follow from this machine: a quarter of its memory, and half of the
-/// free space, at most 100 GiB. Paths below /etc are those of the packages (/var/cache/edgeward, /run/edgeward); for
-/// another file, disk and admin socket are beside it.
+/// free space, at most 100 GiB. For stdout and files below /etc, paths are those of the packages (/var/cache/edgeward,
+/// /run/edgeward); for another file, disk and admin socket are beside it.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct InitArgs {
@@ -76,10 +76,13 @@ pub(crate) fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
                 .hint("leave one of them out")
                 .into());
         }
-        let text = plan.text();
-        check_text(&text)?;
+        // The folders of the packages may be absent here.
+        let beside = Places::of(&std::env::temp_dir().join("edgeward.toml"))?;
+        let mut checked = Plan::new(args, beside, machine);
+        checked.disk = None;
+        check_text(&checked.text())?;
         let mut out = output::stdout();
-        out.write_all(text.as_bytes())?;
+        out.write_all(plan.text().as_bytes())?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -119,10 +122,11 @@ struct Places {
 }
 
 impl Places {
-    /// A file below `/etc` is that of a package, whose service owns `/var/cache/edgeward` and `/run/edgeward`.
-    fn of(file: &Path) -> anyhow::Result<Self> {
-        let file = absolute(file).context("the path of --out is not valid")?;
-        if file.starts_with("/etc") {
+    /// A file below `/etc` is that of a package, whose service owns `/var/cache/edgeward` and `/run/edgeward`. A text
+    /// for stdout becomes such a file by `sudo tee`.
+    fn of(out: &Path) -> anyhow::Result<Self> {
+        let file = absolute(out).context("the path of --out is not valid")?;
+        if out.as_os_str() == "-" || file.starts_with("/etc") {
             return Ok(Self {
                 disk: "/var/cache/edgeward/disk".into(),
                 admin: "unix:/run/edgeward/admin.sock".to_owned(),
@@ -331,7 +335,7 @@ const EXAMPLES: &str = "\
 Examples:
   edgeward init http://127.0.0.1:9000 && edgeward serve --config edgeward.toml
   edgeward init http://10.0.0.7 --name www.example.org --out /etc/edgeward/edgeward.toml --force
-  edgeward init http://10.0.0.7 --hot 4GiB --disk 0 --out -
+  edgeward init http://10.0.0.7 --hot 4GiB --out - | sudo tee /etc/edgeward/edgeward.toml
 
 Exit codes: 0 the file was written, 2 it exists, or a value is not valid.";
 

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -40,10 +41,14 @@ pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// Returns a port that is free now. Another process may take it later.
+/// Returns a port that is free now. It is below the ports that Linux gives to connections and to listeners without a
+/// port, so that none of them takes it before its server has started.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-    listener.local_addr().expect("the listener is bound").port()
+    let random = RandomState::new();
+    (0..100)
+        .map(|attempt| 10_000 + (random.hash_one(attempt) % 22_000) as u16)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("loopback has free ports")
 }
 
 /// A server in another process, with a folder of its own. Dropping it kills the process.

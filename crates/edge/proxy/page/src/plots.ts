@@ -123,7 +123,7 @@ function create(plot: Plot, data: uPlot.AlignedData): void {
     scales: { y: { range: (_u, _min, max) => [0, plot.max ?? (max > 0 ? max * 1.1 : 1)] } },
     axes: [
       { ...axis, space: 80, values: (_u, splits, _nth, _space, step) => splits.map((split) => clock(split, step < 60)) },
-      { ...axis, size: 64, values: (_u, splits) => splits.map((split) => plot.format(split)) },
+      { ...axis, size: 84, values: (_u, splits) => splits.map((split) => plot.format(split)) },
     ],
     series: [
       { label: "time", value: (_u, at) => (at === null ? "–" : clock(at, true)) },

@@ -98,7 +98,12 @@ mod tests {
         assert!(!return_pages_above(1 << 40).were_returned);
         assert!(freed_bytes().expect("jemalloc has statistics") > 32 << 20);
         assert!(return_pages_above(16 << 20).were_returned);
-        assert!(freed_bytes().expect("jemalloc has statistics") <= 16 << 20);
+        // Other tests of this process free memory meanwhile.
+        let is_returned = |_| {
+            return_pages_above(16 << 20);
+            freed_bytes().expect("jemalloc has statistics") <= 16 << 20
+        };
+        assert!((0..1000).any(is_returned), "pages above the limit stay");
         decay_ms
             .write(configured)
             .expect("the decay time is restored");

@@ -1,5 +1,6 @@
 //! A server as a child process: starts it, waits until it answers, and terminates it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -7,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -190,10 +192,21 @@ pub(crate) fn command(program: &Path, arguments: &[String], core: Option<u64>) -
     command
 }
 
-/// Returns a port of the loopback interface that is currently free.
+/// Returns a port of the loopback interface that is currently free and that was not returned before: a server may get
+/// several ports before it uses them.
 pub(crate) fn free_port() -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut returned = RETURNED.lock().unwrap_or_else(PoisonError::into_inner);
+    // While they are open, the system does not give their ports again.
+    let mut repeated = Vec::new();
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        if returned.insert(port) {
+            return Ok(port);
+        }
+        repeated.push(listener);
+    }
 }
 
 /// Finds a program in `PATH` and in the `sbin` folders. An ordinary user's `PATH` does not contain the `sbin`

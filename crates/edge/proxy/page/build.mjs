@@ -1,7 +1,7 @@
 // Builds the page into dist, and records the hash of its sources in dist/sources.sha256.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
-import { copyFileSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 
 mkdirSync("dist", { recursive: true });
 const licence = readFileSync("node_modules/uplot/LICENSE", "utf8").trim();
@@ -23,7 +23,6 @@ await build({
   minify: true,
   target: "es2022",
 });
-copyFileSync("src/page.html", "dist/page.html");
 
 // The same order and format as the test `the_page_is_built_from_its_sources`.
 const files = ["build.mjs", "package-lock.json", "tsconfig.json"];

@@ -183,7 +183,7 @@ fn origins(shared: &Shared) -> Value {
     origins.map(state).collect()
 }
 
-fn server(report: &ServerReport) -> Value {
+pub(super) fn server(report: &ServerReport) -> Value {
     json!({
         "server": report.server.name,
         "backup": report.is_backup,

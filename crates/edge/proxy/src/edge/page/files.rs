@@ -1,10 +1,10 @@
-//! The page as it is embedded. `make page` builds the files from `crates/edge/proxy/page`.
+//! The page as it is embedded. `make page` builds the script and the style from `crates/edge/proxy/page`.
 
 use edgeward_httpd::{File, Media};
 
 pub(in crate::edge) const PAGE: File = File {
     media: Media::Html,
-    bytes: include_bytes!("../../../page/dist/page.html"),
+    bytes: include_bytes!("../../../page/src/page.html"),
 };
 
 pub(in crate::edge) const SCRIPT: File = File {

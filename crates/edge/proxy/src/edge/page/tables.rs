@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::config::OriginConfig;
+use crate::edge::status;
 use crate::observe::duration_histogram::BUCKETS;
 use crate::observe::history::{Sums, growth, number, percentile};
 use crate::observe::labels::Label as _;
@@ -185,15 +186,9 @@ impl TableSums {
 
 fn server(report: &ServerReport) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
-    json!({
-        "server": report.server.name,
-        "backup": report.is_backup,
-        "state": report.state.word(),
-        "under_way": report.under_way,
-        "requests": report.server.requests.load(Relaxed),
-        "failures": report.server.failures.load(Relaxed),
-        "failed_checks": report.server.failed_checks.load(Relaxed),
-    })
+    let mut server = status::server(report);
+    server["failed_checks"] = report.server.failed_checks.load(Relaxed).into();
+    server
 }
 
 /// Returns the rows with the largest numbers first.

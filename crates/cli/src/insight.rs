@@ -8,7 +8,7 @@ use edgeward_live::top::{OneHitWonders, Top, TopUrl};
 use edgeward_live::what_if::{Counts, Point, Report, Request, Totals, WhatIf, WhatIfConfig};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::watch::{
-    FinishedRequest, Progress, Samples, SeenObject, Tally, Watcher, WatcherFacts, WhatIfPoint,
+    FinishedRequest, Progress, RequestedObject, Samples, Tally, Watcher, WatcherFacts, WhatIfPoint,
 };
 use edgeward_types::Timestamp;
 use serde_json::{Value, json};
@@ -234,7 +234,7 @@ impl Watcher for Insight {
     }
 }
 
-fn request_of(seen: &FinishedRequest, object: &SeenObject) -> Request {
+fn request_of(seen: &FinishedRequest, object: &RequestedObject) -> Request {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Request {
         at: seen.at,
@@ -298,13 +298,13 @@ const LISTED_MAX: usize = 15;
 
 #[cfg(test)]
 mod tests {
-    use edgeward_proxy::watch::SeenText;
+    use edgeward_proxy::watch::SampledText;
     use edgeward_types::{KeyHash, mix64};
 
     use super::*;
 
     fn seen(at: Timestamp, path: &str, key: Option<u64>) -> FinishedRequest {
-        let object = key.map(|key| SeenObject {
+        let object = key.map(|key| RequestedObject {
             key: KeyHash(mix64(key)),
             charge_bytes: 1000,
             length: 500,
@@ -312,7 +312,7 @@ mod tests {
             stale_while_revalidate: Duration::ZERO,
             has_validator: false,
         });
-        let text = SeenText {
+        let text = SampledText {
             host: "shop.example".into(),
             target: path.into(),
             site: None,
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Method: 100 requests in the first second, and 100,000 in the next one, of which one in 200 has a text.
+    /// Method: 100 requests in the first second, and 100,000 in the second one. One request in 200 has a text.
     #[test]
     fn the_urls_of_busy_edges_are_sampled_and_their_counts_scaled() {
         let insight = Insight::new(1 << 30, 8 << 20, false);
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(urls[1]["bytes"], 50_000);
     }
 
-    /// Method: 1,000 keys, of which each second one has two requests.
+    /// Method: 1,000 keys. Every second key has two requests, and the others have one.
     #[test]
     fn the_report_has_the_share_of_one_hit_wonders() {
         let insight = Insight::new(1 << 20, 6 << 20, false); // all keys, and the least memory

@@ -383,7 +383,7 @@ fn the_table_of_directives_is_that_of_the_documentation() {
     }
 }
 
-/// Names of directives, of which some are known.
+/// Names of known and of unknown directives.
 fn trees() -> impl Strategy<Value = String> {
     let names = prop::sample::select(vec![
         "proxy_pass",

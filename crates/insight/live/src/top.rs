@@ -1,8 +1,8 @@
 //! The URLs with the most requests, bytes and misses, and the share of one-hit wonders, in bounded memory.
 //!
-//! [`Top`] has a sketch for each of the three measures. A sketch is SpaceSaving: a fixed number of counters, of which a
-//! new URL takes over the smallest. A counter is never below the true count of its URL, and above it by at most the
-//! count that it took over. The counts decay, so that the list follows the traffic.
+//! [`Top`] has a sketch for each of the three measures. A sketch (SpaceSaving) has a fixed number of counters. A new
+//! URL takes over the smallest counter with its count. Therefore a counter is never below the true count of its URL,
+//! and above it by at most the count that the URL took over. The counts decay, so that the list follows the traffic.
 //!
 //! [`OneHitWonders`] counts the requests of a sample of keys that shrinks as keys are found, so that its number is
 //! bounded while each key of the sample is counted completely.
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(requests[0].requests, 3.0);
     }
 
-    /// Method: 200,000 keys, of which every second one has two requests.
+    /// Method: 200,000 keys. Every second key has two requests, and the others have one.
     #[test]
     fn the_share_of_one_hit_wonders_is_estimated_from_a_bounded_sample() {
         let mut wonders = OneHitWonders::new(1000);

@@ -483,8 +483,8 @@ mod tests {
         what_if.report(now, None).expect("there were requests")
     }
 
-    /// Method: popular keys, a few of which have most requests, with sizes of 1 to 256 KiB. A full simulation of each
-    /// cache is the oracle. The sample shrinks during the run.
+    /// Method: keys of skewed popularity, with sizes of 1 to 256 KiB. A full simulation of each cache is the oracle.
+    /// The sample shrinks during the run.
     #[test]
     fn a_prediction_is_within_two_points_of_a_full_cache() {
         let mut random = SplitMix64(44);

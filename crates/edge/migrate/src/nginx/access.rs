@@ -58,7 +58,7 @@ pub(super) fn access(draft: &mut Draft<'_, '_>) {
     }
 }
 
-/// Translates a list of `allow` and `deny`, of which nginx takes the first that matches.
+/// Translates a list of `allow` and `deny`. nginx applies the first directive that matches.
 fn addresses(draft: &mut Draft<'_, '_>) {
     let list = draft.all(&["allow", "deny"]);
     let is_authenticated = draft.settings.one("deny") == Some("true");

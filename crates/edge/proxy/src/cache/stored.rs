@@ -20,7 +20,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
 use super::key_parts::{primary_of, without_rule};
 use super::slices::Slices;
-use crate::config::watch::SeenObject;
+use crate::config::watch::RequestedObject;
 use crate::exchange::field_bytes::push_field;
 
 /// The memory tier.
@@ -242,13 +242,13 @@ impl Stored {
 
     /// Returns the object of the response for the watcher. A response in slices has none, because each slice is an
     /// object.
-    pub(crate) fn seen_object(&self, key: KeyHash) -> Option<SeenObject> {
+    pub(crate) fn seen_object(&self, key: KeyHash) -> Option<RequestedObject> {
         let response = self.response();
         if self.slices().is_some() {
             return None;
         }
         let length = Some(response.body.len());
-        Some(SeenObject::new(
+        Some(RequestedObject::new(
             key,
             self.charge_bytes(),
             length,

@@ -42,7 +42,7 @@ pub struct FinishedRequest {
     pub at: Timestamp,
     /// The object of the request, if the cache could store it. Responses in slices and responses that may not be stored
     /// have none.
-    pub object: Option<SeenObject>,
+    pub object: Option<RequestedObject>,
     /// True if the request is in the sample of keys. The others have a text.
     pub is_key_sample: bool,
     /// The label of `edgeward_requests_total`.
@@ -56,12 +56,12 @@ pub struct FinishedRequest {
     /// The time from the complete head of the request to the last byte of the response.
     pub duration: Duration,
     /// The text, if the request is in the sample of texts.
-    pub text: Option<Box<SeenText>>,
+    pub text: Option<Box<SampledText>>,
 }
 
 /// The object of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeenObject {
+pub struct RequestedObject {
     /// The hash of the key under which the response is stored.
     pub key: KeyHash,
     /// The bytes that memory charges for the object: body, head, key and structures.
@@ -76,7 +76,7 @@ pub struct SeenObject {
     pub has_validator: bool,
 }
 
-impl SeenObject {
+impl RequestedObject {
     pub(crate) fn new(
         key: KeyHash,
         charge_bytes: u64,
@@ -117,7 +117,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The texts of a request in the sample of texts.
 #[derive(Debug)]
-pub struct SeenText {
+pub struct SampledText {
     /// The host, in canonical form.
     pub host: Box<str>,
     /// Path and query, in canonical form.
@@ -134,7 +134,7 @@ pub struct SeenText {
 /// Names of fields with the first [`FIELD_BYTES_MAX`] bytes of their values.
 pub type SeenFields = Vec<(HeaderName, Box<[u8]>)>;
 
-/// The request fields that a [`SeenText`] has. Values of credentials are left out.
+/// The request fields that a [`SampledText`] has. Values of credentials are left out.
 pub const REQUEST_FIELDS: [HeaderName; 4] = [
     header::ACCEPT_ENCODING,
     header::RANGE,
@@ -142,7 +142,7 @@ pub const REQUEST_FIELDS: [HeaderName; 4] = [
     header::PRAGMA,
 ];
 
-/// The response fields that a [`SeenText`] has. Values of `Set-Cookie` are left out.
+/// The response fields that a [`SampledText`] has. Values of `Set-Cookie` are left out.
 pub const RESPONSE_FIELDS: [HeaderName; 11] = [
     header::CACHE_CONTROL,
     header::CONTENT_ENCODING,
@@ -160,10 +160,10 @@ pub const RESPONSE_FIELDS: [HeaderName; 11] = [
 /// The most bytes of a value in [`SeenFields`], so that a sample takes a few kilobytes at most.
 pub const FIELD_BYTES_MAX: usize = 256;
 
-/// The most bytes of a host or target in a [`SeenText`].
+/// The most bytes of a host or target in a [`SampledText`].
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-impl SeenText {
+impl SampledText {
     pub(crate) fn new(host: &str, target: &str, site: Option<usize>) -> Box<Self> {
         let start = |text: &str| Box::from(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)]);
         Box::new(Self {

@@ -16,7 +16,7 @@ use super::heads::HeadCharge;
 use super::request_settings::RequestSettings;
 use super::upgrade::UpgradeRequest;
 use crate::config::OriginId;
-use crate::config::watch::SeenText;
+use crate::config::watch::SampledText;
 use crate::observe::access_log::{LogQueue, RequestFacts, RequestText};
 
 /// A request's head in canonical form, and its client.
@@ -135,10 +135,10 @@ impl Request {
     }
 
     /// Returns the text of the request for the watcher.
-    pub(crate) fn seen_text(&self) -> Box<SeenText> {
+    pub(crate) fn seen_text(&self) -> Box<SampledText> {
         let site = self.settings.as_ref().map(|settings| settings.site.0);
         let host = self.authority().unwrap_or_default();
-        let mut text = SeenText::new(host, self.path_and_query(), site);
+        let mut text = SampledText::new(host, self.path_and_query(), site);
         text.set_request(&self.headers);
         text
     }

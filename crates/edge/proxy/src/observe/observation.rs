@@ -16,7 +16,7 @@ use super::outcome::RequestOutcome;
 use super::site_counters::{CLIENT_LEFT, OutcomeClass, SiteCounters};
 use super::spans::{RequestEnd, SampledRequest};
 use super::watch::{SeenEnd, WatchQueue};
-use crate::config::watch::{SeenObject, SeenText};
+use crate::config::watch::{RequestedObject, SampledText};
 
 /// A line of the access log, and its queue.
 pub(crate) type QueuedLine = (Rc<LogQueue>, LogLine);
@@ -42,9 +42,9 @@ pub(crate) struct Observation {
     /// `Some` if the request is sampled for tracing.
     pub(crate) sampled: Option<Box<SampledRequest>>,
     /// The object of the request, if it is known and requests are watched.
-    pub(crate) object: Option<SeenObject>,
+    pub(crate) object: Option<RequestedObject>,
     /// `Some` if the request is in the watcher's sample of texts.
-    pub(crate) seen_text: Option<Box<SeenText>>,
+    pub(crate) seen_text: Option<Box<SampledText>>,
     /// The first part of the line of the access log, if one is configured.
     text: Option<LogText>,
 }

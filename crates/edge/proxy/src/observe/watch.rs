@@ -14,7 +14,7 @@ use super::counter::Counter;
 use super::labels::Label as _;
 use super::outcome::RequestOutcome;
 use super::site_counters::OutcomeClass;
-use crate::config::watch::{FinishedRequest, Samples, SeenObject, SeenText, Tally};
+use crate::config::watch::{FinishedRequest, RequestedObject, SampledText, Samples, Tally};
 
 /// The state of the samples that all workers share.
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl WatchQueue {
 
     /// Returns the text of a request that has just begun, if the request is in the sample of texts.
     #[inline]
-    pub(crate) fn text(&self, text: impl FnOnce() -> Box<SeenText>) -> Option<Box<SeenText>> {
+    pub(crate) fn text(&self, text: impl FnOnce() -> Box<SampledText>) -> Option<Box<SampledText>> {
         let left = self.until_text.get().saturating_sub(1);
         self.until_text.set(left);
         if left > 0 || !self.begin_gap() {
@@ -159,8 +159,8 @@ impl WatchQueue {
     #[inline]
     pub(crate) fn finish(
         &self,
-        object: Option<SeenObject>,
-        text: Option<Box<SeenText>>,
+        object: Option<RequestedObject>,
+        text: Option<Box<SampledText>>,
         now: impl FnOnce() -> Timestamp,
         end: SeenEnd,
     ) {
@@ -184,8 +184,8 @@ impl WatchQueue {
     #[cold]
     fn push(
         &self,
-        object: Option<SeenObject>,
-        text: Option<Box<SeenText>>,
+        object: Option<RequestedObject>,
+        text: Option<Box<SampledText>>,
         is_key_sample: bool,
         at: Timestamp,
         end: SeenEnd,
@@ -252,8 +252,8 @@ mod tests {
         }
     }
 
-    fn finish(queue: &WatchQueue, key: u64, text: Option<Box<SeenText>>) {
-        let object = SeenObject {
+    fn finish(queue: &WatchQueue, key: u64, text: Option<Box<SampledText>>) {
+        let object = RequestedObject {
             key: KeyHash(key),
             charge_bytes: 500,
             length: 100,
@@ -330,7 +330,7 @@ mod tests {
                 keys: KeySample::NONE,
                 texts_one_in: one_in,
             });
-            let texts = (0..60_000).filter_map(|_| queue.text(|| SeenText::new("a", "/", None)));
+            let texts = (0..60_000).filter_map(|_| queue.text(|| SampledText::new("a", "/", None)));
             let texts = texts.count();
             assert!(expected.contains(&texts), "{texts} of one in {one_in}");
         }

@@ -33,7 +33,7 @@ use crate::cache::disk_body::DiskBody;
 use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::config::OriginId;
-use crate::config::watch::SeenObject;
+use crate::config::watch::RequestedObject;
 use crate::exchange::field_bytes::push_field;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::request_settings::RequestSettings;
@@ -149,7 +149,7 @@ impl Reply {
 
     /// Sets the object of the request for the watcher, unless it is set. The response to a HEAD never shows how long a
     /// body of unknown length is.
-    pub(super) fn set_object(&mut self, object: impl FnOnce() -> Option<SeenObject>) {
+    pub(super) fn set_object(&mut self, object: impl FnOnce() -> Option<RequestedObject>) {
         if self.worker.watch.is_some() && self.observation.object.is_none() {
             let is_head = self.is_head;
             self.observation.object = object().filter(|it| !(is_head && it.lacks_length()));

@@ -12,7 +12,7 @@ use http_body::Body as _;
 use super::ask::{Question, ask};
 use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
-use crate::config::watch::SeenObject;
+use crate::config::watch::RequestedObject;
 use crate::exchange::{Request, RequestBody, RequestError};
 use crate::observe::log::ErrorChain;
 use crate::observe::spans::SampledRequest;
@@ -84,7 +84,7 @@ pub(super) fn respond(
         mut extensions,
         ..
     } = parts;
-    reply.set_object(|| extensions.remove::<SeenObject>());
+    reply.set_object(|| extensions.remove::<RequestedObject>());
     cache_status.fwd_status = Some(status.as_u16());
     headers.append(CACHE_STATUS, reply.worker.cache_status(&cache_status));
     let source = Source::Origin(body);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::support::TestBed;
 use edgeward_policy::KeySample;
-use edgeward_proxy::watch::{FinishedRequest, Progress, Samples, SeenText, Watcher, WatcherFacts};
+use edgeward_proxy::watch::{
+    FinishedRequest, Progress, SampledText, Samples, Watcher, WatcherFacts,
+};
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 
@@ -214,12 +216,12 @@ fn a_text_has_the_fields_that_matter_to_a_cache() {
         bed.get("/a?b=c");
         bed.get("/a?b=c");
     });
-    let texts: Vec<&SeenText> = seen
+    let texts: Vec<&SampledText> = seen
         .iter()
         .filter_map(|seen| seen.text.as_deref())
         .collect();
     assert_eq!(texts.len(), 3);
-    let value = |text: &SeenText, name: &str| {
+    let value = |text: &SampledText, name: &str| {
         let mut fields = text.request.iter().chain(&text.response).flatten();
         let found = fields.find(|(field, _)| field == name);
         found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())

@@ -242,7 +242,7 @@ fn chunks_of_a_length_are_bounded(length: usize) {
     assert!(skipped > 0 && skipped < submitted as u64, "{skipped}");
 }
 
-/// A chunk that waits to be stored does not keep the buffer of which it is a part.
+/// A chunk that waits to be stored does not keep the whole buffer that contains it.
 #[test]
 fn a_chunk_that_waits_keeps_only_its_own_bytes() {
     struct Buffer(Arc<Vec<u8>>);

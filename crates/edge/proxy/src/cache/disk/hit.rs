@@ -15,7 +15,7 @@ use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{
     Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
 };
-use crate::config::watch::SeenObject;
+use crate::config::watch::RequestedObject;
 
 /// A response on disk whose head was read. `policy` has its freshness (RFC 9111).
 pub(crate) struct DiskHit {
@@ -75,8 +75,8 @@ impl DiskHit {
     }
 
     /// Returns the object of the response for the watcher.
-    pub(crate) fn seen_object(&self, key: &CacheKey) -> SeenObject {
+    pub(crate) fn seen_object(&self, key: &CacheKey) -> RequestedObject {
         let charge_bytes = self.charge_bytes(key.bytes.len());
-        SeenObject::new(key.hash, charge_bytes, Some(self.length()), &self.policy)
+        RequestedObject::new(key.hash, charge_bytes, Some(self.length()), &self.policy)
     }
 }

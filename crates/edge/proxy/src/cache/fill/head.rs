@@ -8,7 +8,7 @@ use edgeward_semantics::{NoVarySearch, StoredPolicy, VaryFields};
 use http::{HeaderMap, StatusCode};
 
 use crate::cache::key_parts::key_under_rule;
-use crate::config::watch::SeenObject;
+use crate::config::watch::RequestedObject;
 
 /// The head of a fill's response, as followers get it.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct FillHead {
     /// Present if the edge may encode the response.
     pub(crate) encodable: Option<Encodable>,
     /// The object that the response is, if requests are watched.
-    pub(crate) object: Option<SeenObject>,
+    pub(crate) object: Option<RequestedObject>,
 }
 
 /// The values of an arriving response that its encodings need.

@@ -29,7 +29,7 @@ use super::response::ResponseWriter;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::push_class;
 use crate::cache::stored::{Stored, StoredBody};
-use crate::config::watch::SeenText;
+use crate::config::watch::SampledText;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, Request};
@@ -283,7 +283,7 @@ impl<'q> HitRequest<'q, '_, '_> {
         if let Some(watch) = &self.worker.watch {
             observation.seen_text = watch.text(|| {
                 let site = self.host.site.map(|site| site.0);
-                SeenText::new(&self.host.authority, self.plain.target, site)
+                SampledText::new(&self.host.authority, self.plain.target, site)
             });
         }
         observation

@@ -24,7 +24,7 @@ use http_body::Body as _;
 use super::respond::NOT_ADMITTED;
 use crate::cache::fill::{Encodable, Failure};
 use crate::cache::stored::Stored;
-use crate::config::watch::SeenObject;
+use crate::config::watch::RequestedObject;
 use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
 use crate::path::ask::{Question, ask};
 use crate::path::revalidate::{self, Validating, Validation};
@@ -225,7 +225,7 @@ impl Fetch {
         let object = worker
             .watch
             .as_ref()
-            .map(|_| SeenObject::new(destination.hash, charge, length, &storable.policy));
+            .map(|_| RequestedObject::new(destination.hash, charge, length, &storable.policy));
         let disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
@@ -304,7 +304,7 @@ impl Fetch {
         self,
         mut parts: Box<Parts>,
         body: Box<OriginBody>,
-        object: Option<SeenObject>,
+        object: Option<RequestedObject>,
     ) -> Option<BodyTransfer> {
         if let Some(object) = object {
             parts.extensions.insert(object);

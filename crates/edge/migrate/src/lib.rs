@@ -6,17 +6,22 @@
 //!
 //! The crate does no I/O: files are read through [`Sources`].
 
+mod error;
+mod hosts;
+mod ledger;
 mod nginx;
+mod origin_list;
 mod report;
 mod rule;
 mod source;
+mod syntax;
 #[cfg(test)]
 mod testing;
 mod toml;
+mod values;
 
-pub use nginx::{
-    FILE_BYTES_MAX, MigrateError, ParseError, ParseErrorReason, Paths, SITE_RULES_MAX,
-    directives_markdown, translate as nginx,
-};
+pub use error::{MigrateError, SITE_RULES_MAX};
+pub use nginx::{Paths, directives_markdown, translate as nginx};
 pub use report::{Effect, Entry, Migration, Outcome, Report};
 pub use source::{Position, Sources};
+pub use syntax::{FILE_BYTES_MAX, ParseError, ParseErrorReason};

@@ -2,10 +2,10 @@
 
 use super::draft::Draft;
 use super::parse::Directive;
-use super::values;
 use crate::report::Effect;
 use crate::rule::{Settings, When};
 use crate::toml;
+use crate::values;
 
 /// Translates the access of a location.
 pub(super) fn access(draft: &mut Draft<'_, '_>) {

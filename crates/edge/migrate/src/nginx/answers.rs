@@ -3,10 +3,10 @@
 use super::conditions::{Condition, Env};
 use super::draft::Draft;
 use super::parse::Directive;
-use super::values;
 use crate::report::{Effect, Outcome};
 use crate::rule::{Settings, When};
 use crate::toml;
+use crate::values;
 
 /// Returns the settings of a `return`.
 ///

@@ -2,12 +2,12 @@
 
 use super::conditions::is_true;
 use super::draft::Draft;
-use super::hosts::Cond;
 use super::parse::Directive;
-use super::values::{self, Part, parts};
+use crate::hosts::Cond;
 use crate::report::Effect;
 use crate::rule::{Settings, Value};
 use crate::toml;
+use crate::values::{self, Part, parts};
 
 /// The directives of a cache that mean nothing where the cache is off.
 const DIRECTIVES: [&str; 14] = [

@@ -2,12 +2,12 @@
 
 use regex::Regex;
 
-use super::hosts::{Cond, Host, Reason};
 use super::parse::Directive;
 use super::scope::Scope;
 use super::translator::Translator;
-use super::values::{self, Part, literal_branches, parts, wider_globs};
+use crate::hosts::{Cond, Host, Reason};
 use crate::rule::When;
+use crate::values::{self, Part, literal_branches, parts, wider_globs};
 
 /// A condition, and how close it is to that of nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]

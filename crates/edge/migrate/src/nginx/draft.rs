@@ -1,12 +1,12 @@
 //! The rules of one location, while they are made.
 
 use super::conditions::{Condition, Env, field_name};
-use super::hosts::{Cond, Host};
 use super::parse::Directive;
-use super::values::{Part, parts};
+use crate::hosts::{Cond, Host};
 use crate::report::Effect;
 use crate::rule::{Rule, Settings, Span, When};
 use crate::source::Position;
+use crate::values::{Part, parts};
 
 /// The rule of a location, and the rules for some of its requests behind it.
 pub(super) struct Draft<'a, 't> {

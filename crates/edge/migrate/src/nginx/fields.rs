@@ -2,9 +2,9 @@
 
 use super::draft::Draft;
 use super::parse::Directive;
-use super::values;
 use crate::report::Effect;
 use crate::rule::{Key, Value};
+use crate::values;
 
 const NO_NAME: &str = "this is not the name of a field";
 

@@ -4,9 +4,9 @@ use super::parse::Directive;
 use super::server::Servers;
 use super::sites;
 use super::translator::Translator;
-use super::values::{self, Part, parts};
 use crate::report::Effect;
 use crate::toml::{self, Table};
+use crate::values::{self, Part, parts};
 
 /// The variables of the edge's log. Others of nginx are unknown to it.
 const LOG_VARIABLES: [&str; 16] = [

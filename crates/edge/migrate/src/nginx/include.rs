@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::error::MigrateError;
-use super::parse::{Directive, INCLUDES_NESTING_MAX, ParseError, ParseErrorReason, parse};
+use super::parse::{Directive, parse};
+use crate::error::MigrateError;
 use crate::source::Sources;
+use crate::syntax::{INCLUDES_NESTING_MAX, ParseError, ParseErrorReason};
 
 /// The directives of all files. Behind an `include` follow the directives of its files.
 #[derive(Debug, Default)]

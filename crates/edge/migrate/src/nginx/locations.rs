@@ -10,11 +10,12 @@ use super::origins;
 use super::parse::Directive;
 use super::precedence::{Candidate, Kind, Rank, order};
 use super::scope::Scope;
-use super::values;
+use crate::ledger::Node as _;
 use crate::report::{Effect, Outcome};
 use crate::rule::{Rule, Settings, Span, When};
 use crate::source::Position;
 use crate::toml;
+use crate::values;
 
 /// A location with the blocks around it.
 struct Location<'t> {

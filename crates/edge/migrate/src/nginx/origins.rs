@@ -2,10 +2,10 @@
 
 use super::draft::Draft;
 use super::parse::Directive;
-use super::values::{self, Part, parts};
 use crate::report::Effect;
 use crate::source::Position;
 use crate::toml::{self, Table};
+use crate::values::{self, Part, parts};
 
 /// The most failures in succession that the edge counts.
 const FAILURES_MAX: u32 = 1000;

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use crate::ledger::{Node, Numbered};
 use crate::source::Position;
+use crate::syntax::{DIRECTIVES_MAX, FILE_BYTES_MAX, NESTING_MAX, ParseError, ParseErrorReason};
 
 /// A directive with its words and its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +35,24 @@ impl Directive {
     pub(crate) fn children(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
+}
 
-    /// Returns the directive as text for a message.
-    pub(crate) fn text(&self) -> String {
+impl Numbered for Directive {
+    fn id(&self) -> usize {
+        self.id
+    }
+}
+
+impl Node for Directive {
+    fn at(&self) -> &Position {
+        &self.at
+    }
+
+    fn children(&self) -> &[Self] {
+        Self::children(self)
+    }
+
+    fn text(&self) -> String {
         let mut text = self.name.clone();
         for arg in &self.args {
             text.push(' ');
@@ -56,63 +73,6 @@ impl Directive {
 
 /// The longest text of a directive in a message.
 const TEXT_CHARS_MAX: usize = 80;
-
-/// The reason why a file is not a configuration of nginx.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{at}: {reason}")]
-pub struct ParseError {
-    /// The line.
-    pub at: Position,
-    /// The reason.
-    pub reason: ParseErrorReason,
-}
-
-/// The reason of a [`ParseError`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParseErrorReason {
-    /// The file is too large.
-    #[error("the file exceeds 8 MiB")]
-    FileSize,
-    /// Blocks are nested too deeply.
-    #[error("blocks are nested more than {NESTING_MAX} deep")]
-    Nesting,
-    /// The configuration has too many directives.
-    #[error("the configuration has more than {DIRECTIVES_MAX} directives")]
-    Directives,
-    /// Files include each other, or too many files are included.
-    #[error(
-        "files are included more than {INCLUDES_NESTING_MAX} deep; does a file include itself?"
-    )]
-    Includes,
-    /// A block without its end.
-    #[error("the block that begins here has no `}}`")]
-    UnclosedBlock,
-    /// A quote without its end.
-    #[error("the quote that begins here has no end")]
-    UnclosedQuote,
-    /// A directive at the end of a file without `;`.
-    #[error("the directive has no `;`")]
-    NoEnd,
-    /// A character at which a directive was expected.
-    #[error("unexpected `{0}`")]
-    Unexpected(char),
-    /// Text directly behind a closing quote.
-    #[error("a word follows its quote without a space")]
-    AfterQuote,
-}
-
-/// The largest file. The configuration of a thousand sites has less than a megabyte.
-pub const FILE_BYTES_MAX: usize = 8 << 20;
-
-/// The deepest nesting of blocks. nginx itself needs four levels: http, server, location, if.
-pub(crate) const NESTING_MAX: usize = 64;
-
-/// The most directives of all files together.
-pub(crate) const DIRECTIVES_MAX: usize = 200_000;
-
-/// The deepest nesting of included files.
-pub(crate) const INCLUDES_NESTING_MAX: usize = 16;
 
 /// A block whose end was not read yet.
 struct OpenBlock {

@@ -1,7 +1,7 @@
 //! Inheritance: the directives that apply in a block.
 
-use super::ledger::Ledger;
 use super::parse::Directive;
+use crate::ledger::Ledger;
 
 /// The blocks around a position, the innermost last.
 ///

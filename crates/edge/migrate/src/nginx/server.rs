@@ -1,9 +1,9 @@
 //! Servers: their names, the addresses at which they listen, and which server gets a request.
 
-use super::hosts::Host;
-use super::ledger::Ledger;
 use super::parse::Directive;
 use super::scope::Scope;
+use crate::hosts::Host;
+use crate::ledger::Ledger;
 use crate::report::Effect;
 
 /// An address at which a server listens.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::answers;
 use super::conditions::Env;
-use super::error::{MigrateError, SITE_RULES_MAX};
-use super::hosts::{Cond, Host};
 use super::locations;
 use super::parse::Directive;
 use super::server::{Server, Servers};
 use super::translator::Translator;
+use crate::error::{MigrateError, SITE_RULES_MAX};
+use crate::hosts::{Cond, Host};
 use crate::report::{Effect, Outcome};
 use crate::rule::{Rule, Settings, Span, When, undo_earlier};
 use crate::toml::{self, Table};

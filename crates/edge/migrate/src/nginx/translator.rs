@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::ledger::Ledger;
-use super::origin_list::Origins;
 use super::parse::Directive;
 use super::scope::Scope;
+use crate::ledger::Ledger;
+use crate::origin_list::Origins;
 use crate::report::Effect;
 use crate::toml::Table;
 

@@ -3,8 +3,32 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::parse::Directive;
 use crate::report::{Effect, Entry, Outcome, Report};
+use crate::source::Position;
+
+/// A part of the input with a number, which is unique within a translation.
+pub(crate) trait Numbered {
+    /// Returns the number.
+    fn id(&self) -> usize;
+}
+
+impl<N: Numbered> Numbered for &N {
+    fn id(&self) -> usize {
+        (**self).id()
+    }
+}
+
+/// A directive or statement of the input with those in its block.
+pub(crate) trait Node: Numbered + Sized {
+    /// Returns the line of the node.
+    fn at(&self) -> &Position;
+
+    /// Returns the node as text for a message.
+    fn text(&self) -> String;
+
+    /// Returns the nodes of the block.
+    fn children(&self) -> &[Self];
+}
 
 /// Records what became of each directive. A directive may be used several times, for example by each location that
 /// inherits it; the most severe outcome counts.
@@ -24,31 +48,31 @@ struct Record {
 
 impl Ledger {
     /// Records that settings have the effect of a directive.
-    pub(super) fn translated(&self, directive: &Directive, settings: &str) {
+    pub(super) fn translated(&self, directive: &impl Numbered, settings: &str) {
         self.record(directive, Outcome::Translated, Effect::Operation, settings);
     }
 
     /// Records that a directive needs no setting.
-    pub(super) fn implied(&self, directive: &Directive, text: &str) {
+    pub(super) fn implied(&self, directive: &impl Numbered, text: &str) {
         self.record(directive, Outcome::Implied, Effect::Operation, text);
     }
 
     /// Records a difference.
-    pub(super) fn differs(&self, directive: &Directive, effect: Effect, text: &str) {
+    pub(super) fn differs(&self, directive: &impl Numbered, effect: Effect, text: &str) {
         self.record(directive, Outcome::Differs, effect, text);
     }
 
     /// Records that a directive was left out, and what to do.
-    pub(super) fn left_out(&self, directive: &Directive, effect: Effect, text: &str) {
+    pub(super) fn left_out(&self, directive: &impl Numbered, effect: Effect, text: &str) {
         self.record(directive, Outcome::LeftOut, effect, text);
     }
 
     /// Records that other directives override this one for all uses so far.
-    pub(super) fn overridden(&self, directive: &Directive) {
+    pub(super) fn overridden(&self, directive: &impl Numbered) {
         let text = "overridden by the same directive of an inner block".to_owned();
         self.records
             .borrow_mut()
-            .entry(directive.id)
+            .entry(directive.id())
             .or_insert(Record {
                 is_used: false,
                 outcome: Outcome::Implied,
@@ -58,9 +82,9 @@ impl Ledger {
     }
 
     /// Records an outcome for all directives of a block that have none.
-    pub(super) fn rest_of_block(
+    pub(super) fn rest_of_block<N: Node>(
         &self,
-        block: &[Directive],
+        block: &[N],
         outcome: Outcome,
         effect: Effect,
         text: &str,
@@ -74,18 +98,18 @@ impl Ledger {
     }
 
     /// Returns true if a directive has an outcome.
-    pub(super) fn has(&self, directive: &Directive) -> bool {
-        self.records.borrow().contains_key(&directive.id)
+    pub(super) fn has(&self, directive: &impl Numbered) -> bool {
+        self.records.borrow().contains_key(&directive.id())
     }
 
     /// Returns true if a directive was left out, or has no outcome yet.
-    pub(super) fn is_left_out(&self, directive: &Directive) -> bool {
+    pub(super) fn is_left_out(&self, directive: &impl Numbered) -> bool {
         let records = self.records.borrow();
-        let record = records.get(&directive.id);
+        let record = records.get(&directive.id());
         record.is_none_or(|record| record.outcome == Outcome::LeftOut)
     }
 
-    fn record(&self, directive: &Directive, outcome: Outcome, effect: Effect, text: &str) {
+    fn record(&self, directive: &impl Numbered, outcome: Outcome, effect: Effect, text: &str) {
         let record = Record {
             is_used: true,
             outcome,
@@ -93,29 +117,29 @@ impl Ledger {
             text: text.to_owned(),
         };
         let mut records = self.records.borrow_mut();
-        match records.get(&directive.id) {
+        match records.get(&directive.id()) {
             Some(old) if old.is_used && (old.outcome, old.effect) >= (outcome, effect) => {}
-            _ => _ = records.insert(directive.id, record),
+            _ => _ = records.insert(directive.id(), record),
         }
     }
 
     /// Returns the report. `otherwise` returns the outcome of a directive without a record.
-    pub(super) fn report(
+    pub(super) fn report<N: Node>(
         self,
-        tree: &[Directive],
-        otherwise: impl Fn(&Directive) -> (Outcome, Effect, String),
+        tree: &[N],
+        otherwise: impl Fn(&N) -> (Outcome, Effect, String),
     ) -> Report {
         let records = self.records.into_inner();
         let mut report = Report::default();
-        let mut rest: Vec<&Directive> = tree.iter().rev().collect();
+        let mut rest: Vec<&N> = tree.iter().rev().collect();
         while let Some(directive) = rest.pop() {
             rest.extend(directive.children().iter().rev());
-            let (outcome, effect, text) = match records.get(&directive.id) {
+            let (outcome, effect, text) = match records.get(&directive.id()) {
                 Some(record) => (record.outcome, record.effect, record.text.clone()),
                 None => otherwise(directive),
             };
             report.entries.push(Entry {
-                at: directive.at.clone(),
+                at: directive.at().clone(),
                 directive: directive.text(),
                 outcome,
                 effect,

@@ -2,8 +2,8 @@
 
 use regex::Regex;
 
-use super::values;
 use crate::rule::When;
+use crate::values;
 
 /// When something holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

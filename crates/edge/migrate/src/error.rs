@@ -1,6 +1,6 @@
 //! Why a configuration cannot be translated.
 
-use super::parse::ParseError;
+use crate::syntax::ParseError;
 
 /// The most rules of a site of the edge.
 pub const SITE_RULES_MAX: usize = 256;

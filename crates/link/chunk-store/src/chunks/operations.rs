@@ -234,15 +234,16 @@ impl Shared {
             if chunk.is_empty() || chunk.len() > self.layout.container_bytes() {
                 return Ok((None, false));
             }
-            if let Some(location) = location {
-                // The chunk is only listed. Its entry is removed, and the chunk is stored below.
-                let slot = usize::from(location.slot);
-                self.remove_entries(location.container, slot..slot + 1, state, reads)?;
-            }
             if !state.open.make_room(chunk.len(), &mut state.packer) {
                 // If the write fails, `seal` counts the error and removes the container's chunks from the index. The
                 // new chunk is added to the next container in any case.
                 _ = self.seal(state, reads)?;
+            }
+            if let Some(location) = location {
+                // The chunk is only listed. Its entry is removed last: if this query must be repeated for a read, the
+                // chunk stays listed.
+                let slot = usize::from(location.slot);
+                self.remove_entries(location.container, slot..slot + 1, state, reads)?;
             }
             let slot = state.open.push(id, chunk);
             Ok((Some(self.index_chunk(&id, slot, state)), false))

@@ -14,8 +14,8 @@ use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Fault, ObservedDisk, ReadObserver, SimulatedDisk};
 
 use crate::{
-    CONTAINER, CONTAINERS, METHODS, chunk, disk, key, layout, load_chunk, noise, open, settings,
-    store_chunk,
+    CONTAINER, CONTAINERS, METHODS, chunk, disk, is_stored, key, layout, load_chunk, noise, open,
+    settings, store_chunk,
 };
 
 /// Lets a thread of the store perform a request.
@@ -133,6 +133,34 @@ fn the_next_trailer_is_read_ahead() {
     };
     let stores = count(&store, 1000..1000 + 16 * CONTAINERS);
     assert!((5..=12).contains(&stores), "{stores} stores waited");
+}
+
+/// If the bytes of a listed chunk cannot be stored without a read, the chunk stays listed.
+///
+/// Method: a disk whose bytes are never in the page cache. List a chunk and store its bytes, again and again. In some
+/// cases a container must be written first, and the trailer of the container that it overwrites is not in memory.
+#[test]
+fn a_listed_chunk_is_not_lost_while_its_bytes_wait() {
+    let disk = disk();
+    let store = open(&disk, METHODS[0]);
+    disk.inject(Fault::ReadsWait);
+    let mut waited = 0;
+    for number in 0..200 {
+        let bytes = Bytes::from(chunk(number));
+        let (id, length) = (key().id(&bytes), bytes.len() as u32);
+        let (listed, _) = store.find_or_list(Entry { id, length });
+        let request = Request::Store { id, chunk: bytes };
+        if store.try_answer(&request, &key(), &Pool::default()) == Err(WouldBlock) {
+            assert_eq!(store.locate(&id), listed, "chunk {number}");
+            waited += 1;
+        }
+        let (stored, _) = answer(&store, &request);
+        let Some(Answer::Stored(Some(location))) = stored else {
+            panic!("chunk {number}: {stored:?}");
+        };
+        assert!(is_stored(&store, location), "chunk {number}");
+    }
+    assert!(waited > 5, "{waited} chunks waited");
 }
 
 /// Runs an action once after the next blocking read. This simulates a slow read with a concurrent change.

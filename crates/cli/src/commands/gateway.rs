@@ -50,7 +50,7 @@ pub(crate) struct GatewayArgs {
     endpoint: EndpointArgs,
 
     /// Maximum number of edges for which known chunks are remembered
-    #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 2048, hide_short_help = true)]
     peers_max: usize,
 
     /// Maximum number of remembered edges with the same certificate [default: 3/4 of --peers-max]
@@ -77,6 +77,15 @@ pub(crate) struct GatewayArgs {
         hide_short_help = true
     )]
     memory_per_certificate: ByteSize,
+
+    /// Memory for the record of which chunks the edges have; equal parts of several edges count once
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1GiB",
+        hide_short_help = true
+    )]
+    knowledge_memory: ByteSize,
 
     /// File of denied certificates, one SHA-256 fingerprint per line; read again when it changes [default: deny.txt in
     /// the folder of --keys]
@@ -177,6 +186,8 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         streams_max: args.streams_per_certificate,
         memory_max: args.memory_per_certificate.bytes(),
     };
+    config.link.knowledge_bytes_max =
+        usize::try_from(args.knowledge_memory.bytes()).unwrap_or(usize::MAX);
     config.pending_max = args.pending_max;
     config.deny = deny_list;
     config.keep_sent = args.keep_sent == OnOff::On;

@@ -136,6 +136,11 @@ impl Chunks {
         counters
     }
 
+    /// Returns the number of containers that the store has when it is full. Their numbers are consecutive.
+    pub fn containers(&self) -> u32 {
+        self.0.containers
+    }
+
     /// Returns the number of bytes of chunks that the device can hold, after compression.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.0.containers) * self.0.layout.container_bytes() as u64

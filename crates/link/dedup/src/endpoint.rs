@@ -105,6 +105,11 @@ impl Endpoint {
         &self.knowledge
     }
 
+    /// Returns the chunks that were exchanged with the peer, so that the driver can share and save them.
+    pub fn knowledge_mut(&mut self) -> &mut Knowledge {
+        &mut self.knowledge
+    }
+
     /// Restores the knowledge that an earlier endpoint with the same store had. The knowledge is discarded once the
     /// endpoint detects that the epoch of either store has changed since then.
     pub fn restore_knowledge(&mut self, knowledge: Knowledge) {

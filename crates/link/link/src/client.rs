@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use edgeward_chunk_store::Chunks;
 use edgeward_dedup::endpoint::Endpoint;
+use edgeward_dedup::knowledge::SharedPagesStatus;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::sender::SendError;
 use edgeward_dedup::wire::Role;
@@ -26,6 +27,7 @@ use crate::handshake::{HandshakeError, Transport, connect, set_socket_options};
 use crate::identity::Identity;
 use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
+use crate::knowledge_pages::KnowledgePages;
 use crate::label::{Target, refusal_reason};
 use crate::peer::{AddedConnection, Message, Peer};
 use crate::rate_limit::{Paced, RateLimiter};
@@ -42,6 +44,7 @@ struct Shared {
     config: LinkConfig,
     gateways: Arc<Gateways>,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
+    knowledge_pages: KnowledgePages,
     state: watch::Receiver<LinkState>,
     last_error: LastError,
     /// The tasks of the link. Dropping them aborts them.
@@ -108,10 +111,14 @@ impl Client {
             probe: config.probe,
             unacked_max: config.unacked_bytes_max,
         };
-        let mut core = Core::new(core, Endpoint::new(endpoint), config.store.clone());
-        let folder = config.knowledge.as_deref();
-        let knowledge_files =
-            folder.map(|folder| Arc::new(KnowledgeFiles::new(folder, &config.store_key, 1)));
+        let knowledge_pages = KnowledgePages::new(config.knowledge_bytes_max, 1);
+        let mut core = Core::new(
+            core,
+            Endpoint::new(endpoint),
+            config.store.clone(),
+            knowledge_pages.clone(),
+        );
+        let knowledge_files = KnowledgeFiles::of(&config, 1, &knowledge_pages);
         if let Some(knowledge) = knowledge_files
             .as_ref()
             .and_then(|knowledge_files| knowledge_files.load(GATEWAY))
@@ -164,6 +171,7 @@ impl Client {
             config,
             gateways,
             knowledge_files,
+            knowledge_pages,
             state,
             last_error,
             tasks,
@@ -254,6 +262,11 @@ impl Client {
     /// Returns the limiter of the sent bytes.
     pub fn rate_limiter(&self) -> Option<&RateLimiter> {
         self.0.config.rate_limiter.as_deref()
+    }
+
+    /// Returns the memory of the record of which chunks the gateway has.
+    pub(crate) fn knowledge(&self) -> SharedPagesStatus {
+        self.0.knowledge_pages.status()
     }
 
     /// Returns the chunk store.

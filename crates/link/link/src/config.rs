@@ -77,6 +77,9 @@ pub struct LinkConfig {
     /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
     /// a restart. `None` keeps this knowledge in memory only.
     pub knowledge: Option<PathBuf>,
+    /// The highest number of bytes in memory for the record of the chunks that all peers have. Equal parts of the
+    /// records of several peers count once. At the limit, peers forget the chunks in old containers.
+    pub knowledge_bytes_max: usize,
     /// Timeouts and intervals.
     pub times: Times,
     /// The buffers of bodies, shared by all peers.
@@ -149,9 +152,18 @@ impl LinkConfig {
             slow_requests_max: 16,
             rate_limiter: None,
             knowledge: None,
+            // A full record of a store of 1 TB takes 22 MB, and the equal records of 2,000 peers take as much. If the
+            // records of 2,000 peers have nothing in common, each keeps at least 256 KiB, which is enough for 12 GB of
+            // chunks.
+            knowledge_bytes_max: 1 << 30,
             times: Times::default(),
             pool: Buffers::pool(),
         }
+    }
+
+    /// Returns the number of containers for which an endpoint records which of their chunks a peer has.
+    pub(crate) fn containers_max(&self) -> usize {
+        CONTAINERS_MAX.min(self.store.containers() as usize)
     }
 
     /// Returns the configuration of the sender and the receiver for one peer. `sharing` states which chunks the peer
@@ -192,7 +204,7 @@ impl LinkConfig {
                 budget: self.receive_bytes_max.max(credit * streams_max as u64),
                 sharing,
             },
-            containers_max: CONTAINERS_MAX,
+            containers_max: self.containers_max(),
             session,
             pool: self.pool.clone(),
         })
@@ -217,4 +229,4 @@ static FINGERPRINT_KEY: LazyLock<Option<Arc<FingerprintKey>>> = LazyLock::new(||
 
 /// The highest number of containers for which an endpoint records which of their chunks a peer has. The record has
 /// one bit per chunk; this limit corresponds to a store of about 1 TB.
-pub(crate) const CONTAINERS_MAX: usize = 1 << 20;
+const CONTAINERS_MAX: usize = 1 << 20;

@@ -180,6 +180,7 @@ impl Driver {
             .submit_slow_requests(move |id, is_awaited, answer| {
                 _ = answers.send((id, is_awaited, answer));
             });
+        self.core.share_knowledge();
         self.publish();
         drop(slots);
     }

@@ -34,6 +34,7 @@ use crate::handshake::{HandshakeError, Transport, set_socket_options};
 use crate::identity::Identity;
 use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
+use crate::knowledge_pages::KnowledgePages;
 use crate::label::{HostPort, Target, refusal_reason};
 use crate::local;
 use crate::origin::Origin;
@@ -85,7 +86,7 @@ pub struct GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// Returns the defaults: edges may connect only to the origin, and the gateway records at most 64 peers.
+    /// Returns the defaults: edges may connect only to the origin, and the gateway records at most 2,048 peers.
     pub fn new(link: LinkConfig, listen: SocketAddr, origin: Option<HostPort>) -> Self {
         Self {
             link,
@@ -94,7 +95,7 @@ impl GatewayConfig {
             origin_tls: None,
             identity: true,
             allow: Allow::default(),
-            peers_max: 64,
+            peers_max: 2048,
             peers_per_certificate_max: None,
             identity_limits: IdentityLimits::default(),
             // With 100 new connections per second, a handshake may take 5 s before its connection is closed. It needs
@@ -121,6 +122,7 @@ struct Shared {
     config: GatewayConfig,
     origin: Option<Arc<Origin>>,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
+    knowledge_pages: KnowledgePages,
     peers: Mutex<Peers>,
     identities: Arc<Identities>,
     counters: Mutex<GatewayCounters>,
@@ -182,17 +184,13 @@ impl Gateway {
                 config.link.times.connect,
             ))
         });
-        let folder = config.link.knowledge.as_deref();
-        let knowledge_files = folder.map(|folder| {
-            Arc::new(KnowledgeFiles::new(
-                folder,
-                &config.link.store_key,
-                config.peers_max,
-            ))
-        });
+        let knowledge_pages =
+            KnowledgePages::new(config.link.knowledge_bytes_max, config.peers_max);
+        let knowledge_files = KnowledgeFiles::of(&config.link, config.peers_max, &knowledge_pages);
         let shared = Arc::new(Shared {
             origin,
             knowledge_files,
+            knowledge_pages,
             identities: Arc::new(Identities::new(config.identity_limits)),
             config,
             peers: Mutex::default(),
@@ -259,6 +257,7 @@ impl Gateway {
             identity: self.shared.config.link.encryption.identity(),
             identities: self.shared.identities.status(SystemTime::now()),
             counters: *self.shared.counters(),
+            knowledge: self.shared.knowledge_pages.status(),
             peers: statuses,
         }
     }
@@ -430,7 +429,12 @@ impl Shared {
             probe: link.probe,
             unacked_max: link.unacked_bytes_max,
         };
-        let mut core = Core::new(core, Endpoint::new(endpoint), link.store.clone());
+        let mut core = Core::new(
+            core,
+            Endpoint::new(endpoint),
+            link.store.clone(),
+            self.knowledge_pages.clone(),
+        );
         if let Some(known) = known.filter(|_| !is_clone) {
             core.set_knowledge(known);
         }

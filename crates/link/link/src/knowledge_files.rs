@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,9 @@ use edgeward_chunk_store::Chunks;
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::knowledge::Knowledge;
 
-use crate::config::CONTAINERS_MAX;
+use crate::config::LinkConfig;
+use crate::core::Core;
+use crate::knowledge_pages::KnowledgePages;
 use crate::peer::Peer;
 
 /// The folder with the knowledge files of all peers.
@@ -27,19 +29,29 @@ pub(crate) struct KnowledgeFiles {
     folder: PathBuf,
     id_key: IdKey,
     files_max: usize,
+    /// The highest number of containers that are read from a file.
+    containers_max: usize,
+    pages: KnowledgePages,
     /// The hash of the last written content of each file.
     saved_hashes: Mutex<HashMap<String, ChunkId>>,
 }
 
 impl KnowledgeFiles {
-    /// Uses a folder for the files of at most `files_max` peers.
-    pub(crate) fn new(folder: &Path, id_key: &IdKey, files_max: usize) -> Self {
-        Self {
-            folder: folder.to_owned(),
-            id_key: id_key.clone(),
+    /// Uses the folder of this configuration for the files of at most `files_max` peers, and `pages` for their content.
+    /// Returns `None` if the configuration has no folder.
+    pub(crate) fn of(
+        config: &LinkConfig,
+        files_max: usize,
+        pages: &KnowledgePages,
+    ) -> Option<Arc<Self>> {
+        Some(Arc::new(Self {
+            folder: config.knowledge.clone()?,
+            id_key: config.store_key.clone(),
             files_max,
+            containers_max: config.containers_max(),
+            pages: pages.clone(),
             saved_hashes: Mutex::default(),
-        }
+        }))
     }
 
     /// Returns the file name of a peer: a hash, by this endpoint's id key, of its certificate and its store's epoch.
@@ -51,7 +63,9 @@ impl KnowledgeFiles {
     /// Reads the knowledge file with this name. Returns `None` if it does not exist or is not valid.
     pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
         let bytes = fs::read(self.path(name)).ok()?;
-        Knowledge::decode(&bytes, CONTAINERS_MAX)
+        let mut knowledge = Knowledge::decode(&bytes, self.containers_max)?;
+        self.pages.share_all(&mut knowledge);
+        Some(knowledge)
     }
 
     /// Persists which durable chunks these peers have.
@@ -63,13 +77,19 @@ impl KnowledgeFiles {
         for (name, peer) in peers {
             // Only containers before the open one are encoded: the open container is not written yet.
             let end = store.open_container_number();
-            let Some(known) = copy_in_parts(peer, end).await else {
+            let known = peer.call(move |core| core.take_unsaved_knowledge(end));
+            // `None` also if the task of the peer has ended.
+            let Some(known) = known.await.flatten() else {
                 continue;
             };
             let (this, name, store) = (Arc::clone(self), name.clone(), store.clone());
             let written = move || this.write(name, &known.encode(end), &store);
             let written = tokio::task::spawn_blocking(written);
-            written.await.map_err(io::Error::other)??;
+            let written = written.await.map_err(io::Error::other).flatten();
+            if written.is_err() {
+                peer.call(Core::set_knowledge_unsaved).await;
+                return written;
+            }
         }
         let this = Arc::clone(self);
         let removed = tokio::task::spawn_blocking(move || this.remove_oldest());
@@ -132,31 +152,6 @@ impl KnowledgeFiles {
     }
 }
 
-/// Returns a copy of what is known about the containers with numbers below `end`. The task of the peer works on other
-/// things between the parts, because a copy of all containers may take a tenth of a second. Returns `None` if the task
-/// has ended, or if one of the stores has lost its chunks in the meantime.
-async fn copy_in_parts(peer: &Peer, end: u32) -> Option<Knowledge> {
-    let part = |next| {
-        peer.call(move |core| {
-            let known = core.endpoint().knowledge();
-            known.part(next..end, CONTAINERS_PER_PART)
-        })
-    };
-    let mut copy = part(0).await?;
-    let mut containers = copy.containers();
-    while containers == CONTAINERS_PER_PART
-        && let Some(last) = copy.last_container()
-    {
-        let next = part(last + 1).await?;
-        containers = next.containers();
-        copy.append(next).then_some(())?;
-    }
-    Some(copy)
-}
-
-/// The number of containers that the task of a peer copies at once. They take about a megabyte.
-const CONTAINERS_PER_PART: usize = 4 << 10;
-
 /// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";
 
@@ -179,6 +174,7 @@ pub(crate) async fn save_periodically(
 mod tests {
     use super::*;
 
+    use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use edgeward_chunk_store::{ChunkSettings, ScratchDevice};
@@ -187,19 +183,31 @@ mod tests {
     use edgeward_dedup::store::ChunkLocation;
     use edgeward_store::disk::Device;
 
-    use crate::config::{Encryption, LinkConfig};
-    use crate::core::{Core, CoreConfig};
+    use crate::config::Encryption;
+    use crate::core::CoreConfig;
+    use crate::driver::Driver;
+
+    fn files(folder: &Path, key: [u8; 32]) -> KnowledgeFiles {
+        KnowledgeFiles {
+            folder: folder.to_owned(),
+            id_key: IdKey::new(key),
+            files_max: 3,
+            containers_max: 1000,
+            pages: KnowledgePages::new(usize::MAX, 1),
+            saved_hashes: Mutex::default(),
+        }
+    }
 
     /// Different peers have different file names.
     #[test]
     fn file_names_distinguish_peers() {
         let folder = Path::new("/nowhere");
-        let files = KnowledgeFiles::new(folder, &IdKey::new([1; 32]), 3);
+        let (files, others) = (files(folder, [1; 32]), files(folder, [2; 32]));
         let names = [
             files.file_name(None, 1),
             files.file_name(None, 2),
             files.file_name(Some(b"certificate"), 1),
-            KnowledgeFiles::new(folder, &IdKey::new([2; 32]), 3).file_name(None, 1),
+            others.file_name(None, 1),
         ];
         for (nth, name) in names.iter().enumerate() {
             assert_eq!(name.len(), 32);
@@ -239,6 +247,58 @@ mod tests {
         }
     }
 
+    fn peer(store: &Chunks, pages: &KnowledgePages) -> (Arc<Peer>, Driver) {
+        let config = LinkConfig::new(Encryption::Off, IdKey::new([1; 32]), store.clone());
+        let endpoint = config
+            .endpoint(Sharing::Exchanged, true, 1)
+            .expect("the configuration is valid");
+        let core = CoreConfig {
+            accepts: false,
+            dedup: true,
+            probe: false,
+            unacked_max: 1 << 20,
+        };
+        let core = Core::new(core, Endpoint::new(endpoint), store.clone(), pages.clone());
+        let (peer, driver, _) = Peer::new(core);
+        (peer, driver)
+    }
+
+    /// The task of a peer adds the pages of its knowledge to the table of all peers.
+    #[tokio::test]
+    async fn the_task_of_a_peer_shares_its_pages() {
+        let device = ScratchDevice::new(&std::env::temp_dir(), 16 << 20);
+        let device = Arc::new(device.expect("the file can be created"));
+        let store = Chunks::open(device, ChunkSettings::new(8 << 10, 7));
+        let pages = KnowledgePages::new(usize::MAX, 1);
+        let (peer, driver) = peer(&store.expect("the store opens"), &pages);
+        let _task = tokio::spawn(driver.run());
+        let mut known = Knowledge::new(1000);
+        (0..1000).for_each(|container| known.add(ChunkLocation { container, slot: 0 }));
+        peer.call(|core| core.set_knowledge(known)).await;
+        assert!(pages.status().bytes > 0);
+    }
+
+    /// Knowledge that could not be saved is saved the next time, although it has not changed since then.
+    #[tokio::test]
+    async fn a_failed_save_is_repeated() {
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        let device = ScratchDevice::new(folder.path(), 16 << 20).expect("the file can be created");
+        let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, 7));
+        let store = store.expect("the store opens");
+        let (peer, driver) = peer(&store, &KnowledgePages::new(usize::MAX, 1));
+        let _task = tokio::spawn(driver.run());
+        let peers = [("peer".to_owned(), peer)];
+        let path = folder.path().join("knowledge");
+        let files = Arc::new(files(&path, [1; 32]));
+        // A file in place of the folder.
+        fs::write(&path, "").expect("the file can be written");
+        assert!(files.save(&peers, &store).await.is_err());
+        fs::remove_file(&path).expect("the file can be removed");
+        let saved = files.save(&peers, &store).await;
+        saved.expect("the files can be saved");
+        assert!(files.load("peer").is_some());
+    }
+
     /// The device is synced and a file is written only if the content of the file would change. Chunks in a container
     /// that is not written yet do not change it.
     #[tokio::test]
@@ -252,18 +312,8 @@ mod tests {
         let syncs = || device.1.swap(0, Ordering::Relaxed);
         syncs();
 
-        let config = LinkConfig::new(Encryption::Off, ids.clone(), store.clone());
-        let endpoint = config
-            .endpoint(Sharing::Exchanged, true, 1)
-            .expect("the configuration is valid");
-        let core = CoreConfig {
-            accepts: false,
-            dedup: true,
-            probe: false,
-            unacked_max: 1 << 20,
-        };
-        let core = Core::new(core, Endpoint::new(endpoint), store.clone());
-        let (peer, driver, _opened) = Peer::new(core);
+        let pages = KnowledgePages::new(usize::MAX, 1);
+        let (peer, driver) = peer(store, &pages);
         let _task = tokio::spawn(driver.run());
         let peers = [("peer".to_owned(), peer)];
         let epoch = store.epoch();
@@ -273,11 +323,7 @@ mod tests {
             locations.iter().for_each(|&location| known.add(location));
             peers[0].1.call(|core| core.set_knowledge(known)).await;
         };
-        let files = Arc::new(KnowledgeFiles::new(
-            &folder.path().join("knowledge"),
-            &ids,
-            3,
-        ));
+        let files = Arc::new(files(&folder.path().join("knowledge"), [1; 32]));
         let save = async |store: &Chunks| {
             let saved = files.save(&peers, store).await;
             saved.expect("the files can be saved");
@@ -303,7 +349,7 @@ mod tests {
     #[test]
     fn the_number_of_files_is_bounded() {
         let folder = tempfile::tempdir().expect("the folder can be created");
-        let files = KnowledgeFiles::new(folder.path(), &IdKey::new([1; 32]), 3);
+        let files = files(folder.path(), [1; 32]);
         for n in 0..5_u64 {
             let path = files.path(&files.file_name(None, n));
             let file = fs::File::create(path).expect("the file can be written");

@@ -119,6 +119,14 @@ metrics! {
     const ENDPOINT: EndpointStatus = |endpoint| {
         Gauge "edgeward_link_encrypted" "1 if connections are encrypted, otherwise 0." { u8::from(endpoint.encrypted) }
         Gauge "edgeward_link_store_bytes_max" "Capacity of the chunk store." { endpoint.store_bytes_max }
+        // Equal parts of the records of several peers count once.
+        Gauge "edgeward_link_knowledge_bytes"
+            "Memory of the record of which chunks the peers have." { endpoint.knowledge.bytes }
+        Gauge "edgeward_link_knowledge_bytes_max"
+            "Limit of the memory of the record of which chunks the peers have." { endpoint.knowledge.bytes_max }
+        Counter "edgeward_link_knowledge_forgotten_pages_total"
+            "Parts of this record, each for 64 containers of the store, that were forgotten because of the limit."
+            { endpoint.knowledge.forgotten_pages }
     }
 
     const RATE_LIMIT: RateLimitStatus = |limit| {

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use edgeward_chunk_store::{ChunkCounters, STORE_MULTIPLES};
+use edgeward_dedup::knowledge::SharedPagesStatus;
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::SenderCounters;
 
@@ -95,6 +96,8 @@ pub struct GatewayStatus {
     pub identities: Vec<IdentityStatus>,
     /// Counters of connections and streams.
     pub counters: GatewayCounters,
+    /// The memory of the record of which chunks the peers have.
+    pub knowledge: SharedPagesStatus,
     /// The peers that the gateway knows, connected or not.
     pub peers: Vec<PeerStatus>,
 }
@@ -130,6 +133,8 @@ pub struct EndpointStatus {
     pub gateway: Option<GatewayCounters>,
     /// The peers.
     pub peers: Vec<PeerStatus>,
+    /// The memory of the record of which chunks the peers have.
+    pub knowledge: SharedPagesStatus,
     /// The limit of sent bytes, or `None` if none is configured.
     pub rate_limit: Option<RateLimitStatus>,
     /// Counters of the chunk store.
@@ -192,6 +197,13 @@ impl EndpointStatus {
                 // Writes that waited.
                 "waits": limit.waits,
             })),
+            // The record of which chunks the peers have. Equal parts of the records of several peers count once.
+            "knowledge": {
+                "bytes": self.knowledge.bytes,
+                "bytes_max": self.knowledge.bytes_max,
+                // Parts for 64 containers each that were forgotten because of the limit.
+                "forgotten_pages": self.knowledge.forgotten_pages,
+            },
             "store": {
                 // Bytes that the stored chunks take on the device, after compression.
                 "bytes": self.store.stored_bytes,
@@ -288,6 +300,7 @@ impl EndpointStatus {
             identities: status.identities,
             gateway: Some(status.counters),
             peers: status.peers,
+            knowledge: status.knowledge,
             rate_limit: gateway.rate_limiter().map(RateLimitStatus::from),
             store: gateway.store().counters(),
             store_bytes_max: gateway.store().capacity_bytes(),
@@ -302,6 +315,7 @@ impl EndpointStatus {
             identities: Vec::new(),
             gateway: None,
             peers: vec![peer],
+            knowledge: client.knowledge(),
             rate_limit: client.rate_limiter().map(RateLimitStatus::from),
             store: client.store().counters(),
             store_bytes_max: client.store().capacity_bytes(),

@@ -13,6 +13,7 @@ use edgeward_dedup::wire::{Frame, Role, decode, frame_length};
 use super::*;
 use crate::config::Encryption;
 use crate::core::{Core, CoreConfig, Written};
+use crate::knowledge_pages::KnowledgePages;
 use crate::label::Target;
 
 /// A simulated socket. It never delivers bytes, and it accepts bytes only while `accepts` is true.
@@ -92,7 +93,8 @@ pub(crate) fn endpoint(session: u64) -> (Core, LinkConfig) {
         unacked_max: config.unacked_bytes_max,
     };
     let endpoint = Endpoint::new(endpoint.expect("the configuration is valid"));
-    (Core::new(core, endpoint, store), config)
+    let pages = KnowledgePages::new(usize::MAX, 1);
+    (Core::new(core, endpoint, store, pages), config)
 }
 
 /// The connection holds the end of a body back for up to 2 ms, so that more bytes can complete its last chunk. While

@@ -27,6 +27,7 @@ use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, Str
 use edgeward_dedup::{Violation, reason};
 
 use crate::budget::Budget;
+use crate::knowledge_pages::KnowledgePages;
 use crate::outbox::Outbox;
 use crate::send_delay::{ACK_DELAY, SendAction};
 use crate::traffic::{StreamRows, TrafficCounters};
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     config: CoreConfig,
     endpoint: Endpoint,
     store: Chunks,
+    knowledge_pages: KnowledgePages,
     id_key: IdKey,
     pool: Pool,
     codec: Compressors,
@@ -114,7 +116,12 @@ pub(crate) type SlowAnswer = Result<Option<Answer>, StorePanicked>;
 pub(crate) struct Superseded;
 
 impl Core {
-    pub(crate) fn new(config: CoreConfig, mut endpoint: Endpoint, store: Chunks) -> Self {
+    pub(crate) fn new(
+        config: CoreConfig,
+        mut endpoint: Endpoint,
+        store: Chunks,
+        knowledge_pages: KnowledgePages,
+    ) -> Self {
         endpoint.set_own_epoch(store.epoch());
         Self {
             config,
@@ -122,6 +129,7 @@ impl Core {
             pool: endpoint.pool().clone(),
             endpoint,
             store,
+            knowledge_pages,
             codec: Compressors::new(),
             peer_session: None,
             duplexes: HashMap::new(),
@@ -156,6 +164,22 @@ impl Core {
     /// Sets which chunks the peer has, as saved before the last shutdown. See [`Endpoint::restore_knowledge`].
     pub(crate) fn set_knowledge(&mut self, knowledge: Knowledge) {
         self.endpoint.restore_knowledge(knowledge);
+    }
+
+    /// Shares the memory for which chunks the peer has with other peers.
+    pub(crate) fn share_knowledge(&mut self) {
+        self.knowledge_pages.share(self.endpoint.knowledge_mut());
+    }
+
+    /// Returns a copy of which chunks the peer has, or `None` if it has not changed in the containers with numbers
+    /// below `end` since the last call. The copy of a full store takes less than a millisecond.
+    pub(crate) fn take_unsaved_knowledge(&mut self, end: u32) -> Option<Knowledge> {
+        self.endpoint.knowledge_mut().take_unsaved(end)
+    }
+
+    /// Records that the last copy could not be saved.
+    pub(crate) fn set_knowledge_unsaved(&mut self) {
+        self.endpoint.knowledge_mut().set_unsaved();
     }
 
     /// Ends all streams and connections after a task has panicked while it changed the state machines.

@@ -17,6 +17,7 @@ use edgeward_types::mix64;
 use super::{ConnectionId, Core, CoreConfig, DuplexId, Read, Written};
 use crate::budget::{BUDGET_BYTES, Budget};
 use crate::config::{Encryption, LinkConfig};
+use crate::knowledge_pages::KnowledgePages;
 use crate::label::{Label, Target};
 use crate::outbox::Outbox;
 use crate::send_delay::ACK_DELAY;
@@ -61,6 +62,7 @@ impl Simulation {
                 core,
                 Endpoint::new(endpoint.expect("the configuration is valid")),
                 store,
+                KnowledgePages::new(usize::MAX, 1),
             )
         });
         let hellos = cores.each_mut().map(Core::hello);

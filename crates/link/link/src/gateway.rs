@@ -3,6 +3,7 @@
 mod certificates;
 mod identities;
 mod peers;
+mod statuses;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -41,7 +42,7 @@ use crate::origin::Origin;
 use crate::origin_tls::OriginTls;
 use crate::peer::{AddedConnection, Peer};
 use crate::rate_limit::{Paced, RateLimiter};
-use crate::status::{EndpointStatus, GatewayStatus, PeerStatus};
+use crate::status::{EndpointStatus, GatewayStatus};
 use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
@@ -49,6 +50,7 @@ use certificates::watch_certificates;
 use identities::{Identities, LiveConnection};
 pub use identities::{IdentityLimits, IdentityStatus};
 use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
+use statuses::peer_statuses;
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
@@ -223,7 +225,7 @@ impl Gateway {
         self.addr
     }
 
-    /// Returns the counters of the gateway and of each peer.
+    /// Returns the counters of the gateway and of each peer, after one second at most.
     pub async fn status(&self) -> GatewayStatus {
         let encrypted = matches!(self.shared.config.link.encryption, Encryption::Tls(_));
         let mut peers: Vec<_> = self
@@ -242,23 +244,18 @@ impl Gateway {
             })
             .collect();
         peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
-        let mut statuses = Vec::with_capacity(peers.len());
-        for (from, epoch, peer) in peers {
-            let name = format!("{from}#{epoch:04x}");
-            let status = peer.call(move |core| PeerStatus::of(core, name, encrypted));
-            // The gateway may have removed the peer meanwhile.
-            statuses.extend(status.await.map(|status| PeerStatus {
-                pipe_bytes: peer.pipe_memory().bytes(),
-                ..status
-            }));
-        }
+        let named = |(from, epoch, peer)| (format!("{from}#{epoch:04x}"), peer);
+        let peers = peers.into_iter().map(named).collect();
+        let timeout = tokio::time::sleep(STATUS_TIMEOUT);
+        let (peers, busy_peers) = peer_statuses(peers, encrypted, timeout).await;
         GatewayStatus {
             encrypted,
             identity: self.shared.config.link.encryption.identity(),
             identities: self.shared.identities.status(SystemTime::now()),
             counters: *self.shared.counters(),
             knowledge: self.shared.knowledge_pages.status(),
-            peers: statuses,
+            peers,
+            busy_peers,
         }
     }
 
@@ -761,6 +758,10 @@ async fn serve_streams(
     }
     while streams.join_next().await.is_some() {}
 }
+
+/// The time in which a peer must report its status. Its task works in slices of about a millisecond, so a later report
+/// shows that the processors are overloaded.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -119,6 +119,9 @@ metrics! {
     const ENDPOINT: EndpointStatus = |endpoint| {
         Gauge "edgeward_link_encrypted" "1 if connections are encrypted, otherwise 0." { u8::from(endpoint.encrypted) }
         Gauge "edgeward_link_store_bytes_max" "Capacity of the chunk store." { endpoint.store_bytes_max }
+        // Their other metrics are missing in this response.
+        Gauge "edgeward_link_busy_peers" "Peers that did not report their metrics within a second."
+            { endpoint.busy_peers.len() }
         // Equal parts of the records of several peers count once.
         Gauge "edgeward_link_knowledge_bytes"
             "Memory of the record of which chunks the peers have." { endpoint.knowledge.bytes }

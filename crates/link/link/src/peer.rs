@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use edgeward_dedup::sender::SendError;
@@ -124,6 +125,21 @@ impl Peer {
     pub(crate) fn send(&self, message: Message) -> Result<(), SendError> {
         let sent = self.messages.try_send(message);
         sent.map_err(|_| SendError::TooManyStreams)
+    }
+
+    /// Asks the task of the peer to run `action`, which must take microseconds. The result has an error if the task has
+    /// ended. Returns `None` if too many messages wait for the task.
+    pub(crate) fn ask<R: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Core) -> R + Send + 'static,
+    ) -> Option<oneshot::Receiver<R>> {
+        let (sender, result) = oneshot::channel();
+        let call = Box::new(|core: &mut Core| _ = sender.send(action(core)));
+        match self.messages.try_send(Message::Call(call)) {
+            Err(TrySendError::Full(_)) => None,
+            // After the end of the task, the sender is dropped.
+            Ok(()) | Err(TrySendError::Closed(_)) => Some(result),
+        }
     }
 
     /// Lets the task of the peer run `action`, which must take microseconds. Returns `None` if the task has ended.

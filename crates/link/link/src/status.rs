@@ -100,6 +100,8 @@ pub struct GatewayStatus {
     pub knowledge: SharedPagesStatus,
     /// The peers that the gateway knows, connected or not.
     pub peers: Vec<PeerStatus>,
+    /// The names of the peers whose tasks did not answer in time.
+    pub busy_peers: Vec<String>,
 }
 
 /// The state of the limit of sent bytes.
@@ -133,6 +135,8 @@ pub struct EndpointStatus {
     pub gateway: Option<GatewayCounters>,
     /// The peers.
     pub peers: Vec<PeerStatus>,
+    /// The names of the peers whose tasks did not answer in time. They are not in `peers`.
+    pub busy_peers: Vec<String>,
     /// The memory of the record of which chunks the peers have.
     pub knowledge: SharedPagesStatus,
     /// The limit of sent bytes, or `None` if none is configured.
@@ -236,6 +240,8 @@ impl EndpointStatus {
                 "checkpoint_errors": self.store.checkpoint_errors,
             },
             "peers": self.peers.iter().map(PeerStatus::to_json).collect::<Vec<_>>(),
+            // Peers that are missing above because they did not answer within a second.
+            "busy_peers": self.busy_peers,
         });
         add_old_keys(&mut status);
         status
@@ -300,6 +306,7 @@ impl EndpointStatus {
             identities: status.identities,
             gateway: Some(status.counters),
             peers: status.peers,
+            busy_peers: status.busy_peers,
             knowledge: status.knowledge,
             rate_limit: gateway.rate_limiter().map(RateLimitStatus::from),
             store: gateway.store().counters(),
@@ -315,6 +322,7 @@ impl EndpointStatus {
             identities: Vec::new(),
             gateway: None,
             peers: vec![peer],
+            busy_peers: Vec::new(),
             knowledge: client.knowledge(),
             rate_limit: client.rate_limiter().map(RateLimitStatus::from),
             store: client.store().counters(),

@@ -8,12 +8,15 @@
 //! these objects sees every request for each of them. The sample of texts has a part of the requests, with their hosts
 //! and paths.
 
-use std::fmt::Debug;
+use std::borrow::Cow;
+use std::fmt::{self, Debug};
+use std::hash::Hasher as _;
 use std::iter::Sum;
 use std::time::Duration;
 
 use edgeward_policy::KeySample;
 use edgeward_semantics::StoredPolicy;
+use edgeward_types::xxh3::Xxh3;
 use edgeward_types::{KeyHash, Timestamp};
 use http::header::{self, HeaderMap, HeaderName};
 
@@ -124,19 +127,61 @@ pub struct SampledText {
     pub target: Box<str>,
     /// The index of the site in the configuration.
     pub site: Option<usize>,
-    /// Those of [`REQUEST_FIELDS`] that the request has. `None` for a plain request, which has none but perhaps
-    /// `Accept-Encoding`.
-    pub request: Option<SeenFields>,
-    /// Those of [`RESPONSE_FIELDS`] that the response has. `None` for a hit that the fast path has answered.
+    /// True if the method is GET.
+    pub is_get: bool,
+    /// Those of [`REQUEST_FIELDS`] that the request has.
+    pub request: SeenFields,
+    /// Those of [`RESPONSE_FIELDS`] that the response has. `None` without a response, and for a hit on disk that the
+    /// fast path has answered.
     pub response: Option<SeenFields>,
+    /// The detail of `Cache-Status`, such as the reason why the response was not stored.
+    pub detail: Option<Cow<'static, str>>,
+    /// The hash of the body, if the client got the whole body, which has at most [`HASHED_BYTES_MAX`] bytes. `None` for
+    /// hits of the fast path.
+    pub body_hash: Option<u64>,
+    /// The hash of the body that is under way.
+    pub(crate) digest: BodyDigest,
+}
+
+/// The hash of the part of a body that was sent.
+#[derive(Default)]
+pub(crate) struct BodyDigest {
+    hash: Option<Box<Xxh3>>,
+    bytes: u64,
+}
+
+impl Debug for BodyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BodyDigest of {} bytes", self.bytes)
+    }
+}
+
+impl BodyDigest {
+    /// Adds the next bytes of the body. The hash of a long body is given up.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        if self.bytes > HASHED_BYTES_MAX {
+            self.hash = None;
+            return;
+        }
+        self.hash.get_or_insert_default().write(bytes);
+    }
+
+    /// Returns the hash of a body of so many bytes, if all of them were added.
+    fn hash_of(&self, bytes: u64) -> Option<u64> {
+        let hash = self.hash.as_ref().filter(|_| self.bytes == bytes)?;
+        Some(hash.finish())
+    }
 }
 
 /// Names of fields with the first [`FIELD_BYTES_MAX`] bytes of their values.
 pub type SeenFields = Vec<(HeaderName, Box<[u8]>)>;
 
 /// The request fields that a [`SampledText`] has. Values of credentials are left out.
-pub const REQUEST_FIELDS: [HeaderName; 4] = [
+pub const REQUEST_FIELDS: [HeaderName; 6] = [
     header::ACCEPT_ENCODING,
+    header::AUTHORIZATION,
+    header::COOKIE,
     header::RANGE,
     header::CACHE_CONTROL,
     header::PRAGMA,
@@ -160,35 +205,66 @@ pub const RESPONSE_FIELDS: [HeaderName; 11] = [
 /// The most bytes of a value in [`SeenFields`], so that a sample takes a few kilobytes at most.
 pub const FIELD_BYTES_MAX: usize = 256;
 
+/// The longest body that is hashed, so that a sample takes about 20 µs at most.
+pub const HASHED_BYTES_MAX: u64 = 256 << 10;
+
 /// The most bytes of a host or target in a [`SampledText`].
 pub const TEXT_BYTES_MAX: usize = 1024;
 
 impl SampledText {
-    pub(crate) fn new(host: &str, target: &str, site: Option<usize>) -> Box<Self> {
+    /// Returns the text of a GET whose fields and response are not known yet.
+    pub fn new(host: &str, target: &str, site: Option<usize>) -> Box<Self> {
         let start = |text: &str| Box::from(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)]);
         Box::new(Self {
             host: start(host),
             target: start(target),
             site,
-            request: None,
+            is_get: true,
+            request: Vec::new(),
             response: None,
+            detail: None,
+            body_hash: None,
+            digest: BodyDigest::default(),
         })
     }
 
-    pub(crate) fn set_request(&mut self, headers: &HeaderMap) {
-        self.request = Some(fields_of(headers, &REQUEST_FIELDS));
+    pub(crate) fn set_request<'v>(
+        &mut self,
+        is_get: bool,
+        value: impl Fn(&HeaderName) -> Option<&'v [u8]>,
+    ) {
+        self.is_get = is_get;
+        self.request = fields_of(&REQUEST_FIELDS, value);
     }
 
     pub(crate) fn set_response(&mut self, headers: &HeaderMap) {
-        self.response = Some(fields_of(headers, &RESPONSE_FIELDS));
+        let value = |name: &HeaderName| headers.get(name).map(|value| value.as_bytes());
+        self.response = Some(fields_of(&RESPONSE_FIELDS, value));
+    }
+
+    /// Records the end of the response, with the detail of its `Cache-Status` and the number of body bytes that the
+    /// client got.
+    pub(crate) fn end(
+        &mut self,
+        detail: Option<&Cow<'static, str>>,
+        body_bytes: u64,
+        is_aborted: bool,
+    ) {
+        self.detail = detail.cloned();
+        let hash = self.digest.hash_of(body_bytes);
+        self.body_hash = hash.filter(|_| !is_aborted);
+        self.digest = BodyDigest::default();
     }
 }
 
-fn fields_of(headers: &HeaderMap, names: &[HeaderName]) -> SeenFields {
+fn fields_of<'v>(
+    names: &[HeaderName],
+    value: impl Fn(&HeaderName) -> Option<&'v [u8]>,
+) -> SeenFields {
     let present = names.iter().filter_map(|name| {
-        let value = headers.get(name)?.as_bytes();
+        let value = value(name)?;
         let kept = match *name {
-            header::SET_COOKIE => &[],
+            header::AUTHORIZATION | header::COOKIE | header::SET_COOKIE => &[],
             _ => &value[..value.len().min(FIELD_BYTES_MAX)],
         };
         Some((name.clone(), kept.into()))

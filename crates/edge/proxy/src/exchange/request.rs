@@ -139,7 +139,7 @@ impl Request {
         let site = self.settings.as_ref().map(|settings| settings.site.0);
         let host = self.authority().unwrap_or_default();
         let mut text = SampledText::new(host, self.path_and_query(), site);
-        text.set_request(&self.headers);
+        text.set_request(self.method == Method::GET, |name| self.value(name));
         text
     }
 

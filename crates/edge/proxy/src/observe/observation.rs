@@ -143,7 +143,11 @@ impl Observation {
                 is_aborted: self.is_aborted,
                 duration,
             };
-            watch.finish(self.object, self.seen_text.take(), now, end);
+            let mut text = self.seen_text.take();
+            if let Some(text) = &mut text {
+                text.end(self.detail.as_ref(), self.body_bytes, self.is_aborted);
+            }
+            watch.finish(self.object, text, now, end);
         }
         let mut sampled = self.sampled.take();
         if let Some(sampled) = &mut sampled {

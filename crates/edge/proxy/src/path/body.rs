@@ -191,6 +191,7 @@ impl EdgeBody {
                     this.in_flight.conn().begin_client_turn();
                 }
                 this.count_given(piece.len() as u64);
+                this.digest(&piece);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             Source::Parts(parts) => {
@@ -243,7 +244,20 @@ impl EdgeBody {
         this.record_poll(&polled, |frame| {
             frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
         });
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            this.digest(bytes);
+        }
         polled
+    }
+
+    /// Adds bytes of the body to the hash that the watcher gets, if the request is in the sample of texts.
+    fn digest(&mut self, bytes: &[u8]) {
+        let observation = self.observation.as_mut();
+        if let Some(text) = observation.and_then(|observation| observation.seen_text.as_mut()) {
+            text.digest.write(bytes);
+        }
     }
 
     /// Records the poll of a sliced body, and the owner of the piece's memory.

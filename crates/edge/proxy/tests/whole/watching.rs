@@ -222,12 +222,13 @@ fn a_text_has_the_fields_that_matter_to_a_cache() {
         .collect();
     assert_eq!(texts.len(), 3);
     let value = |text: &SampledText, name: &str| {
-        let mut fields = text.request.iter().chain(&text.response).flatten();
+        let mut fields = text.request.iter().chain(text.response.iter().flatten());
         let found = fields.find(|(field, _)| field == name);
         found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
     };
     assert_eq!(value(texts[0], "set-cookie").as_deref(), Some(""));
-    assert_eq!(value(texts[0], "cookie"), None);
+    assert_eq!(value(texts[0], "cookie").as_deref(), Some(""));
+    assert_eq!(texts[0].detail.as_deref(), Some("set-cookie"));
     assert_eq!(value(texts[0], "content-type").as_deref(), Some("text/css"));
     assert_eq!(
         value(texts[0], "cache-control").as_deref(),
@@ -239,9 +240,45 @@ fn a_text_has_the_fields_that_matter_to_a_cache() {
     );
     assert_eq!(&*texts[1].target, "/a?b=c");
     assert_eq!((&texts[1].host, texts[1].site), (&texts[2].host, Some(0)));
-    assert!(
-        texts[2].response.is_none(),
-        "the fast path keeps no map of fields"
+    // The fast path has answered the third request.
+    assert_eq!(
+        value(texts[2], "cache-control").as_deref(),
+        Some("max-age=600")
+    );
+    assert!(texts.iter().all(|text| text.is_get));
+}
+
+/// Method: a body in one piece, the same body in chunks, a body that is too long, a part of a body, and a HEAD.
+#[test]
+fn a_text_has_the_hash_of_a_whole_body() {
+    let body = "0123456789".repeat(20_000);
+    let (seen, _) = watched(|bed| {
+        bed.origin.on("/whole", Answer::ok(body.clone()));
+        bed.origin
+            .on("/chunked", Answer::ok(body.clone()).chunked(9000));
+        bed.origin.on("/long", Answer::ok(body.repeat(2)));
+        bed.origin
+            .on("/cut", Answer::ok(body.clone()).close_at(100_000));
+        for path in ["/whole", "/chunked", "/long"] {
+            bed.get(path);
+        }
+        let mut client = bed.connect();
+        client.request("HEAD", "/whole", &[], b"");
+        let mut client = bed.connect();
+        client.send_head("GET", "/cut", &[]);
+        client.head();
+        drop(client);
+        bed.wait_until("the requests end", |status| status["what_if"]["ended"] == 5);
+    });
+    let hashes: Vec<_> = seen
+        .iter()
+        .map(|seen| seen.text.as_ref().map(|text| (text.is_get, text.body_hash)))
+        .collect();
+    let hash = Some(edgeward_types::xxh3::xxh3_64(body.as_bytes()));
+    assert_eq!(hashes[..2], [Some((true, hash)); 2]);
+    assert_eq!(
+        hashes[2..],
+        [Some((true, None)), Some((false, None)), Some((true, None))]
     );
 }
 

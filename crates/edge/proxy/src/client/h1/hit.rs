@@ -205,6 +205,9 @@ impl<'q> HitRequest<'q, '_, '_> {
         let mut observation = self.begin();
         hit.count(worker, &mut observation);
         observation.set_hit(stored.response().status, None);
+        if let Some(text) = &mut observation.seen_text {
+            text.set_response(&stored.response().headers());
+        }
         let sent = (!plain.head_only).then_some(body);
         observation.set_body(sent.map_or(0, |body| body.len() as u64), false);
         outbox.set_closes(plain.closes);
@@ -283,7 +286,9 @@ impl<'q> HitRequest<'q, '_, '_> {
         if let Some(watch) = &self.worker.watch {
             observation.seen_text = watch.text(|| {
                 let site = self.host.site.map(|site| site.0);
-                SampledText::new(&self.host.authority, self.plain.target, site)
+                let mut text = SampledText::new(&self.host.authority, self.plain.target, site);
+                text.set_request(!self.plain.head_only, |name| self.plain.value(name));
+                text
             });
         }
         observation

@@ -4,11 +4,13 @@
 //! edge's workers and shows the results.
 //!
 //! - [`advise`]: the change of configuration that they recommend.
+//! - [`faults`]: caching faults, and the rules that mend them.
 //! - [`top`]: the URLs with the most requests, bytes and misses.
 //! - [`what_if`]: the hit ratios that other sizes and policies would have.
 #![forbid(unsafe_code)]
 
 pub mod advise;
+pub mod faults;
 mod mini; // a small cache that follows the sample
 pub mod top;
 pub mod what_if;

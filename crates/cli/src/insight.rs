@@ -1,9 +1,12 @@
 //! Connects the edge's samples of requests with their analysis in `live`.
 
+pub(crate) mod faults;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use edgeward_live::faults::Faults;
 use edgeward_live::top::{OneHitWonders, Top, TopUrl};
 use edgeward_live::what_if::{Counts, Point, Report, Request, Totals, WhatIf, WhatIfConfig};
 use edgeward_proxy::EdgeConfig;
@@ -38,6 +41,7 @@ struct Insight {
 struct State {
     what_if: WhatIf,
     top: Top,
+    faults: Faults,
     wonders: OneHitWonders,
     /// One of so many requests has a text.
     texts_one_in: u32,
@@ -62,7 +66,8 @@ impl Insight {
             memory_max_bytes,
             state: Mutex::new(State {
                 what_if,
-                top: Top::new(top_bytes * 3 / 4, seed),
+                top: Top::new(top_bytes * 3 / 8, seed),
+                faults: Faults::new(top_bytes / 2, seed),
                 wonders: OneHitWonders::new(KEYS_MAX),
                 texts_one_in: 1,
                 second: (Timestamp::ZERO, 0),
@@ -79,7 +84,7 @@ impl Insight {
 }
 
 impl State {
-    /// Counts a request for the lists of URLs and for the share of one-hit wonders.
+    /// Counts a request for the lists of URLs, for the caching faults and for the share of one-hit wonders.
     fn count(&mut self, seen: &FinishedRequest) {
         if let Some(text) = &seen.text {
             let url = format!("{}{}", text.host, text.target);
@@ -87,6 +92,7 @@ impl State {
             let weight = self.texts_one_in;
             self.top
                 .observe(seen.at, &url, seen.body_bytes, is_miss, weight);
+            self.faults.observe(&faults::observed(seen, text, weight));
         }
         if let Some(object) = seen.object.filter(|_| seen.is_key_sample) {
             self.wonders.observe(object.key);
@@ -119,6 +125,18 @@ impl State {
             "misses": urls(misses),
             "one_hit_wonder_ratio": ratios.map(|(of_keys, _)| of_keys),
             "one_hit_wonder_request_ratio": ratios.map(|(_, of_requests)| of_requests),
+        })
+    }
+
+    fn faults(&self) -> Value {
+        if self.top.observed() == 0 {
+            return Value::Null;
+        }
+        json!({
+            "sampled": self.top.observed(),
+            // With more than 1 the shares of hits are too low, because the sample lacks earlier requests.
+            "texts_one_in": self.texts_one_in,
+            "findings": faults::json_of(&self.faults.findings()),
         })
     }
 
@@ -215,7 +233,7 @@ impl Watcher for Insight {
 
     fn report(&self) -> Value {
         let state = self.state();
-        json!({ "what_if": state.report(), "top": state.top() })
+        json!({ "what_if": state.report(), "top": state.top(), "faults": state.faults() })
     }
 
     fn facts(&self) -> WatcherFacts {
@@ -227,6 +245,7 @@ impl Watcher for Insight {
             lost: state.progress.lost,
             memory_bytes: state.what_if.memory_bytes()
                 + state.top.memory_bytes()
+                + state.faults.memory_bytes()
                 + state.wonders.memory_bytes(),
             memory_max_bytes: self.memory_max_bytes,
             points: points.map(what_if_point).collect(),
@@ -284,7 +303,8 @@ const WINDOW: Duration = Duration::from_secs(3600);
 /// The most requests of the sample in a second. The caches take about 2 µs for each, so 0.8 % of a core.
 const SAMPLES_PER_SECOND_MAX: u64 = 4000;
 
-/// The part of the memory that the lists of URLs and the sample of one-hit wonders may take: one of so many.
+/// The part of the memory that the lists of URLs, the search for caching faults and the sample of one-hit wonders may
+/// take: one of so many.
 const TOP_PART: u64 = 8;
 
 /// The most keys that are followed for the share of one-hit wonders. A key takes about 20 bytes.
@@ -312,13 +332,7 @@ mod tests {
             stale_while_revalidate: Duration::ZERO,
             has_validator: false,
         });
-        let text = SampledText {
-            host: "shop.example".into(),
-            target: path.into(),
-            site: None,
-            request: None,
-            response: None,
-        };
+        let text = SampledText::new("shop.example", path, None);
         FinishedRequest {
             at,
             object,
@@ -328,7 +342,7 @@ mod tests {
             status: 200,
             body_bytes: 500,
             duration: Duration::from_millis(1),
-            text: Some(Box::new(text)),
+            text: Some(text),
         }
     }
 

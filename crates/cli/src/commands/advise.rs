@@ -15,10 +15,11 @@ use super::admin_api::{AdminServer, read_token};
 use crate::diagnostic::Diagnostic;
 use crate::output;
 
-/// Recommend a policy and a size of memory for the traffic of a running edge
+/// Recommend changes of the configuration for the traffic of a running edge
 ///
-/// The edge simulates caches of other sizes and policies with a sample of its requests. This command reads the results
-/// of the last hour from /status, and prints the changes that would bring clearly more hits.
+/// The edge simulates caches of other sizes and policies with a sample of its requests, and finds caching faults in it.
+/// This command reads the results from /status.json, and prints the changes that would bring clearly more hits, and the
+/// rules that mend the faults.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct AdviseArgs {
@@ -37,9 +38,47 @@ pub(crate) struct AdviseArgs {
 /// Prints the recommendation. Exit codes: 0 nothing to change, 1 a change is recommended.
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let token = args.token_file.as_deref().map(read_token).transpose()?;
-    let page = args.admin.get("/status", token.as_deref())?;
-    let status: Value = serde_json::from_str(&page).context("/status is not JSON")?;
+    let token = token.as_deref();
+    // `/status.json` has URLs, so it may need a token where `/status` needs none.
+    let page = args.admin.get("/status.json", token);
+    let page = page.or_else(|_| args.admin.get("/status", token))?;
+    let status: Value = serde_json::from_str(&page).context("the status is not JSON")?;
     let what_if = &status["what_if"];
+    let findings = status["faults"]["findings"].as_array();
+    let findings = findings.map(Vec::as_slice);
+    let advice = advice_of(what_if);
+    // Faults are worth a report even if no setting can be recommended.
+    let advice = match (advice, findings) {
+        (Ok(advice), _) => Ok(advice),
+        (Err(error), Some([_, ..])) => Err(error),
+        (Err(error), _) => return Err(error),
+    };
+    if args.json {
+        let mut document = advice
+            .as_ref()
+            .map_or_else(|_| json!({}), |advice| document(advice, what_if));
+        document["faults"] = json!(findings);
+        output::print_json(&document)?;
+    } else {
+        let mut out = output::stdout();
+        match &advice {
+            Ok(advice) => write!(out, "{}", text(advice, what_if))?,
+            Err(error) => writeln!(out, "no setting is recommended: {error}")?,
+        }
+        write!(out, "{}", faults_text(findings))?;
+        out.flush()?;
+    }
+    let keeps_setting = advice.is_ok_and(|it| it.policy.is_none() && it.memory.is_none());
+    let is_good = keeps_setting && findings.is_none_or(<[Value]>::is_empty);
+    Ok(if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// Returns the recommended settings.
+fn advice_of(what_if: &Value) -> anyhow::Result<Advice> {
     let settings = settings_of(what_if)?;
     let advice = advise(&settings).ok_or_else(|| {
         let policy = what_if["policy"].as_str().unwrap_or("unknown");
@@ -48,19 +87,38 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         ))
         .hint("compare the predictions of `what_if` in /status with the measured hit ratio")
     })?;
-    if args.json {
-        output::print_json(&document(&advice, what_if))?;
-    } else {
-        let mut out = output::stdout();
-        write!(out, "{}", text(&advice, what_if))?;
-        out.flush()?;
+    Ok(advice)
+}
+
+/// Returns the part of the text about caching faults. `findings` is `None` if the edge does not report them.
+fn faults_text(findings: Option<&[Value]>) -> String {
+    let Some(findings) = findings else {
+        return "\ncaching faults: not known; they need some requests and a token (--token-file) if the admin \
+                address is not local\n"
+            .to_owned();
+    };
+    if findings.is_empty() {
+        return "\nno caching faults\n".to_owned();
     }
-    let is_good = advice.policy.is_none() && advice.memory.is_none();
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    let mut text = format!("\ncaching faults: {}\n", findings.len());
+    for finding in findings {
+        let word = |key: &str| finding[key].as_str().unwrap_or_default();
+        let percent = |key: &str| 100.0 * finding[key].as_f64().unwrap_or_default();
+        // Writing to a string never fails.
+        _ = write!(
+            text,
+            "\n{} [{}]\n  {:.1} % of requests; the rule turns {:.1} % of all requests into hits; example: {}\n",
+            word("text"),
+            word("fault"),
+            percent("request_share"),
+            percent("hit_share"),
+            word("example"),
+        );
+        for line in word("rule").lines() {
+            _ = writeln!(text, "    {line}");
+        }
+    }
+    text
 }
 
 /// Returns the predictions of an edge.
@@ -199,13 +257,15 @@ fn described(setting: &Setting) -> String {
 
 const EXAMPLES: &str = "\
 Exit codes: 0 no change is recommended, 1 a change is recommended, 2 the edge has no reliable predictions.
-docs/how-to/what-if.md explains the predictions.
+docs/how-to/what-if.md explains the predictions, and docs/how-to/faults.md the caching faults.
 
 Examples:
   The changes that would bring more hits:
     edgeward advise --admin 127.0.0.1:9900
   For a program:
-    edgeward advise --admin 127.0.0.1:9900 --json | jq .policy";
+    edgeward advise --admin 127.0.0.1:9900 --json | jq .policy
+  The rules that mend caching faults:
+    edgeward advise --admin 127.0.0.1:9900 --json | jq -r '.faults[].rule'";
 
 #[cfg(test)]
 mod tests {
@@ -258,6 +318,29 @@ mod tests {
         assert_eq!(document["memory"]["hot.capacity"], 512_u64 << 20);
         assert_eq!(document["policy"]["hot.policy"], "density");
         assert_eq!(document["less_memory"], Value::Null);
+    }
+
+    #[test]
+    fn the_text_has_each_fault_with_its_rule() {
+        let finding = json!({
+            "fault": "ignored-parameter",
+            "text": "the query parameter a does not change the body",
+            "request_share": 0.25,
+            "hit_share": 0.125,
+            "example": "shop.example/?a=1",
+            "rule": "[[site.rule]]\nquery.drop = [\"a\"]\n",
+        });
+        let text = faults_text(Some(&[finding]));
+        for line in [
+            "caching faults: 1",
+            "the query parameter a does not change the body [ignored-parameter]",
+            "  25.0 % of requests; the rule turns 12.5 % of all requests into hits; example: shop.example/?a=1",
+            "    query.drop = [\"a\"]",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} in {text}");
+        }
+        assert_eq!(faults_text(Some(&[])), "\nno caching faults\n");
+        assert!(faults_text(None).contains("--token-file"));
     }
 
     #[test]

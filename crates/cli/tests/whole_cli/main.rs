@@ -12,6 +12,7 @@ mod demo;
 mod demo_filter;
 mod descriptors; // the limit of open files
 mod errors;
+mod faults; // caching faults that `advise` finds
 mod help;
 mod inspect; // `cache get` and `explain`
 mod kill; // `serve --disk` is killed at random moments

@@ -12,6 +12,7 @@ export function showSections(now: Snapshot): void {
   showErrors(now);
   showTraffic(now);
   showSites(now);
+  showFaults(now);
   showUrls(now);
   showContents(now);
   showOrigins(now);
@@ -193,6 +194,37 @@ function showUrls(now: Snapshot): void {
   table("url-requests", "requests", top?.requests);
   table("url-bytes", "bytes", top?.bytes);
   table("url-misses", "misses", top?.misses);
+}
+
+function showFaults(now: Snapshot): void {
+  const faults = now.faults;
+  const isPart = (faults?.texts_one_in ?? 1) > 1;
+  setText(
+    byId("fault-note"),
+    faults
+      ? `Found in ${count(faults.sampled)} sampled requests. Each rule belongs to the site of the example.` +
+          (isPart ? " The sample is a part of the requests, so the rules bring more hits than estimated." : "")
+      : "The edge does not sample requests: insight.enabled is false, or no request was sampled yet.",
+  );
+  showTable(
+    "fault-table",
+    "Caching faults, and the rules that mend them",
+    [
+      { name: "fault" },
+      { name: "requests", number: true },
+      { name: "more hits", number: true },
+      { name: "example" },
+      { name: "rule" },
+    ],
+    (faults?.findings ?? []).map((finding) => [
+      { text: finding.text, title: finding.fault },
+      percent(finding.request_share),
+      percent(finding.hit_share),
+      finding.example,
+      { text: finding.rule.trim().split("\n").join(" ⏎ "), title: finding.rule },
+    ]),
+    faults ? "No caching faults." : "",
+  );
 }
 
 function showContents(now: Snapshot): void {

@@ -70,6 +70,16 @@ export interface WhatIfPoint {
   origin_bytes_per_second: number;
 }
 
+export interface Finding {
+  fault: string;
+  text: string;
+  requests: number;
+  request_share: number;
+  hit_share: number;
+  example: string;
+  rule: string;
+}
+
 export interface Snapshot {
   at: number;
   generation: number;
@@ -129,6 +139,7 @@ export interface Snapshot {
     requests_sampled: number;
     points: WhatIfPoint[];
   } | null;
+  faults?: { sampled: number; texts_one_in: number; findings: Finding[] } | null;
   history: History;
   settings?: { key: string; value: string; from: string }[];
 }

@@ -1,0 +1,233 @@
+//! `edgeward advise` finds planted caching faults in the traffic of a real edge, and none at a good site.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use edgeward_testkit::client::Client;
+use edgeward_testkit::{Answer, RecordedRequest, ScriptedOrigin};
+use serde_json::Value;
+
+use super::run::{Server, output, text, until};
+
+/// A request of a client: the host, the target and a field.
+type Sent = (&'static str, String, (&'static str, &'static str));
+
+/// Returns the requests of a round. A fault has several requests in each of them.
+fn requests(round: usize) -> Vec<Sent> {
+    let gzip = ("accept-encoding", "gzip");
+    let site = |target: String| ("shop.example", target, gzip);
+    let mut sent = Vec::new();
+    for n in 0..4 {
+        let new = 4 * round + n;
+        sent.extend([
+            site(format!("/docs/{n}")),
+            site(format!("/feed/{n}")),
+            site(format!("/js/{n}.js")),
+            site(format!("/css/{n}.css")),
+            ("shop.example", format!("/news/{new}"), ("user-agent", "a")),
+            ("shop.example", format!("/news/{new}"), ("user-agent", "b")),
+            site(format!("/p/{n}?session={new}")),
+            site(format!("/q/{n}?_={}", 1_700_000_000_000 + new)),
+            site(format!("/list?x=1&y={new}")),
+            site(format!("/list?y={new}&x=1")),
+            ("www.shop.example", format!("/about/{new}"), gzip),
+            site(format!("/about/{new}")),
+            site(format!("/team/{new}")),
+            site(format!("/team/{new}/")),
+            (
+                "shop.example",
+                format!("/film/{n}.mp4"),
+                ("range", "bytes=10-2000"),
+            ),
+            site(format!("/bare/{new}")),
+            site(format!("/long/{n}")),
+        ]);
+    }
+    sent
+}
+
+/// Answers as an origin with caching faults. The body depends on the path only, without a final slash, and on the
+/// parameters `x` and `y` in any order.
+fn faulty_answer(request: &RecordedRequest) -> Answer {
+    let path = request.path().trim_end_matches('/');
+    let mut parameters: Vec<&str> = request.target().split(['?', '&']).skip(1).collect();
+    parameters.retain(|one| one.starts_with(['x', 'y']));
+    parameters.sort_unstable();
+    let body = format!("{path} {} ", parameters.join(" ")).repeat(300);
+    let answer = Answer::ok(body);
+    let fresh = |answer: Answer, seconds: u32| {
+        let answer = answer.header("cache-control", &format!("max-age={seconds}"));
+        answer.header("etag", "\"1\"").revalidates()
+    };
+    let page = |answer: Answer| answer.header("content-type", "text/html");
+    let folder = path.split('/').nth(1).unwrap_or_default();
+    match folder {
+        "docs" => page(answer),
+        "feed" => page(fresh(answer, 1)),
+        "js" => answer
+            .header("content-type", "text/javascript")
+            .header("cache-control", "private"),
+        "css" => fresh(answer, 600)
+            .header("content-type", "text/css")
+            .header("set-cookie", "tracker=1"),
+        "news" => page(fresh(answer, 600)).header("vary", "User-Agent"),
+        "bare" => page(answer).header("cache-control", "max-age=600"),
+        "film" => fresh(Answer::pattern(1991).with_status(206), 600)
+            .header("content-range", "bytes 10-2000/9000")
+            .header("content-type", "video/mp4"),
+        _ => page(fresh(answer, 600)),
+    }
+}
+
+/// Answers as a good origin: every URL has a body of its own, a lifetime and a validator.
+fn good_answer(request: &RecordedRequest) -> Answer {
+    let host = request.header("host").unwrap_or_default();
+    let answer = Answer::ok(format!("{host}{} ", request.target()).repeat(100))
+        .header("content-type", "text/html")
+        .header("cache-control", "max-age=600")
+        .header("etag", "\"1\"");
+    if request.path().starts_with("/account") {
+        return answer.header("set-cookie", "session=1");
+    }
+    answer.revalidates()
+}
+
+struct Site {
+    _origin: ScriptedOrigin,
+    edge: Server,
+}
+
+impl Site {
+    fn start(folder: &Path, answer: fn(&RecordedRequest) -> Answer, rules: &str) -> Self {
+        let origin = ScriptedOrigin::start();
+        origin.otherwise(answer);
+        let config = base(&origin.url("")) + rules;
+        let path = folder.join("edge.toml").display().to_string();
+        fs::write(&path, config).expect("written");
+        let edge = Server::start(&["serve", "--json", "--config", &path]);
+        Self {
+            _origin: origin,
+            edge,
+        }
+    }
+
+    fn send(&self, requests: &[Sent]) {
+        let mut client = Client::connect(self.edge.addr("/listening/0"));
+        for (host, target, field) in requests {
+            let answer = client.get(target, &[("host", host), *field]);
+            assert!(answer.status < 400, "{target}: {answer:?}");
+        }
+    }
+
+    /// Runs `edgeward advise` and returns the findings. They are absent before the first request was sampled.
+    fn findings(&self) -> Option<Vec<Value>> {
+        let admin: SocketAddr = self.edge.addr("/admin");
+        let out = output(&["advise", "--json", "--admin", &admin.to_string()]);
+        let document: Value = serde_json::from_slice(&out.stdout).ok()?;
+        let findings = document["faults"].as_array().cloned()?;
+        let expected = i32::from(!findings.is_empty());
+        assert!(out.status.code() >= Some(expected), "{}", text(&out.stderr));
+        Some(findings)
+    }
+}
+
+fn base(origin: &str) -> String {
+    format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+         [origin]\nurl = \"{origin}\"\n[hot]\ncapacity = \"64MiB\"\n"
+    )
+}
+
+fn kinds(findings: &[Value]) -> BTreeSet<String> {
+    let kinds = findings.iter().filter_map(|it| it["fault"].as_str());
+    kinds.map(str::to_owned).collect()
+}
+
+/// Method: rounds of requests until all faults are found. Each rule is then a valid configuration. With all rules, the
+/// same requests show only the faults that no rule removes.
+#[test]
+fn planted_faults_are_found_and_their_rules_mend_them() {
+    let planted = [
+        "no-lifetime",
+        "short-lifetime",
+        "private-static",
+        "cookie-on-static",
+        "needless-vary",
+        "ignored-parameter",
+        "cache-buster",
+        "parameter-order",
+        "same-on-two-hosts",
+        "final-slash",
+        "passed-ranges",
+        "no-validator",
+        "uncompressed",
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    let faults = "[compression]\nenabled = false\n[ranges]\nslice_bytes = \"none\"\n";
+    let site = Site::start(folder.path(), faulty_answer, faults);
+    let mut round = 0;
+    let findings = until("all faults are found", || {
+        site.send(&requests(round));
+        round += 1;
+        let findings = site.findings()?;
+        let found = kinds(&findings);
+        assert!(round < 100, "only {found:?} in {findings:#?}");
+        let all_found = planted.iter().all(|kind| found.contains(*kind));
+        all_found.then_some(findings)
+    });
+    let found = kinds(&findings);
+    assert_eq!(found.len(), planted.len(), "{found:?}");
+
+    let rule = |finding: &Value| finding["rule"].as_str().expect("a rule").to_owned();
+    for finding in &findings {
+        let rule = rule(finding);
+        let site = if rule.starts_with("[[site.rule]]") {
+            "[[site]]\nhosts = \"*\"\n"
+        } else {
+            ""
+        };
+        let path = folder.path().join("rule.toml");
+        fs::write(&path, format!("{}{site}{rule}", base("http://127.0.0.1:9"))).expect("written");
+        let out = output(&["check-config", &path.display().to_string()]);
+        assert_eq!(out.status.code(), Some(0), "{rule}\n{}", text(&out.stderr));
+    }
+
+    let is_of_site = |finding: &&Value| rule(finding).starts_with("[[site.rule]]");
+    let of_site: BTreeSet<String> = findings.iter().filter(is_of_site).map(rule).collect();
+    let others: BTreeSet<String> = findings
+        .iter()
+        .filter(|it| !is_of_site(it))
+        .map(rule)
+        .collect();
+    let join = |rules: BTreeSet<String>| rules.into_iter().collect::<String>();
+    let rules = format!("[[site]]\nhosts = \"*\"\n{}{}", join(of_site), join(others));
+    let mended = Site::start(folder.path(), faulty_answer, &rules);
+    for round in 0..20 {
+        mended.send(&requests(round));
+    }
+    let findings = until("the requests are sampled", || mended.findings());
+    let known: BTreeSet<String> = ["no-validator".to_owned()].into();
+    assert!(kinds(&findings).is_subset(&known), "{findings:#?}");
+}
+
+/// Method: pages with and without parameters, variants that differ, and private pages.
+#[test]
+fn a_good_site_has_no_faults() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let site = Site::start(folder.path(), good_answer, "");
+    for round in 0..20 {
+        site.send(&requests(round));
+        let private = |n| {
+            (
+                "shop.example",
+                format!("/account/{n}"),
+                ("cookie", "session=1"),
+            )
+        };
+        site.send(&[0, 1, 2].map(private));
+    }
+    let findings = until("the requests are sampled", || site.findings());
+    assert_eq!(findings, Vec::<Value>::new());
+}

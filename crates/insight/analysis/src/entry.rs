@@ -1,6 +1,7 @@
 //! One request of a log.
 
 use std::fmt;
+use std::time::Duration;
 
 use edgeward_types::Timestamp;
 
@@ -23,8 +24,12 @@ pub struct Entry<'l> {
     pub media_type: &'l [u8],
     /// How the cache that wrote the log handled the request.
     pub outcome: Option<Outcome>,
+    /// The text of the outcome, which says more than the outcome: `EXPIRED` and `MISS` are both misses.
+    pub outcome_text: &'l [u8],
     /// The name of the machine that wrote the line, if the line contains it.
     pub machine: &'l [u8],
+    /// The time from the request to the end of the response.
+    pub duration: Option<Duration>,
 }
 
 /// The way in which a cache handled a request. Each cache logs a word for it, for example `TCP_MISS`, which

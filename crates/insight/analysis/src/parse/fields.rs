@@ -1,6 +1,7 @@
 //! The fields that all formats share, and the conversion of a line's fields to an entry.
 
 use core::net::Ipv6Addr;
+use core::time::Duration;
 
 use edgeward_trace::raw::{self, is_host, request_line};
 use edgeward_types::Timestamp;
@@ -40,6 +41,10 @@ pub enum Field {
     Outcome,
     /// The machine that wrote the line.
     Machine,
+    /// The time from the request to the end of the response, in seconds.
+    Duration,
+    /// The same time in microseconds.
+    DurationMicros,
 }
 
 impl Field {
@@ -58,6 +63,8 @@ impl Field {
         ("type", Self::MediaType),
         ("cache", Self::Outcome),
         ("machine", Self::Machine),
+        ("duration", Self::Duration),
+        ("duration_us", Self::DurationMicros),
     ];
 
     /// Returns the field with this name.
@@ -67,7 +74,7 @@ impl Field {
     }
 }
 
-const COUNT: usize = 13;
+const COUNT: usize = 15;
 
 /// The fields of one line. A field that the line does not have is empty.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,7 +153,8 @@ impl<'l> LineFields<'l> {
             host = b"";
         }
         let is_joined = may_lack_query && self.join(url, !host.is_empty(), joined);
-        let outcome = match self.value(Field::Outcome) {
+        let outcome_text = self.value(Field::Outcome);
+        let outcome = match outcome_text {
             b"" => None,
             text => Outcome::from_text(text)
                 .map_err(|UnknownOutcome| MalformedLine::not("cache", "the word of a cache"))?,
@@ -160,7 +168,10 @@ impl<'l> LineFields<'l> {
             bytes: bytes(self.value(Field::Bytes))?,
             media_type: self.value(Field::MediaType),
             outcome,
+            outcome_text,
             machine: self.value(Field::Machine),
+            duration: duration(self.value(Field::Duration), 1_000_000)
+                .or_else(|| duration(self.value(Field::DurationMicros), 1)),
         };
         Ok(Some(EntryParts { entry, is_joined }))
     }
@@ -208,6 +219,25 @@ impl<'l> LineFields<'l> {
             )
         })
     }
+}
+
+/// Parses a duration, whose unit has `unit_micros` microseconds. A malformed duration counts as unknown, because logs
+/// have several times with the same form.
+fn duration(text: &[u8], unit_micros: u64) -> Option<Duration> {
+    let (whole, fraction) = match memchr::memchr(b'.', text) {
+        Some(point) => (&text[..point], &text[point + 1..]),
+        None => (text, &b""[..]),
+    };
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut micros = raw::whole(whole)?.checked_mul(unit_micros)?;
+    let mut unit = unit_micros;
+    for digit in fraction {
+        unit /= 10;
+        micros = micros.checked_add(unit * u64::from(digit - b'0'))?;
+    }
+    Some(Duration::from_micros(micros))
 }
 
 /// An entry whose URL may be in another buffer.
@@ -315,6 +345,23 @@ mod tests {
                 None,
                 "{bad}"
             );
+        }
+    }
+
+    #[test]
+    fn durations_are_parsed_in_seconds_and_microseconds() {
+        for (text, unit, micros) in [
+            ("0.012", 1_000_000, Some(12_000)),
+            ("3", 1_000_000, Some(3_000_000)),
+            ("0.0000019", 1_000_000, Some(1)),
+            ("1250", 1, Some(1250)),
+            ("12.7", 1, Some(12)),
+            ("", 1, None),
+            ("0.1, 0.2", 1_000_000, None),
+            ("99999999999999999999", 1, None),
+        ] {
+            let expected = micros.map(Duration::from_micros);
+            assert_eq!(duration(text.as_bytes(), unit), expected, "{text}");
         }
     }
 

@@ -267,6 +267,7 @@ mod tests {
                 status: 200,
                 bytes: Some(1234),
                 outcome: Some(Outcome::Miss),
+                outcome_text: b"uri-miss",
                 ..Entry::default()
             },
         );
@@ -317,6 +318,7 @@ mod tests {
                 status: 200,
                 bytes: Some(5),
                 outcome: Some(Outcome::Hit),
+                outcome_text: b"HIT-CLUSTER",
                 machine: b"FRA",
                 ..Entry::default()
             },

@@ -10,7 +10,7 @@
 use edgeward_trace::raw::{AccessLogLine, is_host, iso8601, request_line, whole};
 
 use crate::clock::Clock;
-use crate::{Entry, MalformedLine, Outcome};
+use crate::{Entry, MalformedLine, Outcome, UnknownOutcome};
 
 use super::{bytes, host_and_path, is_blank_or_comment, status};
 
@@ -63,13 +63,15 @@ impl NcsaParser {
         if url.first() != Some(&b'/') || !ends {
             return None;
         }
+        let (outcome, outcome_text) = outcome(line);
         Some(Entry {
             time: Some(self.clock.read(&front[1..27])?),
             method: b"GET",
             url,
             status: super::status(status).ok()?,
             bytes: Some(number(&rest[..digits])?),
-            outcome: outcome(line),
+            outcome,
+            outcome_text,
             ..Entry::default()
         })
     }
@@ -101,6 +103,7 @@ impl NcsaParser {
         if !host.is_empty() && !is_host(host) {
             return Err(MalformedLine::not("host", "the name or address of a host"));
         }
+        let (outcome, outcome_text) = outcome(line);
         Ok(Some(Entry {
             time: Some(time),
             method,
@@ -108,17 +111,30 @@ impl NcsaParser {
             url,
             status,
             bytes,
-            outcome: outcome(line),
+            outcome,
+            outcome_text,
             ..Entry::default()
         }))
     }
 }
 
-/// Returns how the cache handled the request, if a word follows the last quote, as in edgeward's
-/// `combined-cache` and many nginx logs.
+/// Returns how the cache handled the request and the word that states it, if a word follows the last quote, as in
+/// edgeward's `combined-cache` and many nginx logs.
 #[inline]
-fn outcome(line: &[u8]) -> Option<Outcome> {
+fn outcome(line: &[u8]) -> (Option<Outcome>, &[u8]) {
     // Most lines end with the quote of the user agent, or with a number.
+    let Some(word) = last_word(line) else {
+        return (None, b"");
+    };
+    // The word is a guess: the log may have another field after the user agent.
+    match Outcome::from_text(word) {
+        Ok(Some(outcome)) => (Some(outcome), word),
+        Ok(None) | Err(UnknownOutcome) => (None, b""),
+    }
+}
+
+#[inline]
+fn last_word(line: &[u8]) -> Option<&[u8]> {
     if !line.last()?.is_ascii_alphabetic() {
         return None;
     }
@@ -128,10 +144,7 @@ fn outcome(line: &[u8]) -> Option<Outcome> {
         && word
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
-    // The word is a guess: the log may have another field after the user agent.
-    is_word
-        .then(|| Outcome::from_text(word).unwrap_or(None))
-        .flatten()
+    is_word.then_some(word)
 }
 
 /// Returns the position of the first bracket or colon. A colon before the bracket belongs to a virtual host or

@@ -285,6 +285,7 @@ fn nginx_field(name: &str) -> Option<Field> {
         | "sent_http_cache_status"
         | "upstream_http_cache_status" => Field::Outcome,
         "hostname" => Field::Machine,
+        "request_time" => Field::Duration,
         // The names of `--fields`.
         name => return Field::from_name(name),
     })
@@ -361,6 +362,9 @@ fn directive(text: &str) -> (&str, Option<Field>, &str) {
         Some('b' | 'B' | 'O') => Some(Field::Bytes),
         Some('V') if !argument.is_empty() => vcl_field(argument),
         Some('v' | 'V') => Some(Field::Host),
+        Some('D') => Some(Field::DurationMicros),
+        Some('T') if argument.is_empty() || named("s") => Some(Field::Duration),
+        Some('T') if named("us") => Some(Field::DurationMicros),
         Some('i') if named("Host") => Some(Field::Host),
         Some('o') if named("Content-Type") => Some(Field::MediaType),
         Some('o') if named("X-Cache") || named("Cache-Status") => Some(Field::Outcome),
@@ -402,6 +406,24 @@ mod tests {
     }
 
     #[test]
+    fn the_duration_of_a_request_is_in_seconds_or_microseconds() {
+        for (format, line) in [
+            (
+                "\"$request\" $request_time",
+                &b"\"GET /a HTTP/1.1\" 0.250"[..],
+            ),
+            ("\"%r\" %D", b"\"GET /a HTTP/1.1\" 250000"),
+            ("\"%r\" %{us}T", b"\"GET /a HTTP/1.1\" 250000"),
+        ] {
+            let mut parser = parser(format);
+            let entry = parser.parse(line).expect("the line fits the format");
+            let duration = entry.and_then(|entry| entry.duration);
+            let expected = std::time::Duration::from_millis(250);
+            assert_eq!(duration, Some(expected), "{format}");
+        }
+    }
+
+    #[test]
     fn an_nginx_log_format_is_parsed() {
         let line =
             b"192.0.2.7 - a b [17/May/2015:10:05:03 +0000] \"GET /a?b HTTP/1.1\" 200 512 \"-\" \
@@ -419,6 +441,7 @@ mod tests {
             status: 200,
             bytes: Some(512),
             outcome: Some(Outcome::Hit),
+            outcome_text: b"HIT",
             ..Entry::default()
         };
         assert_eq!(entry, expected);

@@ -158,6 +158,8 @@ mod tests {
             bytes: Some(392),
             media_type: b"text/html",
             outcome: Some(Outcome::Hit),
+            outcome_text: b"RefreshHit",
+            duration: None,
             machine: b"FRA2",
         };
         assert_eq!(entry, expected);

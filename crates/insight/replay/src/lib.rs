@@ -9,6 +9,7 @@
 //! `docs/how-to/replay.md` describes the measurements, the units and the JSON.
 #![forbid(unsafe_code)]
 
+mod client; // a connection to a server
 pub mod load;
 mod mix; // deterministic pseudo-random numbers
 pub mod monitor;

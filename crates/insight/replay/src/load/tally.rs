@@ -59,9 +59,9 @@ impl ErrorKind {
 
 /// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) kind: ErrorKind,
-    pub(super) detail: String,
+pub(crate) struct Failure {
+    pub(crate) kind: ErrorKind,
+    pub(crate) detail: String,
 }
 
 /// A failed request in the report.

@@ -193,7 +193,7 @@ async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Re
         };
         shared.count(&tally, &job, sent, result);
     }
-    lock(&tally).connections += connection.opened;
+    lock(&tally).connections += connection.opened();
     Ok(())
 }
 

@@ -113,6 +113,7 @@ Further commands:
   migrate       Translate a configuration of nginx
   origin        Serve test objects, as the origin of an experiment
   reload        Let a running edge read its configuration again
+  shadow        Compare an edge with the cache that serves the clients
   store         Inspect a disk cache while its server is stopped
   top           Watch a running edge in a terminal
   upgrade       Replace the program of a running edge without a gap

@@ -77,7 +77,7 @@ pub(crate) struct AnalyzeArgs {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        value_parser = field,
+        value_parser = json_field,
         hide_short_help = true
     )]
     fields: Vec<(Field, String)>,
@@ -304,22 +304,25 @@ fn threads(requested: Option<NonZeroUsize>) -> usize {
         .map_or(1, NonZeroUsize::get)
 }
 
-impl AnalyzeArgs {
-    /// Returns the format with this name, or the format of a format string.
-    fn named_or_compiled_format(&self, text: &str) -> anyhow::Result<Format> {
-        if let Some(format) = preset(text, &self.fields) {
-            return Ok(format);
-        }
-        let template = Template::compile(text).map_err(|error| {
-            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-            Diagnostic::new(format!("--format: {error}")).hint(format!(
-                "use ncsa, json, w3c, {} or a format string; docs/how-to/analyze.md describes format strings",
-                names.join(", ")
-            ))
-        })?;
-        Ok(Format::Template(template))
+/// Returns the format with this name, or the format of a format string.
+pub(crate) fn named_or_compiled_format(
+    text: &str,
+    fields: &[(Field, String)],
+) -> anyhow::Result<Format> {
+    if let Some(format) = preset(text, fields) {
+        return Ok(format);
     }
+    let template = Template::compile(text).map_err(|error| {
+        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        Diagnostic::new(format!("--format: {error}")).hint(format!(
+            "use ncsa, json, w3c, {} or a format string; docs/how-to/analyze.md describes format strings",
+            names.join(", ")
+        ))
+    })?;
+    Ok(Format::Template(template))
+}
 
+impl AnalyzeArgs {
     fn settings(&self) -> anyhow::Result<Settings> {
         if self.memory < MEMORY_MIN {
             return Err(
@@ -331,7 +334,7 @@ impl AnalyzeArgs {
         let names = FieldNames::with_custom(self.fields.iter().cloned());
         let format = match self.format.as_deref() {
             None => None,
-            Some(text) => Some(self.named_or_compiled_format(text)?),
+            Some(text) => Some(named_or_compiled_format(text, &self.fields)?),
         };
         let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);
         let temp_max = match self.temp_max {
@@ -403,7 +406,7 @@ fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
 }
 
 /// Parses the name of a JSON field, for example `url=req.path`.
-fn field(text: &str) -> Result<(Field, String), String> {
+pub(crate) fn json_field(text: &str) -> Result<(Field, String), String> {
     let (field, name) = text
         .split_once('=')
         .filter(|(_, name)| !name.is_empty())

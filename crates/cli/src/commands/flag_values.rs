@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Parses a duration such as `300us`, `20ms`, `1.5s` or `10min`. The unit `m` also means minutes.
+/// Parses a duration such as `300us`, `20ms`, `1.5s`, `10min` or `1h`. The unit `m` also means minutes.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("`{text}` is not a duration; write 300us, 20ms, 1.5s or 10min");
     let unit_start = text
@@ -16,6 +16,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
+        "h" => 3600.0,
         _ => return Err(invalid()),
     };
     Duration::try_from_secs_f64(number * scale).map_err(|_| invalid())

@@ -36,6 +36,7 @@ mod purge;
 mod reload;
 mod replay;
 mod serve;
+mod shadow;
 mod simulate;
 mod status;
 mod store;
@@ -87,6 +88,9 @@ pub(crate) enum Command {
     // Hidden, as `store` is.
     #[command(hide = true)]
     Migrate(migrate::MigrateArgs),
+    // Hidden, as `store` is.
+    #[command(hide = true)]
+    Shadow(shadow::ShadowArgs),
     Status(status::StatusArgs),
     // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
     #[command(hide = true)]
@@ -134,6 +138,7 @@ impl Command {
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
             Self::Migrate(args) => migrate::run(&args),
+            Self::Shadow(args) => shadow::run(&args),
             Self::Status(args) => status::run(&args),
             Self::Advise(args) => advise::run(&args),
             Self::Top(args) => top::run(&args),
@@ -173,6 +178,7 @@ impl Command {
             | Self::BenchFilter(_)
             | Self::Store(_)
             | Self::Migrate(_)
+            | Self::Shadow(_)
             | Self::Status(_)
             | Self::Advise(_)
             | Self::Top(_)

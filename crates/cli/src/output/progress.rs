@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,6 +26,8 @@ pub(crate) struct Progress {
     done: AtomicU64,
     started: Instant,
     view: ProgressView,
+    /// More figures, shown after the number of units done.
+    detail: Mutex<String>,
 }
 
 /// How progress is shown.
@@ -59,6 +61,7 @@ impl Progress {
             done: AtomicU64::new(0),
             started: Instant::now(),
             view,
+            detail: Mutex::default(),
         }
     }
 
@@ -77,6 +80,14 @@ impl Progress {
                 bar.set_style(style(self.unit, true));
             }
         }
+    }
+
+    /// Sets more figures, which are shown beside the number of units done.
+    pub(crate) fn describe(&self, detail: String) {
+        if let ProgressView::Bar(bar) = &self.view {
+            bar.set_message(format!("{}: {detail};", self.what));
+        }
+        *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = detail;
     }
 
     /// Writes a line to stderr, above the bar if a bar is shown. With `--quiet`, writes no line.
@@ -139,7 +150,11 @@ impl Progress {
                     share * 100.0
                 )
             }
-            _ => format!("{what}: {} {unit}{rate}", count(done)),
+            _ => {
+                let detail = self.detail.lock().unwrap_or_else(PoisonError::into_inner);
+                let comma = if detail.is_empty() { "" } else { ", " };
+                format!("{what}: {} {unit}{rate}{comma}{detail}", count(done))
+            }
         }
     }
 }
@@ -198,6 +213,7 @@ mod tests {
             done: AtomicU64::new(0),
             started: Instant::now(),
             view: ProgressView::Quiet,
+            detail: Mutex::default(),
         }
     }
 

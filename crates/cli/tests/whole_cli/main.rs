@@ -37,5 +37,6 @@ mod restart; // SIGTERM or SIGKILL, then a start with a warm cache
 mod run;
 mod serve;
 mod service; // messages to systemd, its sockets, and logrotate
+mod shadow; // the edge beside another cache
 mod store; // `edgeward store`
 mod upgrade; // a new process replaces a running edge

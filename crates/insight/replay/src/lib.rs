@@ -6,6 +6,8 @@
 //! [`monitor`] samples the target's process, so that a report shows the CPU time and memory with which the
 //! target reached its hit ratio.
 //!
+//! [`shadow`] sends the requests of another cache's clients to an edge under test, and compares the answers.
+//!
 //! `docs/how-to/replay.md` describes the measurements, the units and the JSON.
 #![forbid(unsafe_code)]
 
@@ -16,6 +18,7 @@ pub mod monitor;
 pub mod origin;
 mod pattern;
 mod report;
+pub mod shadow;
 
 pub use pattern::Pattern;
 pub use report::{

@@ -22,7 +22,7 @@ use crate::request::{Method, Request, Skip};
 pub struct Settings {
     /// Names of fields of answers, in lower case, that are not compared.
     pub ignored_fields: Vec<String>,
-    /// True if the log has all requests that the incumbent serves. The verdicts of its lines then show its lifetimes.
+    /// True if the comparison gets the lines of the incumbent's log. Their verdicts show its lifetimes and its hits.
     pub has_log: bool,
 }
 
@@ -77,8 +77,6 @@ pub struct Comparison {
     changing_bodies: u64,
     unasked: u64,
     without_credentials: u64,
-    edge_verdicts: u64,
-    edge_hits: u64,
     budget: BudgetReport,
 }
 
@@ -124,8 +122,6 @@ impl Comparison {
             changing_bodies: 0,
             unasked: 0,
             without_credentials: 0,
-            edge_verdicts: 0,
-            edge_hits: 0,
             budget: BudgetReport::default(),
         }
     }
@@ -196,7 +192,8 @@ impl Comparison {
             false => Evidence::WithoutExpiry,
         };
         let state = self.urls.entry(url_key);
-        if let Some(verdict) = answer.verdict {
+        // A line without a time shows no age.
+        if let (Some(verdict), false) = (answer.verdict, answer.at.is_zero()) {
             state
                 .incumbent
                 .observe(verdict, answer.at, answer.ttl_seconds, evidence);
@@ -204,6 +201,16 @@ impl Comparison {
         let is_own = state.own_lines > 0;
         state.own_lines = state.own_lines.saturating_sub(1);
         is_own
+    }
+
+    /// Counts the answer of a line whose request is not sent, because it arrives as a mirrored request, too.
+    pub fn count_line(&mut self, answer: &Answer, at: Duration) {
+        if let Some(latency) = answer.latency {
+            self.incumbent_latency.add(latency);
+        }
+        if let Some(verdict) = answer.verdict {
+            self.history.count(at, Side::Incumbent, verdict.is_hit());
+        }
     }
 
     /// Counts a failed request. A failed connection to the edge ends what is known of its stored responses.
@@ -261,7 +268,9 @@ impl Comparison {
         at: Duration,
     ) {
         let incumbent = logged.or(asked);
-        if let Some(latency) = incumbent.and_then(|answer| answer.latency) {
+        // The latency of the clients, if a log states it.
+        let has_lines = self.settings.has_log && logged.is_none();
+        if let (Some(latency), false) = (incumbent.and_then(|answer| answer.latency), has_lines) {
             self.incumbent_latency.add(latency);
         }
         if let Some(latency) = edge.latency {
@@ -271,18 +280,13 @@ impl Comparison {
         let name = |verdict: Option<Verdict>| verdict.map_or("unknown", Verdict::as_str);
         let pair = (name(verdict), name(edge.verdict));
         *self.verdicts.entry(pair).or_default() += 1;
-        if let Some(of_edge) = edge.verdict {
-            self.edge_verdicts += 1;
-            self.edge_hits += u64::from(of_edge.is_hit());
-            // The incumbent has answered the client just before, so its answer to the shadow would nearly always be a
-            // hit. Only the log has the verdicts of its clients.
-            match (self.settings.has_log, verdict) {
-                (true, Some(verdict)) => {
-                    self.history.count(at, verdict.is_hit(), of_edge.is_hit());
-                }
-                (true, None) => {}
-                (false, _) => self.history.count(at, false, of_edge.is_hit()),
-            }
+        // The incumbent has answered the client just before, so its answer to the shadow would nearly always be a hit.
+        // Only the log has the verdicts of its clients.
+        if let Some(verdict) = logged.and_then(|answer| answer.verdict) {
+            self.history.count(at, Side::Incumbent, verdict.is_hit());
+        }
+        if let Some(verdict) = edge.verdict {
+            self.history.count(at, Side::Edge, verdict.is_hit());
         }
     }
 
@@ -490,22 +494,17 @@ impl Comparison {
 
     /// Returns the hit ratios so far.
     pub fn hits(&self) -> HitReport {
-        let has_log = self.settings.has_log;
-        let ratio = |hits: u64, requests: u64| hits as f64 / requests as f64;
         let total = self.history.total();
+        let intervals = self.history.intervals();
         HitReport {
-            requests: total.requests,
-            incumbent_ratio: (has_log && total.requests > 0)
-                .then(|| ratio(total.incumbent_hits, total.requests)),
-            edge_ratio: (self.edge_verdicts > 0).then(|| ratio(self.edge_hits, self.edge_verdicts)),
-            intervals: self
-                .history
-                .intervals()
+            incumbent_ratio: total.incumbent.ratio(),
+            edge_ratio: total.edge.ratio(),
+            intervals: intervals
                 .map(|(start, counts)| IntervalReport {
                     start_seconds: start.as_secs_f64(),
-                    requests: counts.requests,
-                    incumbent_ratio: has_log.then(|| ratio(counts.incumbent_hits, counts.requests)),
-                    edge_ratio: ratio(counts.edge_hits, counts.requests),
+                    requests: counts.edge.requests,
+                    incumbent_ratio: counts.incumbent.ratio(),
+                    edge_ratio: counts.edge.ratio(),
                 })
                 .collect(),
         }

@@ -2,12 +2,34 @@
 
 use std::time::Duration;
 
-/// The counts of one interval. Only requests whose verdict is known at both caches are counted.
+use crate::report::Side;
+
+/// The requests and hits of one cache. Only requests whose verdict is known are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HitCounts {
+    pub(crate) requests: u64,
+    pub(crate) hits: u64,
+}
+
+impl HitCounts {
+    /// Returns the hits divided by the requests. Returns `None` without a request.
+    pub(crate) fn ratio(self) -> Option<f64> {
+        (self.requests > 0).then(|| self.hits as f64 / self.requests as f64)
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            hits: self.hits + other.hits,
+        }
+    }
+}
+
+/// The counts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) requests: u64,
-    pub(crate) incumbent_hits: u64,
-    pub(crate) edge_hits: u64,
+    pub(crate) incumbent: HitCounts,
+    pub(crate) edge: HitCounts,
 }
 
 /// Intervals of one length. If there are too many, pairs of them are merged and the length doubles.
@@ -27,7 +49,7 @@ impl History {
         }
     }
 
-    pub(crate) fn count(&mut self, at: Duration, incumbent_hit: bool, edge_hit: bool) {
+    pub(crate) fn count(&mut self, at: Duration, side: Side, is_hit: bool) {
         let mut number = self.number_of(at);
         while number >= self.intervals_max {
             let pairs = self.intervals.chunks(2);
@@ -44,11 +66,15 @@ impl History {
             self.intervals.resize(number + 1, Counts::default());
         }
         let counts = &mut self.intervals[number];
-        *counts = counts.plus(Counts {
+        let one = HitCounts {
             requests: 1,
-            incumbent_hits: u64::from(incumbent_hit),
-            edge_hits: u64::from(edge_hit),
-        });
+            hits: u64::from(is_hit),
+        };
+        let counts = match side {
+            Side::Incumbent => &mut counts.incumbent,
+            Side::Edge => &mut counts.edge,
+        };
+        *counts = counts.plus(one);
     }
 
     fn number_of(&self, at: Duration) -> usize {
@@ -58,7 +84,7 @@ impl History {
     /// Returns the start of each interval that has requests, and its counts.
     pub(crate) fn intervals(&self) -> impl Iterator<Item = (Duration, Counts)> {
         let all = (0_u32..).zip(&self.intervals);
-        all.filter(|(_, counts)| counts.requests > 0)
+        all.filter(|(_, counts)| **counts != Counts::default())
             .map(|(number, counts)| (self.interval * number, *counts))
     }
 
@@ -72,9 +98,8 @@ impl History {
 impl Counts {
     const fn plus(self, other: Self) -> Self {
         Self {
-            requests: self.requests + other.requests,
-            incumbent_hits: self.incumbent_hits + other.incumbent_hits,
-            edge_hits: self.edge_hits + other.edge_hits,
+            incumbent: self.incumbent.plus(other.incumbent),
+            edge: self.edge.plus(other.edge),
         }
     }
 }
@@ -95,20 +120,22 @@ mod tests {
             intervals_max in 1_usize..20,
         ) {
             let mut history = History::new(intervals_max);
-            for (millis, left, right) in &times {
-                history.count(Duration::from_millis(*millis), *left, *right);
+            for (millis, is_edge, is_hit) in &times {
+                let side = if *is_edge { Side::Edge } else { Side::Incumbent };
+                history.count(Duration::from_millis(*millis), side, *is_hit);
                 prop_assert!(history.intervals.len() <= intervals_max);
             }
             let total = history.total();
-            prop_assert_eq!(total.requests, times.len() as u64);
-            let hits = times.iter().filter(|(_, left, _)| *left).count();
-            prop_assert_eq!(total.incumbent_hits, hits as u64);
+            prop_assert_eq!(total.edge.requests + total.incumbent.requests, times.len() as u64);
+            let hits = times.iter().filter(|(_, is_edge, is_hit)| *is_edge && *is_hit).count();
+            prop_assert_eq!(total.edge.hits, hits as u64);
             for (start, counts) in history.intervals() {
                 let within = times.iter().filter(|(millis, ..)| {
                     let at = Duration::from_millis(*millis);
                     at >= start && at < start + history.interval
                 });
-                prop_assert_eq!(within.count() as u64, counts.requests);
+                let counted = counts.edge.requests + counts.incumbent.requests;
+                prop_assert_eq!(within.count() as u64, counted);
             }
         }
     }

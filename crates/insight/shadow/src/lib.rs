@@ -22,6 +22,7 @@ mod heads;
 mod history;
 mod latencies;
 mod lifetime;
+mod logged;
 mod recent;
 mod report;
 mod request;
@@ -30,6 +31,7 @@ pub use answer::{Answer, Exchange, Head, Verdict};
 pub use budget::Budget;
 pub use comparison::{Comparison, Limits, Settings};
 pub use difference::{Cause, Difference};
+pub use logged::logged;
 pub use report::{
     BudgetReport, ErrorKind, ErrorReport, Group, HitReport, IntervalReport, Latency,
     PositionReport, ShadowReport, Side, VerdictPair,

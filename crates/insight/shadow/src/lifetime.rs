@@ -22,6 +22,9 @@ pub(crate) struct Lifetime {
     misses: u32,
     shortest_miss: Duration,
     longest_miss: Duration,
+    /// True if the answers are those of several variants, or if the response was evicted. The last fetch may then be
+    /// that of another variant, so an age is at least as long as it seems, and an expiry shows nothing.
+    is_mixed: bool,
 }
 
 /// The answers from which bounds follow.
@@ -51,11 +54,11 @@ impl Lifetime {
                 let ttl = ttl_seconds.and_then(|ttl| u64::try_from(ttl).ok());
                 let ttl = ttl.map(Duration::from_secs);
                 match (ttl, age) {
-                    (Some(ttl), Some(age)) => {
+                    (Some(ttl), Some(age)) if !self.is_mixed => {
                         self.at_least = self.at_least.max(age + ttl);
                         self.expired_at(age + ttl);
                     }
-                    (Some(ttl), None) => self.at_least = self.at_least.max(ttl),
+                    (Some(ttl), _) => self.at_least = self.at_least.max(ttl),
                     (None, Some(age)) if evidence != Evidence::Partial => {
                         self.at_least = self.at_least.max(age);
                     }
@@ -65,12 +68,16 @@ impl Lifetime {
             // The response may be newer than the last fetch that an answer has shown.
             Verdict::StaleHit => self.fetched_at = None,
             Verdict::Expired | Verdict::Revalidated => {
-                if let Some(age) = age {
+                if let (Some(age), false) = (age, self.is_mixed) {
                     self.expired_at(age);
                 }
                 self.fetched_at = Some(at);
             }
             Verdict::Miss => {
+                if age.is_some() && evidence == Evidence::Complete {
+                    self.is_mixed = true;
+                    self.at_most = None;
+                }
                 if let (Some(age), Evidence::WithoutExpiry) = (age, evidence) {
                     self.shortest_miss = match self.misses {
                         0 => age,
@@ -202,6 +209,16 @@ mod tests {
         let varying = lifetime(Evidence::Complete, &varying);
         let other = lifetime(Evidence::Complete, &[(Miss, 0), (Hit, 500)]);
         assert!(!other.is_longer_than(&varying));
+    }
+
+    #[test]
+    fn variants_behind_one_url_show_no_expiry() {
+        use Verdict::{Expired, Hit, Miss};
+        // Two variants with a lifetime of 100 s each.
+        let mixed = [(Miss, 0), (Miss, 90), (Hit, 91), (Expired, 100)];
+        let mixed = lifetime(Evidence::Complete, &mixed);
+        let other = lifetime(Evidence::Complete, &[(Miss, 0), (Hit, 99)]);
+        assert!(!other.is_longer_than(&mixed));
     }
 
     /// A cache with a fixed lifetime: it answers each request as it must, with the clock cut to whole seconds.

@@ -73,14 +73,13 @@ pub struct Group {
     pub edge: String,
 }
 
-/// The hits of both caches, over the requests whose verdict both caches state.
+/// The hits of both caches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HitReport {
-    /// These requests.
-    pub requests: u64,
-    /// The share of them that the incumbent answered from its cache. `None` if the answers to its clients are unknown.
+    /// The share of the requests of its clients that the incumbent answered from its cache. `None` without a log, or if
+    /// the log states no verdict.
     pub incumbent_ratio: Option<f64>,
-    /// The share of the answers of the edge that came from its cache, over all its answers that state a verdict.
+    /// The share of the requests that the edge answered from its cache. `None` if it states no verdict.
     pub edge_ratio: Option<f64>,
     /// The ratios over time. The length of an interval grows with the duration.
     pub intervals: Vec<IntervalReport>,
@@ -91,12 +90,12 @@ pub struct HitReport {
 pub struct IntervalReport {
     /// The start of the interval.
     pub start_seconds: f64,
-    /// The requests of the interval.
+    /// The requests whose verdict the edge states.
     pub requests: u64,
-    /// The hit ratio of the incumbent. `None` if the incumbent's answers to its clients are unknown.
+    /// The hit ratio of the incumbent.
     pub incumbent_ratio: Option<f64>,
     /// The hit ratio of the edge.
-    pub edge_ratio: f64,
+    pub edge_ratio: Option<f64>,
 }
 
 /// The number of requests with one pair of verdicts.

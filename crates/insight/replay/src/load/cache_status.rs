@@ -57,14 +57,8 @@ impl Class {
     /// Returns the class from `Cache-Status`. If this field has no class, uses `X-Cache`, which many caches
     /// without RFC 9211 send.
     pub fn from_headers(headers: &HeaderMap) -> Self {
-        // RFC 9211, section 2: each cache appends its member, so the last member is from the nearest cache.
-        let last = headers
-            .get_all(&CACHE_STATUS)
-            .iter()
-            .next_back()
-            .and_then(|value| value.to_str().ok());
-        if let Some(class) = last.and_then(class_of_last_member) {
-            return class;
+        if let Some(status) = CacheStatus::from_headers(headers) {
+            return status.class;
         }
         let x_cache = headers.get(&X_CACHE).and_then(|value| value.to_str().ok());
         match x_cache.and_then(|value| value.split([' ', ',', '_', '-']).next()) {
@@ -75,33 +69,65 @@ impl Class {
     }
 }
 
-/// Returns the class that the last member of a `Cache-Status` field states.
-fn class_of_last_member(line: &str) -> Option<Class> {
-    let member = split_outside_strings(line, b',').last()?;
-    let (mut hit, mut collapsed) = (false, false);
-    let (mut forward, mut forward_status, mut negative_ttl) = (None, None, false);
-    for parameter in split_outside_strings(member, b';').skip(1) {
-        // RFC 8941, section 3.1.2: no whitespace around `=`; a parameter without a value is true.
-        let (name, value) = parameter
-            .split_once('=')
-            .map_or((parameter, "?1"), |(name, value)| (name, value));
-        match name {
-            "hit" => hit = value == "?1",
-            "collapsed" => collapsed = value == "?1",
-            "fwd" => forward = Some(value),
-            "fwd-status" => forward_status = Some(value),
-            "ttl" => negative_ttl = value.starts_with('-'),
-            _ => {}
-        }
+/// The parameters of a `Cache-Status` member that the nearest cache has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheStatus {
+    pub(crate) class: Class,
+    /// True if the request was forwarded because the stored response was stale.
+    pub(crate) is_expired: bool,
+    /// The remaining freshness lifetime.
+    pub(crate) ttl_seconds: Option<i64>,
+    /// True if the response was stored.
+    pub(crate) is_stored: bool,
+    /// The reason or the error, or an empty text.
+    pub(crate) detail: String,
+}
+
+impl CacheStatus {
+    /// Parses the last member of `Cache-Status`. Returns `None` if it states no class.
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        // RFC 9211, section 2: each cache appends its member, so the last member is from the nearest cache.
+        let last = headers.get_all(&CACHE_STATUS).iter().next_back()?;
+        Self::of_last_member(last.to_str().ok()?)
     }
-    match forward {
-        _ if hit && negative_ttl => Some(Class::Stale),
-        _ if hit => Some(Class::Hit),
-        _ if collapsed => Some(Class::Collapsed),
-        Some("bypass" | "method") => Some(Class::Pass),
-        Some(_) if forward_status == Some("304") => Some(Class::Revalidated),
-        Some(_) => Some(Class::Miss),
-        None => None,
+
+    fn of_last_member(line: &str) -> Option<Self> {
+        let member = split_outside_strings(line, b',').last()?;
+        let (mut hit, mut collapsed, mut is_stored) = (false, false, false);
+        let (mut forward, mut forward_status, mut ttl_seconds) = (None, None, None);
+        let mut detail = "";
+        for parameter in split_outside_strings(member, b';').skip(1) {
+            // RFC 8941, section 3.1.2: no whitespace around `=`; a parameter without a value is true.
+            let (name, value) = parameter
+                .split_once('=')
+                .map_or((parameter, "?1"), |(name, value)| (name, value));
+            match name {
+                "hit" => hit = value == "?1",
+                "collapsed" => collapsed = value == "?1",
+                "stored" => is_stored = value == "?1",
+                "fwd" => forward = Some(value),
+                "fwd-status" => forward_status = Some(value),
+                "ttl" => ttl_seconds = value.parse().ok(),
+                "detail" => detail = value.trim_matches('"'),
+                _ => {}
+            }
+        }
+        let class = match forward {
+            _ if hit && ttl_seconds.is_some_and(|ttl: i64| ttl < 0) => Class::Stale,
+            _ if hit => Class::Hit,
+            _ if collapsed => Class::Collapsed,
+            Some("bypass" | "method") => Class::Pass,
+            Some(_) if forward_status == Some("304") => Class::Revalidated,
+            Some(_) => Class::Miss,
+            None => return None,
+        };
+        Some(Self {
+            class,
+            is_expired: forward == Some("stale"),
+            ttl_seconds,
+            is_stored,
+            detail: detail.to_owned(),
+        })
     }
 }
 
@@ -187,6 +213,18 @@ mod tests {
         ] {
             assert_eq!(class(&[("cache-status", line)]), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn the_parameters_of_the_last_member_are_parsed() {
+        let status = |line| CacheStatus::of_last_member(line).expect("the member has a class");
+        let hit = status("edgeward; hit; ttl=376");
+        assert_eq!((hit.class, hit.ttl_seconds), (Class::Hit, Some(376)));
+        let stored = status("o; hit, edgeward; fwd=uri-miss; fwd-status=200; stored");
+        assert_eq!((stored.class, stored.is_stored), (Class::Miss, true));
+        let refused = status("edgeward; fwd=stale; fwd-status=200; detail=\"no-store\"");
+        assert!(refused.is_expired && !refused.is_stored);
+        assert_eq!(refused.detail, "no-store");
     }
 
     #[test]

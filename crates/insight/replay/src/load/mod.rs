@@ -15,7 +15,7 @@
 //! [`Pattern`]: crate::Pattern
 
 mod alarm;
-mod cache_status;
+pub(crate) mod cache_status;
 mod connection;
 mod latencies;
 mod live;

@@ -167,6 +167,11 @@ impl Target {
         self.server_name.as_ref()
     }
 
+    /// Returns host and port as the URL has them.
+    pub fn authority(&self) -> &str {
+        self.host.to_str().unwrap_or_default()
+    }
+
     /// Returns the value of the `Host` header.
     pub(crate) fn host(&self) -> &HeaderValue {
         &self.host

@@ -31,7 +31,7 @@ impl Stop {
     }
 
     /// Returns the output of `work`, or `None` if the stop is requested first.
-    pub(super) async fn unless_requested<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn unless_requested<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut requested = pin!(self.0.notify.notified());
         // The wake-up is registered before the flag is checked. In the reverse order, a stop after the check and before
         // the registration would be missed.

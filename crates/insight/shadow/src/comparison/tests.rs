@@ -26,8 +26,10 @@ fn answer(verdict: Verdict, at: u64) -> Answer {
     }
 }
 
+/// The clock of a log counts from another start.
 fn line(verdict: Verdict, at: u64) -> Answer {
     Answer {
+        at: seconds(1_000_000 + at),
         head: None,
         is_stored: false,
         ..answer(verdict, at)
@@ -85,7 +87,7 @@ fn an_edge_that_starts_with_an_empty_cache_has_no_difference() {
     }
     assert_eq!(causes(&comparison), []);
     let hits = comparison.hits();
-    assert_eq!((hits.requests, hits.incumbent_ratio), (3, Some(1.0)));
+    assert_eq!(hits.incumbent_ratio, Some(1.0));
     assert_eq!(hits.edge_ratio, Some(2.0 / 3.0));
 }
 
@@ -111,6 +113,23 @@ fn a_shorter_lifetime_at_the_edge_is_found_once_for_a_url() {
     }
     let expected = (Cause::Lifetime, "shorter at the edge".to_owned(), 1);
     assert_eq!(causes(&comparison), [expected]);
+}
+
+/// Method: mirrored requests and a log. The lines are counted, and their requests are not sent.
+#[test]
+fn the_hits_of_a_log_are_counted_beside_mirrored_requests() {
+    let mut comparison = comparison(true);
+    let request = request("/a", &[]);
+    for verdict in [Verdict::Miss, Verdict::Hit, Verdict::Hit, Verdict::Hit] {
+        comparison.count_line(&line(verdict, 1), seconds(1));
+    }
+    let (asked, edge) = (answer(Verdict::Hit, 1), answer(Verdict::Miss, 1));
+    record_asked(&mut comparison, &request, asked, edge);
+    let hits = comparison.hits();
+    assert_eq!(
+        (hits.incumbent_ratio, hits.edge_ratio),
+        (Some(0.75), Some(0.0))
+    );
 }
 
 #[test]

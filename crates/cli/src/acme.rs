@@ -75,6 +75,7 @@ pub(crate) fn settings_of(groups: &[AcmeGroup]) -> anyhow::Result<Option<AcmeSet
                 count: group.on_demand_names_per_hour,
                 window: hour,
             },
+            queries_per_minute: group.on_demand_queries_per_minute,
             pending_max: group.on_demand_pending_max as usize,
             names_max: group.on_demand_names_max as usize,
             timeout: group.on_demand_timeout,

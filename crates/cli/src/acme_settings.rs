@@ -12,6 +12,7 @@ pub(crate) struct AcmeGroup {
     /// The URL that allows or refuses names that clients ask for. `None`: only `names` get certificates.
     pub(crate) on_demand: Option<http::Uri>,
     pub(crate) on_demand_names_per_hour: u32,
+    pub(crate) on_demand_queries_per_minute: u32,
     pub(crate) on_demand_pending_max: u32,
     pub(crate) on_demand_names_max: u32,
     pub(crate) on_demand_timeout: Duration,
@@ -80,6 +81,8 @@ impl Default for AcmeGroup {
             on_demand: None,
             // A site gains few names in an hour, and Let's Encrypt admits 50 new ones of a domain in a week.
             on_demand_names_per_hour: 20,
+            // A service gains few customers in a minute; strangers can ask for any number of names.
+            on_demand_queries_per_minute: 60,
             // As many as there are tasks at once.
             on_demand_pending_max: 4,
             on_demand_names_max: 1000,

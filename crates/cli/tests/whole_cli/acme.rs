@@ -352,6 +352,10 @@ fn an_incomplete_group_of_names_lists_its_errors() {
             "the name a.example is in two [[acme]]",
         ),
         (
+            "[[acme]]\non_demand = \"http://u:p@a/\"\n",
+            "has a user, which would not be sent",
+        ),
+        (
             "[[acme]]\non_demand = \"ftp://a/\"\n",
             "is not an http or https URL",
         ),

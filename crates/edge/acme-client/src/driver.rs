@@ -11,6 +11,7 @@ use edgeward_acme::{Ledger, Next, Scheduler, Task};
 use edgeward_types::with_causes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
+use tokio::time::MissedTickBehavior;
 
 use crate::certificates::Certificates;
 use crate::clocks;
@@ -207,8 +208,9 @@ impl Driver {
         let mut tasks = JoinSet::new();
         let mut running = HashMap::new();
         let mut has_changed = true;
+        let mut requests = tokio::time::interval(REQUEST_INTERVAL);
+        requests.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !*self.stopping.borrow() {
-            has_changed |= state.take_requests();
             has_changed |= state.load_unreadable();
             let wait = loop {
                 match state.next() {
@@ -231,7 +233,8 @@ impl Driver {
                 state.publish_facts();
             }
             tokio::select! {
-                () = tokio::time::sleep(wait.min(REQUEST_INTERVAL)) => {}
+                () = tokio::time::sleep(wait) => {}
+                _ = requests.tick() => has_changed |= state.take_requests(),
                 Some(ended) = tasks.join_next_with_id() => {
                     let id = match &ended {
                         Ok((id, ())) => *id,

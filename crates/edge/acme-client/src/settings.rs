@@ -32,7 +32,9 @@ pub struct OnDemandSettings {
     pub url: http::Uri,
     /// New names.
     pub new_names: Rate,
-    /// The most names that are queried, or ordered for the first time, at once.
+    /// The most queries of the URL in a minute.
+    pub queries_per_minute: u32,
+    /// The most names that are ordered for the first time at once.
     pub pending_max: usize,
     /// The most names that are kept.
     pub names_max: usize,
@@ -74,6 +76,7 @@ impl AcmeSettings {
             on_demand: self.on_demand.as_ref().map(|on_demand| OnDemandPlan {
                 issuers: issuers_of(&self.groups[on_demand.group]),
                 new_names: on_demand.new_names,
+                queries_per_minute: on_demand.queries_per_minute,
                 pending_max: on_demand.pending_max,
                 names_max: on_demand.names_max,
             }),

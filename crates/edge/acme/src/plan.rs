@@ -34,7 +34,9 @@ pub struct OnDemandPlan {
     pub issuers: Vec<Box<str>>,
     /// New names.
     pub new_names: Rate,
-    /// The most names that are queried, or ordered for the first time, at once.
+    /// The most queries of the operator's program in a minute.
+    pub queries_per_minute: u32,
+    /// The most names that are ordered for the first time at once.
     pub pending_max: usize,
     /// The most names that are kept.
     pub names_max: usize,

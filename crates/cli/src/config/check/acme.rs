@@ -160,8 +160,9 @@ fn check_challenge(group: &AcmeGroup, report: &mut impl FnMut(&str, String, &str
 }
 
 /// The settings that have an effect only with `acme.on_demand`.
-const DEMAND_LIMITS: [&str; 4] = [
+const DEMAND_LIMITS: [&str; 5] = [
     "acme.on_demand_names_per_hour",
+    "acme.on_demand_queries_per_minute",
     "acme.on_demand_pending_max",
     "acme.on_demand_names_max",
     "acme.on_demand_timeout",

@@ -23,8 +23,12 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The most new names on demand per hour. Default: 20.
     "acme.on_demand_names_per_hour" live: Count::of(1, 10_000) => AcmeGroup.on_demand_names_per_hour;
 
-    /// The most names on demand that are queried, or ordered for the first time, at once. Clients that ask for a
-    /// further one are refused. Default: 4.
+    /// The most requests to the URL of `on_demand` per minute, of which at most 8 are under way at once. A client that
+    /// asks for a further name gets no certificate. Default: 60.
+    "acme.on_demand_queries_per_minute" live: Count::of(1, 10_000) => AcmeGroup.on_demand_queries_per_minute;
+
+    /// The most names on demand that are ordered for the first time at once. Clients that ask for a further one are
+    /// refused. Default: 4.
     "acme.on_demand_pending_max" live: Count::of(1, 1000) => AcmeGroup.on_demand_pending_max;
 
     /// The most names on demand that are kept and renewed. Default: 1000.

@@ -179,6 +179,10 @@ texts! {
     /// A URL with the scheme `http` or `https`.
     WebUrl: http::Uri = "URL", "an http or https URL", "\"http://127.0.0.1:5555/ask\"";
     parse |text| match text.parse::<http::Uri>() {
+        Ok(url) if url.authority().is_some_and(|authority| authority.as_str().contains('@')) => {
+            let error = ValueError::new("has a user, which would not be sent");
+            Err(error.hint("write a secret as a parameter: ?token=SECRET"))
+        }
         Ok(url) if matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some() => Ok(url),
         _ => Err(unknown("is not an http or https URL", &WebUrl)),
     };

@@ -83,6 +83,7 @@ impl Bed {
                     count: 9,
                     window: Duration::from_secs(3600),
                 },
+                queries_per_minute: 60,
                 pending_max: 9,
                 names_max: 9,
                 timeout: Duration::from_secs(1),

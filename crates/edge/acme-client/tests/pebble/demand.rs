@@ -19,6 +19,7 @@ fn settings(bed: &Bed, program: &ScriptedOrigin) -> AcmeSettings {
                 count: 9,
                 window: Duration::from_secs(3600),
             },
+            queries_per_minute: 60,
             pending_max: 4,
             names_max: 9,
             timeout: Duration::from_secs(60),

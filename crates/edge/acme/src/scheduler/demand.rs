@@ -3,7 +3,7 @@
 //!
 //! Anyone can ask for any name, so each name passes these checks: it is a host name; its last order has not just
 //! failed; the program has not just refused it; and neither the names under way, nor all names, nor the new names of
-//! the last hour have reached their limit. Then the program is queried.
+//! the last hour, nor the queries of the last minute have reached their limit. Then the program is queried.
 //!
 //! A name without a usable certificate is dropped at its first failure, and a client may ask for it again after the
 //! back-off. Names of strangers therefore cause no repeated orders, and the names on demand cannot fill with them.
@@ -61,13 +61,15 @@ pub enum DemandOutcome {
     NamesLimit,
     /// Too many names were added in the last hour.
     RateLimit,
+    /// The program was queried too often in the last minute, or is being queried about too many names.
+    QueryLimit,
     /// Another process orders certificates.
     NoLease,
 }
 
 impl DemandOutcome {
     /// The labels of metrics, in the order of the variants.
-    pub const LABELS: [&'static str; 11] = [
+    pub const LABELS: [&'static str; 12] = [
         "issued",
         "timeout",
         "invalid",
@@ -78,6 +80,7 @@ impl DemandOutcome {
         "pending-limit",
         "names-limit",
         "rate-limit",
+        "query-limit",
         "no-lease",
     ];
 
@@ -92,6 +95,8 @@ impl DemandOutcome {
 pub(super) struct Demands {
     /// The names about which the program is being queried.
     queried: BTreeSet<Name>,
+    /// When the queries of the last minute began, in seconds since boot.
+    query_times: VecDeque<u64>,
     /// The names that the program has allowed, until their order has ended.
     allowed: BTreeSet<Name>,
     /// The names that the program has not allowed, the oldest first, with the time since boot at which they may be
@@ -111,6 +116,17 @@ impl Demands {
         let mut refused = self.refused.iter();
         let found = refused.find(|(refused, until, _)| refused == name && *until > since_boot);
         found.map(|(_, _, outcome)| *outcome)
+    }
+
+    /// Returns true if one more query may begin now, and counts it.
+    fn admits_query(&mut self, per_minute: usize, since_boot: u64) -> bool {
+        self.query_times
+            .retain(|&began| began.saturating_add(60) > since_boot);
+        let is_admitted = self.queried.len() < QUERIED_MAX && self.query_times.len() < per_minute;
+        if is_admitted {
+            self.query_times.push_back(since_boot);
+        }
+        is_admitted
     }
 
     fn refuse(&mut self, name: &Name, outcome: DemandOutcome, seconds: u64, since_boot: u64) {
@@ -151,11 +167,15 @@ impl Scheduler {
         if self.order_at(&planned, record, now).0 > now {
             return Demand::Refuse(DemandOutcome::Deferred);
         }
-        if self.pending_demands() >= limits.pending_max {
-            return Demand::Refuse(DemandOutcome::PendingLimit);
-        }
         if let Some(limit) = self.reached_limit(now) {
             return Demand::Refuse(limit);
+        }
+        let queries_per_minute = limits.queries_per_minute as usize;
+        if !self
+            .demands
+            .admits_query(queries_per_minute, reading.since_boot_seconds)
+        {
+            return Demand::Refuse(DemandOutcome::QueryLimit);
         }
         self.demands.queried.insert(name.clone());
         Demand::Query
@@ -285,17 +305,20 @@ impl Scheduler {
         }
     }
 
-    /// Returns the names that are queried or ordered for the first time.
+    /// Returns the number of names that are ordered for the first time.
     fn pending_demands(&self) -> usize {
         let is_ordered = |name: &&Name| {
             let record = self.ledger.names.get(*name);
             record.is_some_and(|record| record.certificate.is_none())
         };
-        self.demands.queried.len() + self.demanded_names().filter(is_ordered).count()
+        self.demanded_names().filter(is_ordered).count()
     }
 
     fn reached_limit(&self, now: u64) -> Option<DemandOutcome> {
         let limits = self.plan.on_demand.as_ref()?;
+        if self.pending_demands() >= limits.pending_max {
+            return Some(DemandOutcome::PendingLimit);
+        }
         // Those that the configuration has, too, count: they are on demand again when it no longer has them.
         if self.ledger.demanded().count() >= limits.names_max {
             return Some(DemandOutcome::NamesLimit);
@@ -304,6 +327,9 @@ impl Scheduler {
         (!is_within).then_some(DemandOutcome::RateLimit)
     }
 }
+
+/// The most names that are queried at once. Names of strangers take no place of those that are ordered.
+const QUERIED_MAX: usize = 8;
 
 /// The most answers that are remembered.
 const REFUSED_MAX: usize = 1000;

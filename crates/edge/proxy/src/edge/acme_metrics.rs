@@ -36,7 +36,8 @@ metrics! {
             "Handshakes for names without a certificate, with `acme.on_demand`, by result: `issued` while the client \
              waited; `timeout`: not in time; `invalid`: not a host name; `refused` or `unanswered` by the URL; \
              `failed`: the order; `deferred`: a limit of orders or a failure of the issuer; `pending-limit`, \
-             `names-limit` and `rate-limit`: a limit of `acme.on_demand_…`; `no-lease`: another process orders." {
+             `names-limit`, `rate-limit` and `query-limit`: a limit of `acme.on_demand_…`; `no-lease`: another \
+             process orders." {
             *count
         }
     }

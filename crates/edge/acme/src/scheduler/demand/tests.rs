@@ -13,6 +13,9 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 const START: u64 = 20_000 * DAY;
 
+/// More than [`QUERIED_MAX`], so that both limits are reached.
+const QUERIES_PER_MINUTE: u32 = 12;
+
 fn plan(names_per_hour: u32, pending_max: usize, names_max: usize) -> Plan {
     Plan {
         on_demand: Some(OnDemandPlan {
@@ -21,6 +24,7 @@ fn plan(names_per_hour: u32, pending_max: usize, names_max: usize) -> Plan {
                 count: names_per_hour,
                 window: Duration::from_secs(HOUR),
             },
+            queries_per_minute: QUERIES_PER_MINUTE,
             pending_max,
             names_max,
         }),
@@ -128,12 +132,15 @@ fn texts_that_are_no_public_host_are_refused_without_a_query() {
 
 #[test]
 fn each_limit_is_reached_and_ends() {
-    // At once: one that is queried and one that is ordered.
-    let mut pending = scheduler(plan(9, 2, 9));
+    // Orders at once. Names that are queried take none of their places, until they are allowed.
+    let mut pending = scheduler(plan(9, 1, 9));
+    let late = name("late.example");
+    assert_eq!(pending.demand(&late, at(0)), Demand::Query);
     begin(&mut pending, "a.example", 0);
-    assert_eq!(pending.demand(&name("b.example"), at(0)), Demand::Query);
     let outcome = refusal(&mut pending, "c.example", 0);
     assert_eq!(outcome, DemandOutcome::PendingLimit);
+    let answered = pending.on_answer(&late, Answer::Allowed, at(0));
+    assert_eq!(answered, Err(DemandOutcome::PendingLimit));
     pending.on_stored(&name("a.example"), validity(0, 90), None, at(1));
     assert_eq!(pending.demand(&name("c.example"), at(1)), Demand::Query);
 
@@ -170,6 +177,32 @@ fn each_limit_is_reached_and_ends() {
     );
 }
 
+/// Strangers who ask for new names all the time cause no more than this many queries, and the names of a program that
+/// hangs are bounded, too.
+#[test]
+fn queries_are_limited_at_once_and_in_each_minute() {
+    let mut scheduler = scheduler(plan(9, 9, 9));
+    let stranger = |n: usize| name(&format!("n{n}.example"));
+    for n in 0..QUERIED_MAX {
+        assert_eq!(scheduler.demand(&stranger(n), at(0)), Demand::Query);
+    }
+    let limit = DemandOutcome::QueryLimit;
+    assert_eq!(refusal(&mut scheduler, "more.example", 1), limit);
+    for n in QUERIED_MAX..QUERIES_PER_MINUTE as usize {
+        // One ends before the next begins.
+        let ended = stranger(n - QUERIED_MAX);
+        _ = scheduler.on_answer(&ended, Answer::Refused, at(10));
+        assert_eq!(scheduler.demand(&stranger(n), at(10)), Demand::Query);
+    }
+    _ = scheduler.on_answer(&stranger(9), Answer::Refused, at(11));
+    assert_eq!(refusal(&mut scheduler, "more.example", 59), limit);
+    // The first ones have left the minute.
+    assert_eq!(
+        scheduler.demand(&name("more.example"), at(60)),
+        Demand::Query
+    );
+}
+
 #[test]
 fn a_refusal_is_remembered_for_a_minute_and_a_missing_answer_for_ten_seconds() {
     let mut scheduler = scheduler(plan(9, 9, 9));
@@ -196,7 +229,10 @@ fn a_refusal_is_remembered_for_a_minute_and_a_missing_answer_for_ten_seconds() {
 
 #[test]
 fn the_memory_of_refusals_is_bounded() {
-    let mut scheduler = scheduler(plan(9, 9, 9));
+    let mut plan = plan(9, 9, 9);
+    let on_demand = plan.on_demand.as_mut().expect("the plan has it");
+    on_demand.queries_per_minute = 10_000;
+    let mut scheduler = scheduler(plan);
     for n in 0..=REFUSED_MAX {
         let stranger = name(&format!("n{n}.example"));
         assert_eq!(scheduler.demand(&stranger, at(1)), Demand::Query);
@@ -450,9 +486,9 @@ proptest! {
                 _ => {}
             }
             // A certificate that is lost makes its name one that is ordered again.
-            prop_assert!(has_lost || scheduler.pending_demands() <= pending_max.max(queried.len()));
+            prop_assert!(has_lost || scheduler.pending_demands() <= pending_max);
             prop_assert!(scheduler.ledger().demanded().count() <= names_max);
-            prop_assert!(queried.len() <= pending_max);
+            prop_assert!(queried.len() <= QUERIED_MAX);
             prop_assert!(scheduler.demanded_names().count() <= names_max);
         }
         for (first, at) in added.iter().enumerate() {

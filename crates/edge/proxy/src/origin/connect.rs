@@ -287,6 +287,10 @@ async fn connect_tcp(addr: SocketAddr) -> io::Result<TcpStream> {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
+    connect_socket(socket, addr).await
+}
+
+async fn connect_socket(socket: TcpSocket, addr: SocketAddr) -> io::Result<TcpStream> {
     disable_loopback_pacing(&SockRef::from(&socket), addr.ip());
     socket.set_nodelay(true)?;
     socket.connect(addr).await
@@ -304,19 +308,21 @@ mod tests {
         String::from_utf8_lossy(&name).trim_matches('\0').to_owned()
     }
 
-    /// A connection to a server of the same machine is not paced, whatever the system's default is.
+    /// A connection to a server of the same machine is not paced, whatever the system's default is. Kernels without BBR
+    /// skip the test: no socket is paced there.
     #[tokio::test]
     async fn connections_on_loopback_are_not_paced() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("the port is bound");
         let addr = listener.local_addr().expect("the socket is bound");
-        let tcp = connect_tcp(addr).await.expect("the port is open");
+        let socket = TcpSocket::new_v4().expect("the socket is created");
+        if SockRef::from(&socket).set_tcp_congestion(b"bbr").is_err() {
+            eprintln!("skipped: the kernel has no BBR");
+            return;
+        }
+        let connected = connect_socket(socket, addr).await;
+        let tcp = connected.expect("the port is open");
         assert!(tcp.nodelay().expect("the socket uses TCP"));
-        let default = TcpSocket::new_v4().expect("the socket is created");
-        let expected = match congestion(&SockRef::from(&default)) {
-            paced if paced.starts_with("bbr") => "reno".to_owned(),
-            other => other,
-        };
-        assert_eq!(congestion(&SockRef::from(&tcp)), expected);
+        assert_eq!(congestion(&SockRef::from(&tcp)), "reno");
     }
 }

@@ -90,8 +90,8 @@ impl ServerConfig {
         head_timeout: Duration::from_secs(5),
         // A client must read 16 KiB in this time, about 1 kB/s. A slow client with 16 KiB/s needs 1 s for it.
         stall_timeout: Duration::from_secs(15),
-        // For the response to a request that ends the program.
-        drain_timeout: Duration::from_secs(2),
+        // For responses to requests under way, such as a reload while the processors are busy.
+        drain_timeout: Duration::from_secs(10),
     };
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use edgeward_proxy::REPLACED;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 
@@ -42,10 +43,20 @@ impl AdminApi {
     pub(crate) fn post(&self, path: &str, body: &Value, action: &str) -> anyhow::Result<Value> {
         let token = read_token(&self.token_file)?;
         let body = body.to_string();
-        let answer = self
-            .server
-            .send(&format!("POST {path}"), Some(&token), &body)
-            .and_then(|response| response.json());
+        let target = format!("POST {path}");
+        let send = || {
+            let response = self.server.send(&target, Some(&token), &body)?;
+            response.json()
+        };
+        let is_replaced = |error: &anyhow::Error| error.to_string().contains(REPLACED);
+        let mut answer = send();
+        for _ in 0..REPLACED_RETRIES {
+            if !answer.as_ref().is_err_and(is_replaced) {
+                break;
+            }
+            std::thread::sleep(REPLACED_PAUSE);
+            answer = send();
+        }
         answer.map_err(|error| self.server.failed(action, &error))
     }
 }
@@ -171,6 +182,12 @@ impl Response {
 
 /// The longest wait for the edge. Some requests read the heads of all responses on disk.
 const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How often a request is sent again that reached a process which another one has just replaced. That process closes
+/// its admin server within seconds.
+const REPLACED_RETRIES: u32 = 50;
+
+const REPLACED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The largest response. A list of variants may be long.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;

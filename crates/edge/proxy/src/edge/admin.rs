@@ -94,6 +94,9 @@ impl Drop for Admin {
     }
 }
 
+/// The error of a reload that reaches a process which another one has replaced. The client may send it again.
+pub const REPLACED: &str = "another process has just replaced this one";
+
 /// The pages of an edge. Each is a row of [`AdminPages::ROUTES`] and a method.
 #[derive(Clone)]
 pub(super) struct Pages {
@@ -241,6 +244,10 @@ impl Pages {
     /// Reloads the configuration.
     async fn reload(self, call: Call) -> Answer {
         tracing::info!(from = %call.caller, "a reload is requested");
+        // A connection to this process may be older than the other process, which would not know of the reload.
+        if self.generations.shared().cache.successor.is_set() {
+            return failed(StatusCode::SERVICE_UNAVAILABLE, REPLACED);
+        }
         // The files are read on a thread for blocking work.
         let reloaded =
             tokio::task::spawn_blocking(move || match self.generations.on_reload.get() {

@@ -31,6 +31,7 @@ mod watch_metrics; // the metrics of the watcher
 mod watching; // samples of requests for a watcher
 mod worker_thread;
 
+pub use admin::REPLACED;
 pub use edge_health::EdgeHealth;
 pub use generations::LogReopener;
 pub use handover::{DiskTakeOver, UpgradeSource};

@@ -2,10 +2,13 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Client, TestBed, config_for};
-use edgeward_proxy::config::{AccessLogConfig, ListenerConfig, LogDestination, LogFormat};
+use edgeward_proxy::config::{
+    AccessLogConfig, AdminToken, ListenerConfig, LogDestination, LogFormat, Token,
+};
 use edgeward_proxy::{EdgeConfig, ReloadError};
 use edgeward_sites::{Settings, Site, Sites, Stated};
 use edgeward_testkit::client::until;
@@ -307,4 +310,37 @@ fn the_labels_of_sites_are_bounded_over_reloads_and_sites_that_stay_keep_their_c
         assert_eq!(bed.metric("edgeward_metric_labels{label=\"site\"}"), 3.0);
     }
     assert_eq!(bed.metric("edgeward_metric_labels_max"), 3.0);
+}
+
+/// A connection to the admin server may be older than the process that has replaced this one. A reload of the old
+/// process would be lost.
+#[test]
+fn a_process_that_another_one_has_replaced_reloads_nothing() {
+    let bed = TestBed::with_config(|config| {
+        config.admin.tokens = vec![AdminToken {
+            name: "operator".to_owned(),
+            token: Token::new("correct-horse-battery").expect("the token is long enough"),
+            roles: "reload".parse().expect("the role exists"),
+        }];
+    });
+    let reloads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reloads);
+    bed.edge.reloader().on_request(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(Vec::new())
+    });
+    let reload = || {
+        let admin = bed.edge.admin_addr().expect("configured");
+        let fields = [
+            ("authorization", "Bearer correct-horse-battery"),
+            ("content-length", "2"),
+        ];
+        Client::connect(admin).request("POST", "/reload", &fields, b"{}")
+    };
+    assert_eq!(reload().status, 200);
+    bed.edge.upgrade_source().forward_changes(|_, _| ());
+    let answer = reload();
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains(edgeward_proxy::REPLACED));
+    assert_eq!(reloads.load(Ordering::Relaxed), 1);
 }

@@ -120,16 +120,16 @@ impl Knowledge {
     /// is equal to a page of the table is replaced by it. If the table is full, the oldest pages are forgotten.
     pub fn share(&mut self, table: &mut SharedPages) {
         let surplus = self.unshared.len().saturating_sub(UNSHARED_PAGES_MAX);
-        for number in self
-            .unshared
-            .drain(..surplus.min(PAGES_PER_SHARE_MAX))
-            .collect::<Vec<_>>()
-        {
-            if let Some(Some(page)) = self.index(number).and_then(|at| self.pages.get_mut(at)) {
+        for _ in 0..surplus.min(PAGES_PER_SHARE_MAX) {
+            let number = self.unshared.pop_front();
+            let at = number.and_then(|number| self.index(number));
+            if let Some(Some(page)) = at.and_then(|at| self.pages.get_mut(at)) {
                 Arc::make_mut(page).set_shared();
                 table.share(page);
             }
         }
+        // Restored knowledge lists all its pages at first.
+        self.unshared.shrink_to(PAGES_PER_SHARE_MAX);
         if let Some(bytes_max) = table.bytes_max_of_peer() {
             table.count_forgotten(self.keep_newest(bytes_max));
         }

@@ -355,8 +355,7 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the knowledge file of a peer that the gateway does not have in memory. A thread that may block reads the
-    /// file.
+    /// Reads the knowledge file of a peer that the gateway does not have in memory.
     async fn read_knowledge(
         &self,
         identity: Option<&Identity>,
@@ -373,8 +372,7 @@ impl Shared {
         }
         let identity = identity.map(|identity| &**identity.key());
         let name = files.file_name(identity, peer_hello.epoch);
-        let read = tokio::task::spawn_blocking(move || files.load(&name));
-        read.await.ok().flatten()
+        files.load_in_turn(name).await
     }
 
     /// Returns the peer that sent the HELLO `peer_hello`, and creates the peer if it is new. `known` is the content of

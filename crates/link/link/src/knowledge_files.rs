@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Semaphore;
+
 use edgeward_chunk_store::Chunks;
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::knowledge::Knowledge;
@@ -32,6 +34,8 @@ pub(crate) struct KnowledgeFiles {
     /// The highest number of containers that are read from a file.
     containers_max: usize,
     pages: KnowledgePages,
+    /// The right to read a file.
+    load_permits: Arc<Semaphore>,
     /// The hash of the last written content of each file.
     saved_hashes: Mutex<HashMap<String, ChunkId>>,
 }
@@ -50,6 +54,7 @@ impl KnowledgeFiles {
             files_max,
             containers_max: config.containers_max(),
             pages: pages.clone(),
+            load_permits: Arc::new(Semaphore::new(LOADS_MAX)),
             saved_hashes: Mutex::default(),
         }))
     }
@@ -66,6 +71,18 @@ impl KnowledgeFiles {
         let mut knowledge = Knowledge::decode(&bytes, self.containers_max)?;
         self.pages.share_all(&mut knowledge);
         Some(knowledge)
+    }
+
+    /// Like [`load`](Self::load), on a thread that may block. At most [`LOADS_MAX`] files are read at once. The others
+    /// wait for their turn.
+    pub(crate) async fn load_in_turn(self: Arc<Self>, name: String) -> Option<Knowledge> {
+        let permit = Arc::clone(&self.load_permits).acquire_owned().await;
+        let load = move || {
+            // The thread keeps the permit if the caller does not wait any more.
+            let _permit = permit;
+            self.load(&name)
+        };
+        tokio::task::spawn_blocking(load).await.ok().flatten()
     }
 
     /// Persists which durable chunks these peers have.
@@ -152,6 +169,10 @@ impl KnowledgeFiles {
     }
 }
 
+/// The highest number of files that are read at once. A file of a full store of 1 TB takes 46 MB until its pages are
+/// shared, and after a restart of a gateway all edges connect at the same time.
+const LOADS_MAX: usize = 4;
+
 /// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";
 
@@ -194,6 +215,7 @@ mod tests {
             files_max: 3,
             containers_max: 1000,
             pages: KnowledgePages::new(usize::MAX, 1),
+            load_permits: Arc::new(Semaphore::new(LOADS_MAX)),
             saved_hashes: Mutex::default(),
         }
     }
@@ -297,6 +319,27 @@ mod tests {
         let saved = files.save(&peers, &store).await;
         saved.expect("the files can be saved");
         assert!(files.load("peer").is_some());
+    }
+
+    /// If [`LOADS_MAX`] files are being read, the next one waits.
+    #[tokio::test]
+    async fn the_number_of_files_that_are_read_is_bounded() {
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        let files = Arc::new(files(folder.path(), [1; 32]));
+        fs::write(files.path("peer"), Knowledge::new(1).encode(0))
+            .expect("the file can be written");
+        let permits = Arc::clone(&files.load_permits).acquire_many_owned(LOADS_MAX as u32);
+        let permits = permits.await.expect("the semaphore is not closed");
+        let mut load = std::pin::pin!(files.load_in_turn("peer".to_owned()));
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                _ = &mut load => panic!("one more file is read"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        drop(permits);
+        assert!(load.await.is_some());
     }
 
     /// The device is synced and a file is written only if the content of the file would change. Chunks in a container

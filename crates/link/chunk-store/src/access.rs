@@ -1,10 +1,14 @@
-//! Reads of trailers without the lock of the store.
+//! Reads of trailers and writes of containers without the lock of the store.
 //!
 //! A query holds the lock and needs the trailers of some containers. If one of them is not in memory, the query ends
 //! with [`Unread`] and has changed nothing. [`Shared::query`] then reads the trailer without the lock and repeats the
 //! query, or fails if the caller must not wait for the device.
+//!
+//! A query that fills the open container begins the next one. [`Shared::query`] then writes the full container without
+//! the lock. Until it is written, other queries read its chunks in memory, and the next full container waits.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::chunks::{Shared, State};
 use crate::requests::WouldBlock;
@@ -28,6 +32,21 @@ pub(crate) struct Unread {
     pub(crate) reads_next: bool,
 }
 
+/// Why a query cannot end yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Blocked {
+    /// The query needs a trailer.
+    Unread(Unread),
+    /// The query must write a container, and the last one is not written yet.
+    Unwritten,
+}
+
+impl From<Unread> for Blocked {
+    fn from(unread: Unread) -> Self {
+        Self::Unread(unread)
+    }
+}
+
 /// The trailers that were read for one query. Another query may have evicted them from the cache since then.
 #[derive(Debug, Default)]
 pub(crate) struct Reads(Vec<ReadTrailer>);
@@ -37,9 +56,9 @@ struct ReadTrailer {
     position: u32,
     /// `None` if the position has no valid trailer.
     listing: Option<Arc<Listing>>,
-    /// The epoch and the open container before the read.
+    /// The epoch before the read, and the number of the first container that was not written.
     epoch: u64,
-    open_before: u32,
+    unwritten_before: u32,
 }
 
 impl Reads {
@@ -58,21 +77,43 @@ impl Reads {
 }
 
 impl Shared {
-    /// Performs a query under the lock, and reads the trailers that it needs without the lock.
+    /// Performs a query under the lock. Reads the trailers that it needs, and writes the container that it has filled,
+    /// without the lock. A failed write is counted, and the chunks of the container are removed from the index.
     pub(crate) fn query<T>(
         &self,
         wait: Wait,
-        mut query: impl FnMut(&mut State, &Reads) -> Result<T, Unread>,
+        query: impl FnMut(&mut State, &Reads) -> Result<T, Blocked>,
     ) -> Result<T, WouldBlock> {
+        self.query_and_write(wait, query).map(|(result, _)| result)
+    }
+
+    /// Like [`query`](Self::query). Also returns the result of the write, if there was one.
+    pub(crate) fn query_and_write<T>(
+        &self,
+        wait: Wait,
+        mut query: impl FnMut(&mut State, &Reads) -> Result<T, Blocked>,
+    ) -> Result<(T, io::Result<()>), WouldBlock> {
         let mut reads = Reads::default();
         loop {
-            let unread = match query(&mut self.state(), &reads) {
-                Ok(result) => return Ok(result),
-                Err(unread) => unread,
+            let mut state = self.state();
+            let result = query(&mut state, &reads);
+            let full = state.full.take();
+            drop(state);
+            let written = full.map_or(Ok(()), |full| self.write_full(full));
+            let blocked = match result {
+                Ok(result) => return Ok((result, written)),
+                Err(blocked) => blocked,
             };
             if wait == Wait::Never {
                 return Err(WouldBlock);
             }
+            let unread = match blocked {
+                Blocked::Unread(unread) => unread,
+                Blocked::Unwritten => {
+                    drop(self.written_state());
+                    continue;
+                }
+            };
             let read = self.read_for(unread.position);
             reads.0.retain(|read| read.position != unread.position);
             reads.0.push(read);
@@ -83,9 +124,18 @@ impl Shared {
         }
     }
 
+    /// Returns the lock when all full containers are written.
+    pub(crate) fn written_state(&self) -> MutexGuard<'_, State> {
+        let is_unwritten = |state: &mut State| state.unwritten.is_some();
+        let state = self.written.wait_while(self.state(), is_unwritten);
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read_for(&self, position: u32) -> ReadTrailer {
         let state = self.state();
-        let (epoch, open_before) = (state.superblock.epoch, state.open.number);
+        let unwritten = state.unwritten.as_ref().map(|full| full.listing.number);
+        let unwritten_before = unwritten.unwrap_or(state.open.number);
+        let epoch = state.superblock.epoch;
         drop(state);
         let listing = self.read_trailer(position, epoch);
         if listing.is_err() {
@@ -95,7 +145,7 @@ impl Shared {
             position,
             listing: listing.ok().flatten().map(Arc::new),
             epoch,
-            open_before,
+            unwritten_before,
         }
     }
 
@@ -112,8 +162,8 @@ impl Shared {
 
     /// Returns true if the container was not overwritten since before the read.
     fn is_current(&self, read: &ReadTrailer, state: &State) -> bool {
-        let mut opened = read.open_before..=state.open.number;
+        let mut written = read.unwritten_before..=state.open.number;
         state.superblock.epoch == read.epoch
-            && opened.all(|number| self.position(number) != read.position)
+            && written.all(|number| self.position(number) != read.position)
     }
 }

@@ -6,7 +6,7 @@ mod operations;
 
 use std::io;
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
@@ -16,7 +16,7 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::{ChunkLocation, Entry};
 use edgeward_store::disk::Device;
 
-use crate::access::{Reads, Unread, Wait};
+use crate::access::{Blocked, Reads, Unread, Wait};
 use crate::blocks::{Part, Unpacker};
 use crate::format::{Layout, SUPERBLOCK_BYTES, Superblock, Trailer};
 use crate::format::{VERSION, VERSION_BLOCKS, VERSION_RAW};
@@ -31,8 +31,8 @@ use crate::trailers::{Listing, Sizes, TrailerCache};
 
 /// Chunks on a device, for any number of peers and threads. Clones share the store.
 ///
-/// One lock protects the index and the open container. The lock is held while a full container is written. Trailers and
-/// chunks are read without the lock. If [`flush`](Self::flush) is not called before the store is dropped, the open
+/// One lock protects the index and the open container. Containers are written without the lock, and trailers and chunks
+/// are read without it. If [`flush`](Self::flush) is not called before the store is dropped, the open
 /// container is lost.
 ///
 /// A function that takes or returns chunks may wait for the device, except [`try_answer`](Self::try_answer).
@@ -87,14 +87,16 @@ impl Chunks {
     /// Writes the open container even if it is not full, and makes all containers durable. Saves the index if it is
     /// complete. Called at shutdown.
     pub fn flush(&self) -> io::Result<()> {
-        let sealed = self.0.query(Wait::Device, |state, reads| {
+        let sealed = self.0.query_and_write(Wait::Device, |state, reads| {
             if state.open.is_empty() {
                 return Ok(Ok(()));
             }
             self.0.seal(state, reads)
         });
-        sealed.unwrap_or(Ok(()))?;
-        self.0.device.sync()?;
+        if let Ok((sealed, written)) = sealed {
+            sealed.and(written)?;
+        }
+        self.sync()?;
         // Without the checkpoint, the next start takes longer. The failure is counted.
         _ = self.save_checkpoint();
         Ok(())
@@ -109,7 +111,7 @@ impl Chunks {
     /// Makes all written containers durable. Returns the number of the open container. Containers with lower numbers
     /// exist with the same number after a crash.
     pub fn sync(&self) -> io::Result<u32> {
-        let open = self.0.state().open.number;
+        let open = self.0.written_state().open.number;
         self.0.device.sync().map(|()| open)
     }
 
@@ -195,6 +197,8 @@ pub(crate) struct Shared {
     /// The number of containers that fit on the device.
     pub(crate) containers: u32,
     state: Mutex<State>,
+    /// Notified when a full container is written.
+    pub(crate) written: Condvar,
     /// The decompressor. It has its own lock, so that decompression does not delay lookups.
     unpacker: Mutex<Unpacker>,
     /// The saved index.
@@ -217,10 +221,26 @@ pub(crate) struct State {
     pub(crate) saved_next: Option<u32>,
     pub(crate) trailers: TrailerCache,
     pub(crate) open: OpenContainer,
+    /// The container before the open one until it is written.
+    pub(crate) unwritten: Option<Arc<FullContainer>>,
+    /// The same container, for the query that has filled it and must write it.
+    pub(crate) full: Option<Arc<FullContainer>>,
+    /// The memory of the container that was written last.
+    spare: Vec<u8>,
     pub(crate) packer: Packer,
     pub(crate) counters: ChunkCounters,
     /// A sample of the chunks that were stored since the store was opened.
     pub(crate) reuse: ReuseSample,
+}
+
+/// A full container, as it is written.
+#[derive(Debug)]
+pub(crate) struct FullContainer {
+    pub(crate) listing: Arc<Listing>,
+    /// The blocks and the trailer.
+    bytes: Vec<u8>,
+    /// The number of bytes before the trailer.
+    trailer_at: usize,
 }
 
 impl Shared {
@@ -294,10 +314,14 @@ impl Shared {
                 saved_next: None,
                 trailers: TrailerCache::new(settings.trailers_max),
                 open: OpenContainer::new(0, layout),
+                unwritten: None,
+                full: None,
+                spare: Vec::new(),
                 packer,
                 counters: ChunkCounters::default(),
                 reuse: ReuseSample::new(containers, 0, SAMPLED_MAX),
             }),
+            written: Condvar::new(),
             unpacker: Mutex::new(Unpacker::new()),
             checkpoints: Checkpoints::new(settings.checkpoint.clone()),
         };
@@ -383,6 +407,11 @@ impl Shared {
         if let Some(listing) = state.trailers.get(position) {
             return Ok(Some(listing));
         }
+        if let Some(full) = &state.unwritten
+            && self.position(full.listing.number) == position
+        {
+            return Ok(Some(Arc::clone(&full.listing)));
+        }
         let listing = match reads.get(position, self, state) {
             Some(listing) => listing,
             None => {
@@ -442,10 +471,14 @@ impl Shared {
         state.trailers.remove(position);
     }
 
-    /// Writes the open container and begins the next one. Removes the chunks of the oldest container from the index,
-    /// because the next container will overwrite it. If the trailer of the oldest container is not in memory, nothing
-    /// is changed.
-    fn seal(&self, state: &mut State, reads: &Reads) -> Result<io::Result<()>, Unread> {
+    /// Closes the open container and begins the next one. The query then [writes](Self::write_full) the full container.
+    /// Removes the chunks of the oldest container from the index, because the next container will overwrite it. If the
+    /// trailer of the oldest container is not in memory, or the last full container is not written yet, nothing is
+    /// changed.
+    fn seal(&self, state: &mut State, reads: &Reads) -> Result<io::Result<()>, Blocked> {
+        if state.unwritten.is_some() {
+            return Err(Blocked::Unwritten);
+        }
         let next = state.open.number + 1;
         // The first containers of a new store overwrite no other.
         let evicted = if state.is_new && next < self.containers {
@@ -458,35 +491,89 @@ impl Shared {
                 ..unread
             })?
         };
-        let position = self.position(state.open.number);
-        let (mut bytes, trailer) = state.open.finish(&mut state.packer);
-        let written = self
-            .raise_version(&trailer, state)
-            .and_then(|()| self.write(position, &mut bytes, &trailer, state.superblock.epoch));
-        if written.is_ok() {
-            let listing = Arc::new(Listing::from(trailer));
-            state.counters.written += 1;
-            state.counters.count(listing.sizes(), u64::wrapping_add);
-            state.trailers.insert(position, listing);
-        } else {
-            // After a failed write, the bytes at this position are undefined. The entries of the chunks are
-            // removed from the index.
-            state.counters.errors += 1;
-            trailer
-                .entries
-                .iter()
-                .for_each(|entry| state.index.remove(&entry.id, position));
-        }
-        state.open.begin(next, bytes);
+        let (blocks, trailer) = state.open.finish(&mut state.packer);
+        let raised = self.raise_version(&trailer, state);
+        let full = Arc::new(self.full_container(blocks, trailer, state.superblock.epoch));
+        state.open.begin(next, std::mem::take(&mut state.spare));
         state.unsaved_containers += 1;
         self.checkpoints
             .wake_if_due(state.unsaved_containers, self.containers);
+        state
+            .counters
+            .count(full.listing.sizes(), u64::wrapping_add);
+        let position = self.position(full.listing.number);
+        state.trailers.insert(position, Arc::clone(&full.listing));
         if next == CONTAINER_NUMBERS_END {
-            // The new epoch has no containers, so none is evicted.
-            return Ok(self.start_new_epoch(state).and(written));
+            // The new epoch has no containers, so none is evicted, and this one need not be written.
+            return Ok(self.start_new_epoch(state));
         }
         self.evict(self.position(next), evicted, state);
-        Ok(written)
+        state.unwritten = Some(Arc::clone(&full));
+        match raised {
+            Ok(()) => state.full = Some(full),
+            Err(_) => self.end_write(full, &raised, state),
+        }
+        Ok(raised)
+    }
+
+    /// Returns the bytes of a full container. If the gap between the blocks and the trailer is small, it is filled, so
+    /// that one write is enough.
+    fn full_container(&self, mut bytes: Vec<u8>, trailer: Trailer, epoch: u64) -> FullContainer {
+        let container_bytes = self.layout.container_bytes();
+        let filled = bytes.len().next_multiple_of(SUPERBLOCK_BYTES);
+        let is_one_write = container_bytes - filled <= GAP_BYTES_MAX;
+        let trailer_at = if is_one_write {
+            container_bytes
+        } else {
+            filled
+        };
+        bytes.resize(trailer_at, 0);
+        trailer.encode(self.layout, epoch, &mut bytes);
+        FullContainer {
+            listing: Arc::new(Listing::from(trailer)),
+            bytes,
+            trailer_at,
+        }
+    }
+
+    /// Writes a full container. The caller does not hold the lock.
+    pub(crate) fn write_full(&self, full: Arc<FullContainer>) -> io::Result<()> {
+        let offset = self.layout.offset(self.position(full.listing.number));
+        let container_bytes = self.layout.container_bytes();
+        let (blocks, trailer) = full.bytes.split_at(full.trailer_at);
+        let written = if full.trailer_at == container_bytes {
+            self.device.write_at(&full.bytes, offset)
+        } else {
+            let blocks = (!blocks.is_empty()).then(|| self.device.write_at(blocks, offset));
+            let trailer = || {
+                let offset = offset + container_bytes as u64;
+                self.device.write_at(trailer, offset)
+            };
+            blocks.unwrap_or(Ok(())).and_then(|()| trailer())
+        };
+        self.end_write(full, &written, &mut self.state());
+        self.written.notify_all();
+        written
+    }
+
+    /// Records that a full container was written. If the write has failed, the bytes at its position are undefined, and
+    /// its chunks are removed from the index.
+    fn end_write(&self, full: Arc<FullContainer>, written: &io::Result<()>, state: &mut State) {
+        let position = self.position(full.listing.number);
+        if written.is_ok() {
+            state.counters.written += 1;
+        } else {
+            state.counters.errors += 1;
+            state
+                .counters
+                .count(full.listing.sizes(), u64::saturating_sub);
+            state.trailers.remove(position);
+            let entries = full.listing.entries.iter();
+            entries.for_each(|entry| state.index.remove(&entry.id, position));
+        }
+        state.unwritten = None;
+        // A query that reads a chunk of the container keeps its bytes.
+        state.spare = Arc::into_inner(full).map_or_else(Vec::new, |full| full.bytes);
     }
 
     /// Raises the version of the store if the container has listed chunks, which have an id but no stored bytes. Older
@@ -498,37 +585,6 @@ impl Shared {
         }
         state.superblock.version = VERSION;
         self.device.write_at(&state.superblock.encode(), 0)
-    }
-
-    /// Writes the chunks at the beginning of the container and the trailer at its end. If the gap between chunks and
-    /// trailer is small, both are one write.
-    fn write(
-        &self,
-        position: u32,
-        bytes: &mut Vec<u8>,
-        trailer: &Trailer,
-        epoch: u64,
-    ) -> io::Result<()> {
-        let (offset, container_bytes) =
-            (self.layout.offset(position), self.layout.container_bytes());
-        let filled = bytes.len().next_multiple_of(SUPERBLOCK_BYTES);
-        let is_one_write = container_bytes - filled <= GAP_BYTES_MAX;
-        let end = if is_one_write {
-            container_bytes
-        } else {
-            filled
-        };
-        bytes.resize(end, 0);
-        trailer.encode(self.layout, epoch, bytes);
-        if is_one_write {
-            return self.device.write_at(bytes, offset);
-        }
-        let (chunks, trailer) = bytes.split_at(end);
-        if !chunks.is_empty() {
-            self.device.write_at(chunks, offset)?;
-        }
-        self.device
-            .write_at(trailer, offset + container_bytes as u64)
     }
 
     /// Starts a new epoch with container number 0 when all container numbers are used: with containers of 1 MiB,
@@ -561,9 +617,12 @@ impl Shared {
     ///
     /// If the container is overwritten during the read, the bytes are wrong. The caller detects this when it
     /// verifies the hash of each chunk.
+    ///
+    /// `unwritten` is the container if it is not written yet.
     fn read(
         &self,
         listing: &Listing,
+        unwritten: Option<&FullContainer>,
         parts: &[Part],
         out: &mut [u8],
         wait: Wait,
@@ -578,16 +637,22 @@ impl Shared {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
             return Ok(true);
         };
-        let start = first.read_range().start;
-        let length = last.read_range().end - start;
+        let (start, end) = (first.read_range().start, last.read_range().end);
         let offset = self.layout.offset(self.position(number)) + start as u64;
+        let read_chunks = |out: &mut [u8]| match unwritten {
+            Some(full) => {
+                out.copy_from_slice(&full.bytes[start..end]);
+                Ok(true)
+            }
+            None => self.read_chunks(out, offset, wait),
+        };
         if let [part] = parts
             && part.method == Method::None
         {
-            return self.read_chunks(out, offset, wait);
+            return read_chunks(out);
         }
-        let mut bytes = vec![0; length];
-        if !self.read_chunks(&mut bytes, offset, wait)? {
+        let mut bytes = vec![0; end - start];
+        if !read_chunks(&mut bytes)? {
             return Ok(false);
         }
         let (mut unpacker, mut rest) = (self.unpacker(), out);

@@ -498,7 +498,7 @@ impl Shared {
         let saving = self.checkpoints.saving.lock();
         let _saving = saving.unwrap_or_else(PoisonError::into_inner);
         let header = {
-            let state = &mut *self.state();
+            let state = &mut *self.written_state();
             let next = state.open.number;
             if state.recovery.is_some() || next == 0 || state.saved_next == Some(next) {
                 return Ok(false);

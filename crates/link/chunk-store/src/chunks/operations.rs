@@ -20,7 +20,7 @@ impl Shared {
         id: &ChunkId,
         wait: Wait,
     ) -> Result<Option<ChunkLocation>, WouldBlock> {
-        self.query(wait, |state, reads| self.find(id, state, reads))
+        self.query(wait, |state, reads| Ok(self.find(id, state, reads)?))
     }
 
     fn find(
@@ -96,10 +96,12 @@ impl Shared {
         let slots = usize::from(location.slot)..usize::from(location.slot) + entries.len();
         let bytes = bytes_of(entries);
         assert_eq!(out.len(), bytes, "the buffer has the size of the chunks");
-        let mut is_copied = false;
+        let (mut is_copied, mut unwritten) = (false, None);
         let listing = self.query(wait, |state, reads| {
             if location.container != state.open.number {
-                return self.listing_of(location.container, state, reads);
+                let full = state.unwritten.clone();
+                unwritten = full.filter(|full| full.listing.number == location.container);
+                return Ok(self.listing_of(location.container, state, reads)?);
             }
             let matches = state.open.entries.get(slots.clone()) == Some(entries);
             let bytes = state.open.chunks(slots.clone()).filter(|_| matches);
@@ -111,7 +113,7 @@ impl Shared {
         };
         let matches = listing.entries.get(slots.clone()) == Some(entries);
         match listing.parts(slots).filter(|_| matches) {
-            Some(parts) => self.read(&listing, &parts, out, wait),
+            Some(parts) => self.read(&listing, unwritten.as_deref(), &parts, out, wait),
             None => Ok(false),
         }
     }

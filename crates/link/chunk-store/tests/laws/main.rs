@@ -6,6 +6,7 @@ mod compressed;
 mod format;
 mod listed;
 mod threads;
+mod writes;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

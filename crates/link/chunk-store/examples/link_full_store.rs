@@ -1,12 +1,14 @@
 //! Writes a full chunk store to a sparse file, to measure how long an endpoint with a large store takes to start.
 //!
 //! ```sh
-//! cargo run --release --package edgeward-chunk-store --example link_full_store -- FILE GIB [--save]
+//! cargo run --release --package edgeward-chunk-store --example link_full_store -- FILE GIB [--save | --open]
 //! ```
 //!
 //! Each container has a trailer with as many random chunk hashes as a container of chunks of 8 KiB has, and no bytes of
 //! chunks. The file takes 4 KiB of disk space for each MiB of the store. With `--save`, the saved index is written to
-//! `FILE.index`, as at a shutdown. `edgeward gateway --store FILE --store-size …` then opens the store.
+//! `FILE.index`, as at a shutdown. `edgeward gateway --store FILE --store-size …` then opens the store. `--open` opens
+//! an existing file like an endpoint, which listens as soon as the store is open. It also prints when the index is
+//! complete.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -27,6 +29,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let bytes = gib.parse::<u64>()? << 30;
     let path = PathBuf::from(path);
+    let mut index = path.clone().into_os_string();
+    index.push(".index");
+    let settings = ChunkSettings {
+        checkpoint: Some(index.into()),
+        ..ChunkSettings::new(8 << 10, EPOCH)
+    };
+    if rest == ["--open"] {
+        return open(&FileDevice::open(&path, Some(bytes))?.into(), settings);
+    }
     // A file of this length needs no allocation, so it stays sparse.
     std::fs::File::create(&path)?.set_len(bytes)?;
     let device = FileDevice::open(&path, Some(bytes))?;
@@ -64,12 +75,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = io::stdout();
     writeln!(out, "{containers} containers in {:.1?}", start.elapsed())?;
     if rest == ["--save"] {
-        let mut index = path.into_os_string();
-        index.push(".index");
-        let settings = ChunkSettings {
-            checkpoint: Some(index.into()),
-            ..ChunkSettings::new(8 << 10, EPOCH)
-        };
         let start = Instant::now();
         let store = Chunks::open(Arc::new(device), settings)?;
         writeln!(
@@ -86,6 +91,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             start.elapsed()
         )?;
     }
+    Ok(())
+}
+
+/// Opens a store, and waits until its index is complete.
+fn open(
+    device: &Arc<FileDevice>,
+    settings: ChunkSettings,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    let (sender, recovered) = std::sync::mpsc::channel();
+    let store = Chunks::open_in_background(Arc::clone(device) as _, settings, move |report| {
+        _ = sender.send(report);
+    })?;
+    let open = start.elapsed();
+    let report = recovered.recv()?;
+    writeln!(
+        io::stdout(),
+        "open after {open:.1?}; complete after {:.1?}: {report:?}; {} chunks",
+        start.elapsed(),
+        store.counters().indexed,
+    )?;
     Ok(())
 }
 

@@ -89,11 +89,15 @@ dist: rust compiler ## the binary for packages, with LTO and stripped: target/di
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 
 # The tools of packages, beside the compilers.
-.PHONY: packages test-packages
+.PHONY: packages package-static test-packages
 packages: rust compiler ## Debian packages, images, Helm chart, bill of materials, checksums: target/packages
 	@scripts/ensure-debian packages
 	@scripts/ensure-cargo-tool cargo-cyclonedx
 	@packaging/build
+
+package-static: rust compiler ## a program that needs no C library, for each Linux of amd64: target/packages
+	@scripts/ensure-debian packages package-static
+	@packaging/build tarball
 
 # Not a part of `make test`: it installs two Debian systems. `make test` tests the Debian package without a system.
 test-packages: program ## packages of the debug binary in Debian 12 and 13, the image without root, the chart

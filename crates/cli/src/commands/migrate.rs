@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use edgeward_migrate::{FILE_BYTES_MAX, Migration, Paths, Sources};
+use edgeward_migrate::{FILE_BYTES_MAX, MigrateError, Migration, Paths, Sources};
 use serde_json::json;
 
 use crate::config;
 use crate::diagnostic::{self, Diagnostic, Diagnostics};
 use crate::output;
 
-/// Translate a configuration of nginx
+/// Translate a configuration of nginx or Varnish
 ///
-/// Writes a configuration of edgeward with the source of each setting, and a report with one entry for each directive:
-/// translated, translated with a difference, not needed, or left out. Files are read with all that they include; a
-/// file of sites-available or conf.d alone will do, too.
+/// Writes a configuration of edgeward with the source of each setting, and a report with one entry for each directive
+/// or statement: translated, translated with a difference, not needed, or left out. Files are read with all that they
+/// include; a file of sites-available or conf.d alone will do, too.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct MigrateArgs {
@@ -33,11 +33,11 @@ pub(crate) struct MigrateArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
-    /// The server whose configuration it is
-    #[arg(long, value_name = "SERVER", default_value = "nginx")]
-    from: Server,
+    /// The server whose configuration it is [default: varnish for names that end with .vcl, otherwise nginx]
+    #[arg(long, value_name = "SERVER")]
+    from: Option<Server>,
 
-    /// The folder at which relative paths start [default: that of nginx.conf]
+    /// The folder at which relative paths start [default: that of nginx.conf, or of the file]
     #[arg(long, value_name = "FOLDER")]
     prefix: Option<PathBuf>,
 
@@ -57,32 +57,75 @@ const _: () = assert!(edgeward_migrate::SITE_RULES_MAX == edgeward_sites::RULES_
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Server {
     Nginx,
+    Varnish,
+}
+
+impl Server {
+    /// Returns the server whose configurations have such names.
+    fn of_file(file: &Path) -> Self {
+        match file.extension().is_some_and(|end| end == "vcl") {
+            true => Self::Varnish,
+            false => Self::Nginx,
+        }
+    }
+
+    /// Returns the way out if a configuration has no origin.
+    fn hint_without_origin(self) -> &'static str {
+        match self {
+            Self::Nginx => {
+                "the edge needs a server with proxy_pass; give nginx.conf itself, or the file of a site that has one"
+            }
+            Self::Varnish => {
+                "the edge needs a backend with a host; give the file that varnishd -f names"
+            }
+        }
+    }
+
+    /// Returns the way out if a host has more rules than a site may have.
+    fn hint_with_too_many_rules(self) -> &'static str {
+        match self {
+            Self::Nginx => {
+                "join locations with the same directives in one expression, such as location ~ ^/(a|b)/; each \
+                 expression in a server is repeated behind each nested location and ^~, so fewer of these help, too"
+            }
+            Self::Varnish => {
+                "join conditions with the same statements in one expression, such as req.url ~ \"^/(a|b)/\""
+            }
+        }
+    }
+
+    /// Returns the command that checks a configuration.
+    fn check(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx -t",
+            Self::Varnish => "varnishd -C -f",
+        }
+    }
 }
 
 /// Translates, checks and writes. Exit codes: 0 all translated, 1 something that changes caching, access or responses
 /// was left out, 2 the input cannot be read, or its translation is empty.
 pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
-    let Server::Nginx = args.from;
+    let server = args.from.unwrap_or_else(|| Server::of_file(&args.files[0]));
     let prefix = args
         .prefix
         .clone()
-        .unwrap_or_else(|| prefix_of(&args.files[0]));
+        .unwrap_or_else(|| prefix_of(server, &args.files[0]));
     let text = |path: &Path| path.display().to_string();
     let files: Vec<String> = args.files.iter().map(|file| text(file)).collect();
     let paths = Paths {
         prefix: text(&prefix),
         disk: text(&disk_of(&args.out)),
     };
-    let migration = edgeward_migrate::nginx(&Disk, &files, &paths).map_err(|error| {
+    let migration = match server {
+        Server::Nginx => edgeward_migrate::nginx(&Disk, &files, &paths),
+        Server::Varnish => edgeward_migrate::vcl(&Disk, &files, &paths.prefix),
+    };
+    let migration = migration.map_err(|error| {
         let diagnostic = Diagnostic::from_error(&error);
         match error {
-            edgeward_migrate::MigrateError::Empty => diagnostic.hint(
-                "the edge needs a server with proxy_pass; give nginx.conf itself, or the file of a site that has one",
-            ),
-            edgeward_migrate::MigrateError::TooManyRules { .. } => diagnostic.hint(
-                "join locations with the same directives in one expression, such as location ~ ^/(a|b)/; each \
-                 expression in a server is repeated behind each nested location and ^~, so fewer of these help, too",
-            ),
+            MigrateError::Empty => diagnostic.hint(server.hint_without_origin()),
+            MigrateError::TooManyRules { .. } => diagnostic.hint(server.hint_with_too_many_rules()),
             _ => diagnostic,
         }
     })?;
@@ -99,10 +142,11 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
         if !faults.is_empty() {
             diagnostic::print(&Diagnostics(with_lines(faults, &migration.toml)).into());
             return Err(Diagnostic::new("the translation is not a valid configuration")
-                .hint(
-                    "correct the lines of the input that the errors name, if nginx -t refuses them, too; else this is \
-                     a fault of edgeward: please report it with these lines",
-                )
+                .hint(format!(
+                    "correct the lines of the input that the errors name, if {} refuses them, too; else this is a \
+                     fault of edgeward: please report it with these lines",
+                    server.check()
+                ))
                 .into());
         }
     }
@@ -156,9 +200,10 @@ fn print(args: &MigrateArgs, migration: &Migration, report: &str) -> anyhow::Res
 }
 
 /// Returns the folder of `nginx.conf` around a file, or the folder of the file.
-fn prefix_of(file: &Path) -> PathBuf {
+fn prefix_of(server: Server, file: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or_else(|| Path::new(""));
-    let has_main = |folder: &&Path| folder.join("nginx.conf").is_file();
+    let has_main =
+        |folder: &&Path| matches!(server, Server::Nginx) && folder.join("nginx.conf").is_file();
     let main = folder.ancestors().take(3).find(has_main).unwrap_or(folder);
     match main.as_os_str().is_empty() {
         true => PathBuf::from("."),
@@ -209,9 +254,10 @@ impl Sources for Disk {
 
 const EXAMPLES: &str = "\
 Exit codes: 0 all translated, 1 something that changes caching, access or
-responses was left out, 2 the input cannot be read or has no proxy_pass.
+responses was left out, 2 the input cannot be read or has no origin.
 
 Examples:
   edgeward migrate /etc/nginx/nginx.conf --out edgeward.toml
   edgeward migrate /etc/nginx/sites-available/shop --out shop.toml --report shop.txt
+  edgeward migrate /etc/varnish/default.vcl --out edgeward.toml
   edgeward migrate nginx.conf --json | jq '.entries[] | select(.outcome == \"left-out\")'";

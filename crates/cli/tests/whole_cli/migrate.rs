@@ -16,7 +16,7 @@ use super::run::{Server, output, text};
 /// The configurations of `edgeward-migrate`.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../edge/migrate/tests/nginx");
 
-fn migrate(input: &Path, more: &[&str]) -> Output {
+pub(super) fn migrate(input: &Path, more: &[&str]) -> Output {
     let input = input.display().to_string();
     output(&[&["migrate", &input], more].concat())
 }
@@ -130,10 +130,10 @@ fn a_host_with_too_many_locations_is_refused_with_a_way_out() {
 }
 
 /// A request: method, host, target and fields.
-type Request<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
+pub(super) type Request<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
 
 /// The origin's answer states what it was asked for.
-fn echo(request: &RecordedRequest) -> Answer {
+pub(super) fn echo(request: &RecordedRequest) -> Answer {
     let host = request.header("host").unwrap_or_default();
     let extension = request
         .path()
@@ -145,6 +145,7 @@ fn echo(request: &RecordedRequest) -> Answer {
         Some("js") => "text/javascript",
         Some("png") => "image/png",
         Some("txt") => "text/plain",
+        Some("deb" | "udeb" | "xz") => "application/octet-stream",
         _ => "text/html",
     };
     let status = if request.path().contains("missing") {
@@ -165,9 +166,9 @@ fn echo(request: &RecordedRequest) -> Answer {
 }
 
 /// A server with an origin of its own.
-struct Side {
-    origin: ScriptedOrigin,
-    addr: SocketAddr,
+pub(super) struct Side {
+    pub(super) origin: ScriptedOrigin,
+    pub(super) addr: SocketAddr,
 }
 
 impl Side {
@@ -193,15 +194,68 @@ fn without_port(location: &str) -> String {
     }
 }
 
-/// Why the edge asks the origin where nginx answers from its cache. docs/how-to/from-nginx.md lists these reasons.
+/// Why the edge asks the origin where the other server answers from its cache. docs/how-to/from-nginx.md and
+/// from-varnish.md list these reasons.
 #[derive(Clone, Copy, Debug)]
-enum Listed {
+pub(super) enum Listed {
     /// A request with an unsafe method has removed the stored response.
     Unsafe,
     /// HTML for a path that ends like that of a stylesheet is not stored.
     Extension,
     /// Origins and rules may read the path differently, so it bypasses the cache.
     Disputed,
+    /// The first HEAD of a URL is forwarded, and Varnish sends a GET whose response it stores.
+    Head,
+    /// A response with `Set-Cookie` is not stored.
+    SetCookie,
+    /// A response with `private` is not stored, unless `ttl` says so.
+    Private,
+    /// A response to a request with `Authorization` is not stored.
+    Authorization,
+}
+
+/// Targets that the edge requests from the origin more often than the other server, and how many times.
+pub(super) type ListedTargets<'a> = &'a [(&'a str, usize, Listed)];
+
+/// Sends the requests to both servers, twice. Status, body, location and the sequence of hits must agree, with the
+/// exception of the listed ones.
+pub(super) fn compare(
+    name: &str,
+    (other, edge): (&Side, &Side),
+    listed: ListedTargets<'_>,
+    requests: &[Request<'_>],
+    config: &str,
+) {
+    let mut rest: BTreeMap<&str, usize> = listed
+        .iter()
+        .map(|(target, times, _)| (*target, *times))
+        .collect();
+    let mut differences = Vec::new();
+    for request in [requests, requests].concat() {
+        let expected = Compared::new(other.send(request), other);
+        let found = Compared::new(edge.send(request), edge);
+        if expected == found {
+            continue;
+        }
+        let without_hit = Compared {
+            is_hit: false,
+            ..expected
+        };
+        match rest.get_mut(request.2) {
+            Some(times) if *times > 0 && without_hit == found => *times -= 1,
+            _ => differences.push(format!(
+                "{request:?}\n  other {without_hit:?}, from the cache: {}\n  edge  {found:?}",
+                expected.is_hit
+            )),
+        }
+    }
+    rest.retain(|_, times| *times > 0);
+    assert!(
+        differences.is_empty(),
+        "{name}:\n{}\n{config}",
+        differences.join("\n")
+    );
+    assert!(rest.is_empty(), "{name}: listed, but equal: {rest:?}");
 }
 
 /// The parts of an answer that must agree.
@@ -237,7 +291,7 @@ struct Case<'a> {
     /// Texts that are replaced: addresses, folders, and lifetimes that could end during the test.
     replaced: &'a [(&'a str, &'a str)],
     /// Targets that the edge requests from the origin more often than nginx, and how many times.
-    listed: &'a [(&'a str, usize, Listed)],
+    listed: ListedTargets<'a>,
     requests: &'a [Request<'a>],
 }
 
@@ -288,43 +342,9 @@ impl Case<'_> {
             origin: of_edge,
             addr: edge.addr("/listening/0"),
         };
-        let mut listed: BTreeMap<&str, usize> = self
-            .listed
-            .iter()
-            .map(|(target, times, _)| (*target, *times))
-            .collect();
-        let mut differences = Vec::new();
-        for request in [self.requests, self.requests].concat() {
-            let expected = Compared::new(nginx_side.send(request), &nginx_side);
-            let found = Compared::new(edge_side.send(request), &edge_side);
-            if expected == found {
-                continue;
-            }
-            let without_hit = Compared {
-                is_hit: false,
-                ..expected
-            };
-            match listed.get_mut(request.2) {
-                Some(times) if *times > 0 && without_hit == found => *times -= 1,
-                _ => differences.push(format!(
-                    "{request:?}\n  nginx {without_hit:?}, from the cache: {}\n  edge  {found:?}",
-                    expected.is_hit
-                )),
-            }
-        }
-        listed.retain(|_, times| *times > 0);
         let file = fs::read_to_string(&out).unwrap_or_default();
-        assert!(
-            differences.is_empty(),
-            "{}:\n{}\n{file}",
-            self.name,
-            differences.join("\n")
-        );
-        assert!(
-            listed.is_empty(),
-            "{}: listed, but equal: {listed:?}",
-            self.name
-        );
+        let sides = (&nginx_side, &edge_side);
+        compare(self.name, sides, self.listed, self.requests, &file);
     }
 }
 

@@ -20,8 +20,8 @@ pub enum MigrateError {
     /// A file is not a configuration.
     #[error(transparent)]
     Syntax(#[from] ParseError),
-    /// No server of the input sends requests to an HTTP server.
-    #[error("no server of the configuration has a proxy_pass that the edge can take over")]
+    /// No part of the input sends requests to an HTTP server.
+    #[error("the configuration names no HTTP server that the edge could take over as an origin")]
     Empty,
     /// The locations and conditions of a host need more rules than a site of the edge may have.
     #[error(

@@ -357,7 +357,7 @@ pub(crate) fn undo_earlier(rules: Vec<Rule>, body_max: &str) -> Vec<Rule> {
 }
 
 /// Returns the key and the value that undo a setting of an earlier rule.
-fn undo(key: &Key, earlier: &Settings, body_max: &str) -> (Key, Value) {
+pub(crate) fn undo(key: &Key, earlier: &Settings, body_max: &str) -> (Key, Value) {
     match key {
         Key::One(name) => {
             let value = match *name {

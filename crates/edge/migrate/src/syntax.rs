@@ -20,7 +20,7 @@ pub enum ParseErrorReason {
     #[error("the file exceeds 8 MiB")]
     FileSize,
     /// Blocks are nested too deeply.
-    #[error("blocks are nested more than {NESTING_MAX} deep")]
+    #[error("blocks or expressions are nested more than {NESTING_MAX} deep")]
     Nesting,
     /// The configuration has too many directives.
     #[error("the configuration has more than {DIRECTIVES_MAX} directives")]
@@ -42,6 +42,20 @@ pub enum ParseErrorReason {
     /// A character at which a directive was expected.
     #[error("unexpected `{0}`")]
     Unexpected(char),
+    /// A comment without its end.
+    #[error("the comment that begins here has no end")]
+    UnclosedComment,
+    /// Code in C, which only Varnish can compile.
+    #[error("inline C cannot be translated; remove it, and look for a setting with its effect")]
+    InlineC,
+    /// Another part of the grammar was expected.
+    #[error("expected {expected}, found {found}")]
+    Expected {
+        /// The part.
+        expected: &'static str,
+        /// The text in its place.
+        found: String,
+    },
     /// Text directly behind a closing quote.
     #[error("a word follows its quote without a space")]
     AfterQuote,

@@ -245,6 +245,26 @@ fn split_branches(pattern: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(branches)
 }
 
+/// Returns the usual spellings of patterns, if the case of letters does not count.
+pub(super) fn spellings(globs: Vec<String>) -> Vec<String> {
+    let mut all = Vec::new();
+    for glob in globs {
+        let lower = glob.to_ascii_lowercase();
+        let mut capital = String::new();
+        let mut is_start = true;
+        for c in lower.chars() {
+            capital.push(if is_start { c.to_ascii_uppercase() } else { c });
+            is_start = is_start && !c.is_ascii_alphabetic();
+        }
+        for spelling in [glob.clone(), lower, capital, glob.to_ascii_uppercase()] {
+            if !all.contains(&spelling) {
+                all.push(spelling);
+            }
+        }
+    }
+    all
+}
+
 /// Returns true for an address, and for a network with its length.
 pub(super) fn is_network(text: &str) -> bool {
     let (address, length) = text.split_once('/').unwrap_or((text, "0"));

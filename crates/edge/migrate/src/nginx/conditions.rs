@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::translator::Translator;
 use crate::hosts::{Cond, Host, Reason};
 use crate::rule::When;
-use crate::values::{self, Part, literal_branches, parts, wider_globs};
+use crate::values::{self, Part, literal_branches, parts, spellings, wider_globs};
 
 /// A condition, and how close it is to that of nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -372,7 +372,7 @@ impl<'t> Env<'_, 't> {
                 let globs = wider_globs(literal).ok_or_else(unsupported)?;
                 Ok(Condition {
                     cond: Cond::Any(vec![When {
-                        cookies: spellings(globs, op),
+                        cookies: in_case(globs, op),
                         ..When::default()
                     }]),
                     difference: Some("the names of cookies are compared, in their case".to_owned()),
@@ -398,7 +398,7 @@ impl<'t> Env<'_, 't> {
                                 .all(|glob| !glob.trim_matches('*').contains('*'))
                             && !literal.contains(['[', '.', '+', '?']);
                         Ok(Condition {
-                            cond: Cond::Any(vec![header(field, spellings(globs, op))]),
+                            cond: Cond::Any(vec![header(field, in_case(globs, op))]),
                             difference: (!is_exact).then(|| {
                                 "the value is compared with patterns, in the case of their letters".to_owned()
                             }),
@@ -469,25 +469,10 @@ pub(super) fn field_name(variable: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// Returns the usual spellings of patterns, if the case of letters does not count.
-fn spellings(globs: Vec<String>, op: &str) -> Vec<String> {
-    if op == "~" {
-        return globs;
+/// Returns patterns in the usual spellings, unless the operator compares the case of letters.
+fn in_case(globs: Vec<String>, op: &str) -> Vec<String> {
+    match op {
+        "~" => globs,
+        _ => spellings(globs),
     }
-    let mut all = Vec::new();
-    for glob in globs {
-        let lower = glob.to_ascii_lowercase();
-        let mut capital = String::new();
-        let mut is_start = true;
-        for c in lower.chars() {
-            capital.push(if is_start { c.to_ascii_uppercase() } else { c });
-            is_start = is_start && !c.is_ascii_alphabetic();
-        }
-        for spelling in [glob.clone(), lower, capital, glob.to_ascii_uppercase()] {
-            if !all.contains(&spelling) {
-                all.push(spelling);
-            }
-        }
-    }
-    all
 }

@@ -2,7 +2,7 @@
 //!
 //! [`mod@include`] reads the files as one tree. [`sites`] finds the hosts and which server has them, [`locations`]
 //! makes rules in the order of [`precedence`], and the other files translate groups of directives. Each of them records
-//! what it did in the [`ledger`]; a directive without a record gets the outcome of its row in [`table`].
+//! what it did in the [`crate::ledger`]; a directive without a record gets the outcome of its row in [`table`].
 
 mod access;
 mod answers;

@@ -1,0 +1,421 @@
+//! Answers without an origin: `synth`, purges and bans.
+
+use super::acl;
+use super::state::{Machine, Phase, Synthetic};
+use super::text::spelled;
+use super::tree::{Expr, Kind, Node, Operator, every};
+use crate::decision::Decision;
+use crate::report::Effect;
+use crate::rule::{Key, Value};
+use crate::toml;
+
+/// Methods with which clients purge.
+pub(super) const PURGE_METHODS: [&str; 6] =
+    ["PURGE", "BAN", "PURGEKEYS", "URIBAN", "REFRESH", "FULLBAN"];
+
+/// The methods of those that the edge knows.
+const KNOWN_METHODS: [&str; 3] = ["PURGE", "BAN", "PURGEKEYS"];
+
+/// The fields whose tags the edge reads in a request that purges.
+const TAG_FIELDS: [&str; 12] = [
+    "xkey",
+    "xkey-purge",
+    "xkey-softpurge",
+    "surrogate-key",
+    "cache-tags",
+    "cache-tag",
+    "purge-cache-tags",
+    "x-cache-tags",
+    "x-magento-tags",
+    "x-magento-tags-pattern",
+    "x-drupal-cache-tags",
+    "x-tag",
+];
+
+impl<'t> Machine<'_, 't> {
+    /// Translates `return (synth(…))`.
+    pub(super) fn synth(
+        &mut self,
+        node: &'t Node,
+        arguments: &[Expr],
+        reached: &Decision<bool>,
+    ) -> Result<(), String> {
+        let Some(Expr::Number(code)) = arguments.first() else {
+            return Err("the status is not a number".to_owned());
+        };
+        let code = *code as u16;
+        let is_purge = |when: &crate::rule::When| {
+            !when.methods.is_empty()
+                && when
+                    .methods
+                    .iter()
+                    .all(|m| PURGE_METHODS.contains(&m.as_str()))
+        };
+        let holds = reached.layers().iter().filter(|(_, holds)| *holds);
+        if holds.clone().count() > 0 && holds.clone().all(|(when, _)| is_purge(when)) {
+            // The edge answers requests that purge itself.
+            let text = "the edge answers 200 to a purge, and 403 to a client that may not purge";
+            ledger_of(self).differs(node, Effect::Operation, text);
+            return self.end(reached);
+        }
+        let reason = match arguments.get(1) {
+            Some(reason) => self.template(reason).ok(),
+            None => Some(String::new()),
+        };
+        let answer = self.synthetic(code, reason);
+        let reached = &reached.and(&self.answered.not())?;
+        let (status, is_known) = match answer.status {
+            status @ 300..=599 => (status, true),
+            _ => (503, false),
+        };
+        let one = |value: String| Value::Toml(value);
+        match (&answer.location, status) {
+            (Some(location), 301 | 302 | 303 | 307 | 308) => {
+                if !["/", "http://", "https://", "${scheme}"]
+                    .iter()
+                    .any(|start| location.starts_with(start))
+                {
+                    return Err("a redirect begins with a slash or a scheme".to_owned());
+                }
+                self.set(
+                    Key::One("redirect"),
+                    reached,
+                    one(toml::text(location)),
+                    node,
+                )?;
+                self.set(
+                    Key::One("redirect_status"),
+                    reached,
+                    one(status.to_string()),
+                    node,
+                )?;
+                ledger_of(self).translated(node, "redirect, redirect_status");
+            }
+            (_, 400..=599) if is_known => {
+                self.set(Key::One("deny"), reached, one(status.to_string()), node)?;
+                ledger_of(self).translated(node, "deny");
+            }
+            (_, 300..=399) => {
+                return Err(
+                    "the statement that sets Location in vcl_synth was not found".to_owned(),
+                );
+            }
+            _ => {
+                self.set(Key::One("deny"), reached, one("404".to_owned()), node)?;
+                let text = "the edge does not answer with this status and text, so these requests get 404; write the \
+                            text to a file, and answer = \"FILE\" in place of deny";
+                ledger_of(self).left_out(node, Effect::Response, text);
+            }
+        }
+        for (name, value, from) in answer.fields {
+            let key = Key::Field("response", name.to_ascii_lowercase());
+            let value = Value::SetField(name, value);
+            let from = Some(from);
+            self.state(key, reached, super::state::Setting { value, from })?;
+        }
+        self.answered = self.answered.or(reached)?;
+        Ok(())
+    }
+
+    /// Runs `vcl_synth` for a status and a reason.
+    fn synthetic(&mut self, code: u16, reason: Option<String>) -> Synthetic {
+        let saved = (self.phase, self.running.clone(), self.local.clone());
+        let (status, text) = (self.status, self.reason.take());
+        self.synthetic = Synthetic {
+            status: code,
+            ..Synthetic::default()
+        };
+        self.status = Some(code);
+        self.reason = reason;
+        self.run("vcl_synth", Phase::Synth);
+        (self.phase, self.running, self.local) = saved;
+        (self.status, self.reason) = (status, text);
+        std::mem::take(&mut self.synthetic)
+    }
+
+    /// Runs an assignment in `vcl_synth`.
+    pub(super) fn assign_synthetic(
+        &mut self,
+        node: &'t Node,
+        lower: &str,
+        target: &str,
+        value: &Expr,
+    ) -> Result<(), String> {
+        match lower {
+            "resp.status" => {
+                let Expr::Number(status) = value else {
+                    return Err("the status is not a number".to_owned());
+                };
+                self.synthetic.status = *status as u16;
+                ledger_of(self).translated(node, "deny, redirect_status");
+            }
+            "resp.reason" => ledger_of(self).implied(node, "HTTP/2 has no reasons"),
+            "resp.http.location" => {
+                self.synthetic.location = Some(self.template(value)?);
+                ledger_of(self).translated(node, "redirect");
+            }
+            "resp.http.content-type" | "resp.http.server" => {
+                ledger_of(self).implied(node, "the edge states the type of its texts");
+            }
+            _ if lower.starts_with("resp.http.") => {
+                let value = self.template(value)?;
+                self.synthetic
+                    .fields
+                    .push((spelled_response(target), value, node.at.clone()));
+                ledger_of(self).translated(node, "response.set");
+            }
+            // The body, in the syntax of Varnish 7.
+            "resp.body" => {
+                self.synthetic.has_body = true;
+                let text =
+                    "the edge sends its own text with the status; error_page replaces it by a file";
+                ledger_of(self).differs(node, Effect::Response, text);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Translates `return (purge)` and functions that purge.
+    pub(super) fn allow_purge(&mut self, node: &'t Node, reached: &Decision<bool>) {
+        let ledger = ledger_of(self);
+        let mut methods: Vec<&str> = Vec::new();
+        let mut networks: Option<Vec<String>> = None;
+        for (when, _) in reached.layers().iter().filter(|(_, holds)| *holds) {
+            methods.extend(when.methods.iter().map(String::as_str));
+            networks
+                .get_or_insert_default()
+                .extend(when.clients.clone());
+        }
+        let networks = networks.unwrap_or_default();
+        if methods.is_empty() {
+            let text = "purge.allow is for the methods PURGE, BAN and PURGEKEYS; use edgeward purge for other requests";
+            return ledger.left_out(node, Effect::Caching, text);
+        }
+        if let Some(method) = methods
+            .iter()
+            .find(|method| !KNOWN_METHODS.contains(method))
+        {
+            let text = format!("the edge purges by PURGE, BAN and PURGEKEYS, and not by {method}");
+            return ledger.left_out(node, Effect::Caching, &text);
+        }
+        let networks = match networks.is_empty() {
+            false => networks,
+            // The condition excludes clients, so the one that is listed may purge, or no ACL limits it.
+            true => match self.excluded(reached) {
+                Some(networks) => networks,
+                None => {
+                    ledger.left_out(
+                        node,
+                        Effect::Access,
+                        "any client may purge; purge.allow needs the addresses of those that may",
+                    );
+                    return;
+                }
+            },
+        };
+        self.translator.allow_purges(&networks, node);
+        ledger.translated(node, "purge.allow");
+    }
+
+    /// Returns the networks of the ACL that conditions on `client.ip` in front of a purge name.
+    fn excluded(&self, reached: &Decision<bool>) -> Option<Vec<String>> {
+        let has_method = |when: &crate::rule::When| {
+            when.methods
+                .iter()
+                .any(|method| PURGE_METHODS.contains(&method.as_str()))
+        };
+        let holds = reached
+            .layers()
+            .iter()
+            .any(|(when, holds)| *holds && has_method(when));
+        if !holds {
+            return None;
+        }
+        // `if (!client.ip ~ purgers) { return (synth(405)); }` as the only condition on clients near purges.
+        let mut names: Vec<&str> = Vec::new();
+        for node in every(self.translator.tree) {
+            for expr in node.expressions() {
+                expr.each(&mut |part| {
+                    if let Expr::Compare(left, Operator::Match | Operator::NoMatch, right) = part
+                        && left.as_name() == Some("client.ip")
+                        && let Some(name) = right.as_name()
+                        && name.to_ascii_lowercase().contains("purge")
+                    {
+                        names.extend(
+                            self.translator
+                                .acls
+                                .get_key_value(name)
+                                .map(|(name, _)| *name),
+                        );
+                    }
+                });
+            }
+        }
+        let acl = self.translator.acls.get(names.first()?)?;
+        acl::networks(self.translator, acl).ok()
+    }
+
+    /// Translates `ban(…)` with an expression of the kinds that plugins send.
+    pub(super) fn ban(
+        &mut self,
+        node: &'t Node,
+        arguments: &[&Expr],
+        reached: &Decision<bool>,
+    ) -> Result<(), String> {
+        let [expr] = arguments else {
+            return Err("ban has one argument".to_owned());
+        };
+        let parts: Vec<&Expr> = match expr {
+            Expr::Sum(parts) => parts.iter().collect(),
+            expr => vec![expr],
+        };
+        let mut texts = String::new();
+        for part in parts {
+            match part {
+                Expr::Text(text) => texts.push_str(text),
+                Expr::Name(name) => {
+                    let lower = name.to_ascii_lowercase();
+                    let field = lower.strip_prefix("req.http.");
+                    let is_known = field.is_none_or(|field| {
+                        TAG_FIELDS.contains(&field)
+                            || matches!(
+                                field,
+                                "host"
+                                    | "x-host"
+                                    | "x-url"
+                                    | "x-ban-url"
+                                    | "x-ban-host"
+                                    | "x-content-type"
+                            )
+                    });
+                    if !is_known || (field.is_none() && lower != "req.url") {
+                        return Err(format!(
+                            "the edge does not read {name} in a BAN; see docs/how-to/purge.md"
+                        ));
+                    }
+                    texts.push('?');
+                }
+                _ => return Err("the expression of the ban is composed by functions".to_owned()),
+            }
+        }
+        // Each condition of the ban compares a URL, a host or tags.
+        let is_known = |condition: &str| {
+            let name = condition.split_whitespace().next().unwrap_or_default();
+            let name = name.to_ascii_lowercase();
+            let field = name
+                .strip_prefix("obj.http.")
+                .or_else(|| name.strip_prefix("req.http."));
+            name == "req.url"
+                || field.is_some_and(|field| {
+                    TAG_FIELDS.contains(&field)
+                        || matches!(field, "host" | "x-host" | "x-url" | "url")
+                })
+        };
+        if !texts.split("&&").all(is_known) {
+            return Err(format!(
+                "the edge purges by URL, host, tag and pattern, and not by {texts}"
+            ));
+        }
+        self.allow_purge(node, reached);
+        Ok(())
+    }
+
+    /// Translates an `if` whose condition is the rate of a client. Returns true if it is one.
+    pub(super) fn is_throttle(
+        &mut self,
+        branch: &'t Node,
+        expr: &Expr,
+        remaining: &Decision<bool>,
+    ) -> bool {
+        let parts: Vec<&Expr> = match expr {
+            Expr::All(parts) => parts.iter().collect(),
+            expr => vec![expr],
+        };
+        let (throttles, others): (Vec<&Expr>, Vec<&Expr>) = parts.into_iter().partition(|part| {
+            part.as_call()
+                .is_some_and(|(name, _)| name == "vsthrottle.is_denied")
+        });
+        let [throttle] = throttles[..] else {
+            return false;
+        };
+        let [
+            Node {
+                kind: Kind::Return(action, _),
+                ..
+            },
+        ] = &branch.children[..]
+        else {
+            return false;
+        };
+        if action != "synth" {
+            return false;
+        }
+        if let Err(reason) = self.throttle(branch, throttle, &others, remaining) {
+            self.left_out(branch, &reason);
+            let ledger = ledger_of(self);
+            ledger.left_out(&branch.children[0], Effect::Access, &reason);
+        }
+        true
+    }
+
+    fn throttle(
+        &mut self,
+        branch: &'t Node,
+        throttle: &Expr,
+        others: &[&Expr],
+        remaining: &Decision<bool>,
+    ) -> Result<(), String> {
+        let (_, arguments) = throttle.as_call().unwrap_or_default();
+        let values: Vec<&Expr> = arguments.iter().map(|(_, value)| value).collect();
+        let [key, Expr::Number(limit), Expr::Duration(period), ..] = &values[..] else {
+            return Err("the limit is not a number with a time".to_owned());
+        };
+        let mut by = None;
+        key.each(&mut |part| {
+            if let Some(name) = part.as_name() {
+                let field = name.to_ascii_lowercase();
+                by = by.take().or_else(|| match field.as_str() {
+                    "client.ip" | "client.identity" | "req.http.x-forwarded-for" => {
+                        Some("client".to_owned())
+                    }
+                    _ => field
+                        .strip_prefix("req.http.")
+                        .map(|_| format!("header:{}", spelled(name))),
+                });
+            }
+        });
+        let by = by.ok_or("the key of the rate is neither the client nor a field")?;
+        let mut path = remaining.clone();
+        for other in others {
+            path = self.condition(other)?.decision.and(&path)?;
+        }
+        path = path.and(&self.running)?;
+        let units = [("s", 1000.0), ("min", 60_000.0), ("h", 3_600_000.0)];
+        let rate = units.iter().find_map(|(unit, length)| {
+            let rate = limit * length / period;
+            (rate >= 1.0 && rate.fract() == 0.0 && rate < 1e6).then(|| format!("{rate}/{unit}"))
+        });
+        let rate = rate.ok_or("the rate is not a whole number per second, minute or hour")?;
+        let text = |value: String| Value::Toml(toml::text(&value));
+        self.set(Key::One("rate_limit"), &path, text(rate), branch)?;
+        let burst = Value::Toml(limit.clamp(1.0, 1e6).to_string());
+        self.set(Key::One("rate_limit_burst"), &path, burst, branch)?;
+        if by != "client" {
+            self.set(Key::One("rate_limit_by"), &path, text(by), branch)?;
+        }
+        let ledger = ledger_of(self);
+        ledger.translated(branch, "rate_limit, rate_limit_burst");
+        ledger.translated(&branch.children[0], "the edge answers 429");
+        Ok(())
+    }
+}
+
+/// Returns the name of the field in `resp.http.NAME`.
+pub(super) fn spelled_response(variable: &str) -> String {
+    spelled(variable)
+}
+
+fn ledger_of<'m>(machine: &'m Machine<'_, '_>) -> &'m crate::ledger::Ledger {
+    &machine.translator.ledger
+}

@@ -1,0 +1,221 @@
+//! Idioms that remove cookies from a request.
+
+use regex::Regex;
+
+use crate::hosts::Reason;
+use crate::values::{literal_regex, wider_globs};
+
+/// The cookies that remain in a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cookies {
+    /// The patterns of the names that remain. `None` is all names.
+    pub(super) kept: Option<Vec<String>>,
+    /// The patterns of names that were removed from all.
+    pub(super) dropped: Vec<String>,
+    /// Names that `"; \1="` has marked, so that the next replacement keeps them.
+    marked: Option<Vec<String>>,
+}
+
+impl Cookies {
+    /// Removes all other cookies.
+    pub(super) fn keep(&mut self, names: Vec<String>) {
+        self.kept = Some(names);
+        self.dropped.clear();
+    }
+
+    /// Removes cookies.
+    pub(super) fn drop(&mut self, names: Vec<String>) {
+        match &mut self.kept {
+            Some(kept) => kept.retain(|name| !names.contains(name)),
+            None => self.dropped.extend(names),
+        }
+    }
+
+    /// Returns true if no cookie is removed.
+    pub(super) fn is_all(&self) -> bool {
+        self.kept.is_none() && self.dropped.is_empty()
+    }
+
+    /// Applies `regsub` or `regsuball` to the field.
+    pub(super) fn replace(&mut self, pattern: &str, replacement: &str) -> Result<(), Reason> {
+        if pattern == ";[^ ][^;]*" && replacement.is_empty() {
+            let marked = self.marked.take();
+            self.keep(marked.unwrap_or_default());
+            return Ok(());
+        }
+        let is_separator = |c: char| " ;^$*+?|()[]\\".contains(c);
+        if pattern.replace("\\s", " ").chars().all(is_separator) {
+            return Ok(());
+        }
+        let names = names(pattern).ok_or_else(|| {
+            "the expression has another form than those that usually remove cookies by name"
+                .to_owned()
+        })?;
+        match replacement {
+            r"; \1=" => self.marked = Some(names),
+            "" | r"\1" | ";" | "; " => self.drop(names),
+            _ => return Err("the expression changes the values of cookies".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// Returns the patterns of the names in an expression such as `(^|;\s*)(_ga|__utm.)=[^;]*`.
+pub(super) fn names(pattern: &str) -> Option<Vec<String>> {
+    const SHAPE: &str = concat!(
+        r"^(?:\(\?:\^\|;[^()]*\)|\(\^\|;[^()]*\)|",
+        r"\(;\|\^\)|\(\^\|(?:\(\?<=; \)|[^()]*)\)|\^|;\\s[*+]|; \*|;\?|; ?|\\b)?",
+        r"(?: ?\*|\\s\*)?(\((?:\?:)?(?:[^()]|\([^()]*\))+\)(?:[\w.*+\[\]\\^-]*)|[^()=;|]+(?:\([^()]*\))?[^()=;|]*)",
+        r"(?:=(?:.*)?)?$",
+    );
+    let shape = Regex::new(SHAPE).expect("the expression is valid");
+    let group = shape.captures(pattern)?.get(1)?.as_str();
+    let (inner, behind) = match group
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(')'))
+    {
+        Some((inner, behind)) if !inner.contains('(') => {
+            (inner.strip_prefix("?:").unwrap_or(inner), behind)
+        }
+        _ => (group, ""),
+    };
+    let optional = Regex::new(r"\([^()]*\)\?").expect("the expression is valid");
+    let mut all = Vec::new();
+    for branch in inner.split('|') {
+        // An optional group, as in `(__)?utm`, stands for any text.
+        let branch = format!("{branch}{behind}");
+        let plain = optional.replace_all(&branch, ".*");
+        all.extend(wider_globs(&format!("^{plain}$"))?);
+    }
+    Some(all)
+}
+
+/// Returns the name of the cookie whose value an expression such as `^.*?currency=([^;]*).*$` selects.
+pub(super) fn selected(pattern: &str, replacement: &str) -> Option<String> {
+    const SHAPE: &str = concat!(
+        r"^\^?(?:\.\*\??)?(?:\(\?:\^\|;\\s\*\)|;\\s\*|;\s?\*?|\\b)?",
+        r"\(?([\w-]+)=\)?(?:\\s\*)?\(?\(\[\^;\][*+]?\??\)\)?.*$",
+    );
+    let shape = Regex::new(SHAPE).expect("the expression is valid");
+    let found = shape.captures(pattern)?;
+    (replacement == r"\1").then(|| found[1].to_owned())
+}
+
+/// Returns the globs of names for the cookies that an expression on the whole field asks for, or the globs of the whole
+/// field if it asks for a value.
+pub(super) enum CookieMatch {
+    Names(Vec<String>),
+    Lines(Vec<String>),
+}
+
+/// Reads an expression on the field `Cookie`.
+pub(super) fn matches(pattern: &str) -> Result<CookieMatch, Reason> {
+    let unsupported = || format!("rules have no condition for cookies that match {pattern}");
+    let plain = pattern.strip_prefix("(?i)").unwrap_or(pattern);
+    // A value: `name=value`, with both in plain letters.
+    let value =
+        Regex::new(r"^(?:\(\^\|;\\?s?\*?\)|;? ?)?([\w-]+=[\w-]+)(?:;|\(;\|\$\))?$").expect("valid");
+    if let Some(found) = value.captures(plain) {
+        return Ok(CookieMatch::Lines(vec![format!("*{}*", &found[1])]));
+    }
+    let anchored =
+        plain.starts_with(['^', ';']) || plain.starts_with("(^") || plain.starts_with("(?:^");
+    let has_end = plain.contains('=');
+    if anchored || has_end {
+        let names = names(plain).ok_or_else(unsupported)?;
+        let widened = names.into_iter().map(|name| {
+            let start = if anchored { "" } else { "*" };
+            let end = if has_end { "" } else { "*" };
+            format!("{start}{name}{end}").replace("**", "*")
+        });
+        return Ok(CookieMatch::Names(widened.collect()));
+    }
+    let globs = wider_globs(plain).ok_or_else(unsupported)?;
+    Ok(CookieMatch::Names(globs))
+}
+
+/// Returns the names of a list such as `a, b` of the vmod `cookie`.
+pub(super) fn listed(text: &str) -> Vec<String> {
+    let names = text.split(',').map(|name| name.trim().to_owned());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// Returns true for an expression that only an empty field matches.
+pub(super) fn is_empty_field(pattern: &str) -> bool {
+    matches!(
+        pattern,
+        r"^\s*$" | r"^ *$" | "^$" | r"^[;\s]*$" | r"^[; ]*$" | r"^;?\s*$"
+    ) || pattern == format!("^{}$", literal_regex(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idioms_that_keep_or_remove_cookies_are_read() {
+        let mut drupal = Cookies::default();
+        for (pattern, replacement) in [
+            ("; +", ";"),
+            (";(SESS[a-z0-9]+|SSESS[a-z0-9]+|NO_CACHE)=", r"; \1="),
+            (";[^ ][^;]*", ""),
+            ("^[; ]+|[; ]+$", ""),
+        ] {
+            drupal.replace(pattern, replacement).expect(pattern);
+        }
+        let kept = ["SESS*", "SSESS*", "NO_CACHE"].map(str::to_owned);
+        assert_eq!(drupal.kept, Some(kept.to_vec()));
+        for (pattern, expected) in [
+            (r"has_js=[^;]+(; )?", vec!["has_js"]),
+            (r"__utm.=[^;]+(; )?", vec!["__utm*"]),
+            (r"(^|;\s*)(_[_a-z]+|has_js)=[^;]*", vec!["_*", "has_js"]),
+            (r"(^|; ) *__utm.=[^;]+;? *", vec!["__utm*"]),
+            (r"_ga=[^;]+(; )?", vec!["_ga"]),
+            (r"wp-settings-1=[^;]+(; )?", vec!["wp-settings-1"]),
+            (r"(^|;\s*)(__[a-z]+|utm_[a-z]+)=[^;]*", vec!["__*", "utm_*"]),
+        ] {
+            let mut cookies = Cookies::default();
+            cookies.replace(pattern, "").expect(pattern);
+            assert_eq!(cookies.dropped, expected, "{pattern}");
+        }
+        assert!(Cookies::default().replace("a=b", "a=c").is_err());
+    }
+
+    #[test]
+    fn an_expression_selects_the_value_of_a_cookie() {
+        for pattern in [
+            r"^.*?currency=([^;]*);*.*$",
+            r".*currency=([^;]+).*",
+            r"^.*;?\s*currency=([^;]*).*$"
+                .replace(r";?\s*", r";\s*")
+                .as_str(),
+        ] {
+            assert_eq!(
+                selected(pattern, r"\1").as_deref(),
+                Some("currency"),
+                "{pattern}"
+            );
+        }
+        assert_eq!(selected("currency", r"\1"), None);
+    }
+
+    #[test]
+    fn conditions_on_the_field_are_conditions_on_names() {
+        for (pattern, expected) in [
+            ("wordpress_logged_in", vec!["*wordpress_logged_in*"]),
+            (
+                "(wp-postpass|comment_)",
+                vec!["*wp-postpass*", "*comment_*"],
+            ),
+            (r"(^|;\s*)session=", vec!["session"]),
+            ("PHPSESSID=", vec!["*PHPSESSID"]),
+        ] {
+            match matches(pattern).expect(pattern) {
+                CookieMatch::Names(names) => assert_eq!(names, expected, "{pattern}"),
+                CookieMatch::Lines(_) => panic!("{pattern}"),
+            }
+        }
+        assert!(matches!(matches("ab=b1"), Ok(CookieMatch::Lines(lines)) if lines == ["*ab=b1*"]));
+        assert!(matches(".*").is_err());
+    }
+}

@@ -1,0 +1,307 @@
+//! Lifetimes of responses by status, from runs of `vcl_backend_response` for each status that it distinguishes.
+
+use std::collections::BTreeMap;
+
+use super::state::{Lifetime, Machine, Phase, Response, Setting};
+use super::tree::{Expr, Node, every};
+use crate::decision::Decision;
+use crate::rule::{Key, Value};
+use crate::source::Position;
+use crate::toml;
+use crate::values;
+
+/// Statuses that Varnish stores for its `default_ttl`. 304 is the answer to a validation.
+const DEFAULT_STATUSES: [u16; 8] = [200, 203, 204, 300, 301, 404, 410, 414];
+
+/// The default of `default_ttl`.
+const DEFAULT_TTL: u64 = 120_000;
+
+/// The default of `default_grace`.
+const DEFAULT_GRACE: u64 = 10_000;
+
+/// The most statuses that are listed one by one.
+const LISTED_MAX: usize = 20;
+
+/// Lifetimes in milliseconds by status or class, with their lines.
+pub(super) type ByStatus = BTreeMap<String, (u64, Option<Position>)>;
+
+/// The values of `ttl` and `default_ttl`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lifetimes {
+    pub(super) ttl: ByStatus,
+    pub(super) default_ttl: ByStatus,
+}
+
+impl PartialEq for Lifetimes {
+    fn eq(&self, other: &Self) -> bool {
+        let values = |map: &ByStatus| -> Vec<(String, u64)> {
+            map.iter()
+                .map(|(key, (time, _))| (key.clone(), *time))
+                .collect()
+        };
+        values(&self.ttl) == values(&other.ttl)
+            && values(&self.default_ttl) == values(&other.default_ttl)
+    }
+}
+
+/// Statuses for which the subroutines do the same.
+struct Interval {
+    first: u16,
+    last: u16,
+}
+
+impl Machine<'_, '_> {
+    /// Runs the subroutines of responses, and returns the lifetimes.
+    pub(super) fn responses(&mut self) -> Decision<Lifetimes> {
+        let before = self.settings.clone();
+        let mut of_success = None;
+        let mut lifetimes = Decision::always(Lifetimes {
+            ttl: ByStatus::new(),
+            default_ttl: DEFAULT_STATUSES
+                .iter()
+                .map(|status| (status.to_string(), (DEFAULT_TTL, None)))
+                .collect(),
+        });
+        for class in 2..=5 {
+            let intervals = intervals(self.translator.tree, class);
+            let length = |interval: &Interval| interval.last - interval.first;
+            let largest = intervals.iter().map(length).max();
+            // The rest of a class first, because single statuses precede it.
+            let (rest, single): (Vec<&Interval>, Vec<&Interval>) = intervals
+                .iter()
+                .partition(|interval| Some(length(interval)) == largest);
+            for (position, interval) in rest.iter().chain(&single).enumerate() {
+                self.settings.clone_from(&before);
+                self.status = Some(interval.first);
+                let stated = self.lifetime();
+                if interval.first == 200 {
+                    of_success = Some((self.settings.clone(), self.response.grace.clone()));
+                } else {
+                    self.lost_settings(&before, of_success.as_ref().map(|(settings, _)| settings));
+                }
+                let keys: Vec<String> = match position {
+                    0 => vec![format!("{class}xx")],
+                    _ => (interval.first..=interval.last)
+                        .map(|status| status.to_string())
+                        .take(LISTED_MAX)
+                        .collect(),
+                };
+                let joined = stated.and_then(|stated| {
+                    lifetimes.bind(|known| {
+                        stated.bind(|stated| Ok(Decision::always(with(known, &keys, stated))))
+                    })
+                });
+                match joined {
+                    Ok(joined) => lifetimes = joined,
+                    Err(reason) => self.lost(&reason),
+                }
+            }
+        }
+        self.status = None;
+        if let Some((settings, grace)) = of_success {
+            self.settings = settings;
+            self.state_grace(&grace);
+        }
+        lifetimes
+    }
+
+    /// Runs the subroutines for the status, and returns the lifetime: `None` is that of the origin.
+    fn lifetime(&mut self) -> Result<Decision<Option<Stated>>, String> {
+        self.response = Response {
+            ttl: Decision::always(None),
+            grace: Decision::always(None),
+            uncacheable: Decision::always(false),
+            checks_origin: false,
+        };
+        self.run("vcl_backend_response", Phase::Response);
+        // Varnish's own subroutine runs for the rest, and obeys `private`, `no-store` and `no-cache`.
+        let obeys = match self.response.checks_origin {
+            true => Decision::always(true),
+            false => self.running.clone(),
+        };
+        let ttl = self.response.ttl.clone();
+        if self.status == Some(200) {
+            for (when, lifetime) in ttl.layers() {
+                if let Some(Lifetime {
+                    milliseconds: 0,
+                    from,
+                }) = lifetime
+                {
+                    let value = Value::Toml("true".to_owned());
+                    let from = Some(from.clone());
+                    let mut conditions = Decision::when(when.clone());
+                    if ttl.constant().is_some() {
+                        conditions = Decision::always(true);
+                    }
+                    self.state(Key::One("pass"), &conditions, Setting { value, from })?;
+                }
+            }
+        }
+        let stated = ttl.bind(|lifetime| {
+            let Some(lifetime) = lifetime.clone() else {
+                return Ok(Decision::always(None));
+            };
+            Ok(obeys.map(|obeys| {
+                Some(Stated {
+                    // A response without a lifetime is not stored, whatever the origin states.
+                    is_default: *obeys && lifetime.milliseconds > 0,
+                    lifetime: lifetime.clone(),
+                })
+            }))
+        })?;
+        self.response
+            .uncacheable
+            .bind(|is_excluded| match is_excluded {
+                // A pass for 200, and no lifetime for the other statuses.
+                true => Ok(Decision::always(None)),
+                false => Ok(stated.clone()),
+            })
+    }
+
+    fn state_grace(&mut self, grace: &Decision<Option<Lifetime>>) {
+        for key in [
+            "stale_while_revalidate",
+            "stale_if_error",
+            "stale_if_disconnected",
+        ] {
+            let stated = grace.map(|grace| {
+                let time = grace
+                    .as_ref()
+                    .map_or(DEFAULT_GRACE, |grace| grace.milliseconds);
+                Some(Setting {
+                    value: Value::Toml(values::duration(time)),
+                    from: grace.as_ref().map(|grace| grace.from.clone()),
+                })
+            });
+            self.settings.insert(Key::One(key), stated);
+        }
+    }
+
+    /// Records the lines of settings that hold for responses with another status alone.
+    fn lost_settings(
+        &self,
+        before: &BTreeMap<Key, Decision<Option<Setting>>>,
+        of_success: Option<&BTreeMap<Key, Decision<Option<Setting>>>>,
+    ) {
+        let Some(of_success) = of_success else {
+            return;
+        };
+        for (key, decision) in &self.settings {
+            if before.get(key) == Some(decision) || of_success.get(key) == Some(decision) {
+                continue;
+            }
+            let lines = |decision: Option<&Decision<Option<Setting>>>| -> Vec<Position> {
+                let layers = decision.into_iter().flat_map(|decision| decision.layers());
+                layers
+                    .filter_map(|(_, setting)| setting.as_ref()?.from.clone())
+                    .collect()
+            };
+            let known = lines(of_success.get(key));
+            for line in lines(Some(decision)) {
+                if !known.contains(&line) && !matches!(key, Key::One("pass")) {
+                    self.lost_line(
+                        &line,
+                        "rules change fields of all responses, whatever their status",
+                    );
+                }
+            }
+        }
+    }
+
+    /// Records the lines of lifetimes that no rule can state.
+    fn lost(&self, reason: &str) {
+        for (_, lifetime) in self.response.ttl.layers() {
+            if let Some(lifetime) = lifetime {
+                self.lost_line(&lifetime.from, reason);
+            }
+        }
+    }
+
+    fn lost_line(&self, line: &Position, reason: &str) {
+        for node in every(self.translator.tree) {
+            if node.at == *line {
+                self.left_out(node, reason);
+            }
+        }
+    }
+}
+
+/// A lifetime that a statement sets.
+#[derive(Clone, Debug, PartialEq)]
+struct Stated {
+    lifetime: Lifetime,
+    /// True if the origin's own directives count first.
+    is_default: bool,
+}
+
+/// Returns lifetimes with that of some statuses.
+fn with(known: &Lifetimes, keys: &[String], stated: &Option<Stated>) -> Lifetimes {
+    let mut all = known.clone();
+    for key in keys {
+        let class = key.strip_suffix("xx");
+        let is_of_key = |status: &String| match class {
+            Some(class) => status.starts_with(class),
+            None => status == key,
+        };
+        let Some(Stated {
+            lifetime,
+            is_default,
+        }) = stated
+        else {
+            // A single status whose class has a lifetime keeps that of the origin, which no setting states.
+            all.ttl.remove(key);
+            continue;
+        };
+        all.default_ttl.retain(|status, _| !is_of_key(status));
+        all.ttl.retain(|status, _| !is_of_key(status));
+        let value = (lifetime.milliseconds, Some(lifetime.from.clone()));
+        let map = match is_default {
+            true => &mut all.default_ttl,
+            false => &mut all.ttl,
+        };
+        // The class has the lifetime of a single status already.
+        let of_class = map.get(&format!("{}xx", &key[..1]));
+        if of_class.is_none_or(|(time, _)| *time != value.0) {
+            map.insert(key.clone(), value);
+        }
+    }
+    all
+}
+
+/// Returns the statuses of a class, divided where a condition compares them.
+fn intervals(tree: &[Node], class: u16) -> Vec<Interval> {
+    let mut starts = vec![class * 100];
+    for node in every(tree) {
+        for expr in node.expressions() {
+            expr.each(&mut |part| {
+                if let Expr::Compare(left, _, right) = part
+                    && matches!(left.as_name(), Some("beresp.status"))
+                    && let Expr::Number(status) = **right
+                    && (200.0..600.0).contains(&status)
+                {
+                    starts.extend([status as u16, status as u16 + 1]);
+                }
+            });
+        }
+    }
+    starts.retain(|start| start / 100 == class);
+    starts.sort_unstable();
+    starts.dedup();
+    let ends = starts.iter().skip(1).map(|start| start - 1);
+    let ends = ends.chain([class * 100 + 99]);
+    let intervals = starts.iter().zip(ends);
+    intervals
+        .map(|(first, last)| Interval {
+            first: *first,
+            last,
+        })
+        .collect()
+}
+
+/// Returns a lifetime in TOML. The edge has them in whole seconds.
+pub(super) fn in_toml(milliseconds: u64) -> String {
+    match milliseconds {
+        0 => toml::text("0s"),
+        time => values::duration(time.div_ceil(1000) * 1000),
+    }
+}

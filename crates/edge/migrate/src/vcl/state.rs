@@ -1,0 +1,286 @@
+//! The state of a request or response while its subroutines run, as values that depend on the request.
+
+use std::collections::BTreeMap;
+
+use super::cookies::Cookies;
+use super::translator::Translator;
+use super::tree::Node;
+use crate::decision::Decision;
+use crate::hosts::{Host, Reason};
+use crate::rule::{Key, Value, When};
+use crate::source::Position;
+
+/// A field of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Field {
+    /// The value that the client sent.
+    Client,
+    Absent,
+    /// A template of the edge.
+    Text(String),
+    /// The cookies of the client without some of them.
+    Cookies(Cookies),
+    /// The value of a cookie of the client.
+    Cookie(String),
+}
+
+/// The value of a key of rules, with the line that it follows from.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) value: Value,
+    /// `None` for a default of Varnish.
+    pub(super) from: Option<Position>,
+}
+
+impl PartialEq for Setting {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+/// A field with its name as it was written, and the first line that changes it.
+#[derive(Clone, Debug)]
+pub(super) struct ChangedField {
+    pub(super) name: String,
+    pub(super) value: Decision<Field>,
+    pub(super) from: Position,
+}
+
+/// A setting that is a list.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    pub(super) members: Decision<Vec<String>>,
+    pub(super) from: Position,
+}
+
+/// The subroutines of a part of the way of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// `vcl_recv`
+    Request,
+    /// `vcl_hash`
+    Hash,
+    /// `vcl_backend_fetch`, and `vcl_miss` and `vcl_pass`
+    Fetch,
+    /// `vcl_backend_response`
+    Response,
+    /// `vcl_deliver`
+    Deliver,
+    /// `vcl_synth`
+    Synth,
+}
+
+/// The state of the subroutines for one host.
+pub(super) struct Machine<'e, 't> {
+    pub(super) translator: &'e Translator<'t>,
+    pub(super) host: &'e Host,
+    pub(super) phase: Phase,
+    /// Requests for which the subroutine has not ended yet.
+    pub(super) running: Decision<bool>,
+    /// Requests for which the called subroutine has not ended yet.
+    pub(super) local: Decision<bool>,
+    /// Requests that the edge answers itself.
+    pub(super) answered: Decision<bool>,
+    pub(super) fields: BTreeMap<String, ChangedField>,
+    pub(super) settings: BTreeMap<Key, Decision<Option<Setting>>>,
+    pub(super) lists: BTreeMap<&'static str, List>,
+    /// Requests whose URL has no query any more.
+    pub(super) is_without_query: bool,
+    /// True if a statement has changed the path.
+    pub(super) is_rewritten: bool,
+    /// The cookies of the vmod `cookie`.
+    pub(super) jar: Decision<Field>,
+    /// The status of the response, while the subroutines of responses run.
+    pub(super) status: Option<u16>,
+    /// The text of `synth`.
+    pub(super) reason: Option<String>,
+    pub(super) response: Response,
+    pub(super) synthetic: Synthetic,
+    /// The number of subroutines around this statement.
+    pub(super) depth: usize,
+}
+
+/// The lifetimes of responses.
+#[derive(Clone, Debug)]
+pub(super) struct Response {
+    /// The lifetime in milliseconds. `None` is that of the origin.
+    pub(super) ttl: Decision<Option<Lifetime>>,
+    /// How long a stale response is used. `None` is the default of Varnish.
+    pub(super) grace: Decision<Option<Lifetime>>,
+    /// Requests whose responses are not stored.
+    pub(super) uncacheable: Decision<bool>,
+    /// True if the configuration itself excludes responses that the origin does not want to be stored.
+    pub(super) checks_origin: bool,
+}
+
+/// A duration in milliseconds with its line.
+#[derive(Clone, Debug)]
+pub(super) struct Lifetime {
+    pub(super) milliseconds: u64,
+    pub(super) from: Position,
+}
+
+impl PartialEq for Lifetime {
+    fn eq(&self, other: &Self) -> bool {
+        self.milliseconds == other.milliseconds
+    }
+}
+
+/// The answer that `vcl_synth` makes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Synthetic {
+    pub(super) status: u16,
+    pub(super) location: Option<String>,
+    pub(super) has_body: bool,
+    /// Other fields, with their lines.
+    pub(super) fields: Vec<(String, String, Position)>,
+}
+
+impl<'e, 't> Machine<'e, 't> {
+    pub(super) fn new(translator: &'e Translator<'t>, host: &'e Host) -> Self {
+        Self {
+            translator,
+            host,
+            phase: Phase::Request,
+            running: Decision::always(true),
+            local: Decision::always(true),
+            answered: Decision::always(false),
+            fields: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            is_without_query: false,
+            is_rewritten: false,
+            jar: Decision::always(Field::Client),
+            status: None,
+            reason: None,
+            response: Response {
+                ttl: Decision::always(None),
+                grace: Decision::always(None),
+                uncacheable: Decision::always(false),
+                checks_origin: false,
+            },
+            synthetic: Synthetic::default(),
+            depth: 0,
+        }
+    }
+
+    /// Returns a field of the request.
+    pub(super) fn field(&self, name: &str) -> Decision<Field> {
+        let known = self.fields.get(&name.to_ascii_lowercase());
+        known.map_or_else(
+            || Decision::always(Field::Client),
+            |field| field.value.clone(),
+        )
+    }
+
+    /// States a field of the request for some requests.
+    pub(super) fn set_field(
+        &mut self,
+        name: &str,
+        path: &Decision<bool>,
+        value: &Decision<Field>,
+        from: &Node,
+    ) -> Result<(), Reason> {
+        let value = Decision::select(path, value, &self.field(name))?;
+        let lower = name.to_ascii_lowercase();
+        match self.fields.get_mut(&lower) {
+            Some(field) => field.value = value,
+            None => {
+                let changed = ChangedField {
+                    name: name.to_owned(),
+                    value,
+                    from: from.at.clone(),
+                };
+                self.fields.insert(lower, changed);
+            }
+        }
+        Ok(())
+    }
+
+    /// States a key for some requests.
+    pub(super) fn set(
+        &mut self,
+        key: Key,
+        path: &Decision<bool>,
+        value: Value,
+        from: &Node,
+    ) -> Result<(), Reason> {
+        let from = Some(from.at.clone());
+        self.state(key, path, Setting { value, from })
+    }
+
+    /// States a key with the line that it follows from.
+    pub(super) fn state(
+        &mut self,
+        key: Key,
+        path: &Decision<bool>,
+        setting: Setting,
+    ) -> Result<(), Reason> {
+        let value = Decision::always(Some(setting));
+        let known = self.settings.get(&key).cloned();
+        let known = known.unwrap_or_else(|| Decision::always(None));
+        let stated = Decision::select(path, &value, &known)?;
+        self.settings.insert(key, stated);
+        Ok(())
+    }
+
+    /// States the change of a field of the response.
+    pub(super) fn change(
+        &mut self,
+        group: &'static str,
+        path: &Decision<bool>,
+        value: Value,
+        from: &Node,
+    ) -> Result<(), Reason> {
+        let (Value::SetField(name, _)
+        | Value::AddField(name, _)
+        | Value::RemoveField(name)
+        | Value::KeepField(name)) = &value
+        else {
+            return Ok(());
+        };
+        let key = Key::Field(group, name.to_ascii_lowercase());
+        self.set(key, path, value, from)
+    }
+
+    /// Adds a member to a list for some requests.
+    pub(super) fn append(
+        &mut self,
+        key: &'static str,
+        path: &Decision<bool>,
+        members: &[String],
+        from: &Node,
+    ) -> Result<(), Reason> {
+        let list = self.lists.entry(key).or_insert_with(|| List {
+            members: Decision::always(Vec::new()),
+            from: from.at.clone(),
+        });
+        let with = list.members.map(|known| {
+            let mut all = known.clone();
+            all.extend(members.iter().filter(|m| !known.contains(m)).cloned());
+            all
+        });
+        list.members = Decision::select(path, &with, &list.members)?;
+        Ok(())
+    }
+
+    /// Returns the condition for requests with one of these cookies.
+    pub(super) fn with_cookies(patterns: &[String]) -> Decision<bool> {
+        match patterns.is_empty() {
+            true => Decision::always(false),
+            false => Decision::when(When {
+                cookies: patterns.to_vec(),
+                ..When::default()
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Machine<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine")
+            .field("host", &self.host)
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}

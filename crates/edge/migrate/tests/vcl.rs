@@ -1,0 +1,582 @@
+//! Laws of the translation of VCL, over configurations of the kinds that operators publish.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use edgeward_migrate::{Entry, MigrateError, Migration, Outcome, Sources, vcl};
+use proptest::prelude::*;
+
+/// Files in memory.
+struct Files(BTreeMap<String, String>);
+
+impl Sources for Files {
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.0
+            .get(path)
+            .cloned()
+            .ok_or_else(|| "no such file".to_owned())
+    }
+
+    fn glob(&self, _pattern: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vcl")
+}
+
+fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
+    let included = fs::read_to_string(folder().join("included/backends.vcl")).expect("read");
+    let files = Files(
+        [
+            (name.to_owned(), text.to_owned()),
+            ("/etc/varnish/backends.vcl".to_owned(), included),
+        ]
+        .into(),
+    );
+    vcl(&files, &[name.to_owned()], "/etc/varnish")
+}
+
+fn corpus() -> Vec<(String, String)> {
+    let mut files: Vec<_> = fs::read_dir(folder())
+        .expect("the folder exists")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    let read = |path: PathBuf| {
+        let name = path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        (name, fs::read_to_string(path).expect("the file is read"))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The number of declarations and statements, by the characters outside of strings and comments that end one.
+fn nodes(text: &str) -> usize {
+    let mut count = 0;
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let skipped = |end: &str, from: usize| {
+            let at = rest[from..].find(end);
+            at.map_or(rest.len(), |at| from + at + end.len())
+        };
+        let bytes = match c {
+            '#' => skipped("\n", 0),
+            '/' if rest.starts_with("//") => skipped("\n", 0),
+            '/' if rest.starts_with("/*") => skipped("*/", 2),
+            '{' if rest.starts_with("{\"") => skipped("\"}", 2),
+            '"' => skipped("\"", 1),
+            ';' | '{' => {
+                count += 1;
+                1
+            }
+            c => c.len_utf8(),
+        };
+        rest = &rest[bytes..];
+    }
+    // An included file has entries of its own.
+    let included = text.matches("include \"backends.vcl\"").count();
+    count + 3 * included
+}
+
+fn is_of_cache(entry: &Entry) -> bool {
+    let text = entry.directive.as_str();
+    [
+        "beresp.ttl",
+        "beresp.grace",
+        "beresp.uncacheable",
+        "hash_data",
+        "(pass)",
+        "(hash)",
+        "(purge)",
+        "ban(",
+        "req.url =",
+        "Cookie",
+    ]
+    .iter()
+    .any(|part| text.contains(part))
+        && !text.ends_with("{…}")
+}
+
+/// For each configuration: its statements of caching, how many of them are translated, and the lines that are lost.
+const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
+    ("ab-test.vcl", 8, 8, &[]),
+    ("api-gateway.vcl", 8, 8, &[]),
+    ("discourse.vcl", 12, 12, &[]),
+    ("drupal.vcl", 14, 13, &[44]),
+    ("geo.vcl", 5, 5, &[28]),
+    ("gitlab.vcl", 8, 8, &[]),
+    ("image-resizer.vcl", 8, 8, &[]),
+    ("joomla.vcl", 10, 10, &[]),
+    ("magento.vcl", 16, 16, &[84]),
+    ("maintenance.vcl", 2, 2, &[]),
+    ("mastodon.vcl", 13, 13, &[]),
+    ("news.vcl", 11, 11, &[]),
+    ("nextcloud.vcl", 8, 8, &[]),
+    ("package-mirror.vcl", 12, 12, &[]),
+    ("shop.vcl", 13, 13, &[]),
+    ("stale-if-error.vcl", 5, 5, &[]),
+    ("typo3.vcl", 9, 9, &[]),
+    ("video.vcl", 11, 11, &[]),
+    ("wiki.vcl", 9, 8, &[24]),
+    ("wordpress.vcl", 23, 23, &[]),
+];
+
+/// Each statement of each configuration has one entry, and all losses are those that are listed.
+#[test]
+fn each_configuration_is_translated_as_far_as_it_is_listed() {
+    let mut found = Vec::new();
+    for (name, text) in corpus() {
+        let migration = translate(&name, &text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let entries = &migration.report.entries;
+        assert_eq!(entries.len(), nodes(&text), "{name}: entries");
+        let of_cache: Vec<&Entry> = entries.iter().filter(|entry| is_of_cache(entry)).collect();
+        let translated = of_cache
+            .iter()
+            .filter(|entry| entry.outcome != Outcome::LeftOut)
+            .count();
+        assert!(
+            translated * 10 >= of_cache.len() * 8,
+            "{name}: {translated} of {}",
+            of_cache.len()
+        );
+        let losses: Vec<usize> = migration
+            .report
+            .losses()
+            .map(|entry| entry.at.line)
+            .collect();
+        found.push((name, of_cache.len(), translated, losses));
+    }
+    let expected: Vec<_> = EXPECTED
+        .iter()
+        .map(|(name, all, translated, losses)| {
+            ((*name).to_owned(), *all, *translated, losses.to_vec())
+        })
+        .collect();
+    assert!(found == expected, "found: {found:#?}");
+}
+
+/// Statements that the edge cannot replace, each in a configuration that is translated otherwise. The first word is the
+/// subroutine, or `top` for a declaration. The line of the statement is 3.
+const LOSSES: [(&str, &str); 38] = [
+    (
+        "top",
+        "acl a { \"host.example\"; } sub vcl_recv { if (client.ip ~ a) { return (pass); } }",
+    ),
+    ("top", "include \"absent.vcl\";"),
+    ("vcl_recv", "set req.method = \"GET\";"),
+    ("vcl_recv", "set req.url = regsub(req.url, \"a\", \"b\");"),
+    (
+        "vcl_recv",
+        "set req.url = regsub(req.url, \"^/(?!x)a\", \"/b\");",
+    ),
+    ("vcl_recv", "set req.url = \"b\" + req.url;"),
+    (
+        "vcl_recv",
+        "set req.http.Host = regsub(req.http.Host, \"^www\\.\", \"\");",
+    ),
+    (
+        "vcl_recv",
+        "set req.http.X = regsub(req.http.Y, \"a\", \"b\");",
+    ),
+    ("vcl_recv", "set req.http.X = std.file2string(\"/x\");"),
+    ("vcl_recv", "set req.http.Cookie = req.http.X;"),
+    (
+        "vcl_recv",
+        "set req.http.Cookie = regsuball(req.http.Cookie, \"a=b\", \"a=c\");",
+    ),
+    ("vcl_recv", "set req.backend_hint = nowhere.backend();"),
+    ("vcl_recv", "return (restart);"),
+    ("vcl_recv", "return (vcl(other));"),
+    ("vcl_recv", "return (synth(200, \"ok\"));"),
+    ("vcl_recv", "return (synth(301, \"https://b.example/\"));"),
+    ("vcl_recv", "return (purge);"),
+    (
+        "vcl_recv",
+        "if (req.method == \"REFRESH\") { return (purge); }",
+    ),
+    ("vcl_recv", "if (std.healthy(default)) { return (pass); }"),
+    ("vcl_recv", "if (std.random(0, 10) < 5) { return (pass); }"),
+    (
+        "vcl_recv",
+        "if (req.http.X ~ \"^(?!a)\") { return (pass); }",
+    ),
+    (
+        "vcl_recv",
+        "if (req.url ~ \"^/a\\?b=c\") { return (pass); }",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.host ~ \"^www[0-9]\") { return (pass); }",
+    ),
+    (
+        "vcl_recv",
+        "if (std.ip(req.http.X-Real-IP, client.ip) ~ office) { return (pass); }",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.A == req.http.B) { return (pass); }",
+    ),
+    ("vcl_recv", "ban(\"obj.age > 1h\");"),
+    ("vcl_recv", "ban(\"obj.http.x ~ \" + req.http.anything);"),
+    ("vcl_recv", "header.append(req.http.X, \"a\");"),
+    ("vcl_recv", "no.such();"),
+    ("vcl_hash", "hash_data(client.ip);"),
+    ("vcl_hash", "hash_data(req.http.X + std.time(now));"),
+    (
+        "vcl_backend_response",
+        "set beresp.ttl = std.duration(beresp.http.X-TTL, 1s);",
+    ),
+    (
+        "vcl_backend_response",
+        "if (beresp.http.Content-Type ~ \"image\") { set beresp.ttl = 1d; }",
+    ),
+    ("vcl_backend_response", "set beresp.do_esi = true;"),
+    ("vcl_backend_response", "set beresp.status = 200;"),
+    (
+        "vcl_backend_response",
+        "if (beresp.status == 404) { set beresp.http.X-Missing = \"1\"; }",
+    ),
+    ("vcl_deliver", "set resp.status = 200;"),
+    ("vcl_deliver", "return (synth(403));"),
+];
+
+/// Each of these configurations has losses in the line of the statement alone.
+#[test]
+fn a_statement_without_a_counterpart_is_named_with_its_line() {
+    for (sub, statement) in LOSSES {
+        let text = match sub {
+            "top" => format!(
+                "vcl 4.1; acl office {{ \"10.0.0.0\"/8; }}\nbackend default {{ .host = \"10.0.0.1\"; }}\n{statement}\n"
+            ),
+            _ => format!(
+                "vcl 4.1; acl office {{ \"10.0.0.0\"/8; }} backend default {{ .host = \"10.0.0.1\"; }}\nsub {sub} {{\n\
+                 {statement}\n}}\n"
+            ),
+        };
+        let migration =
+            translate("t", &text).unwrap_or_else(|error| panic!("{statement}: {error}"));
+        let losses: Vec<_> = migration.report.losses().collect();
+        assert!(
+            !losses.is_empty(),
+            "{statement}: no loss\n{:#?}",
+            migration.report
+        );
+        assert!(
+            losses.iter().all(|loss| loss.at.line == 3),
+            "{statement}: {losses:#?}"
+        );
+    }
+}
+
+fn toml(recv: &str, response: &str) -> String {
+    let text = format!(
+        "vcl 4.1; backend default {{ .host = \"10.0.0.1\"; }} backend other {{ .host = \"10.0.0.2\"; }}\n\
+         sub vcl_recv {{ {recv} }}\nsub vcl_backend_response {{ {response} }}\n"
+    );
+    translate("t", &text).expect("translated").toml
+}
+
+/// A configuration whose exception from caching is lost stores nothing.
+#[test]
+fn a_lost_exception_from_caching_bypasses_the_cache() {
+    let site = |condition: &str| {
+        toml(
+            &format!("if ({condition}) {{ return (pass); }} return (hash);"),
+            "",
+        )
+    };
+    let of_site = |toml: &str| toml.contains("\npass = true");
+    assert!(!of_site(
+        site("req.url ~ \"^/a/\"")
+            .split("[[site.rule]]")
+            .next()
+            .unwrap_or_default()
+    ));
+    assert!(of_site(
+        site("std.random(0, 9) < 1")
+            .split("[[site.rule]]")
+            .next()
+            .unwrap_or_default()
+    ));
+}
+
+/// Varnish's own subroutine behind that of the configuration obeys `private` and passes requests with cookies.
+#[test]
+fn the_subroutines_of_varnish_run_behind_those_of_the_configuration() {
+    let plain = toml("", "set beresp.ttl = 1h;");
+    assert!(
+        plain.contains("default_ttl = { 2xx = \"1h\"") && !plain.contains("\nttl ="),
+        "{plain}"
+    );
+    assert!(plain.contains("cookie = \"*\"\npass = true"), "{plain}");
+    let own = toml("return (hash);", "set beresp.ttl = 1h; return (deliver);");
+    assert!(
+        own.contains("\nttl = { 2xx = \"1h\"") && !own.contains("pass ="),
+        "{own}"
+    );
+    // A configuration that excludes such responses itself must not store them either.
+    let checked = toml(
+        "return (hash);",
+        "if (beresp.http.Cache-Control ~ \"private\") { set beresp.uncacheable = true; return (deliver); }\n\
+         set beresp.ttl = 1h; return (deliver);",
+    );
+    assert!(
+        checked.contains("default_ttl = { 2xx = \"1h\"") && !checked.contains("\nttl ="),
+        "{checked}"
+    );
+}
+
+/// The first `return` counts in VCL, and the last rule at the edge.
+#[test]
+fn an_earlier_return_is_a_later_rule() {
+    let toml = toml(
+        "if (req.url ~ \"^/a/\") { set req.backend_hint = other; return (hash); } if (req.url ~ \"b\") { \
+         return (pass); } unset req.http.Cookie; return (hash);",
+        "",
+    );
+    let passed = toml.find("path_regex = \"b\"").expect("the pass");
+    let stored = toml.rfind("path = \"/a/*\"").expect("the exception");
+    assert!(passed < stored, "{toml}");
+    let exception = &toml[stored..];
+    assert!(exception.contains("pass = false"), "{toml}");
+    assert!(exception.contains("request.keep = [\"Cookie\"]"), "{toml}");
+}
+
+/// Hosts in conditions become sites, and a lifetime depends on the status.
+#[test]
+fn hosts_are_sites_and_statuses_are_keys() {
+    let toml = toml(
+        "if (req.http.host == \"b.example\") { set req.backend_hint = other; }",
+        "if (beresp.status == 404) { set beresp.ttl = 5s; } elseif (beresp.status >= 500) { set beresp.ttl = 1s; }",
+    );
+    let site = toml
+        .split("[[site]]")
+        .find(|site| site.contains("b.example"))
+        .expect("the site");
+    assert!(site.contains("origin = \"other\""), "{toml}");
+    assert!(
+        site.contains("404 = \"5s\"") && site.contains("5xx = \"1s\""),
+        "{toml}"
+    );
+}
+
+#[test]
+fn a_configuration_without_a_backend_is_an_error() {
+    for text in [
+        "",
+        "vcl 4.1; sub vcl_recv { return (pass); }",
+        "vcl 4.1; backend default none;",
+    ] {
+        assert_eq!(translate("t", text), Err(MigrateError::Empty), "{text}");
+    }
+    assert!(matches!(
+        translate("t", "sub a {"),
+        Err(MigrateError::Syntax(_))
+    ));
+}
+
+/// The table of docs/how-to/from-varnish.md is the one of the translation. `make reference` rewrites it.
+#[test]
+fn the_table_of_constructs_is_that_of_the_documentation() {
+    const START: &str = "<!-- constructs: generated by `make reference` -->\n";
+    const END: &str = "<!-- end of constructs -->";
+    let page =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/how-to/from-varnish.md");
+    let text = fs::read_to_string(&page).expect("the page is read");
+    let (before, rest) = text.split_once(START).expect("the start of the table");
+    let (table, after) = rest.split_once(END).expect("the end of the table");
+    let expected = edgeward_migrate::constructs_markdown();
+    if std::env::var_os("EDGEWARD_WRITE_REFERENCE").is_some() {
+        let written = format!("{before}{START}{expected}{END}{after}");
+        fs::write(&page, written).expect("the page is written");
+    } else {
+        assert_eq!(table, expected, "run `make reference`");
+    }
+}
+
+/// Statements with known and unknown words.
+fn statements() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec![
+        "return (pass);",
+        "return (hash);",
+        "return (deliver);",
+        "return (synth(403));",
+        "return (synth(301, \"https://a/\"));",
+        "return (purge);",
+        "return;",
+        "unset req.http.Cookie;",
+        "unset beresp.http.Set-Cookie;",
+        "set req.http.X = \"1\";",
+        "set req.http.X = req.http.Y;",
+        "set req.http.Cookie = regsuball(req.http.Cookie, \"(^|; )_ga=[^;]+\", \"\");",
+        "set req.url = std.querysort(req.url);",
+        "set req.url = regsub(req.url, \"^/a\", \"/b\");",
+        "set req.url = regsuball(req.url, \"utm_[a-z]+=[^&]+&?\", \"\");",
+        "set req.backend_hint = other;",
+        "set beresp.ttl = 1h;",
+        "set beresp.ttl = 0s;",
+        "set beresp.grace = 10s;",
+        "set beresp.uncacheable = true;",
+        "set resp.http.X = req.http.X;",
+        "hash_data(req.http.X);",
+        "call other;",
+        "no.such();",
+    ]);
+    let condition = prop::sample::select(vec![
+        "req.url ~ \"^/a\"",
+        "req.url ~ \"b\"",
+        "req.url !~ \"\\.css$\"",
+        "req.url ~ \"[?&]x=\"",
+        "req.http.X",
+        "!req.http.X",
+        "req.http.X == \"1\"",
+        "req.http.Cookie ~ \"a|b\"",
+        "req.http.host == \"a.example\"",
+        "req.method == \"POST\" || req.method == \"PUT\"",
+        "client.ip ~ office && req.url ~ \"^/c\"",
+        "beresp.status >= 400 && beresp.status != 404",
+        "no.such(1)",
+    ]);
+    let leaf = leaf.prop_map(|text| format!("{text}\n"));
+    leaf.prop_recursive(3, 24, 4, move |inner| {
+        let block = || prop::collection::vec(inner.clone(), 0..4).prop_map(|inner| inner.concat());
+        (condition.clone(), block(), block(), any::<bool>()).prop_map(
+            |(condition, then, other, has_else)| {
+                let other = if has_else {
+                    format!(" else {{\n{other}}}")
+                } else {
+                    String::new()
+                };
+                format!("if ({condition}) {{\n{then}}}{other}\n")
+            },
+        )
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// No statement is dropped: the report has as many entries as the text has statements.
+    #[test]
+    fn each_statement_of_any_program_has_one_entry(
+        recv in prop::collection::vec(statements(), 0..6),
+        response in prop::collection::vec(statements(), 0..4),
+        deliver in prop::collection::vec(statements(), 0..3),
+    ) {
+        let text = format!(
+            "vcl 4.1; acl office {{ \"10.0.0.0\"/8; }} backend default {{ .host = \"10.0.0.1\"; }}\n\
+             backend other {{ .host = \"10.0.0.2\"; }} sub other {{ unset req.http.Z; return; }}\n\
+             sub vcl_recv {{ {} }}\nsub vcl_backend_response {{ {} }}\nsub vcl_deliver {{ {} }}\n",
+            recv.concat(), response.concat(), deliver.concat(),
+        );
+        if let Ok(migration) = translate("t", &text) {
+            prop_assert_eq!(migration.report.entries.len(), nodes(&text));
+            prop_assert!(migration.report.entries.iter().all(|entry| !entry.text.is_empty()));
+        }
+    }
+}
+
+/// A change of a text: a part that is removed, or replaced by a text.
+#[derive(Clone, Debug)]
+struct Change {
+    /// The place, as a part of the length.
+    at: f64,
+    /// The bytes that are removed.
+    removed: usize,
+    added: &'static str,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    // Characters of the syntax, and words at the border of what numbers and paths may be.
+    let added = prop::sample::select(vec![
+        "",
+        "{",
+        "}",
+        ";",
+        "\"",
+        "{\"",
+        "\"}",
+        "\\",
+        "#",
+        "/*",
+        "(",
+        ")",
+        "*",
+        "~",
+        "!~",
+        "=",
+        "\n",
+        " ",
+        "\0",
+        "é",
+        "\u{202e}",
+        "if (",
+        "else ",
+        "sub a {",
+        "call a;",
+        "include \"backends.vcl\";",
+        "99999999999999999999",
+        "-1",
+        "0",
+        "1y",
+        "\\1",
+        "[",
+        "^",
+        "|",
+        "${",
+        "||",
+        "&&",
+        "req.url",
+        "return (pass);",
+        "regsub(req.url, ",
+        "acl a {",
+        "backend default {",
+        "vcl 4.1;",
+        "C{",
+        "beresp.status == 404",
+        "req.http.host ~ ",
+        "!",
+    ]);
+    let one = (0.0..1.0, prop_oneof![Just(0_usize), 0..40_usize], added);
+    let change = one.prop_map(|(at, removed, added)| Change { at, removed, added });
+    prop::collection::vec(change, 1..8)
+}
+
+/// Returns a text after changes.
+fn changed(text: &str, changes: &[Change]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for Change { at, removed, added } in changes {
+        let start = (chars.len() as f64 * at) as usize;
+        let end = (start + removed).min(chars.len());
+        chars.splice(start..end, added.chars());
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A damaged configuration is translated or refused without a panic, and each entry has a line of the text.
+    #[test]
+    fn a_damaged_configuration_is_translated_or_refused(
+        file in any::<prop::sample::Index>(),
+        changes in changes(),
+    ) {
+        let corpus = corpus();
+        let (name, text) = file.get(&corpus);
+        let text = changed(text, &changes);
+        let lines = text.matches('\n').count() + 1;
+        if let Ok(migration) = translate(name, &text) {
+            let entries = &migration.report.entries;
+            let own = entries.iter().filter(|entry| *entry.at.file == **name);
+            prop_assert!(own.map(|entry| entry.at.line).all(|line| (1..=lines).contains(&line)));
+        }
+    }
+}

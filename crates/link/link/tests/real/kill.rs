@@ -1,4 +1,4 @@
-//! A test that kills a gateway process with SIGKILL while it persists which chunks its peers have.
+//! Tests that kill the process of an endpoint with SIGKILL while it persists which chunks its peers have.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,25 +8,30 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
 use edgeward_dedup::knowledge::Knowledge;
-use edgeward_link::{Client, Gateway};
+use edgeward_link::{Client, Gateway, ListenerTarget, LocalListener};
 
 use crate::bodies::Random;
-use crate::test_bed::{Echo, GATEWAY, TestBed, echo, tcp, within};
+use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
-/// Environment variables of the gateway process: its folder, the address to listen on, and the address of the target,
-/// to which the gateway connects.
+/// Environment variables of the process: its folder, the address to listen on, the address of the target, to which the
+/// gateway connects, and for an edge the address of the gateway.
 const FOLDER: &str = "EDGEWARD_LINK_KILLED_FOLDER";
 const LISTEN: &str = "EDGEWARD_LINK_KILLED_LISTEN";
 const TARGET: &str = "EDGEWARD_LINK_KILLED_TARGET";
+const GATEWAY_ADDR: &str = "EDGEWARD_LINK_KILLED_GATEWAY";
 
-/// The name of the test in this file. The gateway process is started as this test.
-const TEST: &str = "kill::a_killed_gateway_keeps_the_knowledge_of_its_peers";
+/// The names of the tests in this file. The process is started as one of them.
+const GATEWAY_TEST: &str = "kill::a_killed_gateway_keeps_the_knowledge_of_its_peers";
+const EDGE_TEST: &str = "kill::a_killed_edge_keeps_the_knowledge_of_its_gateway";
 
-/// The name of the file in which the gateway process writes its address when it listens.
-const READY: &str = "gateway listens";
+/// The name of the file in which the process writes its address when it listens.
+const READY: &str = "endpoint listens";
 
-/// The number of times that a gateway is killed.
+/// The number of times that an endpoint is killed.
 const KILLS: u64 = 8;
 
 /// If a gateway is killed while it writes the knowledge file of a peer, the previous file stays complete. After the
@@ -44,7 +49,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     }
     let target = Echo::start().await;
     let mut test_bed = TestBed::in_memory();
-    let mut gateway = GatewayProcess::start(&test_bed, "127.0.0.1:0", target.addr).await;
+    let mut gateway = start_gateway(&test_bed, "127.0.0.1:0", target.addr).await;
     let addr = gateway.addr.to_string();
     let client = test_bed.client(gateway.addr);
     let mut random = Random(0x51_9417);
@@ -70,7 +75,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
             gateway.kill_when_writing(knowledge_folder.clone()).await;
             unfinished += u64::from(is_writing(&knowledge_folder));
             check_files(&knowledge_folder);
-            let next = GatewayProcess::start(&test_bed, &addr, target.addr).await;
+            let next = start_gateway(&test_bed, &addr, target.addr).await;
             has_restarted.store(true, Ordering::Relaxed);
             next
         };
@@ -87,6 +92,65 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
         "{referenced} of {sent} bytes sent as references"
     );
     gateway.kill();
+}
+
+/// If an edge is killed while it writes its knowledge file, the previous file stays complete. After the restart, bodies
+/// are delivered as they were sent, and the edge sends most bytes of a repeated body as references.
+///
+/// Method: like the test of a gateway. The edge listens for TCP connections, which it carries to the target.
+#[tokio::test]
+async fn a_killed_edge_keeps_the_knowledge_of_its_gateway() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return run_edge(Path::new(&folder)).await;
+    }
+    let target = Echo::start().await;
+    let mut test_bed = TestBed::in_memory();
+    let gateway = test_bed.gateway(target.addr).await;
+    let addresses = [(TARGET, target.addr), (GATEWAY_ADDR, gateway.local_addr())];
+    let mut edge = EndpointProcess::start(EDGE_TEST, &test_bed, "127.0.0.1:0", &addresses).await;
+    let addr = edge.addr;
+    let mut random = Random(0x51_9418);
+    let repeated_body = random.noise(3_000_000);
+    assert!(within(echo_over(addr, &repeated_body)).await == Some(repeated_body.clone()));
+    let from_store = async || {
+        let peers = gateway.status().await.peers;
+        peers
+            .iter()
+            .map(|peer| peer.received.from_store)
+            .sum::<u64>()
+    };
+    let mut referenced = 0;
+    for _ in 0..KILLS {
+        let has_restarted = AtomicBool::new(false);
+        let knowledge_folder = test_bed.knowledge_path(EDGE);
+        let bodies = async {
+            while !has_restarted.load(Ordering::Relaxed) {
+                let body = random.noise(1_500_000);
+                // The connection of a body that is in transit at the kill is reset, or ends early.
+                if let Some(back) = within(echo_over(addr, &body)).await {
+                    assert!(body.starts_with(&back), "a body is wrong");
+                }
+            }
+        };
+        let kill = async {
+            edge.kill_when_writing(knowledge_folder.clone()).await;
+            check_files(&knowledge_folder);
+            let listen = addr.to_string();
+            let next = EndpointProcess::start(EDGE_TEST, &test_bed, &listen, &addresses).await;
+            has_restarted.store(true, Ordering::Relaxed);
+            next
+        };
+        ((), edge) = tokio::join!(bodies, kill);
+        let before = from_store().await;
+        assert!(within(echo_over(addr, &repeated_body)).await == Some(repeated_body.clone()));
+        referenced += from_store().await - before;
+    }
+    let sent = KILLS * repeated_body.len() as u64;
+    assert!(
+        referenced > sent / 2,
+        "{referenced} of {sent} bytes sent as references"
+    );
+    edge.kill();
 }
 
 /// Checks that every knowledge file is complete, except files with the suffix of unfinished files. Writes an
@@ -128,22 +192,50 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     panic!("the body is not delivered after 100 attempts");
 }
 
-/// A gateway in a separate process.
-struct GatewayProcess {
+/// Sends a body over a TCP connection, and returns the echo. Returns `None` if the connection fails.
+async fn echo_over(addr: SocketAddr, body: &[u8]) -> Option<Vec<u8>> {
+    let mut tcp = TcpStream::connect(addr).await.ok()?;
+    let (mut read, mut write) = tcp.split();
+    let send = async {
+        write.write_all(body).await?;
+        write.shutdown().await
+    };
+    let mut back = Vec::new();
+    let (sent, received) = tokio::join!(send, read.read_to_end(&mut back));
+    (sent.is_ok() && received.is_ok()).then_some(back)
+}
+
+async fn start_gateway(test_bed: &TestBed, listen: &str, target: SocketAddr) -> EndpointProcess {
+    EndpointProcess::start(GATEWAY_TEST, test_bed, listen, &[(TARGET, target)]).await
+}
+
+/// An endpoint in a separate process.
+struct EndpointProcess {
     process: Child,
     addr: SocketAddr,
 }
 
-impl GatewayProcess {
-    async fn start(test_bed: &TestBed, listen: &str, target: SocketAddr) -> Self {
+impl EndpointProcess {
+    /// Starts a process with this test as its main function, and waits until it listens. `addresses` are further
+    /// environment variables.
+    async fn start(
+        test: &str,
+        test_bed: &TestBed,
+        listen: &str,
+        addresses: &[(&str, SocketAddr)],
+    ) -> Self {
         let ready = test_bed.folder.join(READY);
         _ = fs::remove_file(&ready);
         let program = std::env::current_exe().expect("the path of this program is known");
         let process = Command::new(program)
-            .args(["--exact", TEST])
+            .args(["--exact", test])
             .env(FOLDER, &test_bed.folder)
             .env(LISTEN, listen)
-            .env(TARGET, target.to_string())
+            .envs(
+                addresses
+                    .iter()
+                    .map(|(name, addr)| (name, addr.to_string())),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -179,7 +271,7 @@ impl GatewayProcess {
     }
 }
 
-impl Drop for GatewayProcess {
+impl Drop for EndpointProcess {
     fn drop(&mut self) {
         // The process must end even if the test has failed.
         _ = self.process.kill();
@@ -196,20 +288,42 @@ fn is_writing(folder: &Path) -> bool {
 
 /// The main function of the gateway process.
 async fn run_gateway(folder: &Path) {
-    let variable = |name| std::env::var(name).expect("the variable is set");
     let mut test_bed = TestBed::in_folder(folder);
-    let mut config =
-        test_bed.gateway_config(variable(TARGET).parse().expect("the address is valid"));
-    config.listen = variable(LISTEN).parse().expect("the address is valid");
+    let mut config = test_bed.gateway_config(address(TARGET));
+    config.listen = address(LISTEN);
     config.link.times.knowledge = Duration::from_millis(1);
     let gateway = Gateway::bind(config)
         .await
         .expect("the listener can be bound");
+    run_until_stdin_closes(folder, gateway.local_addr()).await;
+}
+
+/// The main function of the edge process.
+async fn run_edge(folder: &Path) {
+    let mut config = TestBed::in_folder(folder).config(EDGE);
+    config.times.knowledge = Duration::from_millis(1);
+    let gateway = address(GATEWAY_ADDR).to_string();
+    let client = Client::start(config, &gateway).expect("the client starts");
+    within(client.up()).await;
+    let target = ListenerTarget::Fixed(tcp(address(TARGET)));
+    let listener = LocalListener::bind(client, address(LISTEN), target, 64)
+        .await
+        .expect("the listener can be bound");
+    run_until_stdin_closes(folder, listener.local_addr()).await;
+}
+
+/// Returns the address in an environment variable.
+fn address(variable: &str) -> SocketAddr {
+    let address = std::env::var(variable).expect("the variable is set");
+    address.parse().expect("the address is valid")
+}
+
+/// Reports the address of the listener. Runs until stdin is closed, which happens when the test process ends.
+async fn run_until_stdin_closes(folder: &Path, addr: SocketAddr) {
     let ready = folder.join(READY);
     let unready = ready.with_extension("unfinished");
-    fs::write(&unready, gateway.local_addr().to_string()).expect("the file can be written");
+    fs::write(&unready, addr.to_string()).expect("the file can be written");
     fs::rename(unready, ready).expect("the file can be renamed");
-    // Runs until stdin is closed, which happens when the test process ends.
     let stdin_closed =
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     _ = stdin_closed.await;

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 
 use edgeward_replay::load::Stop;
 use edgeward_replay::shadow::{FeederMode, Shadow, ShadowProgress, listen};
-use edgeward_shadow::{PositionReport, ShadowReport};
+use edgeward_shadow::ShadowReport;
 
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Progress};
@@ -56,40 +56,29 @@ pub(crate) fn run(args: &ShadowArgs) -> anyhow::Result<ExitCode> {
         thread::spawn(move || source.run(&feeder, &stop))
     });
     let sending = thread::spawn(move || shadow.run(mirror));
-    show_progress(args.duration, &progress, &stop, || sending.is_finished());
-    join(sending)?;
-    let position = match reading {
-        // A read from stdin cannot be interrupted, so its thread ends with the process.
-        Some(reading) if args.is_stdin() && !reading.is_finished() => None,
-        Some(reading) => join(reading)?,
-        None => None,
-    };
-    finish(args, progress.report(), position)
-}
-
-fn finish(
-    args: &ShadowArgs,
-    mut report: ShadowReport,
-    position: Option<PositionReport>,
-) -> anyhow::Result<ExitCode> {
-    report.log = position;
-    let document = Document {
-        edge: &args.edge,
-        incumbent: args.incumbent.as_deref(),
-        report: &report,
-    };
-    if let Some(path) = &args.report {
-        std::fs::write(path, page::render(&document))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if args.json {
-        output::print_json(&document)?;
-    } else {
-        text::print(&document)?;
-        if let Some(path) = &args.report {
-            eprintln!("report: {}", path.display());
+    let mut page_written = Instant::now();
+    show_progress(args.duration, &progress, &stop, || {
+        if args.report.is_some() && page_written.elapsed() >= PAGE_INTERVAL {
+            page_written = Instant::now();
+            // The page is written again at the end, which reports an error.
+            _ = write_page(args, &progress.report());
         }
+        sending.is_finished()
+    });
+    join(sending)?;
+    let reading = match reading {
+        // A read from stdin cannot be interrupted, so its thread ends with the process.
+        Some(reading) if args.is_stdin() && !reading.is_finished() => Ok(None),
+        Some(reading) => join(reading),
+        None => Ok(None),
+    };
+    let mut report = progress.report();
+    if let Ok(position) = &reading {
+        report.log.clone_from(position);
     }
+    print(args, &report)?;
+    // An error of the log ends the run, and the result before it is printed.
+    reading?;
     if report.compared == 0 {
         let hint = match report.errors.first() {
             Some(error) => format!("{}: {}", error.side.as_str(), error.example),
@@ -103,12 +92,41 @@ fn finish(
     Ok(ExitCode::from(u8::from(report.differences > 0)))
 }
 
+fn document<'a>(args: &'a ShadowArgs, report: &'a ShadowReport) -> Document<'a> {
+    Document {
+        edge: &args.edge,
+        incumbent: args.incumbent.as_deref(),
+        report,
+    }
+}
+
+fn print(args: &ShadowArgs, report: &ShadowReport) -> anyhow::Result<()> {
+    write_page(args, report)?;
+    let document = document(args, report);
+    match args.json {
+        true => output::print_json(&document)?,
+        false => text::print(&document)?,
+    }
+    if let (Some(path), false) = (&args.report, args.json) {
+        eprintln!("report: {}", path.display());
+    }
+    Ok(())
+}
+
+fn write_page(args: &ShadowArgs, report: &ShadowReport) -> anyhow::Result<()> {
+    match &args.report {
+        Some(path) => std::fs::write(path, page::render(&document(args, report)))
+            .with_context(|| format!("cannot write {}", path.display())),
+        None => Ok(()),
+    }
+}
+
 /// Shows the progress until the run ends, and ends it after the duration.
 fn show_progress(
     duration: Option<Duration>,
     counts: &ShadowProgress,
     stop: &Stop,
-    is_finished: impl Fn() -> bool,
+    mut is_finished: impl FnMut() -> bool,
 ) {
     let shown = Progress::new("shadow", "requests", None);
     let started = Instant::now();
@@ -138,3 +156,6 @@ fn join<T, E: Into<anyhow::Error>>(thread: thread::JoinHandle<Result<T, E>>) -> 
 }
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The time between two writes of the page, so that a run of days can be watched.
+const PAGE_INTERVAL: Duration = Duration::from_secs(60);

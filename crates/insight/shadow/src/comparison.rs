@@ -180,8 +180,8 @@ impl Comparison {
         state.own_lines = (state.own_lines + 1).min(OWN_LINES_MAX);
     }
 
-    /// Takes note of a line of the incumbent's log. Returns true if the line is that of an own request, so that it must
-    /// not be sent again.
+    /// Takes note of a line of the incumbent's log. Returns true if the line is that of an own request, so that it
+    /// must not be sent again.
     ///
     /// If a client requests the URL at the same time, its line may be taken for the own one. Both caches then miss one
     /// request, and no count is wrong.
@@ -203,13 +203,17 @@ impl Comparison {
         is_own
     }
 
-    /// Counts the answer of a line whose request is not sent, because it arrives as a mirrored request, too.
-    pub fn count_line(&mut self, answer: &Answer, at: Duration) {
+    /// Counts the answer of a line whose request is not sent, because it arrives as a mirrored request, too. `at` is
+    /// the time since the start.
+    pub fn count_line(&mut self, request: &Request, answer: &Answer, at: Duration) {
         if let Some(latency) = answer.latency {
             self.incumbent_latency.add(latency);
         }
         if let Some(verdict) = answer.verdict {
             self.history.count(at, Side::Incumbent, verdict.is_hit());
+        }
+        if let Some(difference) = self.lifetime(request) {
+            self.add(request, 1, difference);
         }
     }
 

@@ -199,6 +199,8 @@ pub struct PositionReport {
     pub path: String,
     /// Complete lines that were read.
     pub lines: u64,
+    /// Lines that are longer than 64 KiB, which were skipped.
+    pub long_lines: u64,
     /// How often a new file has replaced the log.
     pub rotations: u64,
     /// How often the log was truncated.

@@ -33,6 +33,8 @@ enum Input {
         path: PathBuf,
         follower: Box<Follower>,
         until_end: bool,
+        /// True if the lines that were written before the end of the run are read then: those of mirrored requests.
+        reads_rest: bool,
         position_file: Option<PathBuf>,
     },
 }
@@ -67,6 +69,7 @@ impl Source {
                     path: path.clone(),
                     follower: Box::new(follower),
                     until_end: args.until_end,
+                    reads_rest: args.mirror.is_some(),
                     position_file: args.position.clone(),
                 }
             }
@@ -100,49 +103,73 @@ impl Source {
                 path,
                 mut follower,
                 until_end,
+                reads_rest,
                 position_file,
             } => {
                 let mut saved = Instant::now();
                 while !stop.is_requested() {
-                    let mut failure = None;
-                    let state =
-                        follower.read(
-                            &mut |line| match lines.take(line, feeder, &default_host) {
-                                Ok(flow) if !stop.is_requested() => flow,
-                                Ok(_) => ControlFlow::Break(()),
-                                Err(error) => {
-                                    failure = Some(error);
-                                    ControlFlow::Break(())
-                                }
-                            },
-                        )?;
-                    if let Some(error) = failure {
-                        stop.request();
-                        return Err(error);
-                    }
+                    let mut take = |line: &[u8]| lines.take(line, feeder, &default_host);
+                    let state = read_lines(&mut follower, &mut take, &mut || {
+                        stop.is_requested() || saved.elapsed() >= SAVE_INTERVAL
+                    });
+                    // Without its log, the run would compare no further request.
+                    let state = state.inspect_err(|_| stop.request())?;
                     if state == FollowState::End && until_end {
                         lines.check()?;
                         break;
                     }
-                    if let (Some(file), true) = (&position_file, saved.elapsed() >= SAVE_INTERVAL) {
-                        write_position(file, follower.position()?)?;
+                    if saved.elapsed() >= SAVE_INTERVAL {
+                        save(position_file.as_deref(), &follower)?;
                         saved = Instant::now();
                     }
-                    thread::park_timeout(READ_INTERVAL);
+                    if state == FollowState::End {
+                        thread::park_timeout(READ_INTERVAL);
+                    }
                 }
-                if let Some(file) = &position_file {
-                    write_position(file, follower.position()?)?;
+                if reads_rest {
+                    let mut take = |line: &[u8]| lines.take(line, feeder, &default_host);
+                    read_lines(&mut follower, &mut take, &mut || false)?;
                 }
+                save(position_file.as_deref(), &follower)?;
                 let counts = follower.counts();
                 Ok(Some(PositionReport {
                     path: path.display().to_string(),
                     lines: counts.lines,
+                    long_lines: counts.long_lines,
                     rotations: counts.rotations,
                     truncations: counts.truncations,
                     behind_bytes: follower.behind_bytes(),
                 }))
             }
         }
+    }
+}
+
+/// Passes lines to `take` until the end of the file, until `take` breaks, or until `pauses` returns true.
+fn read_lines(
+    follower: &mut Follower,
+    take: &mut dyn FnMut(&[u8]) -> anyhow::Result<ControlFlow<()>>,
+    pauses: &mut dyn FnMut() -> bool,
+) -> anyhow::Result<FollowState> {
+    let mut failure = None;
+    let state = follower.read(&mut |line| match take(line) {
+        Ok(flow) if !pauses() => flow,
+        Ok(_) => ControlFlow::Break(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(state),
+    }
+}
+
+fn save(file: Option<&Path>, follower: &Follower) -> anyhow::Result<()> {
+    match file {
+        Some(file) => write_position(file, follower.position()?),
+        None => Ok(()),
     }
 }
 

@@ -257,15 +257,15 @@ impl ShadowFeeder {
                 comparison.count_skipped(Skip::Own);
                 return ControlFlow::Continue(());
             }
+            let is_sampled = is_sampled(url_key, self.shared.plan.sample);
             if self.mode == FeederMode::Observe {
-                comparison.count_line(&logged, self.shared.now());
-                return match self.senders.of(url_key).is_closed() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                };
+                if is_sampled {
+                    comparison.count_line(&request, &logged, self.shared.now());
+                }
+                return ControlFlow::Continue(());
             }
             comparison.count_request(false);
-            if !is_sampled(url_key, self.shared.plan.sample) {
+            if !is_sampled {
                 comparison.count_skipped(Skip::Sample);
                 return ControlFlow::Continue(());
             }

@@ -121,7 +121,7 @@ fn the_hits_of_a_log_are_counted_beside_mirrored_requests() {
     let mut comparison = comparison(true);
     let request = request("/a", &[]);
     for verdict in [Verdict::Miss, Verdict::Hit, Verdict::Hit, Verdict::Hit] {
-        comparison.count_line(&line(verdict, 1), seconds(1));
+        comparison.count_line(&request, &line(verdict, 1), seconds(1));
     }
     let (asked, edge) = (answer(Verdict::Hit, 1), answer(Verdict::Miss, 1));
     record_asked(&mut comparison, &request, asked, edge);
@@ -130,6 +130,27 @@ fn the_hits_of_a_log_are_counted_beside_mirrored_requests() {
         (hits.incumbent_ratio, hits.edge_ratio),
         (Some(0.75), Some(0.0))
     );
+}
+
+/// Method: the expiry is the last line, and no mirrored request follows it.
+#[test]
+fn a_line_beside_mirrored_requests_shows_a_lifetime() {
+    let mut comparison = comparison(true);
+    let request = request("/a", &[]);
+    let mut edge = answer(Verdict::Hit, 5);
+    edge.ttl_seconds = Some(600);
+    record_asked(&mut comparison, &request, answer(Verdict::Hit, 5), edge);
+    for (verdict, at) in [
+        (Verdict::Miss, 0),
+        (Verdict::Hit, 9),
+        (Verdict::Expired, 11),
+    ] {
+        let logged = line(verdict, at);
+        assert!(!comparison.observe_line(request.url_key(), &logged));
+        comparison.count_line(&request, &logged, seconds(at));
+    }
+    let expected = (Cause::Lifetime, "longer at the edge".to_owned(), 1);
+    assert_eq!(causes(&comparison), [expected]);
 }
 
 #[test]

@@ -335,9 +335,8 @@ impl Miss {
         reader: FillReader,
     ) -> Response<EdgeBody> {
         let (request, key) = (&self.request, &self.key);
-        let detail = "far-range";
-        let answer =
-            ranges::answer_far(self.reply, request, key, self.reason, detail, head, reader);
+        let passed = CacheStatus::forward(self.reason).with_detail("far-range");
+        let answer = ranges::answer_far(self.reply, request, key, passed, head, reader);
         Box::pin(answer).await
     }
 

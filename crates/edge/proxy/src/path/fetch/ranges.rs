@@ -45,7 +45,8 @@ pub(super) async fn follow(
         Some(FollowResult::Head(head)) if is_for(&worker, request, key, &head) => {
             let arrived = reader.fill().arrived_bytes();
             if is_far(request, &head, arrived) {
-                let answer = answer_far(reply, request, key, reason, "range", &head, reader).await;
+                let passed = CacheStatus::forward(reason).with_detail("range");
+                let answer = answer_far(reply, request, key, passed, &head, reader).await;
                 return Ok(Ok(answer));
             }
             // Without a length, the client gets the whole response.
@@ -70,13 +71,12 @@ pub(super) async fn follow(
 
 /// Answers a request for a range that is far ahead of the fetch of `reader`. The origin gets the range, unless it
 /// ignores ranges. If this is unknown, one request asks the origin and the others wait for its result. A response to it
-/// with the status 200 is given up. `detail` is the detail of `Cache-Status` if the range is passed.
+/// with the status 200 is given up. `passed` is the `Cache-Status` if the range is passed.
 pub(super) async fn answer_far(
     reply: Reply,
     request: &Rc<Request>,
     key: &CacheKey,
-    reason: Forward,
-    detail: &'static str,
+    passed: CacheStatus,
     head: &FillHead,
     reader: FillReader,
 ) -> Response<EdgeBody> {
@@ -93,22 +93,24 @@ pub(super) async fn answer_far(
     }
     if !ignores_ranges(&worker, key, head) {
         worker.counters.ranges_passed_fill.increment();
-        let status = CacheStatus::forward(reason).with_detail(detail);
         let question = Question::safe(&request.method, Conditions::Keep);
         let answered = ask(&worker, request, question).await;
         let has_ignored = matches!(&answered.sent, Ok((head, _)) if head.status == StatusCode::OK)
             && !request.headers.contains_key(IF_RANGE);
         if !has_ignored {
             drop(reader);
-            return pass::finish(reply, request, answered.sent, None, status);
+            return pass::finish(reply, request, answered.sent, None, passed);
         }
         let marks = &worker.cache.hit_for_miss;
         marks.mark(ignores_mark(key), worker.now());
     }
     drop(first);
     worker.counters.collapsed.increment();
-    let mut status = CacheStatus::forward(reason);
-    status.collapsed = true;
+    let status = CacheStatus {
+        collapsed: true,
+        detail: None,
+        ..passed
+    };
     respond_shared(reply, request, head, head.headers.clone(), reader, status)
 }
 

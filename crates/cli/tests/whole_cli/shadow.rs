@@ -114,7 +114,7 @@ fn nginx(
         .collect();
     format!(
         "log_format cached '$remote_addr - $remote_user [$time_local] \"$request\" $status \
-         $body_bytes_sent \"-\" \"-\" $upstream_cache_status';\n\
+         $body_bytes_sent \"-\" \"$http_user_agent\" $upstream_cache_status';\n\
          access_log {here}/access.log cached;\n\
          proxy_cache_path {here}/cache keys_zone=c:1m;\n\
          absolute_redirect off;\n\
@@ -457,7 +457,8 @@ fn planted_differences_are_found_beside_varnish() {
             get(varnish.addr(), path, &[]);
         }
     }
-    let format = "%h %l %u %t \"%r\" %s %b \"-\" \"-\" %{Host}i %{Varnish:hitmiss}x %D";
+    let format =
+        "%h %l %u %t \"%r\" %s %b \"-\" \"%{User-agent}i\" %{Host}i %{Varnish:hitmiss}x %D";
     let work = varnish.folder().join("work").display().to_string();
     let done = Command::new(varnishncsa)
         .args(["-d", "-n", &work, "-F", format])

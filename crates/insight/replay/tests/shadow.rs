@@ -139,7 +139,11 @@ fn no_request_is_sent_without_a_place_in_the_budget() {
     for path in ["/a", "/b"] {
         let request = Request::new(b"GET", b"a.example", path.as_bytes());
         let request = request.expect("the request is valid");
-        assert!(feeder.push(request, LoggedAnswer::default()).is_continue());
+        assert!(
+            feeder
+                .push(request, LoggedAnswer::default(), false)
+                .is_continue()
+        );
     }
     until("the second request waits", || {
         (progress.report().budget.waited_seconds > 0.0).then_some(())

@@ -70,6 +70,8 @@ pub struct Comparison {
     edge_is_down: bool,
     /// True if the incumbent states expiries: its words are those of nginx or of RFC 9211.
     states_expiry: bool,
+    /// True if the log has had a line with the mark of own requests. All own lines then have it.
+    has_marks: bool,
     requests: u64,
     answered: u64,
     compared: u64,
@@ -94,6 +96,8 @@ struct UrlState {
     short_length: Option<u64>,
     /// Requests of the shadow to the incumbent whose lines in the log are not read yet.
     own_lines: u32,
+    /// The time since 1970 of the last of them.
+    asked_at: Duration,
 }
 
 impl Comparison {
@@ -115,6 +119,7 @@ impl Comparison {
             edge_restarts: 0,
             edge_is_down: false,
             states_expiry: false,
+            has_marks: false,
             requests: 0,
             answered: 0,
             compared: 0,
@@ -174,19 +179,23 @@ impl Comparison {
         self.errors.values().map(|error| error.count).sum()
     }
 
-    /// Announces a request of the shadow to the incumbent, whose log will have a line for it.
-    pub fn expect_own_line(&mut self, url_key: u64) {
+    /// Announces a request of the shadow to the incumbent, whose log will have a line for it. `now` is the time since
+    /// 1970.
+    pub fn expect_own_line(&mut self, url_key: u64, now: Duration) {
         let state = self.urls.entry(url_key);
         state.own_lines = (state.own_lines + 1).min(OWN_LINES_MAX);
+        state.asked_at = now;
     }
 
     /// Takes note of a line of the incumbent's log. Returns true if the line is that of an own request, so that it
-    /// must not be sent again.
+    /// must not be sent again. `is_marked` is true for a line with the [`MARK`](crate::MARK) of own requests.
     ///
-    /// If a client requests the URL at the same time, its line may be taken for the own one. Both caches then miss one
-    /// request, and no count is wrong.
-    pub fn observe_line(&mut self, url_key: u64, answer: &Answer) -> bool {
+    /// A log without user agents has no marks. The next lines for a URL that the shadow has requested then count as its
+    /// own, unless they are older. If a client requests the URL at the same time, its line may be taken for the own
+    /// one: one request is not sent, and no count is wrong.
+    pub fn observe_line(&mut self, url_key: u64, answer: &Answer, is_marked: bool) -> bool {
         self.states_expiry |= matches!(answer.verdict, Some(Verdict::Hit | Verdict::Expired));
+        self.has_marks |= is_marked;
         let evidence = match self.states_expiry {
             true => Evidence::Complete,
             false => Evidence::WithoutExpiry,
@@ -198,8 +207,14 @@ impl Comparison {
                 .incumbent
                 .observe(verdict, answer.at, answer.ttl_seconds, evidence);
         }
-        let is_own = state.own_lines > 0;
-        state.own_lines = state.own_lines.saturating_sub(1);
+        if self.has_marks {
+            return is_marked;
+        }
+        let is_older = !answer.at.is_zero() && answer.at + CLOCK_SLACK < state.asked_at;
+        let is_own = state.own_lines > 0 && !is_older;
+        if is_own {
+            state.own_lines -= 1;
+        }
         is_own
     }
 
@@ -567,6 +582,9 @@ const HEAD_BYTES_MAX: u64 = 2048;
 /// The limit of own requests for one URL whose lines are awaited. An incumbent that does not log them thereby hides
 /// only a few lines of clients.
 const OWN_LINES_MAX: u32 = 4;
+
+/// The precision of the times in a log, and the difference of two clocks.
+const CLOCK_SLACK: Duration = Duration::from_secs(2);
 
 const MESSAGE_CHARS_MAX: usize = 200;
 

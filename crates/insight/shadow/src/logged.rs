@@ -5,10 +5,10 @@ use std::time::Duration;
 use edgeward_analysis::{Entry, Outcome};
 
 use crate::answer::{Answer, Verdict};
-use crate::request::{Request, Skip};
+use crate::request::{MARK, Request, Skip};
 
 /// Returns the request of a line of a log, and the answer of the incumbent as the line states it. `default_host` is the
-/// host of a log without hosts.
+/// host of a log without hosts. The user agent of the request is the [`MARK`].
 ///
 /// # Errors
 ///
@@ -23,7 +23,10 @@ pub fn logged(entry: &Entry<'_>, default_host: &str) -> Result<(Request, Answer)
         b"" => b"GET",
         method => method,
     };
-    let request = Request::new(method, host, entry.url)?;
+    let mut request = Request::new(method, host, entry.url)?;
+    request
+        .fields
+        .push(("user-agent".to_owned(), MARK.to_owned()));
     let answer = Answer {
         // Without a time, the line shows no lifetime.
         at: entry.time.map_or(Duration::ZERO, |time| {

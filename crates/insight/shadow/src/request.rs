@@ -177,6 +177,15 @@ fn url_key(host: &str, target: &str) -> u64 {
     mix64(xxh3_64(host.as_bytes())) ^ xxh3_64(target.as_bytes())
 }
 
+/// The user agent of requests that come from a log, and a part of the name of the field that marks requests to the
+/// incumbent. A line of its log that contains it is that of an own request.
+pub const MARK: &str = "edgeward-shadow";
+
+/// Returns true if a line of a log contains the [`MARK`].
+pub fn is_marked(line: &[u8]) -> bool {
+    memchr::memmem::find(line, MARK.as_bytes()).is_some()
+}
+
 const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
 /// Fields of one connection (RFC 9110, section 7.6.1), and those that the sender writes itself.

@@ -229,9 +229,9 @@ Examples:
   edgeward shadow /var/log/nginx/access.log --edge http://127.0.0.1:8080 \\
     --incumbent http://127.0.0.1:80 --position shadow.json --report shadow.html
   edgeward shadow --mirror 127.0.0.1:9999 --edge http://127.0.0.1:8080 --incumbent http://127.0.0.1:80
-  varnishncsa -F '%h %l %u %t \"%r\" %s %b \"-\" \"-\" %{Host}i %{Varnish:hitmiss}x' |
+  varnishncsa -F '%h %l %u %t \"%r\" %s %b \"-\" \"%{User-agent}i\" %{Host}i %{Varnish:hitmiss}x' |
     edgeward shadow - --edge http://127.0.0.1:8080 \\
-    --format '%h %l %u %t \"%r\" %s %b \"-\" \"-\" %{Host}i %{Varnish:hitmiss}x'";
+    --format '%h %l %u %t \"%r\" %s %b \"-\" \"%{User-agent}i\" %{Host}i %{Varnish:hitmiss}x'";
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ use edgeward_analysis::{FieldNames, Format, Parser, detect_format};
 use edgeward_logs::{FollowState, Follower, LogPosition, Start};
 use edgeward_replay::load::Stop;
 use edgeward_replay::shadow::ShadowFeeder;
-use edgeward_shadow::{PositionReport, Skip, logged};
+use edgeward_shadow::{PositionReport, Skip, is_marked, logged};
 
 use super::args::ShadowArgs;
 use crate::commands::analyze::named_or_compiled_format;
@@ -255,7 +255,7 @@ fn pass(
 ) -> ControlFlow<()> {
     match parser.parse(line) {
         Ok(Some(entry)) => match logged(&entry, default_host) {
-            Ok((request, answer)) => return feeder.push(request, answer),
+            Ok((request, answer)) => return feeder.push(request, answer, is_marked(line)),
             Err(skip) => feeder.skip(skip),
         },
         Ok(None) => {}

@@ -8,7 +8,7 @@ use http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 
-use edgeward_shadow::{Answer, ErrorKind, Head, Method, Request, Side, Verdict};
+use edgeward_shadow::{Answer, ErrorKind, Head, MARK, Method, Request, Side, Verdict};
 
 use super::Shared;
 use super::body_hash::BodyHash;
@@ -207,7 +207,7 @@ pub(super) fn is_own(headers: &HeaderMap) -> bool {
 }
 
 /// The mark of requests to the incumbent.
-const OWN_REQUEST: HeaderName = HeaderName::from_static("edgeward-shadow");
+const OWN_REQUEST: HeaderName = HeaderName::from_static(MARK);
 
 /// The fields in which caches state their verdict, beside `Cache-Status`.
 const VERDICT_FIELDS: [&str; 5] = [

@@ -248,12 +248,12 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, ShadowError> {
 
 impl ShadowFeeder {
     /// Passes on the request of a line of the log. Waits if the queue is full, unless the feeder drops. Returns `Break`
-    /// after the end of the run.
-    pub fn push(&self, request: Request, logged: Answer) -> ControlFlow<()> {
+    /// after the end of the run. `is_marked` is true for a line with the mark of own requests.
+    pub fn push(&self, request: Request, logged: Answer, is_marked: bool) -> ControlFlow<()> {
         let url_key = request.url_key();
         {
             let mut comparison = self.shared.comparison();
-            if comparison.observe_line(url_key, &logged) {
+            if comparison.observe_line(url_key, &logged, is_marked) {
                 comparison.count_skipped(Skip::Own);
                 return ControlFlow::Continue(());
             }

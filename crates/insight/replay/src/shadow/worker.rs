@@ -1,7 +1,7 @@
 //! The tasks that send requests, one for each pair of connections.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 
@@ -37,7 +37,9 @@ async fn send(shared: &Shared, edge: &mut Cache, incumbent: Option<&mut Cache>, 
         None => None,
     };
     if incumbent.is_some() && shared.plan.settings.has_log {
-        shared.comparison().expect_own_line(request.url_key());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        shared.comparison().expect_own_line(request.url_key(), now);
     }
     let asking = async {
         match incumbent {

@@ -54,7 +54,7 @@ fn causes(comparison: &Comparison) -> Vec<(Cause, String, u64)> {
 
 /// Records a line of the log and the answer of the edge to it.
 fn record_line(comparison: &mut Comparison, request: &Request, logged: Answer, edge: Answer) {
-    assert!(!comparison.observe_line(request.url_key(), &logged));
+    assert!(!comparison.observe_line(request.url_key(), &logged, false));
     let at = edge.at;
     let exchange = Exchange {
         request: request.clone(),
@@ -146,7 +146,7 @@ fn a_line_beside_mirrored_requests_shows_a_lifetime() {
         (Verdict::Expired, 11),
     ] {
         let logged = line(verdict, at);
-        assert!(!comparison.observe_line(request.url_key(), &logged));
+        assert!(!comparison.observe_line(request.url_key(), &logged, false));
         comparison.count_line(&request, &logged, seconds(at));
     }
     let expected = (Cause::Lifetime, "longer at the edge".to_owned(), 1);
@@ -286,15 +286,34 @@ fn a_length_of_a_log_is_compared_unless_a_client_left_or_a_server_compressed() {
 fn a_line_of_an_own_request_is_recognised() {
     let mut comparison = comparison(true);
     let key = request("/a", &[]).url_key();
-    assert!(!comparison.observe_line(key, &line(Verdict::Hit, 0)));
-    comparison.expect_own_line(key);
-    assert!(comparison.observe_line(key, &line(Verdict::Hit, 0)));
-    assert!(!comparison.observe_line(key, &line(Verdict::Hit, 0)));
+    let now = line(Verdict::Hit, 9);
+    assert!(!comparison.observe_line(key, &now, false));
+    comparison.expect_own_line(key, now.at);
+    let older = line(Verdict::Hit, 6);
+    assert!(
+        !comparison.observe_line(key, &older, false),
+        "written before"
+    );
+    assert!(comparison.observe_line(key, &now, false));
+    assert!(!comparison.observe_line(key, &now, false));
     for _ in 0..100 {
-        comparison.expect_own_line(key);
+        comparison.expect_own_line(key, now.at);
     }
-    let hidden = (0..100).filter(|_| comparison.observe_line(key, &line(Verdict::Hit, 0)));
+    let hidden = (0..100).filter(|_| comparison.observe_line(key, &now, false));
     assert_eq!(hidden.count(), OWN_LINES_MAX as usize);
+}
+
+/// A log with user agents needs no guess: no line of a client is taken for an own one.
+#[test]
+fn a_marked_line_is_an_own_one_and_no_other_line_is_after_it() {
+    let mut comparison = comparison(true);
+    let key = request("/a", &[]).url_key();
+    let now = line(Verdict::Hit, 9);
+    comparison.expect_own_line(key, now.at);
+    assert!(comparison.observe_line(key, &now, true));
+    comparison.expect_own_line(key, now.at);
+    assert!(!comparison.observe_line(key, &now, false));
+    assert!(comparison.observe_line(key, &now, true));
 }
 
 #[test]

@@ -23,8 +23,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -72,7 +74,7 @@ pub struct ShadowPlan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShadowError {
-    /// The runtime could not be created.
+    /// A runtime or its thread could not be created.
     #[error("cannot start the runtime")]
     Runtime {
         /// The cause.
@@ -193,43 +195,51 @@ impl Shadow {
     ///
     /// Fails if the runtime or the listener cannot be used.
     pub fn run(self, mirror: Option<TcpListener>) -> Result<(), ShadowError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|source| ShadowError::Runtime { source })?;
         let Self {
             shared,
             queues,
             senders,
         } = self;
+        let runtime = runtime()?;
+        // The listener has a thread of its own, so that its answers never wait for the work of the connections.
+        let (stop_mirror, stopping) = watch::channel(false);
+        let mirror = match mirror {
+            None => {
+                drop(senders);
+                None
+            }
+            Some(listener) => {
+                let server = mirror::server(Arc::clone(&shared), senders, stopping);
+                let of_mirror = self::runtime()?;
+                let serving = move || of_mirror.block_on(server.run(listener));
+                let name = "shadow-mirror".to_owned();
+                let thread = thread::Builder::new().name(name).spawn(serving);
+                Some(thread.map_err(|source| ShadowError::Runtime { source })?)
+            }
+        };
         runtime.block_on(async move {
             let mut tasks = JoinSet::new();
             for queue in queues {
                 tasks.spawn(worker::run(Arc::clone(&shared), queue));
             }
-            let (stop_mirror, stopping) = watch::channel(false);
-            let mirror = match mirror {
-                None => {
-                    drop(senders);
-                    None
-                }
-                Some(listener) => {
-                    let server = mirror::server(Arc::clone(&shared), senders, stopping);
-                    Some(tokio::spawn(server.run(listener)))
-                }
-            };
             while let Some(ended) = tasks.join_next().await {
                 ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
             }
-            _ = stop_mirror.send(true);
-            if let Some(mirror) = mirror {
-                mirror
-                    .await
-                    .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-            }
         });
+        _ = stop_mirror.send(true);
+        if let Some(mirror) = mirror {
+            mirror
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
         Ok(())
     }
+}
+
+fn runtime() -> Result<Runtime, ShadowError> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let built = builder.enable_all().build();
+    built.map_err(|source| ShadowError::Runtime { source })
 }
 
 /// Opens the listener for mirrored requests.

@@ -8,6 +8,7 @@
 
 mod decision;
 mod error;
+mod grouping;
 mod hosts;
 mod ledger;
 mod nginx;

@@ -5,6 +5,7 @@ use super::state::{Machine, Phase, Synthetic};
 use super::text::spelled;
 use super::tree::{Expr, Kind, Node, Operator, every};
 use crate::decision::Decision;
+use crate::grouping::Setting;
 use crate::report::Effect;
 use crate::rule::{Key, Value};
 use crate::toml;
@@ -111,7 +112,7 @@ impl<'t> Machine<'_, 't> {
             let key = Key::Field("response", name.to_ascii_lowercase());
             let value = Value::SetField(name, value);
             let from = Some(from);
-            self.state(key, reached, super::state::Setting { value, from })?;
+            self.state(key, reached, Setting { value, from })?;
         }
         self.answered = self.answered.or(reached)?;
         Ok(())

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Lifetime, Machine, Phase, Response, Setting};
+use super::state::{Lifetime, Machine, Phase, Response};
 use super::tree::{Expr, Node, every};
 use crate::decision::Decision;
+use crate::grouping::Setting;
 use crate::rule::{Key, Value};
 use crate::source::Position;
 use crate::toml;

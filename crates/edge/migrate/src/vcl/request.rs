@@ -2,11 +2,12 @@
 
 use super::cookies::{self, Cookies};
 use super::origins;
-use super::state::{Field, Machine, Phase, Setting};
+use super::state::{Field, Machine, Phase};
 use super::text::{is_host, request_field, spelled};
 use super::tree::{Expr, Node};
 use super::urls::{self, UrlChange};
 use crate::decision::{Decision, covers};
+use crate::grouping::Setting;
 use crate::report::Effect;
 use crate::rule::{Key, Value, When};
 use crate::toml;

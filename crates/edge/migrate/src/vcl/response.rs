@@ -4,6 +4,7 @@ use super::state::{Lifetime, Machine, Phase};
 use super::text::spelled;
 use super::tree::{Expr, Kind, Node, every};
 use crate::decision::Decision;
+use crate::grouping::Setting;
 use crate::report::{Effect, Outcome};
 use crate::rule::{Key, Value};
 use crate::toml;
@@ -428,7 +429,7 @@ impl<'t> Machine<'_, 't> {
                 _ => Value::RemoveField(name.clone()),
             };
             let from = Some(node.at.clone());
-            Some(super::state::Setting { value, from })
+            Some(Setting { value, from })
         });
         let known = self.settings.get(&key).cloned();
         let known = known.unwrap_or_else(|| Decision::always(None));

@@ -6,13 +6,13 @@ use super::answers::PURGE_METHODS;
 use super::host_names;
 use super::lifetimes::{ByStatus, Lifetimes, in_toml};
 use super::origins;
-use super::state::{Machine, Phase, Setting};
+use super::state::{Machine, Phase};
 use super::translator::Translator;
 use crate::decision::Decision;
 use crate::error::{MigrateError, SITE_RULES_MAX};
+use crate::grouping::{self, Setting, Step};
 use crate::hosts::Host;
-use crate::rule::{Key, Rule, Settings, Span, Value, When, undo};
-use crate::source::Position;
+use crate::rule::{Key, Rule, Value};
 use crate::toml::{self, Table};
 
 /// A group of hosts with the same rules.
@@ -92,114 +92,31 @@ fn rules(translator: &Translator<'_>, host: &Host) -> Vec<Rule> {
     grouped(translator, &settings, &lifetimes)
 }
 
-/// Settings with one condition.
-struct Step {
-    when: When,
-    settings: BTreeMap<Key, (Value, Option<Position>)>,
-}
-
-/// Joins the settings of one condition to rules, in an order in which each key has its values in theirs.
+/// Joins the settings of one condition to rules.
 fn grouped(
     translator: &Translator<'_>,
     settings: &BTreeMap<Key, Decision<Option<Setting>>>,
     lifetimes: &Decision<Lifetimes>,
 ) -> Vec<Rule> {
-    let has_purge = translator.purgers.borrow().is_some();
-    let mut rules = vec![Step {
-        when: When::default(),
-        settings: BTreeMap::new(),
-    }];
-    let mut sequences: Vec<Vec<Step>> = settings
-        .iter()
-        .filter(|(key, _)| !is_dependent(key))
-        .map(|(key, decision)| sequence(key, decision, settings))
-        .collect();
+    let mut sequences = grouping::sequences(settings);
     sequences.push(lifetime_steps(lifetimes, "ttl", |lifetimes| &lifetimes.ttl));
     sequences.push(lifetime_steps(lifetimes, "default_ttl", |lifetimes| {
         &lifetimes.default_ttl
     }));
-    for sequence in sequences {
-        let mut next = 0;
-        for step in sequence {
-            let is_purge = has_purge
-                && !step.when.methods.is_empty()
-                && step
-                    .when
-                    .methods
+    if translator.purgers.borrow().is_some() {
+        // The edge answers requests that purge before it applies rules.
+        let is_purge = |step: &Step| {
+            let methods = &step.when.methods;
+            !methods.is_empty()
+                && methods
                     .iter()
-                    .all(|method| PURGE_METHODS.contains(&method.as_str()));
-            if is_purge {
-                continue;
-            }
-            let found = (next..rules.len()).find(|position| rules[*position].when == step.when);
-            match found {
-                Some(position) => {
-                    rules[position].settings.extend(step.settings);
-                    next = position + 1;
-                }
-                None => {
-                    rules.push(step);
-                    next = rules.len();
-                }
-            }
+                    .all(|method| PURGE_METHODS.contains(&method.as_str()))
+        };
+        for sequence in &mut sequences {
+            sequence.retain(|step| !is_purge(step));
         }
     }
-    rules.into_iter().map(rule).collect()
-}
-
-/// Keys that mean nothing without another key of the same rule.
-fn is_dependent(key: &Key) -> bool {
-    matches!(
-        key,
-        Key::One("redirect_status" | "rate_limit_burst" | "rate_limit_by")
-    )
-}
-
-/// Returns the values of a key in their order.
-fn sequence(
-    key: &Key,
-    decision: &Decision<Option<Setting>>,
-    settings: &BTreeMap<Key, Decision<Option<Setting>>>,
-) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut earlier = Settings::default();
-    for (when, setting) in decision.layers() {
-        let mut of_step = BTreeMap::new();
-        match setting {
-            Some(Setting { value, from }) => {
-                earlier.0.insert(key.clone(), (value.clone(), from.clone()));
-                of_step.insert(key.clone(), (value.clone(), from.clone()));
-            }
-            None if earlier.0.is_empty() => continue,
-            None => {
-                let (key, value) = undo(key, &earlier, "\"none\"");
-                of_step.insert(key, (value, None));
-            }
-        }
-        if setting.is_some() {
-            for dependent in dependents(key) {
-                let known = settings.get(&Key::One(dependent));
-                let layers = known.into_iter().flat_map(|known| known.layers());
-                let mut of_layer = layers.filter(|(of_layer, _)| of_layer == when);
-                if let Some((_, Some(Setting { value, from }))) = of_layer.next_back() {
-                    of_step.insert(Key::One(dependent), (value.clone(), from.clone()));
-                }
-            }
-        }
-        steps.push(Step {
-            when: when.clone(),
-            settings: of_step,
-        });
-    }
-    steps
-}
-
-fn dependents(key: &Key) -> &'static [&'static str] {
-    match key {
-        Key::One("redirect") => &["redirect_status"],
-        Key::One("rate_limit") => &["rate_limit_burst", "rate_limit_by"],
-        _ => &[],
-    }
+    grouping::rules(sequences)
 }
 
 /// Returns the lifetimes in their order. A rule keeps statuses of earlier rules, so it undoes those that it does not
@@ -255,25 +172,5 @@ impl PartialEq for Values {
                 .collect()
         };
         times(self) == times(other)
-    }
-}
-
-fn rule(step: Step) -> Rule {
-    let mut lines: Vec<&Position> = step
-        .settings
-        .values()
-        .filter_map(|(_, from)| from.as_ref())
-        .collect();
-    lines.sort();
-    let comment = match lines.first() {
-        Some(line) => format!("from {line}"),
-        None => "restores settings of the site".to_owned(),
-    };
-    Rule {
-        comment,
-        when: step.when,
-        span: Span::Any,
-        settings: Settings(step.settings),
-        is_whole: false,
     }
 }

@@ -6,6 +6,7 @@ use super::cookies::Cookies;
 use super::translator::Translator;
 use super::tree::Node;
 use crate::decision::Decision;
+use crate::grouping::Setting;
 use crate::hosts::{Host, Reason};
 use crate::rule::{Key, Value, When};
 use crate::source::Position;
@@ -22,20 +23,6 @@ pub(super) enum Field {
     Cookies(Cookies),
     /// The value of a cookie of the client.
     Cookie(String),
-}
-
-/// The value of a key of rules, with the line that it follows from.
-#[derive(Clone, Debug)]
-pub(super) struct Setting {
-    pub(super) value: Value,
-    /// `None` for a default of Varnish.
-    pub(super) from: Option<Position>,
-}
-
-impl PartialEq for Setting {
-    fn eq(&self, other: &Self) -> bool {
-        self.value == other.value
-    }
 }
 
 /// A field with its name as it was written, and the first line that changes it.

@@ -145,6 +145,7 @@ reference: rust compiler ## rewrites the generated pages: settings, alerts, metr
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-proxy --test whole the_reference_of_malformed
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test nginx the_table_of_directives
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test vcl the_table_of_constructs
+	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test caddy the_table_of_directives
 
 .PHONY: docs-site
 docs-site: rust compiler ## the documentation as a searchable site with checked links: target/docs-site/index.html

@@ -13,7 +13,7 @@ use crate::config;
 use crate::diagnostic::{self, Diagnostic, Diagnostics};
 use crate::output;
 
-/// Translate a configuration of nginx or Varnish
+/// Translate a configuration of nginx, Varnish or Caddy
 ///
 /// Writes a configuration of edgeward with the source of each setting, and a report with one entry for each directive
 /// or statement: translated, translated with a difference, not needed, or left out. Files are read with all that they
@@ -33,7 +33,7 @@ pub(crate) struct MigrateArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
-    /// The server whose configuration it is [default: varnish for names that end with .vcl, otherwise nginx]
+    /// The server whose configuration it is [default: by the name: *.vcl, Caddyfile, otherwise nginx]
     #[arg(long, value_name = "SERVER")]
     from: Option<Server>,
 
@@ -58,14 +58,20 @@ const _: () = assert!(edgeward_migrate::SITE_RULES_MAX == edgeward_sites::RULES_
 enum Server {
     Nginx,
     Varnish,
+    Caddy,
 }
 
 impl Server {
     /// Returns the server whose configurations have such names.
     fn of_file(file: &Path) -> Self {
-        match file.extension().is_some_and(|end| end == "vcl") {
-            true => Self::Varnish,
-            false => Self::Nginx,
+        let is_end = |end: &str| file.extension().is_some_and(|of_file| of_file == end);
+        let is_caddyfile = file.file_name().is_some_and(|name| name == "Caddyfile");
+        if is_end("vcl") {
+            Self::Varnish
+        } else if is_caddyfile || is_end("caddyfile") || is_end("caddy") {
+            Self::Caddy
+        } else {
+            Self::Nginx
         }
     }
 
@@ -77,6 +83,9 @@ impl Server {
             }
             Self::Varnish => {
                 "the edge needs a backend with a host; give the file that varnishd -f names"
+            }
+            Self::Caddy => {
+                "the edge needs a site with reverse_proxy; give the Caddyfile that has one"
             }
         }
     }
@@ -91,6 +100,7 @@ impl Server {
             Self::Varnish => {
                 "join conditions with the same statements in one expression, such as req.url ~ \"^/(a|b)/\""
             }
+            Self::Caddy => "join directives in one matcher, such as path /a/* /b/*",
         }
     }
 
@@ -99,6 +109,7 @@ impl Server {
         match self {
             Self::Nginx => "nginx -t",
             Self::Varnish => "varnishd -C -f",
+            Self::Caddy => "caddy adapt",
         }
     }
 }
@@ -120,6 +131,7 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     let migration = match server {
         Server::Nginx => edgeward_migrate::nginx(&Disk, &files, &paths),
         Server::Varnish => edgeward_migrate::vcl(&Disk, &files, &paths.prefix),
+        Server::Caddy => edgeward_migrate::caddy(&Disk, &files, &paths.prefix),
     };
     let migration = migration.map_err(|error| {
         let diagnostic = Diagnostic::from_error(&error);
@@ -260,4 +272,5 @@ Examples:
   edgeward migrate /etc/nginx/nginx.conf --out edgeward.toml
   edgeward migrate /etc/nginx/sites-available/shop --out shop.toml --report shop.txt
   edgeward migrate /etc/varnish/default.vcl --out edgeward.toml
+  edgeward migrate /etc/caddy/Caddyfile --out edgeward.toml
   edgeward migrate nginx.conf --json | jq '.entries[] | select(.outcome == \"left-out\")'";

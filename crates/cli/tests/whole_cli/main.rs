@@ -26,6 +26,7 @@ mod many_sites; // the example with 50 hosts
 mod memory; // the process stays within its configured memory
 mod metrics;
 mod migrate; // nginx configurations, and nginx beside their translation
+mod migrate_caddy;
 mod migrate_vcl; // VCL, and Varnish beside its translation
 mod monitoring; // the alerts, the dashboard, and a real Prometheus
 mod negative; // negative rules

@@ -1,11 +1,12 @@
 //! Translates configurations of other servers to edgeward's.
 //!
-//! [`nginx()`] and [`vcl()`] read a configuration with all files that it includes and return a file in TOML, with the
-//! source of each setting, and a [`Report`]. **Each directive or statement of the input has one entry in the report**:
-//! translated, translated with a difference, not needed, or left out. So nothing is dropped silently.
+//! [`nginx()`], [`vcl()`] and [`caddy()`] read a configuration with all files that it includes and return a file in
+//! TOML, with the source of each setting, and a [`Report`]. **Each directive or statement of the input has one entry in
+//! the report**: translated, translated with a difference, not needed, or left out. So nothing is dropped silently.
 //!
 //! The crate does no I/O: files are read through [`Sources`].
 
+mod caddy;
 mod decision;
 mod error;
 mod grouping;
@@ -23,6 +24,7 @@ mod toml;
 mod values;
 mod vcl;
 
+pub use caddy::{directives_markdown as caddy_directives_markdown, translate as caddy};
 pub use error::{MigrateError, SITE_RULES_MAX};
 pub use nginx::{Paths, directives_markdown, translate as nginx};
 pub use report::{Effect, Entry, Migration, Outcome, Report};

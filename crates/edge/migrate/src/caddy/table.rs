@@ -1,0 +1,195 @@
+//! The directives of Caddy that the translation knows. The table of the documentation is made from this one.
+
+use std::fmt::Write as _;
+
+use super::tree::Directive;
+use crate::report::{Effect, Outcome};
+
+/// The counterpart of a directive at the edge.
+#[derive(Clone, Copy, Debug)]
+enum Counterpart {
+    /// The translation writes settings. The effect counts if a directive is of another form.
+    Settings(Effect),
+    /// No setting is needed.
+    Implied,
+    /// The edge has no counterpart.
+    Missing(Effect),
+}
+
+use Counterpart::{Implied, Missing, Settings};
+use Effect::{Access, Caching, Operation, Response};
+
+/// A row: directives, the counterpart, and a text in Markdown.
+type Row = (&'static [&'static str], Counterpart, &'static str);
+
+const ROWS: &[Row] = &[
+    (
+        &["a site block", "import", "(snippet)"],
+        Settings(Response),
+        "`[[site]]` with `hosts`; `[[listener]]`, `[[acme]]` and the redirect to https as by Caddy itself; imported files and snippets are read",
+    ),
+    (
+        &["@matcher"],
+        Settings(Response),
+        "conditions of rules: `path`, `path_regexp`, `method`, `protocol`, `host`, `remote_ip`, `client_ip`, `header`, `header_regexp`, `query`, `not`",
+    ),
+    (
+        &["handle", "handle_path", "route"],
+        Settings(Response),
+        "`[[site.rule]]` in Caddy's order, and `rewrite` for `handle_path`",
+    ),
+    (
+        &["reverse_proxy"],
+        Settings(Response),
+        "`[[origin]]`: `servers`, `balance`, `health_path`, timeouts, TLS, `host`; `request.set`, `origin_response.set`",
+    ),
+    (
+        &["cache"],
+        Settings(Caching),
+        "`pass = false`, `default_ttl`, `stale_while_revalidate`, `key`; sites without `cache` have `pass = true`",
+    ),
+    (
+        &["header", "request_header"],
+        Settings(Response),
+        "`response.set`, `response.add`, `response.remove`, `request.set` and relatives",
+    ),
+    (
+        &["redir"],
+        Settings(Response),
+        "`redirect`, `redirect_status`",
+    ),
+    (
+        &["respond", "error", "abort"],
+        Settings(Access),
+        "`deny` for 400 to 599; other texts need a file (`answer`)",
+    ),
+    (
+        &["rewrite", "uri"],
+        Settings(Response),
+        "`rewrite`: a new path, `strip_prefix`, `strip_suffix`",
+    ),
+    (
+        &["encode"],
+        Settings(Operation),
+        "`compression`; sites without `encode` have `compression = false`",
+    ),
+    (&["request_body"], Settings(Access), "`request_body_max`"),
+    (
+        &["tls"],
+        Settings(Access),
+        "`tls_certificates` and `tls_key` of a site, `[[acme]]`",
+    ),
+    (
+        &["log"],
+        Settings(Operation),
+        "`access_log.path`: one log for all sites",
+    ),
+    (
+        &["basic_auth", "basicauth", "forward_auth"],
+        Missing(Access),
+        "no authentication: these requests are denied until you decide",
+    ),
+    (
+        &["file_server", "php_fastcgi", "try_files", "templates"],
+        Missing(Response),
+        "the edge serves no files and speaks HTTP only; these requests get 404",
+    ),
+    (
+        &["handle_errors", "intercept"],
+        Missing(Response),
+        "`error_page` with a file",
+    ),
+    (
+        &[
+            "map",
+            "vars",
+            "method",
+            "push",
+            "invoke",
+            "copy_response",
+            "acme_server",
+            "rate_limit",
+            "replace",
+            "webdav",
+        ],
+        Missing(Response),
+        "no counterpart; `rate_limit` in a rule limits requests",
+    ),
+    (
+        &[
+            "root",
+            "tracing",
+            "metrics",
+            "log_skip",
+            "skip_log",
+            "log_append",
+            "fs",
+            "bind",
+            "vars_regexp",
+        ],
+        Implied,
+        "not needed: files need a server, `/metrics` is that of `admin.address`, and addresses are those of `[[listener]]`",
+    ),
+];
+
+/// Returns the outcome of a directive that has no translation of its own.
+pub(super) fn row(name: &str) -> Option<(Outcome, Effect, String)> {
+    let row = ROWS.iter().find(|(names, ..)| names.contains(&name))?;
+    Some(match row {
+        (_, Implied, text) => (Outcome::Implied, Operation, plain(text)),
+        (_, Missing(effect) | Settings(effect), text) => (Outcome::LeftOut, *effect, plain(text)),
+    })
+}
+
+/// Returns the outcome of a directive that no site has translated.
+pub(super) fn unused(directive: &Directive) -> (Outcome, Effect, String) {
+    if directive.name.starts_with('@') {
+        let text = "no directive that was translated uses this matcher".to_owned();
+        return (Outcome::Implied, Operation, text);
+    }
+    match row(&directive.name) {
+        Some((Outcome::Implied, effect, text)) => (Outcome::Implied, effect, text),
+        Some((_, effect, text)) => {
+            let text = format!("not used by a part of the input that was translated; {text}");
+            (Outcome::LeftOut, effect, text)
+        }
+        None => {
+            let text = "not used by a part of the input that was translated".to_owned();
+            (Outcome::LeftOut, Operation, text)
+        }
+    }
+}
+
+/// Returns a text without the marks of Markdown.
+fn plain(text: &str) -> String {
+    text.replace('`', "")
+}
+
+/// Returns the table of all directives as Markdown.
+pub fn directives_markdown() -> String {
+    let mut text = String::from("| Caddy | edgeward |\n|---|---|\n");
+    for (names, counterpart, edge) in ROWS {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let edge = match counterpart {
+            Settings(_) | Implied => (*edge).to_owned(),
+            Missing(_) => format!("**left out**: {edge}"),
+        };
+        _ = writeln!(text, "| {} | {edge} |", names.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_directive_has_one_row() {
+        let names = ROWS.iter().flat_map(|(names, ..)| names.iter().copied());
+        let mut names: Vec<&str> = names.collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

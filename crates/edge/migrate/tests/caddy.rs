@@ -1,0 +1,376 @@
+//! Laws of the translation of Caddyfiles, over configurations of the kinds that operators publish.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use edgeward_migrate::{Entry, MigrateError, Migration, Outcome, Sources, caddy};
+use proptest::prelude::*;
+
+/// Files in memory.
+struct Files(BTreeMap<String, String>);
+
+impl Sources for Files {
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.0
+            .get(path)
+            .cloned()
+            .ok_or_else(|| "no such file".to_owned())
+    }
+
+    fn glob(&self, _pattern: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
+    let files = Files([(name.to_owned(), text.to_owned())].into());
+    caddy(&files, &[name.to_owned()], "/etc/caddy")
+}
+
+fn corpus() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/caddy");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("the folder exists")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.sort();
+    let read = |path: PathBuf| {
+        let name = path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        (name, fs::read_to_string(path).expect("the file is read"))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The lines with directives: all that are neither empty, nor a comment, nor a closing brace.
+fn lines(text: &str) -> BTreeSet<usize> {
+    let is_directive = |line: &str| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with('#') && line != "}"
+    };
+    let numbered = text.lines().zip(1..);
+    numbered
+        .filter(|(line, _)| is_directive(line))
+        .map(|(_, number)| number)
+        .collect()
+}
+
+fn is_of_cache(entry: &Entry) -> bool {
+    let name = entry.directive.split(' ').next().unwrap_or_default();
+    matches!(
+        name,
+        "cache" | "ttl" | "stale" | "key" | "headers" | "regex" | "exclude"
+    )
+}
+
+/// For each configuration: its directives of caching, how many of them are translated, and the lines that are lost.
+const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
+    ("ab-test.caddyfile", 0, 0, &[]),
+    ("api-gateway.caddyfile", 4, 4, &[]),
+    ("docker-registry.caddyfile", 2, 2, &[]),
+    ("drupal.caddyfile", 3, 3, &[]),
+    ("geo.caddyfile", 0, 0, &[]),
+    ("gitlab.caddyfile", 2, 2, &[]),
+    ("image-resizer.caddyfile", 3, 3, &[]),
+    ("magento.caddyfile", 4, 4, &[]),
+    ("maintenance.caddyfile", 0, 0, &[]),
+    ("mastodon.caddyfile", 2, 2, &[]),
+    ("multi.caddyfile", 0, 0, &[]),
+    ("news.caddyfile", 7, 7, &[]),
+    ("nextcloud.caddyfile", 0, 0, &[]),
+    ("package-mirror.caddyfile", 5, 5, &[]),
+    ("plain-http.caddyfile", 0, 0, &[4]),
+    ("shop.caddyfile", 4, 4, &[]),
+    ("spa.caddyfile", 2, 2, &[]),
+    ("video.caddyfile", 4, 4, &[]),
+    ("wiki.caddyfile", 2, 2, &[]),
+    ("wordpress.caddyfile", 7, 7, &[]),
+];
+
+/// Each line of each configuration has an entry, and all losses are those that are listed.
+#[test]
+fn each_configuration_is_translated_as_far_as_it_is_listed() {
+    let mut found = Vec::new();
+    for (name, text) in corpus() {
+        let migration = translate(&name, &text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let entries = &migration.report.entries;
+        let with_entry: BTreeSet<usize> = entries.iter().map(|entry| entry.at.line).collect();
+        assert_eq!(with_entry, lines(&text), "{name}: lines");
+        let of_cache: Vec<&Entry> = entries.iter().filter(|entry| is_of_cache(entry)).collect();
+        let translated = of_cache
+            .iter()
+            .filter(|entry| entry.outcome != Outcome::LeftOut)
+            .count();
+        assert!(
+            translated * 10 >= of_cache.len() * 8,
+            "{name}: {translated} of {}",
+            of_cache.len()
+        );
+        let losses: Vec<usize> = migration
+            .report
+            .losses()
+            .map(|entry| entry.at.line)
+            .collect();
+        found.push((name, of_cache.len(), translated, losses));
+    }
+    let expected: Vec<_> = EXPECTED
+        .iter()
+        .map(|(name, all, translated, losses)| {
+            ((*name).to_owned(), *all, *translated, losses.to_vec())
+        })
+        .collect();
+    assert!(found == expected, "found: {found:#?}");
+}
+
+/// Directives that the edge cannot replace, each in a configuration that is translated otherwise, in line 2.
+const LOSSES: [&str; 30] = [
+    "basic_auth * { a b }",
+    "basicauth /x { a b }",
+    "forward_auth auth:9000 { uri /verify }",
+    "file_server",
+    "php_fastcgi unix//run/php.sock",
+    "try_files {path} /index.html",
+    "templates",
+    "handle_errors { respond 500 }",
+    "map {host} {x} { a b }",
+    "vars a b",
+    "method GET",
+    "push /a.css",
+    "respond hello",
+    "respond /ok 200",
+    "respond /x 204",
+    "redir /x elsewhere",
+    "redir /x https://a/ 399",
+    "redir /x https://{env.HOST}/",
+    "rewrite /x y",
+    "rewrite /x /{file.base}",
+    "uri replace /a /b",
+    "header X a b",
+    "header Bad@Name x",
+    "reverse_proxy /x {env.HOST}:80",
+    "reverse_proxy /x ftp://a",
+    "reverse_proxy /x a:80 { lb_policy ip_hash }",
+    "reverse_proxy /x a:80 { handle_response }",
+    "cache { default_cache_control public }",
+    "cache { mode bypass }",
+    "no_such_directive on",
+];
+
+/// Each of these configurations has losses in the line of the directive alone.
+#[test]
+fn a_directive_without_a_counterpart_is_named_with_its_line() {
+    for directive in LOSSES {
+        // The block in one line stands for one in several lines.
+        let directive_lines = directive.replacen(" { ", " {\n", 1).replace(" }", "\n}");
+        let text = format!("a.example {{\n{directive_lines}\nreverse_proxy b:80\n}}\n");
+        let end = 2 + directive_lines.matches('\n').count();
+        let migration =
+            translate("t", &text).unwrap_or_else(|error| panic!("{directive}: {error}"));
+        let losses: Vec<_> = migration.report.losses().collect();
+        assert!(
+            !losses.is_empty(),
+            "{directive}: no loss\n{:#?}",
+            migration.report
+        );
+        assert!(
+            losses.iter().all(|loss| (2..=end).contains(&loss.at.line)),
+            "{directive}: {losses:#?}"
+        );
+    }
+    for matcher in [
+        "expression {a} == 1",
+        "file /x",
+        "vars a b",
+        "header_regexp X (?!a)",
+    ] {
+        let text = format!("a.example {{\n@m {matcher}\nrespond @m 403\nreverse_proxy b:80\n}}\n");
+        let migration = translate("t", &text).expect("translated");
+        let lost: Vec<usize> = migration.report.losses().map(|loss| loss.at.line).collect();
+        assert_eq!(lost, [3], "{matcher}");
+    }
+}
+
+/// A site without `cache` stores nothing, because Caddy itself stores nothing.
+#[test]
+fn only_sites_with_cache_store_responses() {
+    let toml = |more: &str| {
+        let text = format!("a.example {{\n{more}\nreverse_proxy b:80\n}}\n");
+        translate("t", &text).expect("translated").toml
+    };
+    assert!(toml("").contains("\npass = true"));
+    assert!(toml("cache").contains("\npass = false"));
+    let part = toml("@a path /a/*\ncache @a {\nttl 1h\n}");
+    assert!(
+        part.contains("\npass = true") && part.contains("path = \"/a/*\"\ndefault_ttl = \"1h\""),
+        "{part}"
+    );
+}
+
+/// Caddy's order of directives counts, and not that of the file: `redir` and `respond` precede `reverse_proxy`.
+#[test]
+fn directives_apply_in_the_order_of_caddy() {
+    let text = "http://a.example {\nreverse_proxy b:80\nrespond /x 404\nredir /x/y /z\n}\n";
+    let migration = translate("t", text).expect("translated");
+    let toml = &migration.toml;
+    assert!(toml.contains("path = \"/x\"\ndeny = 404"), "{toml}");
+    assert!(
+        toml.contains("path = \"/x/y\"\nredirect = \"/z\""),
+        "{toml}"
+    );
+    // The first matching handle counts, the longest path first.
+    let text = "http://a.example {\nhandle {\nreverse_proxy b:80\n}\nhandle /a/* {\nreverse_proxy c:80\n}\n}\n";
+    let toml = translate("t", text).expect("translated").toml;
+    assert!(
+        toml.contains("path = \"/a/*\"\norigin = \"c-80\""),
+        "{toml}"
+    );
+}
+
+/// A site with authentication is closed.
+#[test]
+fn a_site_with_authentication_is_denied() {
+    let text = "a.example {\nbasic_auth /private/* {\na b\n}\nreverse_proxy b:80\n}\n";
+    let toml = translate("t", text).expect("translated").toml;
+    assert!(toml.contains("path = \"/private/*\"\ndeny = 403"), "{toml}");
+}
+
+/// Caddy obtains certificates and redirects to https by itself, unless the address or an option says otherwise.
+#[test]
+fn sites_with_names_are_served_by_https() {
+    let toml = |text: &str| translate("t", text).expect("translated").toml;
+    let encrypted = toml("a.example {\nreverse_proxy b:80\n}\n");
+    for part in [
+        "names = [\"a.example\"]",
+        "acme = true",
+        "scheme = \"http\"",
+        "redirect_status = 308",
+    ] {
+        assert!(encrypted.contains(part), "{part}: {encrypted}");
+    }
+    for text in [
+        "http://a.example {\nreverse_proxy b:80\n}\n",
+        ":80 {\nreverse_proxy b:80\n}\n",
+        "{\nauto_https off\n}\na.example {\nreverse_proxy b:80\n}\n",
+    ] {
+        let plain = toml(text);
+        assert!(
+            !plain.contains("acme") && !plain.contains("redirect"),
+            "{plain}"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_without_an_origin_is_an_error() {
+    for text in [
+        "",
+        "a.example {\nrespond 404\n}\n",
+        "a.example {\nfile_server\n}\n",
+    ] {
+        assert_eq!(translate("t", text), Err(MigrateError::Empty), "{text}");
+    }
+    assert!(matches!(
+        translate("t", "a {\n"),
+        Err(MigrateError::Syntax(_))
+    ));
+}
+
+/// The table of docs/how-to/from-caddy.md is the one of the translation. `make reference` rewrites it.
+#[test]
+fn the_table_of_directives_is_that_of_the_documentation() {
+    const START: &str = "<!-- directives: generated by `make reference` -->\n";
+    const END: &str = "<!-- end of directives -->";
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/how-to/from-caddy.md");
+    let text = fs::read_to_string(&page).expect("the page is read");
+    let (before, rest) = text.split_once(START).expect("the start of the table");
+    let (table, after) = rest.split_once(END).expect("the end of the table");
+    let expected = edgeward_migrate::caddy_directives_markdown();
+    if std::env::var_os("EDGEWARD_WRITE_REFERENCE").is_some() {
+        let written = format!("{before}{START}{expected}{END}{after}");
+        fs::write(&page, written).expect("the page is written");
+    } else {
+        assert_eq!(table, expected, "run `make reference`");
+    }
+}
+
+/// Changes of a text: a place as a part of its length, the bytes that are removed, and the text that is added.
+fn changes() -> impl Strategy<Value = Vec<(f64, usize, &'static str)>> {
+    let added = prop::sample::select(vec![
+        "",
+        "{",
+        "}",
+        "\n",
+        "\n}\n",
+        " {\n",
+        "\"",
+        "`",
+        "<<E\n",
+        "#",
+        "@",
+        "@x",
+        "*",
+        "/",
+        "(s) {\n",
+        "import s\n",
+        "\\\n",
+        "{args[0]}",
+        "99999999999999999999",
+        "-1",
+        "0",
+        "not ",
+        "path_regexp ",
+        "header ",
+        "cache\n",
+        "handle {\n",
+        "reverse_proxy ",
+        "http://",
+        ":80",
+        "*.a.example",
+        "$",
+        "${",
+        "(?!",
+        "é",
+        "\u{202e}",
+        "\0",
+        "respond 404\n",
+    ]);
+    prop::collection::vec(
+        (0.0..1.0, prop_oneof![Just(0_usize), 0..40_usize], added),
+        1..8,
+    )
+}
+
+fn changed(text: &str, changes: &[(f64, usize, &'static str)]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for (at, removed, added) in changes {
+        let start = (chars.len() as f64 * at) as usize;
+        let end = (start + removed).min(chars.len());
+        chars.splice(start..end, added.chars());
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// A damaged configuration is translated or refused without a panic, and each entry has a line of the text.
+    #[test]
+    fn a_damaged_configuration_is_translated_or_refused(
+        file in any::<prop::sample::Index>(),
+        changes in changes(),
+    ) {
+        let corpus = corpus();
+        let (name, text) = file.get(&corpus);
+        let text = changed(text, &changes);
+        let count = text.matches('\n').count() + 1;
+        if let Ok(migration) = translate(name, &text) {
+            let entries = &migration.report.entries;
+            prop_assert!(entries.iter().all(|entry| (1..=count).contains(&entry.at.line)));
+            prop_assert!(entries.iter().all(|entry| !entry.text.is_empty()));
+        }
+    }
+}

@@ -194,13 +194,33 @@ fn server(report: &ServerReport) -> Value {
 /// Returns the rows with the largest numbers first.
 pub(super) fn sorted(mut rows: Vec<(u64, Value)>) -> Value {
     rows.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+    rows.truncate(ROWS_MAX);
     rows.into_iter().map(|(_, row)| row).collect()
 }
+
+/// The most rows of a table: a page with the sites of `metric_labels_max` would have megabytes each second.
+const ROWS_MAX: usize = 200;
 
 /// Returns a part of a whole, or null without a whole.
 pub(super) fn ratio(part: u64, whole: u64) -> Value {
     match whole {
         0 => Value::Null,
         whole => number(part as f64 / whole as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_its_busiest_rows_up_to_a_bound() {
+        for (rows, expected) in [(ROWS_MAX, ROWS_MAX), (ROWS_MAX + 1, ROWS_MAX)] {
+            let all = (0..rows as u64).map(|n| (n, json!(n))).collect();
+            let table = sorted(all);
+            let table = table.as_array().expect("rows");
+            assert_eq!(table.len(), expected);
+            assert_eq!(table[0], rows - 1);
+        }
     }
 }

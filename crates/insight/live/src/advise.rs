@@ -33,6 +33,53 @@ pub struct Advice {
     pub less_memory: Option<Setting>,
 }
 
+/// The prediction for one admission rule and capacity of the disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSetting {
+    /// The admission rule.
+    pub admission: String,
+    /// The capacity of the disk.
+    pub capacity_bytes: u64,
+    /// True for the present rule and capacity.
+    pub is_present: bool,
+    /// Hits per request, in memory or on disk.
+    pub hit_ratio: f64,
+    /// The standard error of the hit ratio.
+    pub hit_ratio_error: f64,
+    /// Bytes of bodies that the origin would send, per second.
+    pub origin_bytes_per_second: f64,
+    /// Bytes that are written to the disk, per second.
+    pub disk_bytes_per_second: f64,
+}
+
+/// Returns the recommended disk: the least capacity that is within [`NEAR_BEST`] of the best of all settings, with the
+/// rule that writes least there. `None` without settings.
+pub fn recommended_disk(settings: &[DiskSetting]) -> Option<&DiskSetting> {
+    let top = settings.iter().map(|setting| setting.hit_ratio);
+    let top = top.reduce(f64::max)?;
+    let near_top = || {
+        let settings = settings.iter();
+        settings.filter(move |setting| setting.hit_ratio >= top - NEAR_BEST)
+    };
+    let least = near_top().map(|setting| setting.capacity_bytes).min()?;
+    let of_least = near_top().filter(|setting| setting.capacity_bytes == least);
+    of_least.min_by(|a, b| a.disk_bytes_per_second.total_cmp(&b.disk_bytes_per_second))
+}
+
+/// Returns the disk to change to: the recommended one, if it is clearly better than the present one, or as good with
+/// at most 80 % of its writes or with less capacity.
+pub fn advise_disk(settings: &[DiskSetting]) -> Option<&DiskSetting> {
+    let present = settings.iter().find(|setting| setting.is_present)?;
+    let new = recommended_disk(settings)?;
+    let gain = new.hit_ratio - present.hit_ratio;
+    let error = new.hit_ratio_error.hypot(present.hit_ratio_error);
+    let is_better = gain >= GAIN_MIN.max(2.0 * error);
+    let saves = new.capacity_bytes < present.capacity_bytes
+        || (new.capacity_bytes == present.capacity_bytes
+            && new.disk_bytes_per_second <= FEWER_WRITES * present.disk_bytes_per_second);
+    (is_better || (saves && gain >= -SMALL_LOSS)).then_some(new)
+}
+
 /// Returns the recommended changes. `None` if no setting is the present one.
 pub fn advise(settings: &[Setting]) -> Option<Advice> {
     let present = settings.iter().find(|setting| setting.is_present)?;
@@ -74,6 +121,17 @@ pub fn advise(settings: &[Setting]) -> Option<Advice> {
     })
 }
 
+/// Returns the least memory that is within [`NEAR_BEST`] of the best of all settings, with its best policy.
+pub fn recommended(settings: &[Setting]) -> Option<&Setting> {
+    let top = best(settings.iter())?.hit_ratio;
+    let near_top = || {
+        let settings = settings.iter();
+        settings.filter(move |setting| setting.hit_ratio >= top - NEAR_BEST)
+    };
+    let least = near_top().map(|setting| setting.capacity_bytes).min()?;
+    best(near_top().filter(|setting| setting.capacity_bytes == least))
+}
+
 fn best<'s>(settings: impl Iterator<Item = &'s Setting>) -> Option<&'s Setting> {
     settings.reduce(|best, setting| {
         if setting.hit_ratio > best.hit_ratio {
@@ -96,7 +154,10 @@ pub const NEAR_BEST: f64 = 0.01;
 /// The least gain that is worth a change.
 const GAIN_MIN: f64 = 0.005;
 
-/// The largest loss at which less memory is recommended.
+/// The share of the present writes to disk from which fewer writes are a reason for a change.
+const FEWER_WRITES: f64 = 0.8;
+
+/// The largest loss at which less memory or fewer writes are recommended.
 const SMALL_LOSS: f64 = 0.002;
 
 #[cfg(test)]
@@ -169,6 +230,58 @@ mod tests {
             );
             assert_eq!(less, expected_less, "{settings:?}");
         }
+    }
+
+    #[test]
+    fn the_least_memory_near_the_best_is_recommended_with_its_best_policy() {
+        let settings = settings(
+            0.001,
+            &[
+                ("lru", &[0.3, 0.595, 0.6]),
+                ("density", &[0.5, 0.597, 0.601]),
+            ],
+        );
+        let setting = recommended(&settings).expect("settings");
+        assert_eq!(
+            (setting.policy.as_str(), setting.capacity_bytes),
+            ("density", 2)
+        );
+        assert_eq!(recommended(&[]), None);
+    }
+
+    /// Method: rows of rule, capacity, hits and writes. The present disk has 4 bytes and the rule `second-hit`.
+    #[test]
+    fn the_disk_with_clearly_more_hits_or_fewer_writes_is_recommended() {
+        let cases = [
+            // A larger disk pays. The rule of the second request writes less.
+            ([0.5, 0.6, 0.7], [0.5, 0.6, 0.695], Some(("second-hit", 8))),
+            // Twice the present capacity brings nothing, and half of it nearly as much.
+            ([0.6, 0.6, 0.6], [0.599, 0.6, 0.6], Some(("second-hit", 2))),
+            // Only `always` is near the best.
+            ([0.5, 0.7, 0.705], [0.4, 0.6, 0.61], Some(("always", 4))),
+            // The present disk is as good.
+            ([0.5, 0.7, 0.705], [0.5, 0.7, 0.705], None),
+        ];
+        for (always, second_hit, expected) in cases {
+            let rows = [("always", always, 10.0), ("second-hit", second_hit, 4.0)];
+            let rows = rows.iter().flat_map(|(admission, hits, written)| {
+                hits.iter()
+                    .enumerate()
+                    .map(move |(at, hit_ratio)| DiskSetting {
+                        admission: (*admission).to_owned(),
+                        capacity_bytes: 2 << at,
+                        is_present: *admission == "second-hit" && at == 1,
+                        hit_ratio: *hit_ratio,
+                        hit_ratio_error: 0.001,
+                        origin_bytes_per_second: 1.0,
+                        disk_bytes_per_second: *written,
+                    })
+            });
+            let rows: Vec<_> = rows.collect();
+            let found = advise_disk(&rows).map(|it| (it.admission.as_str(), it.capacity_bytes));
+            assert_eq!(found, expected, "{rows:?}");
+        }
+        assert_eq!(advise_disk(&[]), None);
     }
 
     #[test]

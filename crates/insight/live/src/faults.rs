@@ -62,6 +62,8 @@ pub struct Faults {
     hosts: HostNames,
     /// All requests, with decay.
     requests: f64,
+    /// True if old requests count less.
+    decays: bool,
     /// The time of the last decay.
     scaled_at: Option<Timestamp>,
 }
@@ -116,8 +118,16 @@ impl Faults {
             evidence: EvidenceTable::new(seed),
             hosts: HostNames::default(),
             requests: 0.0,
+            decays: true,
             scaled_at: None,
         }
+    }
+
+    /// Counts all requests equally, also old ones.
+    #[must_use]
+    pub const fn without_decay(mut self) -> Self {
+        self.decays = false;
+        self
     }
 
     /// Follows a request.
@@ -445,7 +455,7 @@ impl Faults {
     fn decay(&mut self, now: Timestamp) {
         let scaled_at = *self.scaled_at.get_or_insert(now);
         let halvings = now.since(scaled_at).as_secs() / HALF_LIFE.as_secs();
-        if halvings > 0 {
+        if halvings > 0 && self.decays {
             let factor = 0.5_f64.powi(i32::try_from(halvings).unwrap_or(i32::MAX));
             self.evidence.scale(factor);
             self.requests *= factor;

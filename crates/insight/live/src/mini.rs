@@ -29,6 +29,20 @@ pub struct Request {
     pub has_validator: bool,
 }
 
+impl Request {
+    /// Returns the answer of a cache whose object is stale from `stale_at`. The origin is expected to have the object
+    /// unchanged.
+    pub(crate) fn answer_of(&self, stale_at: Timestamp) -> Answer {
+        if self.at < after(stale_at, self.stale_while_revalidate_ms) || self.at < stale_at {
+            Answer::Hit
+        } else if self.has_validator {
+            Answer::Confirmed
+        } else {
+            Answer::Miss
+        }
+    }
+}
+
 /// The answer of a cache to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -53,6 +67,18 @@ pub(crate) struct Mini {
     hits: HitRecorder,
     residents: HashMap<u64, Resident>,
     evicted: Vec<Evicted>,
+    /// True if evicted objects are kept in `left`.
+    keeps_evicted: bool,
+    left: Vec<EvictedObject>,
+}
+
+/// An object that the cache has evicted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EvictedObject {
+    pub(crate) evicted: Evicted,
+    /// The real charge of the object.
+    pub(crate) charge_bytes: u64,
+    pub(crate) stale_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,9 +102,26 @@ impl Mini {
             tier,
             residents: HashMap::new(),
             evicted: Vec::new(),
+            keeps_evicted: false,
+            left: Vec::new(),
         };
         mini.fit();
         mini
+    }
+
+    /// Makes the cache keep the objects that a request evicts, until the next request.
+    pub(crate) fn keep_evicted(&mut self) {
+        self.keeps_evicted = true;
+    }
+
+    /// Returns the objects that the last request has evicted.
+    pub(crate) fn left(&self) -> &[EvictedObject] {
+        &self.left
+    }
+
+    /// Returns true if the cache has the object, fresh or stale.
+    pub(crate) fn holds(&self, key: KeyHash) -> bool {
+        self.residents.contains_key(&key.0)
     }
 
     pub(crate) fn policy(&self) -> PolicySpec {
@@ -93,21 +136,15 @@ impl Mini {
     /// is expected to be unchanged at the origin.
     pub(crate) fn request(&mut self, request: &Request, scale: f64) -> Answer {
         let stale_at = after(request.at, request.lifetime_ms);
+        self.left.clear();
         if let Some(resident) = self.residents.get_mut(&request.key.0) {
             // The policy counts a hit also if the object is stale: the origin then confirms it.
             self.hits.hit_alone(resident.slot);
-            if request.at < resident.stale_at {
-                return Answer::Hit;
+            let answer = request.answer_of(resident.stale_at);
+            if request.at >= resident.stale_at {
+                resident.stale_at = stale_at;
             }
-            let usable_until = after(resident.stale_at, request.stale_while_revalidate_ms);
-            resident.stale_at = stale_at;
-            return if request.at < usable_until {
-                Answer::Hit
-            } else if request.has_validator {
-                Answer::Confirmed
-            } else {
-                Answer::Miss
-            };
+            return answer;
         }
         self.fit();
         let object = Object {
@@ -192,12 +229,19 @@ impl Mini {
 
     fn forget_evicted(&mut self) {
         for evicted in self.evicted.drain(..) {
-            self.residents.remove(&evicted.object.key.0);
+            let resident = self.residents.remove(&evicted.object.key.0);
+            if let Some(resident) = resident.filter(|_| self.keeps_evicted) {
+                self.left.push(EvictedObject {
+                    evicted,
+                    charge_bytes: resident.charge_bytes,
+                    stale_at: resident.stale_at,
+                });
+            }
         }
     }
 }
 
-fn after(at: Timestamp, ms: u64) -> Timestamp {
+pub(crate) fn after(at: Timestamp, ms: u64) -> Timestamp {
     at.after(Duration::from_millis(ms))
 }
 

@@ -21,6 +21,8 @@ use std::time::Duration;
 use edgeward_policy::{KeySample, PolicySpec};
 use edgeward_types::Timestamp;
 
+pub use crate::estimate::{Calibration, LOST_MAX};
+use crate::estimate::{calibration, estimate, is_incomplete};
 pub use crate::mini::Request;
 use crate::mini::{Answer, Mini};
 use crate::window::{Cell, Misses, Window};
@@ -46,6 +48,8 @@ pub struct WhatIf {
     window: Window,
     /// Requests of the sample since the start.
     samples: u64,
+    /// True if the sample was halved although the caches have few objects.
+    lacks_objects: bool,
     /// The start of the current second, and the requests of the sample in it.
     second: (Timestamp, u64),
     last: Totals,
@@ -96,7 +100,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn minus(&self, other: &Self) -> Self {
+    pub(crate) fn minus(&self, other: &Self) -> Self {
         Self {
             of_objects: self.of_objects.minus(&other.of_objects),
             others: self.others.minus(&other.others),
@@ -124,22 +128,6 @@ pub struct Point {
     pub origin_bytes_per_second: f64,
 }
 
-/// The correction of the estimates by the misses of the live cache.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Calibration {
-    /// The factor of the misses of all policies and sizes: 1 without a correction.
-    pub requests: f64,
-    /// The factor of the missed bytes of all policies and sizes.
-    pub bytes: f64,
-}
-
-impl Calibration {
-    const NONE: Self = Self {
-        requests: 1.0,
-        bytes: 1.0,
-    };
-}
-
 /// The results of the last hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
@@ -151,6 +139,9 @@ pub struct Report {
     pub samples: u64,
     /// Requests of the sample that were lost in the window.
     pub lost: u64,
+    /// True if the sample has few objects, because these have many requests. The predictions are then uncertain beyond
+    /// their standard errors.
+    pub is_uncertain: bool,
     /// The correction of the predictions.
     pub calibration: Calibration,
     /// The predictions, ordered by policy and size.
@@ -162,10 +153,6 @@ impl Report {
     pub fn is_incomplete(&self) -> bool {
         is_incomplete(self.samples, self.lost)
     }
-}
-
-fn is_incomplete(samples: u64, lost: u64) -> bool {
-    lost as f64 > LOST_MAX * (samples + lost) as f64
 }
 
 impl WhatIf {
@@ -186,6 +173,7 @@ impl WhatIf {
             sample,
             caches,
             samples: 0,
+            lacks_objects: false,
             second: (Timestamp::ZERO, 0),
             last: Totals::default(),
         }
@@ -248,6 +236,7 @@ impl WhatIf {
             all: sum.of_objects().plus(sum.others()),
             samples: sum.samples(),
             lost: sum.lost(),
+            is_uncertain: self.lacks_objects && !self.has_many_residents(),
             calibration,
             points: points.collect(),
         })
@@ -261,22 +250,7 @@ impl WhatIf {
         let Some((_, misses)) = present_caches.next() else {
             return Calibration::NONE;
         };
-        if sum.samples() < CALIBRATION_SAMPLES_MIN || is_incomplete(sum.samples(), sum.lost()) {
-            return Calibration::NONE;
-        }
-        let counts = sum.of_objects();
-        let factor = |all: u64, hits: u64, estimate: f64| {
-            let factor = all.saturating_sub(hits) as f64 / estimate;
-            if factor.is_finite() {
-                factor.clamp(CALIBRATION_MIN, 1.0 / CALIBRATION_MIN)
-            } else {
-                1.0
-            }
-        };
-        Calibration {
-            requests: factor(counts.requests, counts.hits, misses.requests()),
-            bytes: factor(counts.bytes, counts.hit_bytes, misses.sent_bytes),
-        }
+        calibration(sum, misses)
     }
 
     /// Returns the bytes of memory that all caches take.
@@ -295,11 +269,12 @@ impl WhatIf {
         let (requests, max) = (*requests, self.config.samples_per_second_max);
         // If a few objects have all requests, the predictions are poor without some of them. The bound is then higher.
         let smaller = if requests > max.saturating_mul(FEW_OBJECTS_FACTOR) {
+            self.lacks_objects |= !self.has_many_residents();
             Some(KeySample {
                 large_log2: self.sample.large_log2, // so that half of the large objects leave, too
                 ..self.sample.half()
             })
-        } else if requests > max && self.caches.iter().all(Mini::has_many_residents) {
+        } else if requests > max && self.has_many_residents() {
             Some(self.smaller_sample())
         } else {
             None
@@ -313,6 +288,10 @@ impl WhatIf {
         {
             self.shrink(self.sample.half());
         }
+    }
+
+    fn has_many_residents(&self) -> bool {
+        self.caches.iter().all(Mini::has_many_residents)
     }
 
     /// Returns a sample with half of the small objects, and also with half of the large objects unless these would
@@ -347,30 +326,15 @@ fn point(
     calibration: &Calibration,
     seconds: f64,
 ) -> Point {
-    let (of_objects, others) = (sum.of_objects(), sum.others());
-    let all = of_objects.plus(others);
-    let ratio = |others: u64, of_objects: u64, misses: f64, all: u64| {
-        let hits = others as f64 + (of_objects as f64 - misses).max(0.0);
-        if all == 0 { 0.0 } else { hits / all as f64 }
-    };
+    let estimate = estimate(misses, sum, calibration, seconds);
     Point {
         policy: cache.policy(),
         size,
         capacity_bytes: cache.capacity_bytes(),
-        hit_ratio: ratio(
-            others.hits,
-            of_objects.requests,
-            misses.requests() * calibration.requests,
-            all.requests,
-        ),
-        hit_ratio_error: misses.requests_error() / all.requests.max(1) as f64,
-        byte_hit_ratio: ratio(
-            others.hit_bytes,
-            of_objects.bytes,
-            misses.sent_bytes * calibration.bytes,
-            all.bytes,
-        ),
-        origin_bytes_per_second: misses.origin_bytes * calibration.bytes / seconds.max(1.0),
+        hit_ratio: estimate.hit_ratio,
+        hit_ratio_error: estimate.hit_ratio_error,
+        byte_hit_ratio: estimate.byte_hit_ratio,
+        origin_bytes_per_second: estimate.origin_bytes_per_second,
     }
 }
 
@@ -392,10 +356,11 @@ fn first_sample(config: &WhatIfConfig) -> KeySample {
 const POLICIES: [PolicySpec; 3] = [PolicySpec::LRU, PolicySpec::GDSF, PolicySpec::DENSITY];
 
 /// The capacities as multiples of the present one, and their texts.
-const SIZES: [(f64, &str); 5] = [(0.5, "0.5"), (1.0, "1"), (2.0, "2"), (4.0, "4"), (8.0, "8")];
+pub(crate) const SIZES: [(f64, &str); 5] =
+    [(0.5, "0.5"), (1.0, "1"), (2.0, "2"), (4.0, "4"), (8.0, "8")];
 
 /// The sum of the sizes, for each policy.
-const SIZES_SUM: f64 = 15.5;
+pub(crate) const SIZES_SUM: f64 = 15.5;
 
 /// The mean charge of objects for the first sample: typical of downloads. Smaller objects halve the sample while they
 /// fill the caches.
@@ -414,17 +379,7 @@ const LARGE_PART_MIN: f64 = 8.0;
 /// While the caches have few objects, the sample is halved after a second with so many times the most requests.
 const FEW_OBJECTS_FACTOR: u64 = 4;
 
-/// The part of the sample that may be lost before the predictions are too uncertain for a correction or an advice.
-pub const LOST_MAX: f64 = 0.01;
-
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The fewest requests of the sample in the window for a correction. With fewer, chance decides it.
-const CALIBRATION_SAMPLES_MIN: u64 = 1000;
-
-/// The smallest factor of a correction, and the inverse of the largest. A larger difference has another cause, such as
-/// a live cache that was full at the start.
-const CALIBRATION_MIN: f64 = 0.8;
 
 /// The requests of the sample between two checks of the memory. In this time the caches cannot grow by a tenth of the
 /// least bound.
@@ -754,6 +709,7 @@ mod tests {
             }
             let samples = second(&mut what_if, 100, 50_000);
             assert!(samples <= 4000, "{samples} samples of {charge_bytes} bytes");
+            assert!(report(&mut what_if, &counts, 100_999).is_uncertain);
         }
     }
 
@@ -775,6 +731,7 @@ mod tests {
             }
             let share = if halved { 0.5 } else { 1.0 };
             assert!((what_if.sample().share() - share).abs() < 1e-9);
+            assert!(!report(&mut what_if, &counts, 999).is_uncertain);
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Cell {
     lost: u64,
     /// The estimates of each cache.
     misses: Vec<Misses>,
+    /// Bytes written to the disk of each cache.
+    disk_bytes: Vec<f64>,
 }
 
 /// The estimated misses of one cache.
@@ -99,12 +101,16 @@ impl Window {
             for (sum, misses) in sum.misses.iter_mut().zip(&cell.misses) {
                 sum.add(misses);
             }
+            for (sum, bytes) in sum.disk_bytes.iter_mut().zip(&cell.disk_bytes) {
+                *sum += bytes;
+            }
         }
         Some(sum)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (CELLS * (size_of::<Cell>() + self.caches * size_of::<Misses>())) as u64
+        (CELLS * (size_of::<Cell>() + self.caches * (size_of::<Misses>() + size_of::<f64>())))
+            as u64
     }
 }
 
@@ -117,6 +123,7 @@ impl Cell {
             others: Counts::default(),
             lost: 0,
             misses: vec![Misses::default(); caches],
+            disk_bytes: vec![0.0; caches],
         }
     }
 
@@ -142,6 +149,14 @@ impl Cell {
 
     pub(crate) fn misses(&self) -> &[Misses] {
         &self.misses
+    }
+
+    pub(crate) fn disk_bytes(&self) -> &[f64] {
+        &self.disk_bytes
+    }
+
+    pub(crate) fn add_disk_bytes(&mut self, cache: usize, bytes: f64) {
+        self.disk_bytes[cache] += bytes;
     }
 
     pub(crate) fn add_sample(&mut self) {

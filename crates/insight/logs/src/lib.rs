@@ -25,6 +25,7 @@ mod ahead; // decompression in separate threads
 mod analyze; // the complete analysis
 mod checkpoint; // saved results, from which an interrupted analysis continues
 mod count; // sums for each URL of a partition
+mod each; // the requests of logs, one after the other
 mod find; // the logs in files, folders and patterns
 mod follow; // a log that grows, across rotation
 mod lines; // the lines of a log
@@ -39,6 +40,7 @@ mod spill; // partitions in memory and in the temporary file
 
 pub use analyze::{Analysis, AnalyzeError, Checkpoint, Depth, FingerprintBits, Settings, analyze};
 pub use checkpoint::CheckpointError;
+pub use each::for_each_request;
 pub use find::{FindError, Source, find};
 pub use follow::{FollowCounts, FollowError, FollowState, Follower, LogPosition, Start};
 #[cfg(feature = "parquet")]

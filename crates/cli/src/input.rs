@@ -135,6 +135,25 @@ impl TraceInputArgs {
 pub(crate) struct Inputs(TraceInputArgs);
 
 impl Inputs {
+    /// Returns traces that are read with the default options. Malformed lines are skipped and counted.
+    pub(crate) fn of_traces(files: Vec<PathBuf>, requests_max: Option<u64>) -> Self {
+        Self(TraceInputArgs {
+            files,
+            format: None,
+            columns: None,
+            time_unit: TimeUnit::default(),
+            methods: vec!["GET".to_owned()],
+            statuses: vec![200],
+            cut_query: false,
+            skip_malformed: true,
+            limits: LimitArgs {
+                line_bytes_max: 1 << 20,
+                zstd_window_log: 27,
+            },
+            requests_max,
+        })
+    }
+
     /// A short name of the traces, for headings.
     pub(crate) fn label(&self) -> String {
         match &self.0.files[..] {

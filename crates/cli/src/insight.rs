@@ -6,10 +6,14 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use edgeward_live::disk::{DiskPoint, DiskWhatIf, DiskWhatIfConfig};
 use edgeward_live::faults::Faults;
 use edgeward_live::top::{OneHitWonders, Top, TopUrl};
 use edgeward_live::what_if::{Counts, Point, Report, Request, Totals, WhatIf, WhatIfConfig};
+use edgeward_policy::log::Reinsertion;
+use edgeward_policy::{DiskAdmissionSpec, PolicySpec};
 use edgeward_proxy::EdgeConfig;
+use edgeward_proxy::config::DiskConfig;
 use edgeward_proxy::watch::{
     FinishedRequest, Progress, RequestedObject, Samples, Tally, Watcher, WatcherFacts, WhatIfPoint,
 };
@@ -26,8 +30,28 @@ pub(crate) fn watcher_of(config: &EdgeConfig) -> Option<Arc<dyn Watcher>> {
     Some(Arc::new(Insight::new(
         capacity,
         memory_max,
-        config.disk.is_some(),
+        config.disk.as_ref().map(PresentDisk::of),
     )))
+}
+
+/// The disk of the edge.
+#[derive(Clone, Copy, Debug)]
+struct PresentDisk {
+    /// The capacity of all devices. `None` if one has the size of an existing file.
+    capacity_bytes: Option<u64>,
+    reinsertion: Reinsertion,
+    admission: DiskAdmissionSpec,
+}
+
+impl PresentDisk {
+    fn of(config: &DiskConfig) -> Self {
+        let devices = config.settings.devices.iter();
+        Self {
+            capacity_bytes: devices.map(|it| it.capacity.map(|it| it.bytes())).sum(),
+            reinsertion: config.settings.reinsertion,
+            admission: config.admission,
+        }
+    }
 }
 
 /// The analysis of the requests of an edge.
@@ -40,6 +64,8 @@ struct Insight {
 #[derive(Debug)]
 struct State {
     what_if: WhatIf,
+    /// `None` without a disk of known size.
+    disk_what_if: Option<DiskWhatIf>,
     top: Top,
     faults: Faults,
     wonders: OneHitWonders,
@@ -50,21 +76,32 @@ struct State {
     progress: Progress,
     /// The time of the last change of the policy.
     policy_since: Timestamp,
-    has_disk: bool,
+    disk: Option<PresentDisk>,
 }
 
 impl Insight {
-    fn new(capacity_bytes: u64, memory_max_bytes: u64, has_disk: bool) -> Self {
+    fn new(capacity_bytes: u64, memory_max_bytes: u64, disk: Option<PresentDisk>) -> Self {
         let top_bytes = memory_max_bytes / TOP_PART;
+        let disk_capacity_bytes = disk.and_then(|disk| disk.capacity_bytes);
+        let disk_part = disk_capacity_bytes.map_or(0, |_| memory_max_bytes / DISK_PART);
         let what_if = WhatIf::new(WhatIfConfig {
             capacity_bytes,
-            memory_max_bytes: memory_max_bytes - top_bytes,
+            memory_max_bytes: memory_max_bytes - top_bytes - disk_part,
             samples_per_second_max: SAMPLES_PER_SECOND_MAX,
         });
         let seed = RandomState::new().hash_one(0);
         Self {
             memory_max_bytes,
             state: Mutex::new(State {
+                disk_what_if: disk.zip(disk_capacity_bytes).map(|(disk, bytes)| {
+                    let config = DiskWhatIfConfig {
+                        capacity_bytes: bytes,
+                        reinsertion: disk.reinsertion,
+                        memory_capacity_bytes: capacity_bytes,
+                        memory_max_bytes: disk_part,
+                    };
+                    DiskWhatIf::new(config, PolicySpec::default(), what_if.sample())
+                }),
                 what_if,
                 top: Top::new(top_bytes * 3 / 8, seed),
                 faults: Faults::new(top_bytes / 2, seed),
@@ -73,7 +110,7 @@ impl Insight {
                 second: (Timestamp::ZERO, 0),
                 progress: Progress::default(),
                 policy_since: Timestamp::ZERO,
-                has_disk,
+                disk,
             }),
         }
     }
@@ -145,13 +182,47 @@ impl State {
         let now = self.progress.at;
         let is_constant = now.since(self.policy_since) >= WINDOW;
         let present = self.progress.policy.parse().ok();
-        let present = present.filter(|_| is_constant && !self.has_disk);
+        let present = present.filter(|_| is_constant && self.disk.is_none());
         self.what_if.report(now, present)
     }
 
     fn points(&self) -> Vec<Point> {
         let report = self.prediction();
         report.map(|report| report.points).unwrap_or_default()
+    }
+
+    fn disk_points(&self) -> Vec<DiskPoint> {
+        let what_if = self.disk_what_if.as_ref();
+        let present = self.disk.map(|disk| disk.admission);
+        let report = what_if.and_then(|what_if| what_if.report(self.progress.at, present));
+        report.map(|(_, points)| points).unwrap_or_default()
+    }
+
+    fn disk_json(&self) -> Value {
+        let Some(what_if) = &self.disk_what_if else {
+            return Value::Null;
+        };
+        let present = self.disk.map(|disk| disk.admission);
+        let report = what_if.report(self.progress.at, present);
+        let (samples, points) = report.unwrap_or_default();
+        let points = points.iter().map(|point| {
+            json!({
+                "admission": point.admission.to_string(),
+                "size": point.size,
+                "capacity_bytes": point.capacity_bytes,
+                "present": point.size == "1" && Some(point.admission) == present,
+                "hit_ratio": point.estimate.hit_ratio,
+                "hit_ratio_error": point.estimate.hit_ratio_error,
+                "byte_hit_ratio": point.estimate.byte_hit_ratio,
+                "origin_bytes_per_second": point.estimate.origin_bytes_per_second,
+                "disk_bytes_per_second": point.disk_bytes_per_second,
+            })
+        });
+        json!({
+            "requests_sampled": samples,
+            "sampled_share": what_if.sampled_share(),
+            "points": points.collect::<Vec<_>>(),
+        })
     }
 
     /// Returns true if a prediction is for the present policy and size.
@@ -190,11 +261,14 @@ impl State {
             "samples_lost": report.as_ref().map_or(0, |report| report.lost),
             // True: many samples are lost, so the predictions are too high. They are not corrected.
             "incomplete": report.as_ref().is_some_and(Report::is_incomplete),
+            // True: the sample has few objects, so the errors are larger than stated.
+            "uncertain": report.as_ref().is_some_and(|report| report.is_uncertain),
             // The factors of the estimated misses, from the measured ones. 1 if the policy has just changed or a disk
             // exists.
             "calibration": report.as_ref().map(|report| report.calibration.requests),
             "byte_calibration": report.as_ref().map(|report| report.calibration.bytes),
             "points": points.collect::<Vec<_>>(),
+            "disk": self.disk_json(),
         })
     }
 }
@@ -205,7 +279,11 @@ impl Watcher for Insight {
         for seen in batch.drain(..) {
             state.count(&seen);
             if let Some(object) = seen.object.filter(|_| seen.is_key_sample) {
-                state.what_if.request(&request_of(&seen, &object));
+                let request = request_of(&seen, &object);
+                state.what_if.request(&request);
+                if let Some(disk) = &mut state.disk_what_if {
+                    disk.request(&request);
+                }
             }
         }
         let totals = Totals {
@@ -214,10 +292,14 @@ impl Watcher for Insight {
             lost: progress.lost,
         };
         state.what_if.count(progress.at, &totals);
+        let sample = state.what_if.sample();
+        if let Some(disk) = &mut state.disk_what_if {
+            disk.count(progress.at, &totals);
+            disk.follow(progress.policy.parse().unwrap_or_default(), sample);
+        }
         if state.progress.policy != progress.policy && !state.progress.policy.is_empty() {
             state.policy_since = progress.at;
         }
-        let sample = state.what_if.sample();
         state.wonders.limit(sample);
         state.choose_texts(progress);
         state.progress.clone_from(progress);
@@ -238,17 +320,23 @@ impl Watcher for Insight {
 
     fn facts(&self) -> WatcherFacts {
         let state = self.state();
-        let points = state.points().into_iter();
+        let of_disk = state.disk_points().into_iter().map(disk_point);
+        let points = state.points().into_iter().map(what_if_point);
+        let disk_memory = state
+            .disk_what_if
+            .as_ref()
+            .map_or(0, DiskWhatIf::memory_bytes);
         WatcherFacts {
             samples: state.what_if.samples(),
             sampled_share: state.what_if.sample().share(),
             lost: state.progress.lost,
             memory_bytes: state.what_if.memory_bytes()
+                + disk_memory
                 + state.top.memory_bytes()
                 + state.faults.memory_bytes()
                 + state.wonders.memory_bytes(),
             memory_max_bytes: self.memory_max_bytes,
-            points: points.map(what_if_point).collect(),
+            points: points.chain(of_disk).collect(),
         }
     }
 }
@@ -285,6 +373,16 @@ fn what_if_point(point: Point) -> WhatIfPoint {
     }
 }
 
+/// Returns the metrics of a disk. Their label `policy` is the admission rule.
+fn disk_point(point: DiskPoint) -> WhatIfPoint {
+    WhatIfPoint {
+        policy: format!("disk:{}", point.admission),
+        size: point.size,
+        hit_ratio: point.estimate.hit_ratio,
+        byte_hit_ratio: point.estimate.byte_hit_ratio,
+    }
+}
+
 fn urls(urls: Vec<TopUrl>) -> Value {
     let rows = urls.into_iter().map(|url| {
         json!({
@@ -306,6 +404,9 @@ const SAMPLES_PER_SECOND_MAX: u64 = 4000;
 /// The part of the memory that the lists of URLs, the search for caching faults and the sample of one-hit wonders may
 /// take: one of so many.
 const TOP_PART: u64 = 8;
+
+/// The part of the memory that the simulated disks may take, if the edge has a disk: one of so many.
+const DISK_PART: u64 = 4;
 
 /// The most keys that are followed for the share of one-hit wonders. A key takes about 20 bytes.
 const KEYS_MAX: usize = 4096;
@@ -361,7 +462,7 @@ mod tests {
     /// Method: 100 requests in the first second, and 100,000 in the second one. One request in 200 has a text.
     #[test]
     fn the_urls_of_busy_edges_are_sampled_and_their_counts_scaled() {
-        let insight = Insight::new(1 << 30, 8 << 20, false);
+        let insight = Insight::new(1 << 30, 8 << 20, None);
         assert_eq!(insight.report()["top"], Value::Null);
         let at = |seconds| Timestamp::ZERO.after(Duration::from_secs(seconds));
         let mut batch: Vec<FinishedRequest> = (0..100).map(|_| seen(at(1), "/a", None)).collect();
@@ -382,10 +483,55 @@ mod tests {
         assert_eq!(urls[1]["bytes"], 50_000);
     }
 
+    /// Method: 2,000 objects in turn, which the disk has room for and memory has not, with the least memory.
+    #[test]
+    fn an_edge_with_a_disk_predicts_its_sizes_and_rules() {
+        let disk = PresentDisk {
+            capacity_bytes: Some(1 << 30),
+            reinsertion: Reinsertion::Never,
+            admission: DiskAdmissionSpec::SecondHit,
+        };
+        let insight = Insight::new(64 << 20, 8 << 20, Some(disk));
+        assert_eq!(insight.report()["what_if"]["disk"]["points"], json!([]));
+        for round in 0..5 {
+            let mut batch: Vec<FinishedRequest> = (0..2000)
+                .map(|key| {
+                    let mut seen = seen(Timestamp::ZERO, "/", Some(key));
+                    seen.object = seen.object.map(|object| RequestedObject {
+                        charge_bytes: 100_000,
+                        length: 99_000,
+                        ..object
+                    });
+                    seen
+                })
+                .collect();
+            let mut progress = progress(Timestamp::ZERO, 2000 * (round + 1));
+            progress.of_objects.hits = 2000 * round.saturating_sub(1);
+            insight.observe(&mut batch, &progress);
+        }
+        let disk = &insight.report()["what_if"]["disk"];
+        let points = disk["points"].as_array().expect("points");
+        assert_eq!(points.len(), 10);
+        let present: Vec<_> = points.iter().filter(|it| it["present"] == true).collect();
+        assert_eq!(present.len(), 1, "{points:?}");
+        assert_eq!(present[0]["admission"], "second-hit");
+        assert_eq!(present[0]["capacity_bytes"], 1 << 30);
+        // The first two rounds of five write the disk.
+        let hit_ratio = present[0]["hit_ratio"].as_f64().expect("a number");
+        assert!((0.55..0.65).contains(&hit_ratio), "{hit_ratio}");
+        let facts = insight.facts();
+        let labels = facts
+            .points
+            .iter()
+            .filter(|it| it.policy == "disk:second-hit");
+        assert_eq!(labels.count(), 5);
+        assert!(facts.memory_bytes <= facts.memory_max_bytes, "{facts:?}");
+    }
+
     /// Method: 1,000 keys. Every second key has two requests, and the others have one.
     #[test]
     fn the_report_has_the_share_of_one_hit_wonders() {
-        let insight = Insight::new(1 << 20, 6 << 20, false); // all keys, and the least memory
+        let insight = Insight::new(1 << 20, 6 << 20, None); // all keys, and the least memory
         let keys = (0..1000).chain((0..1000).step_by(2));
         let mut batch: Vec<FinishedRequest> = keys
             .map(|key| seen(Timestamp::ZERO, "/", Some(key)))

@@ -69,6 +69,10 @@ pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
 }
 
 impl AdminServer {
+    pub(crate) const fn new(admin: String, admin_ca: Option<PathBuf>) -> Self {
+        Self { admin, admin_ca }
+    }
+
     /// Returns the text of a page. The token is needed only if the edge has `admin.require_token`.
     pub(crate) fn get(&self, path: &str, token: Option<&str>) -> anyhow::Result<String> {
         let page = self

@@ -1,4 +1,7 @@
-//! `edgeward advise`: recommends changes of the configuration of a running edge.
+//! `edgeward advise`: recommends changes of the configuration, for a running edge or for logs.
+
+mod logs;
+mod predictions;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,15 +10,20 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use edgeward_live::advise::{Advice, NEAR_BEST, Setting, advise};
+use edgeward_live::advise::{Advice, DiskSetting, NEAR_BEST, Setting, advise, advise_disk};
 use edgeward_types::ByteSize;
 use serde_json::{Value, json};
 
+use self::logs::LogArgs;
+use self::predictions::{described, described_disk, disk_json, expected};
 use super::admin_api::{AdminServer, read_token};
 use crate::diagnostic::Diagnostic;
+use crate::insight::faults;
 use crate::output;
 
-/// Recommend changes of the configuration for the traffic of a running edge
+/// Recommend changes of the configuration for the traffic of a running edge, or for logs
+///
+/// With logs, the same caches are simulated with all their requests, of which the first quarter fills them.
 ///
 /// The edge simulates caches of other sizes and policies with a sample of its requests, and finds caching faults in it.
 /// This command reads the results from /status.json, and prints the changes that would bring clearly more hits, and the
@@ -23,8 +31,21 @@ use crate::output;
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct AdviseArgs {
+    /// The edge's admin server: HOST:PORT, https://HOST:PORT or unix:PATH
+    #[arg(
+        long,
+        value_name = "ADDR",
+        required_unless_present = "logs",
+        conflicts_with = "logs"
+    )]
+    admin: Option<String>,
+
+    /// PEM file of the CA of the admin server [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "admin", hide_short_help = true)]
+    admin_ca: Option<PathBuf>,
+
     #[command(flatten)]
-    admin: AdminServer,
+    log: LogArgs,
 
     /// File with a token of the edge, if it has admin.require_token
     #[arg(long, value_name = "FILE")]
@@ -37,13 +58,23 @@ pub(crate) struct AdviseArgs {
 
 /// Prints the recommendation. Exit codes: 0 nothing to change, 1 a change is recommended.
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let Some(admin) = &args.admin else {
+        return run_logs(args);
+    };
+    let admin = AdminServer::new(admin.clone(), args.admin_ca.clone());
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let token = token.as_deref();
     // `/status.json` has URLs, so it may need a token where `/status` needs none.
-    let page = args.admin.get("/status.json", token);
-    let page = page.or_else(|_| args.admin.get("/status", token))?;
+    let page = admin.get("/status.json", token);
+    let page = page.or_else(|_| admin.get("/status", token))?;
     let status: Value = serde_json::from_str(&page).context("the status is not JSON")?;
     let what_if = &status["what_if"];
+    let is_complete = what_if["incomplete"] != true;
+    let disks = if is_complete {
+        disks_of(what_if)
+    } else {
+        Vec::new()
+    };
     let findings = status["faults"]["findings"].as_array();
     let findings = findings.map(Vec::as_slice);
     let advice = advice_of(what_if);
@@ -57,6 +88,7 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         let mut document = advice
             .as_ref()
             .map_or_else(|_| json!({}), |advice| document(advice, what_if));
+        document["disk"] = json!(advise_disk(&disks).map(disk_json));
         document["faults"] = json!(findings);
         output::print_json(&document)?;
     } else {
@@ -65,11 +97,56 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
             Ok(advice) => write!(out, "{}", text(advice, what_if))?,
             Err(error) => writeln!(out, "no setting is recommended: {error}")?,
         }
-        write!(out, "{}", faults_text(findings))?;
+        write!(out, "{}{}", disk_text(&disks), faults_text(findings))?;
         out.flush()?;
     }
-    let keeps_setting = advice.is_ok_and(|it| it.policy.is_none() && it.memory.is_none());
+    let keeps_setting = advice.is_ok_and(|it| it.policy.is_none() && it.memory.is_none())
+        && advise_disk(&disks).is_none();
     let is_good = keeps_setting && findings.is_none_or(<[Value]>::is_empty);
+    Ok(if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// Prints the recommendation for logs.
+fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let found = logs::read(&args.log)?;
+    let faults = found
+        .faults
+        .as_ref()
+        .map(edgeward_live::faults::Faults::findings);
+    let faults = faults.map(|findings| faults::json_of(&findings));
+    let findings = faults.as_ref().and_then(Value::as_array).map(Vec::as_slice);
+    // The present setting is known with `--hot`.
+    let advice = advise(&found.results.settings);
+    if args.json {
+        let mut document = logs::document(&found);
+        document["faults"] = json!(findings);
+        if let Some(advice) = &advice {
+            let object = document.as_object_mut().context("an object")?;
+            object.extend(changes(advice));
+        }
+        output::print_json(&document)?;
+    } else {
+        let mut out = output::stdout();
+        write!(out, "{}", logs::text(&found))?;
+        if let Some(advice) = &advice {
+            write!(
+                out,
+                "\npresent setting: {}\n{}",
+                described(&advice.present),
+                changes_text(advice)
+            )?;
+        }
+        if findings.is_some() {
+            let hint = "the log has no bodies: equal sizes are a hint that parameters do not change the body";
+            writeln!(out, "{}({hint})", faults_text(findings))?;
+        }
+        out.flush()?;
+    }
+    let is_good = advice.is_none_or(|it| it.policy.is_none() && it.memory.is_none());
     Ok(if is_good {
         ExitCode::SUCCESS
     } else {
@@ -156,6 +233,19 @@ fn settings_of(what_if: &Value) -> anyhow::Result<Vec<Setting>> {
 }
 
 fn document(advice: &Advice, what_if: &Value) -> Value {
+    let mut document = json!({
+        "window_seconds": what_if["window_seconds"],
+        "requests": what_if["requests"],
+        "requests_sampled": what_if["requests_sampled"],
+    });
+    if let Some(object) = document.as_object_mut() {
+        object.extend(changes(advice));
+    }
+    document
+}
+
+/// Returns the present setting and the changes.
+fn changes(advice: &Advice) -> serde_json::Map<String, Value> {
     let change = |setting: &Option<Setting>| {
         setting.as_ref().map(|setting| {
             json!({
@@ -166,28 +256,19 @@ fn document(advice: &Advice, what_if: &Value) -> Value {
             })
         })
     };
-    json!({
-        "window_seconds": what_if["window_seconds"],
-        "requests": what_if["requests"],
-        "requests_sampled": what_if["requests_sampled"],
-        "present": {
-            "hot.policy": advice.present.policy,
-            "hot.capacity": advice.present.capacity_bytes,
-            "expected": expected(&advice.present),
-        },
-        "policy": change(&advice.policy),
-        "memory": change(&advice.memory),
-        "less_memory": change(&advice.less_memory),
-    })
-}
-
-fn expected(setting: &Setting) -> Value {
-    json!({
-        "hit_ratio": setting.hit_ratio,
-        "hit_ratio_error": setting.hit_ratio_error,
-        "byte_hit_ratio": setting.byte_hit_ratio,
-        "origin_bytes_per_second": setting.origin_bytes_per_second,
-    })
+    let present = json!({
+        "hot.policy": advice.present.policy,
+        "hot.capacity": advice.present.capacity_bytes,
+        "expected": expected(&advice.present),
+    });
+    let members = [
+        ("present", Some(present)),
+        ("policy", change(&advice.policy)),
+        ("memory", change(&advice.memory)),
+        ("less_memory", change(&advice.less_memory)),
+    ];
+    let named = members.map(|(name, value)| (name.to_owned(), json!(value)));
+    named.into_iter().collect()
 }
 
 fn text(advice: &Advice, what_if: &Value) -> String {
@@ -202,6 +283,16 @@ fn text(advice: &Advice, what_if: &Value) -> String {
          present setting: {}",
         described(present)
     );
+    if what_if["uncertain"] == true {
+        text += "uncertain: a few objects have most requests of the sample, so errors are larger\n";
+    }
+    text + &changes_text(advice)
+}
+
+/// Returns the text of the changes.
+fn changes_text(advice: &Advice) -> String {
+    let mut text = String::new();
+    let present = &advice.present;
     let changes = [
         (
             &advice.policy,
@@ -243,25 +334,62 @@ fn text(advice: &Advice, what_if: &Value) -> String {
     text
 }
 
-fn described(setting: &Setting) -> String {
-    let rate = setting.origin_bytes_per_second / 1e6;
-    format!(
-        "{} with {}: {:.1} % of requests (±{:.1}), {:.1} % of bytes, {rate:.2} MB/s from the origin",
-        setting.policy,
-        ByteSize(setting.capacity_bytes),
-        100.0 * setting.hit_ratio,
-        200.0 * setting.hit_ratio_error,
-        100.0 * setting.byte_hit_ratio,
-    )
+/// Returns the predictions for the disk of an edge. None without a disk.
+fn disks_of(what_if: &Value) -> Vec<DiskSetting> {
+    let points = what_if["disk"]["points"].as_array();
+    let settings = points.into_iter().flatten().map(|point| {
+        let number = |key: &str| point[key].as_f64();
+        Some(DiskSetting {
+            admission: point["admission"].as_str()?.to_owned(),
+            capacity_bytes: point["capacity_bytes"].as_u64()?,
+            is_present: point["present"].as_bool()?,
+            hit_ratio: number("hit_ratio")?,
+            hit_ratio_error: number("hit_ratio_error")?,
+            origin_bytes_per_second: number("origin_bytes_per_second")?,
+            disk_bytes_per_second: number("disk_bytes_per_second")?,
+        })
+    });
+    settings.collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Returns the text about the disk. Empty without predictions for it.
+fn disk_text(settings: &[DiskSetting]) -> String {
+    let Some(present) = settings.iter().find(|setting| setting.is_present) else {
+        return String::new();
+    };
+    let mut text = format!("\npresent disk: {}\n", described_disk(present));
+    let Some(new) = advise_disk(settings) else {
+        return text;
+    };
+    // Writing to a string never fails.
+    _ = writeln!(
+        text,
+        "\nthe least disk within a point of the best of all, with the rule that writes least:"
+    );
+    if new.admission != present.admission {
+        _ = writeln!(text, "  disk.admission = \"{}\"", new.admission);
+    }
+    if new.capacity_bytes != present.capacity_bytes {
+        _ = writeln!(text, "  capacity = \"{}\"", ByteSize(new.capacity_bytes));
+    }
+    let gain = 100.0 * (new.hit_ratio - present.hit_ratio);
+    _ = writeln!(
+        text,
+        "  expected: {}, {gain:+.1} points of hit ratio",
+        described_disk(new)
+    );
+    text
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 no change is recommended, 1 a change is recommended, 2 the edge has no reliable predictions.
+Exit codes: 0 no change is recommended, 1 a change of the present setting is recommended, 2 no reliable predictions.
 docs/how-to/what-if.md explains the predictions, and docs/how-to/faults.md the caching faults.
 
 Examples:
   The changes that would bring more hits:
     edgeward advise --admin 127.0.0.1:9900
+  The memory and policy for the requests of logs:
+    edgeward advise /var/log/nginx/access.log*
   For a program:
     edgeward advise --admin 127.0.0.1:9900 --json | jq .policy
   The rules that mend caching faults:
@@ -294,6 +422,33 @@ mod tests {
             "requests_sampled": 100,
             "points": points.collect::<Vec<_>>(),
         })
+    }
+
+    #[test]
+    fn the_text_has_the_disk_that_writes_less() {
+        let point = |admission: &str, written: f64| {
+            json!({
+                "admission": admission,
+                "size": "1",
+                "capacity_bytes": 1_u64 << 30,
+                "present": admission == "always",
+                "hit_ratio": 0.5,
+                "hit_ratio_error": 0.001,
+                "origin_bytes_per_second": 2e6,
+                "disk_bytes_per_second": written,
+            })
+        };
+        let what_if =
+            json!({ "disk": { "points": [point("always", 9e6), point("second-hit", 3e6)] } });
+        let text = disk_text(&disks_of(&what_if));
+        for line in [
+            "present disk: always with 1 GiB: 50.0 % of requests (±0.2), 2.00 MB/s from the origin, 9.00 MB/s written",
+            "  disk.admission = \"second-hit\"",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} in {text}");
+        }
+        assert!(!text.contains("capacity = "), "{text}");
+        assert_eq!(disk_text(&disks_of(&json!({}))), "");
     }
 
     fn advice(what_if: &Value) -> Advice {

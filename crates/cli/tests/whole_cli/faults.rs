@@ -231,3 +231,57 @@ fn a_good_site_has_no_faults() {
     let findings = until("the requests are sampled", || site.findings());
     assert_eq!(findings, Vec::<Value>::new());
 }
+
+/// Method: a log in the common format with a parameter that does not change sizes, one that does, and pages.
+#[test]
+fn advice_for_a_log_has_a_setting_and_hints_to_faults() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.log").display().to_string();
+    let mut log = String::new();
+    for n in 0..2000 {
+        let (target, size) = match n % 3 {
+            0 => (format!("/page/{}?session={n}", n % 7), 5000 + n % 7),
+            1 => (format!("/search?q={}", n % 50), 7000 + n % 50),
+            _ => (format!("/page/{}", n % 90), 9000 + n % 90),
+        };
+        log += &format!(
+            "192.0.2.1 - - [21/Nov/2026:10:{:02}:{:02} +0000] \"GET {target} HTTP/1.1\" 200 {size}\n",
+            n / 60 % 60,
+            n % 60
+        );
+    }
+    fs::write(&path, log).expect("written");
+    let out = output(&["advise", "--json", &path]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(document["requests"], 2000);
+    assert_eq!(document["settings"].as_array().map(Vec::len), Some(15));
+    assert!(document["recommended"]["hot.capacity"].is_u64());
+    let faults = document["faults"].as_array().expect("faults");
+    assert_eq!(kinds(faults), ["ignored-parameter".to_owned()].into());
+    assert_eq!(
+        faults[0]["rule"],
+        "[[site.rule]]\nquery.drop = [\"session\"]\n"
+    );
+
+    let out = output(&[
+        "advise",
+        "--hot=8MiB",
+        "--policy=lru",
+        "--disk=64MiB",
+        &path,
+    ]);
+    let printed = text(&out.stdout);
+    for start in [
+        "recommended: ",
+        "recommended disk: ",
+        "present setting: lru with 8 MiB",
+    ] {
+        assert!(
+            printed.lines().any(|line| line.starts_with(start)),
+            "{printed}"
+        );
+    }
+    let out = output(&["advise", "-"]);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+}

@@ -70,6 +70,18 @@ export interface WhatIfPoint {
   origin_bytes_per_second: number;
 }
 
+export interface DiskPoint {
+  admission: string;
+  size: string;
+  capacity_bytes: number;
+  present: boolean;
+  hit_ratio: number;
+  hit_ratio_error: number | null;
+  byte_hit_ratio: number | null;
+  origin_bytes_per_second: number;
+  disk_bytes_per_second: number;
+}
+
 export interface Finding {
   fault: string;
   text: string;
@@ -138,6 +150,7 @@ export interface Snapshot {
     requests: number;
     requests_sampled: number;
     points: WhatIfPoint[];
+    disk?: { points: DiskPoint[] } | null;
   } | null;
   faults?: { sampled: number; texts_one_in: number; findings: Finding[] } | null;
   history: History;

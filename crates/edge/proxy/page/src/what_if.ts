@@ -58,6 +58,32 @@ export function showWhatIf(now: Snapshot): void {
     ]),
     "",
   );
+  const disk = now.what_if?.disk?.points ?? [];
+  showTable(
+    "what-if-disk",
+    "Predicted hit ratio and writes, by admission and size of disk",
+    [
+      { name: "admission" },
+      { name: "disk", number: true },
+      { name: "hit ratio", number: true },
+      { name: "±", number: true },
+      { name: "bytes hit", number: true },
+      { name: "from origins", number: true },
+      { name: "written", number: true },
+      { name: "" },
+    ],
+    disk.map((point) => [
+      point.admission,
+      bytes(point.capacity_bytes),
+      percent(point.hit_ratio),
+      point.hit_ratio_error === null ? "" : `${(point.hit_ratio_error * 100).toFixed(1)}`,
+      percent(point.byte_hit_ratio),
+      `${bytes(point.origin_bytes_per_second)}/s`,
+      `${bytes(point.disk_bytes_per_second)}/s`,
+      point.present ? "present setting" : "",
+    ]),
+    "",
+  );
   // The values change slowly, and a plot that is drawn anew loses the pointer.
   const state = JSON.stringify(points.map((point) => [point.policy, point.size, Math.round(point.hit_ratio * 500)]));
   if (state === drawn) return;

@@ -125,7 +125,7 @@ fn rule(step: Step) -> Rule {
     lines.sort();
     let comment = match lines.first() {
         Some(line) => format!("from {line}"),
-        None => "restores settings of the site".to_owned(),
+        None => "a default, or an exception from the rules above".to_owned(),
     };
     Rule {
         comment,

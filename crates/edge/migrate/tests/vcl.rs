@@ -333,6 +333,36 @@ fn the_subroutines_of_varnish_run_behind_those_of_the_configuration() {
     );
 }
 
+/// A part of Varnish's own subroutine that the configuration ends with `return` does not run.
+#[test]
+fn a_part_of_the_subroutine_of_varnish_is_skipped_by_a_return() {
+    let passes = |parts: &str| {
+        let text = format!("vcl 4.1; backend default {{ .host = \"10.0.0.1\"; }} {parts}");
+        let migration = translate("t", &text).expect("translated");
+        assert_eq!(
+            migration.report.losses().count(),
+            0,
+            "{:#?}",
+            migration.report
+        );
+        [
+            "cookie = \"*\"\npass = true",
+            "header.Authorization = \"*\"\npass = true",
+        ]
+        .map(|rule| migration.toml.contains(rule))
+    };
+    assert_eq!(passes(""), [true, true]);
+    assert_eq!(passes("sub vcl_req_cookie { return; }"), [false, true]);
+    assert_eq!(
+        passes("sub vcl_req_authorization { return; }"),
+        [true, false]
+    );
+    assert_eq!(
+        passes("sub vcl_req_cookie { unset req.http.X; }"),
+        [true, true]
+    );
+}
+
 /// The first `return` counts in VCL, and the last rule at the edge.
 #[test]
 fn an_earlier_return_is_a_later_rule() {

@@ -589,8 +589,20 @@ impl<'t> Machine<'_, 't> {
     pub(super) fn builtin_recv(&mut self) {
         let with_cookie = self.condition(&Expr::Name("req.http.Cookie".to_owned()));
         let authorization = self.condition(&Expr::Name("req.http.Authorization".to_owned()));
-        for condition in [with_cookie, authorization].into_iter().flatten() {
-            let reached = condition.decision.and(&self.running);
+        let parts = [
+            ("vcl_req_authorization", authorization),
+            ("vcl_req_cookie", with_cookie),
+        ];
+        for (sub, condition) in parts {
+            let Ok(condition) = condition else {
+                continue;
+            };
+            // Varnish joins a subroutine of this name with its own: a `return` in it skips that of Varnish.
+            self.part(sub);
+            let running = self.running.and(&self.local);
+            let running = running.unwrap_or_else(|_| self.running.clone());
+            self.local = Decision::always(true);
+            let reached = condition.decision.and(&running);
             // Requests beyond those of Varnish are passed if a rule cannot state the exact ones.
             let reached = reached.unwrap_or(condition.decision);
             let value = Value::Toml("true".to_owned());

@@ -102,6 +102,8 @@ const ROWS: &[Row] = &[
             "vcl_synth",
             "vcl_miss",
             "vcl_pass",
+            "vcl_req_cookie",
+            "vcl_req_authorization",
             "call",
             "if",
         ],

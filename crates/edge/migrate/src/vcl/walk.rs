@@ -23,6 +23,11 @@ impl<'t> Machine<'_, 't> {
     pub(super) fn run(&mut self, name: &'static str, phase: Phase) {
         self.phase = phase;
         self.running = Decision::always(true);
+        self.part(name);
+    }
+
+    /// Runs a subroutine that Varnish's own calls, for the requests for which the subroutine around it has not ended.
+    pub(super) fn part(&mut self, name: &'static str) {
         self.local = Decision::always(true);
         let always = Decision::always(true);
         for sub in self.translator.subs.get(name).cloned().unwrap_or_default() {

@@ -130,7 +130,8 @@ impl Knowledge {
         }
         // Restored knowledge lists all its pages at first.
         self.unshared.shrink_to(PAGES_PER_SHARE_MAX);
-        if let Some(bytes_max) = table.bytes_max_of_peer() {
+        let bytes = self.pages.iter().flatten().map(|page| page.bytes()).sum();
+        if let Some(bytes_max) = table.bytes_max_of_peer(bytes) {
             table.count_forgotten(self.keep_newest(bytes_max));
         }
     }
@@ -191,12 +192,15 @@ impl Knowledge {
         if self.pages.is_empty() {
             self.first_page = number;
         }
-        while number < self.first_page {
-            if (self.first_page - number) as usize + self.pages.len() > self.pages_max {
+        let before = self.first_page.saturating_sub(number) as usize;
+        if before > 0 {
+            if before + self.pages.len() > self.pages_max {
                 return false;
             }
-            self.pages.push_front(None);
-            self.first_page -= 1;
+            // By default the memory of the list would double.
+            self.pages.reserve_exact(before);
+            (0..before).for_each(|_| self.pages.push_front(None));
+            self.first_page = number;
         }
         let index = (number - self.first_page) as usize;
         self.forget_oldest((index + 1).saturating_sub(self.pages_max));

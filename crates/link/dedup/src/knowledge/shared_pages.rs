@@ -8,12 +8,12 @@ use super::page::Page;
 
 /// The pages of all peers, with a limit of their bytes.
 ///
-/// Half of the limit is free for all peers. When the pages take more, each peer that learns of further chunks keeps
-/// its newest pages alone: as many as fit in an equal part of the other half. A peer can therefore not take the memory
-/// of the others, and all peers together do not exceed the limit.
+/// Half of the limit is free for all peers. When the pages take more, a peer that learns of further chunks forgets its
+/// oldest pages, as many as are above the half, but keeps an equal part of the other half. A peer can therefore not
+/// take the memory of the others, and all peers together do not exceed the limit.
 ///
 /// The table does not keep pages alive. Each new page removes a few entries whose pages were released, so the reported
-/// bytes may include recently released pages.
+/// bytes may include recently released pages. Before a peer has to forget pages, all entries are checked.
 #[derive(Debug)]
 pub struct SharedPages {
     bytes_max: usize,
@@ -25,6 +25,9 @@ pub struct SharedPages {
     next_checked: usize,
     /// The bytes of all pages.
     bytes: usize,
+    /// The bytes of pages that were added since all entries were checked. The whole limit if a peer has forgotten
+    /// pages.
+    unchecked_bytes: usize,
     forgotten_pages: u64,
 }
 
@@ -56,6 +59,7 @@ impl SharedPages {
             by_hash: BTreeMap::new(),
             next_checked: 0,
             bytes: 0,
+            unchecked_bytes: 0,
             forgotten_pages: 0,
         }
     }
@@ -84,6 +88,7 @@ impl SharedPages {
         }
         let bytes = page.bytes();
         self.bytes += bytes;
+        self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes);
         self.by_hash.insert(hash, self.entries.len());
         self.entries.push(PageEntry {
             hash,
@@ -92,15 +97,32 @@ impl SharedPages {
         });
     }
 
-    /// Returns the bytes of pages that a peer keeps if it learns of further chunks now. `None` if there is no limit,
-    /// because the pages of all peers take at most half of the limit.
-    pub(super) fn bytes_max_of_peer(&self) -> Option<usize> {
-        let is_crowded = self.bytes > self.bytes_max / 2;
-        is_crowded.then_some(self.bytes_max / 2 / self.peers_max)
+    /// Returns the bytes of pages that a peer with `bytes` bytes keeps if it learns of further chunks now. `None` if
+    /// there is no limit, because the pages of all peers take at most half of the limit.
+    pub(super) fn bytes_max_of_peer(&mut self, bytes: usize) -> Option<usize> {
+        let half = self.bytes_max / 2;
+        if self.bytes > half && self.unchecked_bytes > half / UNCHECKED_SHARE {
+            self.remove_released();
+        }
+        let surplus = self.bytes.checked_sub(half)?;
+        (surplus > 0).then(|| bytes.saturating_sub(surplus).max(half / self.peers_max))
     }
 
     pub(super) fn count_forgotten(&mut self, pages: u64) {
         self.forgotten_pages += pages;
+        if pages > 0 {
+            // Otherwise the next peer would forget pages, too, in place of those that are released now.
+            self.unchecked_bytes = self.bytes_max;
+        }
+    }
+
+    /// Checks all entries, and removes those whose pages were released.
+    fn remove_released(&mut self) {
+        self.unchecked_bytes = 0;
+        self.next_checked = 0;
+        while self.next_checked < self.entries.len() {
+            self.remove_if_released();
+        }
     }
 
     /// Checks the next entry, and removes it if its page was released.
@@ -132,3 +154,6 @@ impl SharedPages {
 /// The number of entries that are checked for each page that is added. Above 1, all entries are checked before their
 /// number has doubled.
 const CHECKS_PER_PAGE: usize = 4;
+
+/// All entries are checked when this part of half of the limit was added since the last time.
+const UNCHECKED_SHARE: usize = 16;

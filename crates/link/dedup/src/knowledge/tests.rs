@@ -172,6 +172,42 @@ fn the_bytes_of_all_peers_are_bounded() {
     }
 }
 
+/// A peer forgets no more than is above half of the limit, and no other peer forgets pages for those that it has
+/// released.
+#[test]
+fn one_peer_above_half_of_the_limit_does_not_shorten_all_records() {
+    let peers_max = 100;
+    let mut table = SharedPages::new(1 << 20, peers_max);
+    let mut peers = vec![Knowledge::new(1 << 20); 10];
+    let learn = |peer: usize, page: u32, known: &mut Knowledge| {
+        // No two pages are equal.
+        (0..64).for_each(|container| {
+            let slots = (0..114).filter(|slot| *slot as usize != peer && *slot as u32 != 20 + page);
+            slots.for_each(|slot| known.add(location(page * 64 + container, slot)));
+        });
+    };
+    let mut page = 0;
+    while table.status().forgotten_pages == 0 {
+        for (number, known) in peers.iter_mut().enumerate() {
+            learn(number, page, known);
+            known.share(&mut table);
+        }
+        page += 1;
+    }
+    for known in &mut peers {
+        known.share(&mut table);
+    }
+    let half = table.status().bytes_max / 2;
+    let bytes = |known: &Knowledge| -> usize {
+        let pages = known.numbered_pages();
+        pages.map(|(_, page)| page.bytes()).sum()
+    };
+    let all: usize = peers.iter().map(bytes).sum();
+    assert!(all > half * 9 / 10, "{all} bytes");
+    let least = peers.iter().map(bytes).min().expect("ten peers");
+    assert!(least > half / 10 * 8 / 10, "{least} bytes");
+}
+
 /// An operation on the knowledge of one of three peers.
 #[derive(Clone, Debug)]
 enum Step {

@@ -310,10 +310,14 @@ pub(crate) async fn finish(
     let flushed = store.clone();
     let flushed = tokio::task::spawn_blocking(move || flushed.flush());
     flushed.await.map_err(io::Error::other)??;
-    match knowledge_files {
-        Some(knowledge_files) => knowledge_files.save(peers, store).await,
-        None => Ok(()),
+    let Some(knowledge_files) = knowledge_files else {
+        return Ok(());
+    };
+    // The periodic save may have taken a copy and been aborted before it was written.
+    for (_, peer) in peers {
+        peer.call(Core::set_knowledge_unsaved).await;
     }
+    knowledge_files.save(peers, store).await
 }
 
 /// The name of the knowledge file of a client's only peer.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -119,6 +119,14 @@ pub struct Gateway {
     tasks: JoinSet<()>,
 }
 
+/// A connection whose peer has shown who it is.
+struct Greeting {
+    transport: Transport,
+    identity: Option<Identity>,
+    peer_hello: Hello,
+    live: Option<LiveConnection>,
+}
+
 #[derive(Debug)]
 struct Shared {
     config: GatewayConfig,
@@ -126,6 +134,8 @@ struct Shared {
     knowledge_files: Option<Arc<KnowledgeFiles>>,
     knowledge_pages: KnowledgePages,
     peers: Mutex<Peers>,
+    /// The right to wait for a peer's knowledge file.
+    admissions: Semaphore,
     identities: Arc<Identities>,
     counters: Mutex<GatewayCounters>,
 }
@@ -194,6 +204,7 @@ impl Gateway {
             knowledge_files,
             knowledge_pages,
             identities: Arc::new(Identities::new(config.identity_limits)),
+            admissions: Semaphore::new(config.peers_max.max(config.pending_max)),
             config,
             peers: Mutex::default(),
             counters: Mutex::default(),
@@ -355,12 +366,12 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the knowledge file of a peer that the gateway does not have in memory.
+    /// Reads the knowledge file of a peer that the gateway does not have in memory. Returns the name of the file, too.
     async fn read_knowledge(
         &self,
         identity: Option<&Identity>,
         peer_hello: &Hello,
-    ) -> Option<Knowledge> {
+    ) -> Option<(String, Knowledge)> {
         let files = self.knowledge_files.clone()?;
         let is_known = self.peers().by_key.contains_key(&PeerKey {
             identity: identity.map(|identity| Arc::clone(identity.key())),
@@ -372,7 +383,8 @@ impl Shared {
         }
         let identity = identity.map(|identity| &**identity.key());
         let name = files.file_name(identity, peer_hello.epoch);
-        files.load_in_turn(name).await
+        let known = files.load_in_turn(name.clone()).await?;
+        Some((name, known))
     }
 
     /// Returns the peer that sent the HELLO `peer_hello`, and creates the peer if it is new. `known` is the content of
@@ -499,15 +511,23 @@ impl Shared {
         } = accepted;
         let times = self.config.link.times;
         self.counters().connections += 1;
-        let handshake = tokio::select! {
-            handshake = tokio::time::timeout(times.handshake, self.handshake(tcp, from)) => {
-                handshake.unwrap_or(Err(HandshakeError::Timeout(times.handshake)))
+        let greeted = tokio::select! {
+            greeted = tokio::time::timeout(times.handshake, self.greet(tcp, from)) => {
+                greeted.unwrap_or(Err(HandshakeError::Timeout(times.handshake)))
             }
             _ = displaced => Err(HandshakeError::Displaced),
         };
-        // The slot limits only connections in their handshake. The connections of peers have a limit of their own.
+        // The slot limits only connections that have not shown who they are. New connections must not displace edges
+        // that wait until their knowledge files are read: after a restart all edges connect at once.
         drop(slot);
-        let (peer, connection, live) = match handshake {
+        let admitted = async {
+            let _waits = self.admissions.try_acquire();
+            let _waits = _waits.map_err(|_| HandshakeError::Displaced)?;
+            let admitted = tokio::time::timeout(times.handshake, self.admit(greeted?, from));
+            let timed_out = Err(HandshakeError::Timeout(times.handshake));
+            admitted.await.unwrap_or(timed_out)
+        };
+        let (peer, connection, live) = match admitted.await {
             Ok(connection) => connection,
             Err(error) => return self.count_rejection(from, &error),
         };
@@ -549,12 +569,8 @@ impl Shared {
         }
     }
 
-    /// Performs the handshake of an accepted TCP connection, and adds the connection to its peer.
-    async fn handshake(
-        self: &Arc<Self>,
-        tcp: TcpStream,
-        from: SocketAddr,
-    ) -> Result<(Arc<Peer>, AddedConnection, Option<LiveConnection>), HandshakeError> {
+    /// Receives the HELLO of an accepted TCP connection, and checks it and the certificate.
+    async fn greet(&self, tcp: TcpStream, from: SocketAddr) -> Result<Greeting, HandshakeError> {
         let io_error = |error: io::Error| HandshakeError::Hello(error.into());
         set_socket_options(&tcp).map_err(io_error)?;
         let first_byte = self.config.link.times.first_byte;
@@ -592,8 +608,33 @@ impl Shared {
             }
             None => None,
         };
+        Ok(Greeting {
+            transport,
+            identity,
+            peer_hello,
+            live,
+        })
+    }
+
+    /// Adds a connection to its peer, whose knowledge file is read first if the peer is not in memory.
+    async fn admit(
+        self: &Arc<Self>,
+        greeting: Greeting,
+        from: SocketAddr,
+    ) -> Result<(Arc<Peer>, AddedConnection, Option<LiveConnection>), HandshakeError> {
+        let io_error = |error: io::Error| HandshakeError::Hello(error.into());
+        let Greeting {
+            mut transport,
+            identity,
+            peer_hello,
+            live,
+        } = greeting;
         let known = self.read_knowledge(identity.as_ref(), &peer_hello).await;
+        let (file, known) = known.unzip();
         let peer = self.peer_for_hello(identity.as_ref(), &peer_hello, known, from)?;
+        if let (Some(files), Some(file)) = (&self.knowledge_files, file) {
+            files.forget_load(&file);
+        }
         let our_hello = peer.call(Core::hello).await;
         let our_hello = our_hello.ok_or(HandshakeError::ShutDown)?;
         transport.send_hello(our_hello).await?;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use edgeward_chunk_store::Chunks;
 use edgeward_dedup::id::{ChunkId, IdKey};
@@ -36,9 +36,14 @@ pub(crate) struct KnowledgeFiles {
     pages: KnowledgePages,
     /// The right to read a file.
     load_permits: Arc<Semaphore>,
+    /// The files that are being read, or were read shortly before, by name.
+    loads: Mutex<HashMap<String, watch::Receiver<Loaded>>>,
     /// The hash of the last written content of each file.
     saved_hashes: Mutex<HashMap<String, ChunkId>>,
 }
+
+/// The result of a read. `None` until it has ended.
+type Loaded = Option<Option<Knowledge>>;
 
 impl KnowledgeFiles {
     /// Uses the folder of this configuration for the files of at most `files_max` peers, and `pages` for their content.
@@ -55,6 +60,7 @@ impl KnowledgeFiles {
             containers_max: config.containers_max(),
             pages: pages.clone(),
             load_permits: Arc::new(Semaphore::new(LOADS_MAX)),
+            loads: Mutex::default(),
             saved_hashes: Mutex::default(),
         }))
     }
@@ -74,15 +80,47 @@ impl KnowledgeFiles {
     }
 
     /// Like [`load`](Self::load), on a thread that may block. At most [`LOADS_MAX`] files are read at once. The others
-    /// wait for their turn.
+    /// wait for their turn. An edge whose timeout passes meanwhile connects again and gets the result of the same read,
+    /// which is kept for [`LOADED_KEPT`].
     pub(crate) async fn load_in_turn(self: Arc<Self>, name: String) -> Option<Knowledge> {
-        let permit = Arc::clone(&self.load_permits).acquire_owned().await;
-        let load = move || {
-            // The thread keeps the permit if the caller does not wait any more.
-            let _permit = permit;
-            self.load(&name)
+        let mut loaded = {
+            let mut loads = self.loads();
+            let begin = || {
+                let (done, loaded) = watch::channel(None);
+                tokio::spawn(Arc::clone(&self).load_and_keep(name.clone(), done));
+                loaded
+            };
+            loads.entry(name.clone()).or_insert_with(begin).clone()
         };
-        tokio::task::spawn_blocking(load).await.ok().flatten()
+        let known = loaded.wait_for(Option::is_some).await.ok()?.clone();
+        known.flatten()
+    }
+
+    async fn load_and_keep(self: Arc<Self>, name: String, done: watch::Sender<Loaded>) {
+        let permit = Arc::clone(&self.load_permits).acquire_owned().await;
+        let (this, of) = (Arc::clone(&self), name.clone());
+        let load = move || {
+            let _permit = permit;
+            this.load(&of)
+        };
+        let known = tokio::task::spawn_blocking(load).await.ok().flatten();
+        let is_known = known.is_some();
+        done.send_replace(Some(known));
+        // The result belongs to those who wait for it.
+        drop(done);
+        if is_known {
+            tokio::time::sleep(LOADED_KEPT).await;
+        }
+        self.forget_load(&name);
+    }
+
+    /// Releases the result of a read that has become the knowledge of a peer.
+    pub(crate) fn forget_load(&self, name: &str) {
+        self.loads().remove(name);
+    }
+
+    fn loads(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<Loaded>>> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Persists which durable chunks these peers have.
@@ -173,6 +211,9 @@ impl KnowledgeFiles {
 /// shared, and after a restart of a gateway all edges connect at the same time.
 const LOADS_MAX: usize = 4;
 
+/// How long the result of a read is kept for an edge that did not wait for it. Edges connect again within 15 s.
+const LOADED_KEPT: Duration = Duration::from_secs(60);
+
 /// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";
 
@@ -216,6 +257,7 @@ mod tests {
             containers_max: 1000,
             pages: KnowledgePages::new(usize::MAX, 1),
             load_permits: Arc::new(Semaphore::new(LOADS_MAX)),
+            loads: Mutex::default(),
             saved_hashes: Mutex::default(),
         }
     }
@@ -321,25 +363,29 @@ mod tests {
         assert!(files.load("peer").is_some());
     }
 
-    /// If [`LOADS_MAX`] files are being read, the next one waits.
+    /// If [`LOADS_MAX`] files are being read, the next one waits. An edge that has not waited for the read connects
+    /// again, and the file is not read a second time.
     #[tokio::test]
-    async fn the_number_of_files_that_are_read_is_bounded() {
+    async fn reads_are_bounded_and_their_results_are_kept() {
         let folder = tempfile::tempdir().expect("the folder can be created");
         let files = Arc::new(files(folder.path(), [1; 32]));
-        fs::write(files.path("peer"), Knowledge::new(1).encode(0))
-            .expect("the file can be written");
+        let file = files.path("peer");
+        fs::write(&file, Knowledge::new(1).encode(0)).expect("the file can be written");
+        let load = || Arc::clone(&files).load_in_turn("peer".to_owned());
         let permits = Arc::clone(&files.load_permits).acquire_many_owned(LOADS_MAX as u32);
         let permits = permits.await.expect("the semaphore is not closed");
-        let mut load = std::pin::pin!(files.load_in_turn("peer".to_owned()));
-        for _ in 0..100 {
-            tokio::select! {
-                biased;
-                _ = &mut load => panic!("one more file is read"),
-                () = tokio::task::yield_now() => {}
-            }
-        }
+        let given_up = tokio::time::timeout(Duration::from_millis(50), load()).await;
+        assert!(given_up.is_err(), "one more file is read");
         drop(permits);
-        assert!(load.await.is_some());
+        assert!(load().await.is_some());
+        fs::remove_file(&file).expect("the file can be removed");
+        assert!(load().await.is_some(), "the result is kept");
+        files.forget_load("peer");
+        assert!(load().await.is_none());
+        while !files.loads().is_empty() {
+            // The task of the read ends after it has sent that the file is absent.
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The device is synced and a file is written only if the content of the file would change. Chunks in a container

@@ -132,6 +132,13 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
             number(&gateway_counts["unreachable"]),
         )?;
     }
+    let busy = status["busy_peers"].as_array().map_or(0, Vec::len);
+    if busy > 0 {
+        writeln!(
+            out,
+            "{busy} peers did not report within a second and are not below"
+        )?;
+    }
     print_certificates(status, out)?;
     let mut peers = Table::new(
         [Column::words("peer"), Column::words("")]

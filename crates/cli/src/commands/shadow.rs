@@ -101,12 +101,13 @@ fn document<'a>(args: &'a ShadowArgs, report: &'a ShadowReport) -> Document<'a> 
 }
 
 fn print(args: &ShadowArgs, report: &ShadowReport) -> anyhow::Result<()> {
-    write_page(args, report)?;
     let document = document(args, report);
     match args.json {
         true => output::print_json(&document)?,
         false => text::print(&document)?,
     }
+    // Last: a page that cannot be written must not cost the result.
+    write_page(args, report)?;
     if let (Some(path), false) = (&args.report, args.json) {
         eprintln!("report: {}", path.display());
     }

@@ -537,7 +537,12 @@ impl Comparison {
 /// client left. None of them is comparable.
 fn logged_status(logged: &Answer, edge: &Answer) -> Option<Difference> {
     const NOT_COMPARED: [u16; 11] = [0, 206, 304, 401, 403, 408, 412, 416, 429, 444, 499];
-    match NOT_COMPARED.contains(&logged.status) {
+    // Without its cookies, the request of a user may be sent to the page for logging in.
+    let is_login = (200..300).contains(&logged.status) && matches!(edge.status, 302 | 303 | 307);
+    match NOT_COMPARED.contains(&logged.status)
+        || NOT_COMPARED.contains(&edge.status)
+        || (is_login && !edge.verdict.is_some_and(Verdict::is_hit))
+    {
         true => None,
         false => heads::status(logged.status, edge.status),
     }

@@ -14,6 +14,9 @@ use crate::answer::Verdict;
 pub(crate) struct Lifetime {
     /// The time of the last fetch, if it is known.
     fetched_at: Option<Duration>,
+    /// True if the last fetch was followed by a hit. Requests that arrive during one fetch may each say that the
+    /// response had expired; no hit is between them.
+    was_hit: bool,
     /// The longest age of a fresh hit.
     at_least: Duration,
     /// The shortest age at which the response had expired.
@@ -49,6 +52,10 @@ impl Lifetime {
         evidence: Evidence,
     ) {
         let age = self.fetched_at.map(|fetched| at.saturating_sub(fetched));
+        let was_hit = self.was_hit;
+        if verdict != Verdict::Pass {
+            self.was_hit = verdict == Verdict::Hit;
+        }
         match verdict {
             Verdict::Hit => {
                 let ttl = ttl_seconds.and_then(|ttl| u64::try_from(ttl).ok());
@@ -68,7 +75,7 @@ impl Lifetime {
             // The response may be newer than the last fetch that an answer has shown.
             Verdict::StaleHit => self.fetched_at = None,
             Verdict::Expired | Verdict::Revalidated => {
-                if let (Some(age), false) = (age, self.is_mixed) {
+                if let (Some(age), true, false) = (age, was_hit, self.is_mixed) {
                     self.expired_at(age);
                 }
                 self.fetched_at = Some(at);
@@ -172,7 +179,7 @@ mod tests {
         assert_eq!(stated.describe(), "3600 s");
         let short = lifetime(
             Evidence::Complete,
-            &[(Verdict::Miss, 0), (Verdict::Expired, 2)],
+            &[(Verdict::Miss, 0), (Verdict::Hit, 0), (Verdict::Expired, 2)],
         );
         assert!(stated.is_longer_than(&short));
         assert_eq!(short.describe(), "at most 2 s");
@@ -205,10 +212,33 @@ mod tests {
     #[test]
     fn a_lifetime_that_varies_is_not_compared() {
         use Verdict::{Expired, Hit, Miss};
-        let varying = [(Miss, 0), (Hit, 900), (Expired, 1000), (Expired, 1010)];
+        let varying = [
+            (Miss, 0),
+            (Hit, 900),
+            (Expired, 1000),
+            (Hit, 1005),
+            (Expired, 1010),
+        ];
         let varying = lifetime(Evidence::Complete, &varying);
         let other = lifetime(Evidence::Complete, &[(Miss, 0), (Hit, 500)]);
         assert!(!other.is_longer_than(&varying));
+    }
+
+    /// nginx without a lock answers each request during a fetch by a fetch of its own.
+    #[test]
+    fn requests_during_one_fetch_show_no_expiry() {
+        use Verdict::{Expired, Hit, Miss};
+        let busy = [
+            (Miss, 0),
+            (Hit, 59),
+            (Expired, 61),
+            (Expired, 61),
+            (Expired, 62),
+        ];
+        let busy = lifetime(Evidence::Complete, &busy);
+        let other = lifetime(Evidence::Complete, &[(Miss, 0), (Hit, 59)]);
+        assert!(!other.is_longer_than(&busy) && !busy.is_longer_than(&other));
+        assert_eq!(busy.at_most, Some(seconds(61)));
     }
 
     #[test]

@@ -189,7 +189,14 @@ pub fn is_marked(line: &[u8]) -> bool {
 const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
 /// Fields of one connection (RFC 9110, section 7.6.1), and those that the sender writes itself.
-const NOT_SENT: [&str; 12] = [
+const NOT_SENT: [&str; 18] = [
+    // Answers to conditions and ranges depend on the version that a cache has, and cannot be compared.
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "range",
     "connection",
     "content-length",
     "content-type",

@@ -255,7 +255,11 @@ fn pass(
 ) -> ControlFlow<()> {
     match parser.parse(line) {
         Ok(Some(entry)) => match logged(&entry, default_host) {
-            Ok((request, answer)) => return feeder.push(request, answer, is_marked(line)),
+            Ok((request, answer)) => {
+                // A client may write the mark into its URL. Its line is no sign that the log has user agents.
+                let is_own = is_marked(line) && !is_marked(request.target.as_bytes());
+                return feeder.push(request, answer, is_own);
+            }
             Err(skip) => feeder.skip(skip),
         },
         Ok(None) => {}

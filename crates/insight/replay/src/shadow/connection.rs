@@ -44,6 +44,11 @@ impl Connection {
         })
     }
 
+    /// Closes the connection. The next request opens a new one.
+    pub(super) fn close(&mut self) {
+        self.client.close();
+    }
+
     /// Sends a request. `started` is the time from which the answer's time counts.
     pub(super) async fn perform(
         &mut self,

@@ -29,6 +29,8 @@ async fn send(shared: &Shared, edge: &mut Cache, incumbent: Option<&mut Cache>, 
     edge.pause().await;
     wait_for_budget(shared).await;
     let incumbent = match incumbent {
+        // A logged part of a large body would be a request for all of it.
+        _ if logged.as_ref().is_some_and(|logged| logged.status == 206) => None,
         Some(incumbent) if incumbent.may_ask(shared) => Some(incumbent),
         Some(_) => {
             shared.comparison().count_unasked();
@@ -134,7 +136,19 @@ impl Cache {
         shared: &Shared,
         request: &edgeward_shadow::Request,
     ) -> Option<Answer> {
-        match self.connection.perform(request, shared.started).await {
+        let performed = self.connection.perform(request, shared.started);
+        let performed = match tokio::time::timeout(REQUEST_MAX, performed).await {
+            Ok(performed) => performed,
+            // Such as a stream of events, which never ends.
+            Err(_) => {
+                self.connection.close();
+                Err(ShadowFailure {
+                    kind: ErrorKind::Timeout,
+                    message: format!("no end within {} s", REQUEST_MAX.as_secs()),
+                })
+            }
+        };
+        match performed {
             Ok(answer) => {
                 self.failures = 0;
                 Some(answer)
@@ -156,3 +170,6 @@ impl Cache {
         }
     }
 }
+
+/// The longest time of an exchange. Other requests of the connection wait for it.
+const REQUEST_MAX: Duration = Duration::from_secs(60);

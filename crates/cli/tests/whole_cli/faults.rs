@@ -28,7 +28,7 @@ fn requests(round: usize) -> Vec<Sent> {
             site(format!("/css/{n}.css")),
             ("shop.example", format!("/news/{new}"), ("user-agent", "a")),
             ("shop.example", format!("/news/{new}"), ("user-agent", "b")),
-            site(format!("/p/{n}?session={new}")),
+            site(format!("/p/{n}?from={new}")),
             site(format!("/q/{n}?_={}", 1_700_000_000_000 + new)),
             site(format!("/list?x=1&y={new}")),
             site(format!("/list?y={new}&x=1")),
@@ -89,7 +89,7 @@ fn good_answer(request: &RecordedRequest) -> Answer {
         .header("cache-control", "max-age=600")
         .header("etag", "\"1\"");
     if request.path().starts_with("/account") {
-        return answer.header("set-cookie", "session=1");
+        return answer.header("set-cookie", "from=1");
     }
     answer.revalidates()
 }
@@ -223,7 +223,7 @@ fn a_good_site_has_no_faults() {
             (
                 "shop.example",
                 format!("/account/{n}"),
-                ("cookie", "session=1"),
+                ("cookie", "from=1"),
             )
         };
         site.send(&[0, 1, 2].map(private));
@@ -240,7 +240,7 @@ fn advice_for_a_log_has_a_setting_and_hints_to_faults() {
     let mut log = String::new();
     for n in 0..2000 {
         let (target, size) = match n % 3 {
-            0 => (format!("/page/{}?session={n}", n % 7), 5000 + n % 7),
+            0 => (format!("/page/{}?from={n}", n % 7), 5000 + n % 7),
             1 => (format!("/search?q={}", n % 50), 7000 + n % 50),
             _ => (format!("/page/{}", n % 90), 9000 + n % 90),
         };
@@ -261,7 +261,7 @@ fn advice_for_a_log_has_a_setting_and_hints_to_faults() {
     assert_eq!(kinds(faults), ["ignored-parameter".to_owned()].into());
     assert_eq!(
         faults[0]["rule"],
-        "[[site.rule]]\nquery.drop = [\"session\"]\n"
+        "[[site.rule]]\nquery.drop = [\"from\"]\n"
     );
 
     let out = output(&[

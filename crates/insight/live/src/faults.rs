@@ -152,6 +152,13 @@ impl Faults {
                 self.evidence.add(fault, seen, false, false);
             }
         }
+        if matches!(seen.status, 401 | 403 | 404 | 410) {
+            // A parameter may give access. The rule would remove it from requests to the origin, too.
+            for (name, _) in parameters(query).filter(|(name, _)| is_name(name)) {
+                let fault = (FaultKind::IgnoredParameter, seen.site, subject_of(name));
+                self.evidence.refute(fault);
+            }
+        }
         if seen.status != 200 {
             return;
         }
@@ -206,7 +213,12 @@ impl Faults {
         let age = seen.at.since(before.fetched_at);
         let repeats = parsed.is_fetch && parsed.is_known && is_same != Some(false);
         let evidence = &mut self.evidence;
+        refute(evidence, (seen, pattern), parsed.is_static, is_same);
         let mut add = |kind, lifetime: Duration| {
+            // An unknown body may be another one each time.
+            if is_same.is_none() && kind != FaultKind::NoValidator {
+                return;
+            }
             let is_hit = repeats && age < lifetime;
             _ = evidence.add(
                 (kind, seen.site, pattern),
@@ -221,7 +233,8 @@ impl Faults {
                 Some(object) => object.lifetime_ms == 0,
                 None => seen.not_stored == "never-reusable",
             };
-            let forbids = head_has(head.cache_control, &["no-store", "private", "no-cache"])
+            // Not `no-cache`: with a validator it is the right choice for a file that must be current.
+            let forbids = head_has(head.cache_control, &["no-store", "private"])
                 && seen.object.is_none_or(|object| object.lifetime_ms == 0);
             if seen.has_credentials {
                 // The response may be for one user.
@@ -251,11 +264,16 @@ impl Faults {
             let fault = (FaultKind::ShortLifetime, seen.site, pattern);
             let is_hit = repeats && age < longer_lifetime(before.lifetime_ms);
             if let Some(row) = evidence.add(fault, seen, is_same == Some(true), is_hit) {
-                row.lifetime_ms = row.lifetime_ms.max(before.lifetime_ms);
+                row.lifetime_ms = match row.lifetime_ms {
+                    0 => before.lifetime_ms,
+                    known => known.min(before.lifetime_ms),
+                };
             }
         }
         let is_text = seen.head.is_some_and(|head| is_text(head.content_type));
         let newly_uncoded = now.uncoded >= UNCODED_MIN && now.uncoded > before.uncoded;
+        // Compression of responses for users is off where it could tell secrets (BREACH).
+        let newly_uncoded = newly_uncoded && !seen.has_credentials;
         if is_text && newly_uncoded && seen.body_bytes >= COMPRESSED_BYTES_MIN {
             let fault = (FaultKind::Uncompressed, seen.site, pattern);
             evidence.add(fault, seen, true, false);
@@ -306,7 +324,11 @@ impl Faults {
         let mut names: Vec<&str> = parameters.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
         names.dedup();
-        for name in names.iter().copied().filter(|name| is_name(name)) {
+        for name in names
+            .iter()
+            .copied()
+            .filter(|name| is_name(name) && !gives_access(name))
+        {
             let mut rest = base(name);
             rest.sort_unstable();
             let rest = rest.join("&");
@@ -338,8 +360,12 @@ impl Faults {
             let key = self.hash(&["host", seen.target, coding]);
             let part = self.hash(&[host]);
             let other = shared(self, key, part);
+            // Other hosts may be other customers with the same files, or names that a client has made up.
+            let is_pair = |other: &str| {
+                host.strip_prefix("www.") == Some(other) || other.strip_prefix("www.") == Some(host)
+            };
             if let Some((before, is_same, is_hit)) = other
-                && let Some(other) = self.hosts.name(before.part)
+                && let Some(other) = self.hosts.name(before.part).filter(|other| is_pair(other))
             {
                 // The shorter name stays, for example without `www.`.
                 let (stays, leaves) = if (other.len(), other) < (host.len(), host) {
@@ -439,8 +465,16 @@ impl Faults {
         } else {
             row.requests
         };
+        // These rules would be wrong for a single other response.
+        let needs_all = match row.kind {
+            FaultKind::PrivateStatic | FaultKind::CookieOnStatic => true,
+            FaultKind::IgnoredParameter => !is_tracking(&row.subject),
+            _ => false,
+        };
         row.samples >= SAMPLES_MIN
+            && !row.is_refuted
             && row.against <= AGAINST_MAX * row.samples
+            && (row.against == 0.0 || !needs_all)
             && cost >= SHARE_MIN * self.requests
     }
 
@@ -544,7 +578,47 @@ fn value_of(parameter: &str) -> &str {
 
 /// Returns true if a parameter often has no effect on the body. Other parameters are compared without it.
 fn is_noise(name: &str, value: &str) -> bool {
-    name.starts_with("utm_") || TRACKING.contains(&name) || is_buster(name, value)
+    is_tracking(name) || is_buster(name, value)
+}
+
+/// Returns true for the name, or the pattern, of a parameter that only analysis in browsers reads.
+fn is_tracking(name: &str) -> bool {
+    name.starts_with("utm_") || TRACKING.contains(&name)
+}
+
+/// Returns true for the name of a parameter that may give access, such as the signature of a URL.
+fn gives_access(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let parts = name.split(['-', '_', '.']);
+    name.starts_with("x-amz-")
+        || name.starts_with("x-goog-")
+        || parts.into_iter().any(|part| ACCESS.contains(&part))
+}
+
+/// Refutes the faults whose rules would store a response for one user, or remove the sign of it.
+fn refute(
+    evidence: &mut EvidenceTable,
+    (seen, pattern): (&Observed<'_>, &str),
+    is_static: bool,
+    is_same: Option<bool>,
+) {
+    let Some(head) = seen.head else {
+        return;
+    };
+    let is_for_user = seen.has_credentials && is_same == Some(false);
+    let forbids = head_has(head.cache_control, &["no-store", "private"]);
+    let mut refute = |kind| evidence.refute((kind, seen.site, pattern));
+    if is_for_user || forbids || head.sets_cookie {
+        refute(FaultKind::ShortLifetime);
+        refute(FaultKind::NoLifetime);
+    }
+    if is_static && (is_for_user || (forbids && seen.has_credentials)) {
+        refute(FaultKind::PrivateStatic);
+        refute(FaultKind::CookieOnStatic);
+    }
+    if is_for_user || head_has(head.vary, &["cookie", "authorization", "origin"]) {
+        refute(FaultKind::NeedlessVary);
+    }
 }
 
 /// Returns true if a parameter looks as if its value were new in each request.
@@ -600,6 +674,28 @@ const EVIDENCE_BYTES_MAX: u64 = 192 << 10;
 
 /// The time after which a request counts half.
 const HALF_LIFE: Duration = Duration::from_secs(600);
+
+/// Words in the names of parameters that give access.
+const ACCESS: [&str; 18] = [
+    "auth",
+    "credential",
+    "exp",
+    "expires",
+    "hash",
+    "hdnea",
+    "hdnts",
+    "hmac",
+    "jwt",
+    "key",
+    "md5",
+    "password",
+    "policy",
+    "secret",
+    "session",
+    "sig",
+    "signature",
+    "token",
+];
 
 /// The least samples that are a fault.
 const SAMPLES_MIN: f64 = 5.0;

@@ -234,11 +234,18 @@ impl SampledText {
         value: impl Fn(&HeaderName) -> Option<&'v [u8]>,
     ) {
         self.is_get = is_get;
+        let value = |name: &HeaderName| value(name).map(Cow::Borrowed);
         self.request = fields_of(&REQUEST_FIELDS, value);
     }
 
     pub(crate) fn set_response(&mut self, headers: &HeaderMap) {
-        let value = |name: &HeaderName| headers.get(name).map(|value| value.as_bytes());
+        // A second line may say `private`.
+        let value = |name: &HeaderName| {
+            let mut lines = headers.get_all(name).iter().map(|line| line.as_bytes());
+            let mut value = Cow::Borrowed(lines.next()?);
+            lines.for_each(|line| value.to_mut().extend([b", ", line].concat()));
+            Some(value)
+        };
         self.response = Some(fields_of(&RESPONSE_FIELDS, value));
     }
 
@@ -259,12 +266,12 @@ impl SampledText {
 
 fn fields_of<'v>(
     names: &[HeaderName],
-    value: impl Fn(&HeaderName) -> Option<&'v [u8]>,
+    value: impl Fn(&HeaderName) -> Option<Cow<'v, [u8]>>,
 ) -> SeenFields {
     let present = names.iter().filter_map(|name| {
         let value = value(name)?;
         let kept = match *name {
-            header::AUTHORIZATION | header::COOKIE | header::SET_COOKIE => &[],
+            header::AUTHORIZATION | header::COOKIE | header::SET_COOKIE => &[][..],
             _ => &value[..value.len().min(FIELD_BYTES_MAX)],
         };
         Some((name.clone(), kept.into()))

@@ -18,6 +18,8 @@ pub(super) struct Evidence {
     pub(super) samples: f64,
     /// Samples that contradict it.
     pub(super) against: f64,
+    /// True if the rule would harm: a response of the subject is for one user, or a parameter gives access.
+    pub(super) is_refuted: bool,
     /// Samples that show the fault and are new in a respect that depends on the kind.
     pub(super) fresh: f64,
     /// Requests that show the fault: samples with their weights.
@@ -30,7 +32,7 @@ pub(super) struct Evidence {
     pub(super) example: String,
     /// A text of the rule beside the subject.
     pub(super) other: String,
-    /// The longest observed lifetime in milliseconds.
+    /// The shortest observed lifetime in milliseconds. 0: none.
     pub(super) lifetime_ms: u64,
 }
 
@@ -64,8 +66,7 @@ impl EvidenceTable {
         shows: bool,
         is_hit: bool,
     ) -> Option<&mut Evidence> {
-        let seed = self.seed ^ ((kind as u64) << 32) ^ site.map_or(u64::MAX, |site| site as u64);
-        let hash = xxh3_64_with_seed(subject.as_bytes(), seed);
+        let hash = self.hash(kind, site, subject);
         let known = self.rows.iter().position(|row| row.hash == hash);
         if !shows {
             let row = &mut self.rows[known?];
@@ -88,6 +89,22 @@ impl EvidenceTable {
         Some(row)
     }
 
+    /// Records that the rule of a fault would harm. It is not found any more, whatever other requests show.
+    pub(super) fn refute(&mut self, (kind, site, subject): (FaultKind, Option<usize>, &str)) {
+        let hash = self.hash(kind, site, subject);
+        let row = match self.rows.iter().position(|row| row.hash == hash) {
+            Some(at) => &mut self.rows[at],
+            None => self.insert(kind, site, subject, hash),
+        };
+        row.is_refuted = true;
+        row.against += 1.0;
+    }
+
+    fn hash(&self, kind: FaultKind, site: Option<usize>, subject: &str) -> u64 {
+        let seed = self.seed ^ ((kind as u64) << 32) ^ site.map_or(u64::MAX, |site| site as u64);
+        xxh3_64_with_seed(subject.as_bytes(), seed)
+    }
+
     /// Inserts a row. If the table is full, the row replaces the one with the least evidence.
     fn insert(
         &mut self,
@@ -103,6 +120,7 @@ impl EvidenceTable {
             hash,
             samples: 0.0,
             against: 0.0,
+            is_refuted: false,
             fresh: 0.0,
             requests: 0.0,
             hits: 0.0,

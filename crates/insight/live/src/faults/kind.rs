@@ -118,10 +118,15 @@ impl FaultKind {
     /// `Vary` without needless fields. `lifetime` is the lifetime to set.
     pub(super) fn rule(self, subject: &str, other: &str, lifetime: Duration) -> String {
         let of_path = |rule: &str| format!("[[site.rule]]\npath = \"{subject}\"\n{rule}\n");
+        // The responses to these requests may be for one user.
+        let with_cookie =
+            format!("[[site.rule]]\npath = \"{subject}\"\ncookie = \"*\"\npass = true\n");
+        let for_all = |rule: &str| format!("{}{with_cookie}", of_path(rule));
         let lifetime = duration_text(lifetime);
         match self {
-            Self::NoLifetime => of_path(&format!("default_ttl = \"{lifetime}\"")),
-            Self::ShortLifetime | Self::PrivateStatic => of_path(&format!("ttl = \"{lifetime}\"")),
+            Self::NoLifetime => for_all(&format!("default_ttl = \"{lifetime}\"")),
+            Self::ShortLifetime => for_all(&format!("ttl = \"{lifetime}\"")),
+            Self::PrivateStatic => of_path(&format!("ttl = \"{lifetime}\"")),
             Self::CookieOnStatic => of_path(&format!(
                 "origin_response.remove = [\"Set-Cookie\"]\ndefault_ttl = \"{lifetime}\""
             )),
@@ -139,7 +144,7 @@ impl FaultKind {
                 let paths = subject.trim_start_matches('/');
                 let paths = paths.replace('.', "\\.").replace('*', ".+");
                 format!(
-                    "[[site.rule]]\npath_regex = '^/({paths})/$'\nredirect = \"${{scheme}}://${{host}}/${{1}}\"\nredirect_status = 301\n"
+                    "[[site.rule]]\npath_regex = '^/({paths})/$'\nredirect = \"${{scheme}}://${{host}}/${{1}}?${{query}}\"\nredirect_status = 301\n"
                 )
             }
             Self::PassedRanges => "[ranges]\nslice_bytes = \"1MiB\"\n".to_owned(),

@@ -1,5 +1,6 @@
 //! The gateway: the endpoint near the origin. It listens for edges, and serves all of them from one chunk store.
 
+mod admission;
 mod certificates;
 mod identities;
 mod peers;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::receiver::Sharing;
-use edgeward_dedup::wire::{Hello, Role};
+use edgeward_dedup::wire::Hello;
 use edgeward_httpd::{AcceptedConnection, Slots};
 use edgeward_types::ConnectionLimits;
 
@@ -28,10 +29,10 @@ use crate::allow::Allow;
 use crate::certificate_problem::{CertificateHolder, CertificateProblem, RefusedCertificate};
 use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::ConnectionError;
 use crate::core::{Core, CoreConfig};
 use crate::deny::DenyList;
-use crate::handshake::{HandshakeError, Transport, set_socket_options};
+use crate::handshake::HandshakeError;
 use crate::identity::Identity;
 use crate::keys::{Keys, watch_keys};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
@@ -40,14 +41,14 @@ use crate::label::{HostPort, Target, refusal_reason};
 use crate::local;
 use crate::origin::Origin;
 use crate::origin_tls::OriginTls;
-use crate::peer::{AddedConnection, Peer};
-use crate::rate_limit::{Paced, RateLimiter};
+use crate::peer::Peer;
+use crate::rate_limit::RateLimiter;
 use crate::status::{EndpointStatus, GatewayStatus};
 use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
 use certificates::watch_certificates;
-use identities::{Identities, LiveConnection};
+use identities::Identities;
 pub use identities::{IdentityLimits, IdentityStatus};
 use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
 use statuses::peer_statuses;
@@ -117,14 +118,6 @@ pub struct Gateway {
     shared: Arc<Shared>,
     /// The tasks of the gateway. Dropping them aborts them.
     tasks: JoinSet<()>,
-}
-
-/// A connection whose peer has shown who it is.
-struct Greeting {
-    transport: Transport,
-    identity: Option<Identity>,
-    peer_hello: Hello,
-    live: Option<LiveConnection>,
 }
 
 #[derive(Debug)]
@@ -366,27 +359,6 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the knowledge file of a peer that the gateway does not have in memory. Returns the name of the file, too.
-    async fn read_knowledge(
-        &self,
-        identity: Option<&Identity>,
-        peer_hello: &Hello,
-    ) -> Option<(String, Knowledge)> {
-        let files = self.knowledge_files.clone()?;
-        let is_known = self.peers().by_key.contains_key(&PeerKey {
-            identity: identity.map(|identity| Arc::clone(identity.key())),
-            epoch: peer_hello.epoch,
-            session: None,
-        });
-        if is_known {
-            return None;
-        }
-        let identity = identity.map(|identity| &**identity.key());
-        let name = files.file_name(identity, peer_hello.epoch);
-        let known = files.load_in_turn(name.clone()).await?;
-        Some((name, known))
-    }
-
     /// Returns the peer that sent the HELLO `peer_hello`, and creates the peer if it is new. `known` is the content of
     /// its knowledge file.
     fn peer_for_hello(
@@ -567,83 +539,6 @@ impl Shared {
             })
             .await;
         }
-    }
-
-    /// Receives the HELLO of an accepted TCP connection, and checks it and the certificate.
-    async fn greet(&self, tcp: TcpStream, from: SocketAddr) -> Result<Greeting, HandshakeError> {
-        let io_error = |error: io::Error| HandshakeError::Hello(error.into());
-        set_socket_options(&tcp).map_err(io_error)?;
-        let first_byte = self.config.link.times.first_byte;
-        let mut byte = [0];
-        let first = tokio::time::timeout(first_byte, tcp.peek(&mut byte)).await;
-        first
-            .map_err(|_| HandshakeError::Silent(first_byte))?
-            .map_err(io_error)?;
-        let deny = self.config.deny.clone();
-        let tcp = Paced::new(tcp, self.config.link.rate_limiter.as_ref());
-        let mut transport = Transport::accept(tcp, &self.config.link.encryption, deny).await?;
-        let identity = transport.identity();
-        let peer_hello = transport.receive_hello().await?;
-        // Checks version and store key against a temporary endpoint, so that no peer is created for an incompatible
-        // edge.
-        let temporary = self
-            .config
-            .link
-            .endpoint(self.config.sharing, self.config.keep_sent, 0);
-        let temporary =
-            Endpoint::new(temporary.expect("the configuration was checked at the start"));
-        let our_hello = { temporary }.hello();
-        if let Err(disagreement) = our_hello.agree(Role::Listener, &peer_hello) {
-            // An edge with the store key gets the versions of this gateway, so that it can report the reason.
-            if peer_hello.key_check == our_hello.key_check {
-                transport.send_hello(our_hello).await?;
-            }
-            return Err(disagreement.into());
-        }
-        let live = match &identity {
-            Some(identity) => {
-                let (live, copies) = self.identities.connect(identity, peer_hello.epoch)?;
-                self.report_copies(copies, identity, from);
-                Some(live)
-            }
-            None => None,
-        };
-        Ok(Greeting {
-            transport,
-            identity,
-            peer_hello,
-            live,
-        })
-    }
-
-    /// Adds a connection to its peer, whose knowledge file is read first if the peer is not in memory.
-    async fn admit(
-        self: &Arc<Self>,
-        greeting: Greeting,
-        from: SocketAddr,
-    ) -> Result<(Arc<Peer>, AddedConnection, Option<LiveConnection>), HandshakeError> {
-        let io_error = |error: io::Error| HandshakeError::Hello(error.into());
-        let Greeting {
-            mut transport,
-            identity,
-            peer_hello,
-            live,
-        } = greeting;
-        let known = self.read_knowledge(identity.as_ref(), &peer_hello).await;
-        let (file, known) = known.unzip();
-        let peer = self.peer_for_hello(identity.as_ref(), &peer_hello, known, from)?;
-        if let (Some(files), Some(file)) = (&self.knowledge_files, file) {
-            files.forget_load(&file);
-        }
-        let our_hello = peer.call(Core::hello).await;
-        let our_hello = our_hello.ok_or(HandshakeError::ShutDown)?;
-        transport.send_hello(our_hello).await?;
-        let checksum = transport.checksum();
-        let connection = Connection::new(transport, checksum, &self.config.link);
-        let connection = connection.map_err(io_error)?;
-        let connected = peer.connect(connection, Role::Listener, our_hello, peer_hello);
-        let connection = connected.await?;
-        Ok((peer, connection, live))
     }
 
     /// Connects to the target of a stream, and copies bytes between both until they are closed.

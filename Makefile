@@ -143,9 +143,7 @@ reference: rust compiler ## rewrites the generated pages: settings, alerts, metr
 	$(CARGO) run $(LOCKED) --quiet --package edgeward-cli -- generate dashboard > packaging/monitoring/dashboard.json
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-cli --test whole_cli the_reference_of_metrics
 	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-proxy --test whole the_reference_of_malformed
-	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test nginx the_table_of_directives
-	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test vcl the_table_of_constructs
-	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test caddy the_table_of_directives
+	@EDGEWARD_WRITE_REFERENCE=1 $(CARGO) test $(LOCKED) --quiet --package edgeward-migrate --test translate the_table_of
 
 .PHONY: docs-site
 docs-site: rust compiler ## the documentation as a searchable site with checked links: target/docs-site/index.html

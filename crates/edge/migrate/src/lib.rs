@@ -7,6 +7,7 @@
 //! The crate does no I/O: files are read through [`Sources`].
 
 mod caddy;
+mod counterpart;
 mod decision;
 mod error;
 mod grouping;

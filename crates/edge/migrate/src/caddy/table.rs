@@ -1,26 +1,11 @@
 //! The directives of Caddy that the translation knows. The table of the documentation is made from this one.
 
-use std::fmt::Write as _;
-
 use super::tree::Directive;
+use crate::counterpart::{Counterpart, Row, markdown, plain};
 use crate::report::{Effect, Outcome};
-
-/// The counterpart of a directive at the edge.
-#[derive(Clone, Copy, Debug)]
-enum Counterpart {
-    /// The translation writes settings. The effect counts if a directive is of another form.
-    Settings(Effect),
-    /// No setting is needed.
-    Implied,
-    /// The edge has no counterpart.
-    Missing(Effect),
-}
 
 use Counterpart::{Implied, Missing, Settings};
 use Effect::{Access, Caching, Operation, Response};
-
-/// A row: directives, the counterpart, and a text in Markdown.
-type Row = (&'static [&'static str], Counterpart, &'static str);
 
 const ROWS: &[Row] = &[
     (
@@ -160,23 +145,9 @@ pub(super) fn unused(directive: &Directive) -> (Outcome, Effect, String) {
     }
 }
 
-/// Returns a text without the marks of Markdown.
-fn plain(text: &str) -> String {
-    text.replace('`', "")
-}
-
 /// Returns the table of all directives as Markdown.
 pub fn directives_markdown() -> String {
-    let mut text = String::from("| Caddy | edgeward |\n|---|---|\n");
-    for (names, counterpart, edge) in ROWS {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let edge = match counterpart {
-            Settings(_) | Implied => (*edge).to_owned(),
-            Missing(_) => format!("**left out**: {edge}"),
-        };
-        _ = writeln!(text, "| {} | {edge} |", names.join(", "));
-    }
-    text
+    markdown("Caddy", ROWS)
 }
 
 #[cfg(test)]

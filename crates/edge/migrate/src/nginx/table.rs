@@ -1,25 +1,10 @@
 //! The directives that the translation knows. The table of the documentation is made from this one.
 
-use std::fmt::Write as _;
-
+use crate::counterpart::{self, Counterpart, Row, markdown};
 use crate::report::{Effect, Outcome};
-
-/// The counterpart of a directive at the edge.
-#[derive(Clone, Copy, Debug)]
-enum Counterpart {
-    /// The translation writes settings. The effect counts if no location uses the directive.
-    Settings(Effect),
-    /// No setting is needed.
-    Implied,
-    /// The edge has no counterpart.
-    Missing(Effect),
-}
 
 use Counterpart::{Implied, Missing, Settings};
 use Effect::{Access, Caching, Operation, Response};
-
-/// A row: directives, what the edge has, and a text in Markdown.
-type Row = (&'static [&'static str], Counterpart, &'static str);
 
 const ROWS: &[Row] = &[
     (
@@ -588,42 +573,12 @@ const ROWS: &[Row] = &[
 /// Returns the outcome of a directive that no location used.
 pub(super) fn unused(name: &str) -> (Outcome, Effect, String) {
     let row = ROWS.iter().find(|(names, ..)| names.contains(&name));
-    match row {
-        Some((_, Implied, text)) => (Outcome::Implied, Operation, plain(text)),
-        Some((_, Missing(effect), text)) => (Outcome::LeftOut, *effect, plain(text)),
-        Some((_, Settings(effect), text)) => {
-            let text = format!(
-                "not used by a part of the input that was translated; {}",
-                plain(text)
-            );
-            (Outcome::LeftOut, *effect, text)
-        }
-        None => {
-            let text =
-                "unknown to this translation; look for it in docs/how-to/from-nginx.md".to_owned();
-            (Outcome::LeftOut, Response, text)
-        }
-    }
-}
-
-/// Returns a text without the marks of Markdown.
-fn plain(text: &str) -> String {
-    text.replace('`', "")
+    counterpart::unused(row, "from-nginx.md")
 }
 
 /// Returns the table of all directives as Markdown.
 pub fn directives_markdown() -> String {
-    let mut text = String::from("| nginx | edgeward |\n|---|---|\n");
-    for (names, counterpart, edge) in ROWS {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let edge = match counterpart {
-            Settings(_) => (*edge).to_owned(),
-            Implied => (*edge).to_owned(),
-            Missing(_) => format!("**left out**: {edge}"),
-        };
-        _ = writeln!(text, "| {} | {edge} |", names.join(", "));
-    }
-    text
+    markdown("nginx", ROWS)
 }
 
 #[cfg(test)]

@@ -1,26 +1,12 @@
 //! The constructs of VCL that the translation knows. The table of the documentation is made from this one.
 
-use std::fmt::Write as _;
-
+use crate::counterpart::{self, Counterpart, Row, markdown};
 use crate::report::{Effect, Outcome};
-
-/// The counterpart of a construct at the edge.
-#[derive(Clone, Copy, Debug)]
-enum Counterpart {
-    /// The translation writes settings. The effect counts if a statement is of another form.
-    Settings(Effect),
-    /// No setting is needed.
-    Implied,
-    /// The edge has no counterpart.
-    Missing(Effect),
-}
 
 use Counterpart::{Implied, Missing, Settings};
 use Effect::{Access, Caching, Operation, Response};
 
-/// A row: names of constructs, of which `*` ends any, the counterpart, and a text in Markdown.
-type Row = (&'static [&'static str], Counterpart, &'static str);
-
+/// A final `*` of a name matches any ending.
 const ROWS: &[Row] = &[
     (
         &["vcl", "import", "include"],
@@ -333,41 +319,12 @@ pub(super) fn unused(name: &str) -> (Outcome, Effect, String) {
         None => name.eq_ignore_ascii_case(pattern),
     };
     let row = ROWS.iter().find(|(names, ..)| names.iter().any(is_named));
-    match row {
-        Some((_, Implied, text)) => (Outcome::Implied, Operation, plain(text)),
-        Some((_, Missing(effect), text)) => (Outcome::LeftOut, *effect, plain(text)),
-        Some((_, Settings(effect), text)) => {
-            let text = format!(
-                "not used by a part of the input that was translated; {}",
-                plain(text)
-            );
-            (Outcome::LeftOut, *effect, text)
-        }
-        None => {
-            let text = "unknown to this translation; look for it in docs/how-to/from-varnish.md"
-                .to_owned();
-            (Outcome::LeftOut, Response, text)
-        }
-    }
-}
-
-/// Returns a text without the marks of Markdown.
-fn plain(text: &str) -> String {
-    text.replace('`', "")
+    counterpart::unused(row, "from-varnish.md")
 }
 
 /// Returns the table of all constructs as Markdown.
 pub fn constructs_markdown() -> String {
-    let mut text = String::from("| VCL | edgeward |\n|---|---|\n");
-    for (names, counterpart, edge) in ROWS {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let edge = match counterpart {
-            Settings(_) | Implied => (*edge).to_owned(),
-            Missing(_) => format!("**left out**: {edge}"),
-        };
-        _ = writeln!(text, "| {} | {edge} |", names.join(", "));
-    }
-    text
+    markdown("VCL", ROWS)
 }
 
 #[cfg(test)]

@@ -1,60 +1,17 @@
 //! Laws of the translation of VCL, over configurations of the kinds that operators publish.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use edgeward_migrate::{Entry, MigrateError, Migration, Outcome, Sources, vcl};
+use edgeward_migrate::{Entry, MigrateError, Migration, vcl};
 use proptest::prelude::*;
 
-/// Files in memory.
-struct Files(BTreeMap<String, String>);
-
-impl Sources for Files {
-    fn read(&self, path: &str) -> Result<String, String> {
-        self.0
-            .get(path)
-            .cloned()
-            .ok_or_else(|| "no such file".to_owned())
-    }
-
-    fn glob(&self, _pattern: &str) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vcl")
-}
+use crate::support::{Files, Listed, assert_listed, beside, changed, changes, corpus};
 
 fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
-    let included = fs::read_to_string(folder().join("included/backends.vcl")).expect("read");
-    let files = Files(
-        [
-            (name.to_owned(), text.to_owned()),
-            ("/etc/varnish/backends.vcl".to_owned(), included),
-        ]
-        .into(),
-    );
+    let included = fs::read_to_string(beside("vcl/included/backends.vcl")).expect("read");
+    let files = Files::of(&[(name, text), ("/etc/varnish/backends.vcl", &included)]);
     vcl(&files, &[name.to_owned()], "/etc/varnish")
-}
-
-fn corpus() -> Vec<(String, String)> {
-    let mut files: Vec<_> = fs::read_dir(folder())
-        .expect("the folder exists")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_file())
-        .collect();
-    files.sort();
-    let read = |path: PathBuf| {
-        let name = path
-            .file_name()
-            .expect("a file")
-            .to_string_lossy()
-            .into_owned();
-        (name, fs::read_to_string(path).expect("the file is read"))
-    };
-    files.into_iter().map(read).collect()
 }
 
 /// The number of declarations and statements, by the characters outside of strings and comments that end one.
@@ -105,7 +62,7 @@ fn is_of_cache(entry: &Entry) -> bool {
 }
 
 /// For each configuration: its statements of caching, how many of them are translated, and the lines that are lost.
-const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
+const EXPECTED: &[Listed] = &[
     ("ab-test.vcl", 8, 8, &[]),
     ("api-gateway.vcl", 8, 8, &[]),
     ("discourse.vcl", 12, 12, &[]),
@@ -131,35 +88,10 @@ const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
 /// Each statement of each configuration has one entry, and all losses are those that are listed.
 #[test]
 fn each_configuration_is_translated_as_far_as_it_is_listed() {
-    let mut found = Vec::new();
-    for (name, text) in corpus() {
-        let migration = translate(&name, &text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let entries = &migration.report.entries;
-        assert_eq!(entries.len(), nodes(&text), "{name}: entries");
-        let of_cache: Vec<&Entry> = entries.iter().filter(|entry| is_of_cache(entry)).collect();
-        let translated = of_cache
-            .iter()
-            .filter(|entry| entry.outcome != Outcome::LeftOut)
-            .count();
-        assert!(
-            translated * 10 >= of_cache.len() * 8,
-            "{name}: {translated} of {}",
-            of_cache.len()
-        );
-        let losses: Vec<usize> = migration
-            .report
-            .losses()
-            .map(|entry| entry.at.line)
-            .collect();
-        found.push((name, of_cache.len(), translated, losses));
-    }
-    let expected: Vec<_> = EXPECTED
-        .iter()
-        .map(|(name, all, translated, losses)| {
-            ((*name).to_owned(), *all, *translated, losses.to_vec())
-        })
-        .collect();
-    assert!(found == expected, "found: {found:#?}");
+    let check = |name: &str, text: &str, entries: &[Entry]| {
+        assert_eq!(entries.len(), nodes(text), "{name}: entries");
+    };
+    assert_listed("vcl", translate, is_of_cache, check, EXPECTED);
 }
 
 /// Statements that the edge cannot replace, each in a configuration that is translated otherwise. The first word is the
@@ -513,82 +445,56 @@ proptest! {
     }
 }
 
-/// A change of a text: a part that is removed, or replaced by a text.
-#[derive(Clone, Debug)]
-struct Change {
-    /// The place, as a part of the length.
-    at: f64,
-    /// The bytes that are removed.
-    removed: usize,
-    added: &'static str,
-}
-
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    // Characters of the syntax, and words at the border of what numbers and paths may be.
-    let added = prop::sample::select(vec![
-        "",
-        "{",
-        "}",
-        ";",
-        "\"",
-        "{\"",
-        "\"}",
-        "\\",
-        "#",
-        "/*",
-        "(",
-        ")",
-        "*",
-        "~",
-        "!~",
-        "=",
-        "\n",
-        " ",
-        "\0",
-        "é",
-        "\u{202e}",
-        "if (",
-        "else ",
-        "sub a {",
-        "call a;",
-        "include \"backends.vcl\";",
-        "99999999999999999999",
-        "-1",
-        "0",
-        "1y",
-        "\\1",
-        "[",
-        "^",
-        "|",
-        "${",
-        "||",
-        "&&",
-        "req.url",
-        "return (pass);",
-        "regsub(req.url, ",
-        "acl a {",
-        "backend default {",
-        "vcl 4.1;",
-        "C{",
-        "beresp.status == 404",
-        "req.http.host ~ ",
-        "!",
-    ]);
-    let one = (0.0..1.0, prop_oneof![Just(0_usize), 0..40_usize], added);
-    let change = one.prop_map(|(at, removed, added)| Change { at, removed, added });
-    prop::collection::vec(change, 1..8)
-}
-
-/// Returns a text after changes.
-fn changed(text: &str, changes: &[Change]) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
-    for Change { at, removed, added } in changes {
-        let start = (chars.len() as f64 * at) as usize;
-        let end = (start + removed).min(chars.len());
-        chars.splice(start..end, added.chars());
-    }
-    chars.into_iter().collect()
-}
+/// Characters of the syntax, and words at the border of what numbers and paths may be.
+const ADDED: &[&str] = &[
+    "",
+    "{",
+    "}",
+    ";",
+    "\"",
+    "{\"",
+    "\"}",
+    "\\",
+    "#",
+    "/*",
+    "(",
+    ")",
+    "*",
+    "~",
+    "!~",
+    "=",
+    "\n",
+    " ",
+    "\0",
+    "é",
+    "\u{202e}",
+    "if (",
+    "else ",
+    "sub a {",
+    "call a;",
+    "include \"backends.vcl\";",
+    "99999999999999999999",
+    "-1",
+    "0",
+    "1y",
+    "\\1",
+    "[",
+    "^",
+    "|",
+    "${",
+    "||",
+    "&&",
+    "req.url",
+    "return (pass);",
+    "regsub(req.url, ",
+    "acl a {",
+    "backend default {",
+    "vcl 4.1;",
+    "C{",
+    "beresp.status == 404",
+    "req.http.host ~ ",
+    "!",
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
@@ -597,9 +503,9 @@ proptest! {
     #[test]
     fn a_damaged_configuration_is_translated_or_refused(
         file in any::<prop::sample::Index>(),
-        changes in changes(),
+        changes in changes(ADDED),
     ) {
-        let corpus = corpus();
+        let corpus = corpus("vcl");
         let (name, text) = file.get(&corpus);
         let text = changed(text, &changes);
         let lines = text.matches('\n').count() + 1;

@@ -1,49 +1,17 @@
 //! Laws of the translation of Caddyfiles, over configurations of the kinds that operators publish.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use edgeward_migrate::{Entry, MigrateError, Migration, Outcome, Sources, caddy};
+use edgeward_migrate::{Entry, MigrateError, Migration, caddy};
 use proptest::prelude::*;
 
-/// Files in memory.
-struct Files(BTreeMap<String, String>);
-
-impl Sources for Files {
-    fn read(&self, path: &str) -> Result<String, String> {
-        self.0
-            .get(path)
-            .cloned()
-            .ok_or_else(|| "no such file".to_owned())
-    }
-
-    fn glob(&self, _pattern: &str) -> Vec<String> {
-        Vec::new()
-    }
-}
+use crate::support::{Files, Listed, assert_listed, changed, changes, corpus};
 
 fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
-    let files = Files([(name.to_owned(), text.to_owned())].into());
+    let files = Files::of(&[(name, text)]);
     caddy(&files, &[name.to_owned()], "/etc/caddy")
-}
-
-fn corpus() -> Vec<(String, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/caddy");
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .expect("the folder exists")
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
-    files.sort();
-    let read = |path: PathBuf| {
-        let name = path
-            .file_name()
-            .expect("a file")
-            .to_string_lossy()
-            .into_owned();
-        (name, fs::read_to_string(path).expect("the file is read"))
-    };
-    files.into_iter().map(read).collect()
 }
 
 /// The lines with directives: all that are neither empty, nor a comment, nor a closing brace.
@@ -68,7 +36,7 @@ fn is_of_cache(entry: &Entry) -> bool {
 }
 
 /// For each configuration: its directives of caching, how many of them are translated, and the lines that are lost.
-const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
+const EXPECTED: &[Listed] = &[
     ("ab-test.caddyfile", 0, 0, &[]),
     ("api-gateway.caddyfile", 4, 4, &[]),
     ("docker-registry.caddyfile", 2, 2, &[]),
@@ -94,36 +62,11 @@ const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
 /// Each line of each configuration has an entry, and all losses are those that are listed.
 #[test]
 fn each_configuration_is_translated_as_far_as_it_is_listed() {
-    let mut found = Vec::new();
-    for (name, text) in corpus() {
-        let migration = translate(&name, &text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let entries = &migration.report.entries;
+    let check = |name: &str, text: &str, entries: &[Entry]| {
         let with_entry: BTreeSet<usize> = entries.iter().map(|entry| entry.at.line).collect();
-        assert_eq!(with_entry, lines(&text), "{name}: lines");
-        let of_cache: Vec<&Entry> = entries.iter().filter(|entry| is_of_cache(entry)).collect();
-        let translated = of_cache
-            .iter()
-            .filter(|entry| entry.outcome != Outcome::LeftOut)
-            .count();
-        assert!(
-            translated * 10 >= of_cache.len() * 8,
-            "{name}: {translated} of {}",
-            of_cache.len()
-        );
-        let losses: Vec<usize> = migration
-            .report
-            .losses()
-            .map(|entry| entry.at.line)
-            .collect();
-        found.push((name, of_cache.len(), translated, losses));
-    }
-    let expected: Vec<_> = EXPECTED
-        .iter()
-        .map(|(name, all, translated, losses)| {
-            ((*name).to_owned(), *all, *translated, losses.to_vec())
-        })
-        .collect();
-    assert!(found == expected, "found: {found:#?}");
+        assert_eq!(with_entry, lines(text), "{name}: lines");
+    };
+    assert_listed("caddy", translate, is_of_cache, check, EXPECTED);
 }
 
 /// Directives that the edge cannot replace, each in a configuration that is translated otherwise, in line 2.
@@ -297,62 +240,46 @@ fn the_table_of_directives_is_that_of_the_documentation() {
     }
 }
 
-/// Changes of a text: a place as a part of its length, the bytes that are removed, and the text that is added.
-fn changes() -> impl Strategy<Value = Vec<(f64, usize, &'static str)>> {
-    let added = prop::sample::select(vec![
-        "",
-        "{",
-        "}",
-        "\n",
-        "\n}\n",
-        " {\n",
-        "\"",
-        "`",
-        "<<E\n",
-        "#",
-        "@",
-        "@x",
-        "*",
-        "/",
-        "(s) {\n",
-        "import s\n",
-        "\\\n",
-        "{args[0]}",
-        "99999999999999999999",
-        "-1",
-        "0",
-        "not ",
-        "path_regexp ",
-        "header ",
-        "cache\n",
-        "handle {\n",
-        "reverse_proxy ",
-        "http://",
-        ":80",
-        "*.a.example",
-        "$",
-        "${",
-        "(?!",
-        "é",
-        "\u{202e}",
-        "\0",
-        "respond 404\n",
-    ]);
-    prop::collection::vec(
-        (0.0..1.0, prop_oneof![Just(0_usize), 0..40_usize], added),
-        1..8,
-    )
-}
-
-fn changed(text: &str, changes: &[(f64, usize, &'static str)]) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
-    for (at, removed, added) in changes {
-        let start = (chars.len() as f64 * at) as usize;
-        let end = (start + removed).min(chars.len());
-        chars.splice(start..end, added.chars());
-    }
-    chars.into_iter().collect()
-}
+/// Characters of the syntax, and words at the border of what numbers and paths may be.
+const ADDED: &[&str] = &[
+    "",
+    "{",
+    "}",
+    "\n",
+    "\n}\n",
+    " {\n",
+    "\"",
+    "`",
+    "<<E\n",
+    "#",
+    "@",
+    "@x",
+    "*",
+    "/",
+    "(s) {\n",
+    "import s\n",
+    "\\\n",
+    "{args[0]}",
+    "99999999999999999999",
+    "-1",
+    "0",
+    "not ",
+    "path_regexp ",
+    "header ",
+    "cache\n",
+    "handle {\n",
+    "reverse_proxy ",
+    "http://",
+    ":80",
+    "*.a.example",
+    "$",
+    "${",
+    "(?!",
+    "é",
+    "\u{202e}",
+    "\0",
+    "respond 404\n",
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -361,9 +288,9 @@ proptest! {
     #[test]
     fn a_damaged_configuration_is_translated_or_refused(
         file in any::<prop::sample::Index>(),
-        changes in changes(),
+        changes in changes(ADDED),
     ) {
-        let corpus = corpus();
+        let corpus = corpus("caddy");
         let (name, text) = file.get(&corpus);
         let text = changed(text, &changes);
         let count = text.matches('\n').count() + 1;

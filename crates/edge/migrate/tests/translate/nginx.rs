@@ -1,55 +1,20 @@
 //! Laws of the translation of nginx's configurations, over configurations of the kinds that operators publish.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use edgeward_migrate::{
-    Entry, MigrateError, Migration, Outcome, Paths, SITE_RULES_MAX, Sources, nginx,
-};
+use edgeward_migrate::{Entry, MigrateError, Migration, Paths, SITE_RULES_MAX, nginx};
 use proptest::prelude::*;
 
-/// Files in memory.
-struct Files(BTreeMap<String, String>);
-
-impl Sources for Files {
-    fn read(&self, path: &str) -> Result<String, String> {
-        self.0
-            .get(path)
-            .cloned()
-            .ok_or_else(|| "no such file".to_owned())
-    }
-
-    fn glob(&self, _pattern: &str) -> Vec<String> {
-        Vec::new()
-    }
-}
+use crate::support::{Files, Listed, assert_listed, changed, changes, corpus};
 
 fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
-    let files = Files([(name.to_owned(), text.to_owned())].into());
+    let files = Files::of(&[(name, text)]);
     let paths = Paths {
         prefix: "/etc/nginx".to_owned(),
         disk: "/var/cache/edgeward/disk".to_owned(),
     };
     nginx(&files, &[name.to_owned()], &paths)
-}
-
-fn corpus() -> Vec<(String, String)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/nginx");
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .expect("the folder exists")
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
-    files.sort();
-    let read = |path: PathBuf| {
-        let name = path
-            .file_name()
-            .expect("a file")
-            .to_string_lossy()
-            .into_owned();
-        (name, fs::read_to_string(path).expect("the file is read"))
-    };
-    files.into_iter().map(read).collect()
 }
 
 /// The number of directives, by the characters outside of quotes and comments that end one.
@@ -86,7 +51,7 @@ fn is_of_cache(entry: &Entry) -> bool {
 }
 
 /// For each configuration: its directives of caching, how many of them are translated, and the lines that are lost.
-const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
+const EXPECTED: &[Listed] = &[
     ("api-gateway.conf", 6, 6, &[]),
     ("discourse.conf", 7, 7, &[]),
     ("django.conf", 8, 8, &[]),
@@ -112,35 +77,10 @@ const EXPECTED: &[(&str, usize, usize, &[usize])] = &[
 /// Each directive of each configuration has one entry, and all losses are those that are listed.
 #[test]
 fn each_configuration_is_translated_as_far_as_it_is_listed() {
-    let mut found = Vec::new();
-    for (name, text) in corpus() {
-        let migration = translate(&name, &text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let entries = &migration.report.entries;
-        assert_eq!(entries.len(), directives(&text), "{name}: entries");
-        let of_cache: Vec<&Entry> = entries.iter().filter(|entry| is_of_cache(entry)).collect();
-        let translated = of_cache
-            .iter()
-            .filter(|entry| entry.outcome != Outcome::LeftOut)
-            .count();
-        assert!(
-            translated * 10 >= of_cache.len() * 8,
-            "{name}: {translated} of {}",
-            of_cache.len()
-        );
-        let losses: Vec<usize> = migration
-            .report
-            .losses()
-            .map(|entry| entry.at.line)
-            .collect();
-        found.push((name, of_cache.len(), translated, losses));
-    }
-    let expected: Vec<_> = EXPECTED
-        .iter()
-        .map(|(name, all, translated, losses)| {
-            ((*name).to_owned(), *all, *translated, losses.to_vec())
-        })
-        .collect();
-    assert!(found == expected, "found: {found:#?}");
+    let check = |name: &str, text: &str, entries: &[Entry]| {
+        assert_eq!(entries.len(), directives(text), "{name}: entries");
+    };
+    assert_listed("nginx", translate, is_of_cache, check, EXPECTED);
 }
 
 /// Directives that the edge cannot replace, each in a configuration that is translated otherwise. The line is 4, in the
@@ -484,81 +424,55 @@ proptest! {
     }
 }
 
-/// A change of a text: a part that is removed, or replaced by a text.
-#[derive(Clone, Debug)]
-struct Change {
-    /// The place, as a part of the length.
-    at: f64,
-    /// The bytes that are removed.
-    removed: usize,
-    added: &'static str,
-}
-
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    // Characters of the syntax, and words at the border of what numbers and paths may be.
-    let added = prop::sample::select(vec![
-        "",
-        "{",
-        "}",
-        ";",
-        "\"",
-        "'",
-        "\\",
-        "#",
-        "$",
-        "${",
-        "(",
-        ")",
-        "*",
-        "~",
-        "=",
-        "\n",
-        " ",
-        "\t",
-        "\0",
-        "é",
-        "\u{202e}",
-        "if (",
-        "location ",
-        "server {",
-        "map $a $b {",
-        "set $a $a;",
-        "include input;",
-        "upstream a {",
-        "99999999999999999999",
-        "-1",
-        "0",
-        "1y",
-        "$1",
-        "[",
-        "^",
-        "|",
-        "//",
-        "::",
-        "http://",
-        "unix:",
-        "@",
-        "%2e",
-        "return 301 ",
-        "rewrite ^ / last;",
-        "proxy_pass http://$b;",
-        "default",
-    ]);
-    let one = (0.0..1.0, prop_oneof![Just(0_usize), 0..40_usize], added);
-    let change = one.prop_map(|(at, removed, added)| Change { at, removed, added });
-    prop::collection::vec(change, 1..8)
-}
-
-/// Returns a text after changes.
-fn changed(text: &str, changes: &[Change]) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
-    for Change { at, removed, added } in changes {
-        let start = (chars.len() as f64 * at) as usize;
-        let end = (start + removed).min(chars.len());
-        chars.splice(start..end, added.chars());
-    }
-    chars.into_iter().collect()
-}
+/// Characters of the syntax, and words at the border of what numbers and paths may be.
+const ADDED: &[&str] = &[
+    "",
+    "{",
+    "}",
+    ";",
+    "\"",
+    "'",
+    "\\",
+    "#",
+    "$",
+    "${",
+    "(",
+    ")",
+    "*",
+    "~",
+    "=",
+    "\n",
+    " ",
+    "\t",
+    "\0",
+    "é",
+    "\u{202e}",
+    "if (",
+    "location ",
+    "server {",
+    "map $a $b {",
+    "set $a $a;",
+    "include input;",
+    "upstream a {",
+    "99999999999999999999",
+    "-1",
+    "0",
+    "1y",
+    "$1",
+    "[",
+    "^",
+    "|",
+    "//",
+    "::",
+    "http://",
+    "unix:",
+    "@",
+    "%2e",
+    "return 301 ",
+    "rewrite ^ / last;",
+    "proxy_pass http://$b;",
+    "default",
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
@@ -567,9 +481,9 @@ proptest! {
     #[test]
     fn a_damaged_configuration_is_translated_or_refused(
         file in any::<prop::sample::Index>(),
-        changes in changes(),
+        changes in changes(ADDED),
     ) {
-        let corpus = corpus();
+        let corpus = corpus("nginx");
         let (name, text) = file.get(&corpus);
         let text = changed(text, &changes);
         let lines = text.matches('\n').count() + 1;

@@ -1,0 +1,7 @@
+//! Laws of the translations of other servers' configurations, a module for each server. The folders beside this one
+//! have configurations of the kinds that operators publish.
+
+mod caddy;
+mod nginx;
+mod support;
+mod vcl;

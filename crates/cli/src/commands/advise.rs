@@ -23,7 +23,7 @@ use crate::output;
 
 /// Recommend changes of the configuration for the traffic of a running edge, or for logs
 ///
-/// With logs, the same caches are simulated with all their requests, of which the first quarter fills them.
+/// With logs, the same caches are simulated with all requests of the logs. The first quarter fills the caches.
 ///
 /// The edge simulates caches of other sizes and policies with a sample of its requests, and finds caching faults in it.
 /// This command reads the results from /status.json, and prints the changes that would bring clearly more hits, and the

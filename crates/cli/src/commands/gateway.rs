@@ -78,7 +78,7 @@ pub(crate) struct GatewayArgs {
     )]
     memory_per_certificate: ByteSize,
 
-    /// Memory for the record of which chunks the edges have; equal parts of several edges count once
+    /// Memory for the record of the chunks that the edges have; equal parts of several edges count once
     #[arg(
         long,
         value_name = "SIZE",

@@ -51,7 +51,7 @@ pub struct Estimate {
     pub origin_bytes_per_second: f64,
 }
 
-/// Returns the estimate for the requests of `sum`, of which a cache has missed `misses`.
+/// Returns the estimate for the requests of `sum` if a cache has missed `misses` of them.
 pub(crate) fn estimate(
     misses: &Misses,
     sum: &Cell,

@@ -91,7 +91,7 @@ struct SeenBody {
     fresh_until: Timestamp,
 }
 
-/// A request with what is computed from its URL.
+/// A request with the parts and properties of its URL.
 struct Parsed<'a> {
     seen: &'a Observed<'a>,
     path: &'a str,

@@ -1,8 +1,8 @@
 //! A small disk tier that follows the sample of objects with one capacity and admission rule.
 //!
-//! The disk of the server is a log of segments, of which the oldest is reclaimed. Here the objects form a queue, and a
-//! segment is a run of it with the scaled size of a segment. The rules are the server's: [`Hierarchy`] decides what is
-//! written, and [`Reinsertion`] what is written again.
+//! The disk of the server is a log of segments, and the server reclaims the oldest segment. Here the objects form a
+//! queue, and a segment is a run of objects with the scaled size of a segment. The rules are those of the server:
+//! [`Hierarchy`] decides which objects are written, and [`Reinsertion`] which ones are written again.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;

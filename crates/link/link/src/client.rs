@@ -264,7 +264,7 @@ impl Client {
         self.0.config.rate_limiter.as_deref()
     }
 
-    /// Returns the memory of the record of which chunks the gateway has.
+    /// Returns the memory of the record of the chunks that the gateway has.
     pub(crate) fn knowledge(&self) -> SharedPagesStatus {
         self.0.knowledge_pages.status()
     }

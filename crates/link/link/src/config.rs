@@ -161,7 +161,7 @@ impl LinkConfig {
         }
     }
 
-    /// Returns the number of containers for which an endpoint records which of their chunks a peer has.
+    /// Returns the number of containers whose chunks an endpoint records for a peer.
     pub(crate) fn containers_max(&self) -> usize {
         CONTAINERS_MAX.min(self.store.containers() as usize)
     }

@@ -50,7 +50,7 @@ mod identity;
 mod inbox; // the receive buffers of a connection
 mod keys;
 mod knowledge_files; // stores on disk which chunks each peer has
-mod knowledge_pages; // the memory for which chunks each peer has
+mod knowledge_pages; // the memory of the records of the peers' chunks
 mod label;
 mod lent_buffers; // buffers that idle connections return
 mod listener;

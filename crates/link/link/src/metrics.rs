@@ -124,9 +124,9 @@ metrics! {
             { endpoint.busy_peers.len() }
         // Equal parts of the records of several peers count once.
         Gauge "edgeward_link_knowledge_bytes"
-            "Memory of the record of which chunks the peers have." { endpoint.knowledge.bytes }
+            "Memory of the record of the chunks that the peers have." { endpoint.knowledge.bytes }
         Gauge "edgeward_link_knowledge_bytes_max"
-            "Limit of the memory of the record of which chunks the peers have." { endpoint.knowledge.bytes_max }
+            "Limit of the memory of the record of the chunks that the peers have." { endpoint.knowledge.bytes_max }
         Counter "edgeward_link_knowledge_forgotten_pages_total"
             "Parts of this record, each for 64 containers of the store, that were forgotten because of the limit."
             { endpoint.knowledge.forgotten_pages }

@@ -96,7 +96,7 @@ pub struct GatewayStatus {
     pub identities: Vec<IdentityStatus>,
     /// Counters of connections and streams.
     pub counters: GatewayCounters,
-    /// The memory of the record of which chunks the peers have.
+    /// The memory of the record of the chunks that the peers have.
     pub knowledge: SharedPagesStatus,
     /// The peers that the gateway knows, connected or not.
     pub peers: Vec<PeerStatus>,
@@ -137,7 +137,7 @@ pub struct EndpointStatus {
     pub peers: Vec<PeerStatus>,
     /// The names of the peers whose tasks did not answer in time. They are not in `peers`.
     pub busy_peers: Vec<String>,
-    /// The memory of the record of which chunks the peers have.
+    /// The memory of the record of the chunks that the peers have.
     pub knowledge: SharedPagesStatus,
     /// The limit of sent bytes, or `None` if none is configured.
     pub rate_limit: Option<RateLimitStatus>,
@@ -201,7 +201,7 @@ impl EndpointStatus {
                 // Writes that waited.
                 "waits": limit.waits,
             })),
-            // The record of which chunks the peers have. Equal parts of the records of several peers count once.
+            // The record of the chunks that the peers have. Equal parts of the records of several peers count once.
             "knowledge": {
                 "bytes": self.knowledge.bytes,
                 "bytes_max": self.knowledge.bytes_max,

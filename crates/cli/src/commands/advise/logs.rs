@@ -1,6 +1,6 @@
 //! `edgeward advise LOG…`: simulates the requests of logs with other policies and sizes, and finds caching faults.
 //!
-//! The logs are read twice: the first pass counts requests and objects, from which the simulated sizes follow.
+//! The logs are read twice: the first pass counts requests and objects. The simulated sizes follow from these counts.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;

@@ -41,7 +41,7 @@ pub(super) fn described(setting: &Setting) -> String {
     )
 }
 
-/// Returns a rate with a unit in which it has digits.
+/// Returns a rate as text: in kB/s below 100 kB/s, else in MB/s.
 fn rate(bytes_per_second: f64) -> String {
     if bytes_per_second < 1e5 {
         format!("{:.1} kB/s", bytes_per_second / 1e3)

@@ -238,7 +238,7 @@ impl LineParser {
         }
     }
 
-    /// Returns an error if there were lines, and the format of none of them is known.
+    /// Returns an error if no line of the log had a known format.
     fn check(&self) -> anyhow::Result<()> {
         match self.parser.is_none() && !self.unparsed.trim_ascii().is_empty() {
             true => Err(unrecognised()),
@@ -342,7 +342,7 @@ fn write_position(path: &Path, position: LogPosition) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The number of first lines of which one must have a known format.
+/// The number of lines at the start of a log. At least one of them must have a known format.
 const LINES_TRIED: usize = 64;
 
 /// The time between two reads at the end of a log.

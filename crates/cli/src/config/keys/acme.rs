@@ -23,7 +23,7 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The most new names on demand per hour. Default: 20.
     "acme.on_demand_names_per_hour" live: Count::of(1, 10_000) => AcmeGroup.on_demand_names_per_hour;
 
-    /// The most requests to the URL of `on_demand` per minute, of which at most 8 are under way at once. A client that
+    /// The most requests to the URL of `on_demand` per minute. At most 8 requests are under way at once. A client that
     /// asks for a further name gets no certificate. Default: 60.
     "acme.on_demand_queries_per_minute" live: Count::of(1, 10_000) => AcmeGroup.on_demand_queries_per_minute;
 

@@ -328,7 +328,7 @@ impl Scheduler {
     }
 }
 
-/// The most names that are queried at once. Names of strangers take no place of those that are ordered.
+/// The most names that are queried at once. Queries do not count in the limit of orders.
 const QUERIED_MAX: usize = 8;
 
 /// The most answers that are remembered.

@@ -106,7 +106,8 @@ mod tests {
     use super::*;
     use crate::store::ChunkLocation;
 
-    /// The format is that of earlier versions: two containers, one of which is disordered and has a word of zeros.
+    /// Earlier versions have the same format. Method: two containers; the second container is disordered and has a word
+    /// of zeros.
     #[test]
     fn the_format_is_stable() {
         let mut known = Knowledge::new(100);

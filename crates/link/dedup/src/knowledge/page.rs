@@ -20,7 +20,7 @@ pub(super) struct Page {
     /// The key of each word, in increasing order: the number of the container in the page (6 bits) and the number of
     /// the word in the container (10 bits).
     keys: Vec<u16>,
-    /// The words, none of which is 0. Bit `n % 64` of word `n / 64` is for the chunk in slot `n`.
+    /// The words that are not 0. Bit `n % 64` of word `n / 64` is for the chunk in slot `n`.
     words: Vec<u64>,
     /// One bit per container: 1 if the peer's store has the chunks in another order than our store. The peer then
     /// cannot resolve a run: one reference to several consecutive chunks.
@@ -82,7 +82,7 @@ impl Page {
         self.words.insert(at, bits);
     }
 
-    /// Returns the numbers in the page of the containers of which the peer has chunks.
+    /// Returns the containers with chunks that the peer has, by their numbers in the page.
     pub(super) fn containers(&self) -> impl Iterator<Item = u32> {
         let same_container = |one: &u16, other: &u16| one >> WORD_BITS == other >> WORD_BITS;
         let containers = self.keys.chunk_by(same_container);

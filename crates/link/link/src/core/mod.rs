@@ -166,13 +166,14 @@ impl Core {
         self.endpoint.restore_knowledge(knowledge);
     }
 
-    /// Shares the memory for which chunks the peer has with other peers.
+    /// Shares the memory of the record of the peer's chunks with other peers.
     pub(crate) fn share_knowledge(&mut self) {
         self.knowledge_pages.share(self.endpoint.knowledge_mut());
     }
 
-    /// Returns a copy of which chunks the peer has, or `None` if it has not changed in the containers with numbers
-    /// below `end` since the last call. The copy of a full store takes less than a millisecond.
+    /// Returns a copy of the record of the peer's chunks. Returns `None` if the record has not changed in the
+    /// containers with numbers below `end` since the last call. The copy for a full store takes less than a
+    /// millisecond.
     pub(crate) fn take_unsaved_knowledge(&mut self, end: u32) -> Option<Knowledge> {
         self.endpoint.knowledge_mut().take_unsaved(end)
     }

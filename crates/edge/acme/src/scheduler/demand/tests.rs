@@ -132,7 +132,7 @@ fn texts_that_are_no_public_host_are_refused_without_a_query() {
 
 #[test]
 fn each_limit_is_reached_and_ends() {
-    // Orders at once. Names that are queried take none of their places, until they are allowed.
+    // The limit of orders at once. A queried name counts as an order only after the program has allowed the name.
     let mut pending = scheduler(plan(9, 1, 9));
     let late = name("late.example");
     assert_eq!(pending.demand(&late, at(0)), Demand::Query);

@@ -259,6 +259,9 @@ fn equal_configurations_have_no_difference_beside_nginx() {
         }
     }
     let log = nginx.folder().join("access.log");
+    let lines = || fs::read_to_string(&log).expect("read").lines().count();
+    // nginx writes a line after the response.
+    until("each request has a line", || (lines() == 20).then_some(()));
     let (code, report) = over_log(
         &log,
         &[
@@ -275,8 +278,6 @@ fn equal_configurations_have_no_difference_beside_nginx() {
     assert_eq!(report["hits"]["incumbent_ratio"], 0.75, "{report:#}");
     assert_eq!(report["hits"]["edge_ratio"], 0.75, "{report:#}");
     // The requests of the shadow are lines of the log, too, and are not sent again.
-    let lines = || fs::read_to_string(&log).expect("read").lines().count();
-    // nginx writes a line after the response.
     until("each request has a line", || (lines() == 40).then_some(()));
 }
 
@@ -461,12 +462,16 @@ fn planted_differences_are_found_beside_varnish() {
     let format =
         "%h %l %u %t \"%r\" %s %b \"-\" \"%{User-agent}i\" %{Host}i %{Varnish:hitmiss}x %D";
     let work = varnish.folder().join("work").display().to_string();
-    let done = Command::new(varnishncsa)
-        .args(["-d", "-n", &work, "-F", format])
-        .output()
-        .expect("varnishncsa runs");
     let log = varnish.folder().join("ncsa.log");
-    fs::write(&log, &done.stdout).expect("written");
+    // Varnish writes a record after the response.
+    until("each request has a line", || {
+        let done = Command::new(&varnishncsa)
+            .args(["-d", "-n", &work, "-F", format])
+            .output()
+            .expect("varnishncsa runs");
+        fs::write(&log, &done.stdout).expect("written");
+        (text(&done.stdout).matches(" a.example ").count() == 9).then_some(())
+    });
     let (_edge, url) = edge(&of_edge);
     let incumbent = format!("http://{}", varnish.addr());
     let mut shadow = edgeward(&[

@@ -1,21 +1,33 @@
-//! The choice of a server of an origin.
+//! The choice of a server of an origin, and of the node of a fleet that owns an object.
 //!
 //! A [`Group`] has the servers of one origin. [`Group::choose`] returns the server for a request: the balancing method
 //! decides between the usable servers. A server that fails repeatedly is ejected for a time that grows with each
 //! ejection, and gets few requests after it has recovered. A [`RetryBudget`] limits the requests that are sent again
 //! to another server.
 //!
+//! A [`Placement`] has the nodes of a group of a fleet. It returns the owner of a cache key, [`next_hop`] the path of a
+//! request, and a [`CopyRule`] the objects of which other nodes keep copies.
+//!
 //! The crate has no clock, no random numbers and no I/O: times and random numbers are arguments.
 #![forbid(unsafe_code)]
 
 mod budget;
+mod fleet;
 mod group;
 mod health;
+mod hot_copy;
 mod method;
+mod placement;
+mod rendezvous;
 mod server;
 
 pub use budget::{BudgetSettings, RetryBudget};
+pub use fleet::{Hop, NodeGroup, Sender, Target, next_hop};
 pub use group::{AllDown, Group, GroupSettings, Member, Selection, ServerView, WEIGHT_MAX};
 pub use health::{HealthSettings, HealthState, Verdict};
+pub use hot_copy::{CopyRule, MemoryUse, RequestRate};
 pub use method::Method;
+pub use placement::{
+    LOAD_EXCESS_PERCENT, NODES_MAX, Node, NodeId, NodeState, Owner, Placement, PlacementError,
+};
 pub use server::{Query, ServerId};

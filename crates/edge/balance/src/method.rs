@@ -1,7 +1,6 @@
 //! The methods of balancing: which of several usable servers gets a request.
 
-use edgeward_types::mix64;
-
+use super::rendezvous::{LoadBound, score};
 use super::server::{Query, Server};
 
 /// A method of balancing.
@@ -41,14 +40,20 @@ impl Method {
                 .min_by_key(|&index| servers[index].turn.max(virtual_time)),
             Self::LeastRequests => pick_of_two(servers, left, query.random),
             Self::Hash { excess_percent } => {
-                let has_room = load_bound(servers, all, excess_percent);
-                let below = left.iter().copied();
-                below
-                    .filter(|&index| has_room(&servers[index]))
-                    .max_by(|&a, &b| {
-                        let score = |index: usize| score(&servers[index], query.hash);
-                        score(a).total_cmp(&score(b))
-                    })
+                let all = || all.iter().map(|&index| &servers[index]);
+                let load = all().map(|server| u64::from(server.under_way)).sum();
+                let weights = all().map(|server| server.weight).sum();
+                let bound = LoadBound::new(load, weights, excess_percent);
+                let score = |index: usize| {
+                    let server = &servers[index];
+                    score(server.key, server.weight, query.hash)
+                };
+                let has_room = |index: &usize| {
+                    let server = &servers[*index];
+                    bound.has_room(u64::from(server.under_way), server.weight)
+                };
+                let below = left.iter().copied().filter(has_room);
+                below.max_by(|&a, &b| score(a).total_cmp(&score(b)))
             }
         }
     }
@@ -87,28 +92,4 @@ fn pick_by_weight(
         }
     }
     None
-}
-
-/// Returns the score of a server for a cache key. The server with the largest score gets the request. Over all keys,
-/// the probability of the largest score is in proportion to the weight (weighted rendezvous hashing: Schindelhauer,
-/// Schomaker, 2005).
-fn score(server: &Server, hash: u64) -> f64 {
-    // A value above 0 and below 1.
-    let uniform = ((mix64(hash ^ server.key) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
-    -(server.weight as f64) / uniform.ln()
-}
-
-/// Returns the test if a server may get one more request: its requests under way are below the mean in relation to its
-/// weight, with this request, plus the excess. At least one server passes.
-fn load_bound(
-    servers: &[Server],
-    all: &[usize],
-    excess_percent: u32,
-) -> impl Fn(&Server) -> bool + use<> {
-    let under_way = |&index: &usize| u64::from(servers[index].under_way);
-    let total: u64 = all.iter().map(under_way).sum::<u64>() + 1;
-    let weights: u64 = all.iter().map(|&index| servers[index].weight).sum();
-    let scale = u128::from(100 + u64::from(excess_percent)) * u128::from(total);
-    let whole = 100 * u128::from(weights.max(1));
-    move |server| u128::from(server.under_way) < (scale * u128::from(server.weight)).div_ceil(whole)
 }

@@ -277,18 +277,22 @@ fn meet(a: &When, b: &When) -> Meet {
         None => return Meet::Unstated,
     }
     for (of_a, of_b, target) in [
-        (&a.regexes, &b.regexes, &mut both.regexes),
         (&a.cookies, &b.cookies, &mut both.cookies),
         (&a.parameters, &b.parameters, &mut both.parameters),
+    ] {
+        match narrower(of_a, of_b, is_wider) {
+            Some(list) => *target = list.to_vec(),
+            None => return Meet::Unstated,
+        }
+    }
+    for (of_a, of_b, target) in [
+        (&a.regexes, &b.regexes, &mut both.regexes),
         (&a.clients, &b.clients, &mut both.clients),
     ] {
-        *target = if is_wider(of_a, of_b) {
-            of_b.clone()
-        } else if is_wider(of_b, of_a) {
-            of_a.clone()
-        } else {
-            return Meet::Unstated;
-        };
+        match narrower(of_a, of_b, is_superset) {
+            Some(list) => *target = list.to_vec(),
+            None => return Meet::Unstated,
+        }
     }
     both.headers = a.headers.clone();
     for (name, values) in &b.headers {
@@ -321,7 +325,26 @@ fn common(a: &[String], b: &[String]) -> Option<Vec<String>> {
     (!both.is_empty()).then_some(both)
 }
 
-/// Returns true if the condition of a list holds whenever that of the other does.
+/// Returns the list whose condition holds less often, if one of them is a part of the other.
+fn narrower<'l>(
+    a: &'l [String],
+    b: &'l [String],
+    is_wider: fn(&[String], &[String]) -> bool,
+) -> Option<&'l [String]> {
+    match (is_wider(a, b), is_wider(b, a)) {
+        (true, _) => Some(b),
+        (_, true) => Some(a),
+        _ => None,
+    }
+}
+
+/// Returns true if a list of expressions, methods or networks has all members of the other. An empty list stands for
+/// all texts. Two texts that differ say nothing about each other: `a*` is no prefix of expressions that begin with `a`.
+fn is_superset(wide: &[String], narrow: &[String]) -> bool {
+    wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(|text| wide.contains(text)))
+}
+
+/// Returns true if the condition of a list of globs holds whenever that of the other does.
 fn is_wider(wide: &[String], narrow: &[String]) -> bool {
     let covers_glob = |glob: &String| {
         wide.iter()
@@ -368,19 +391,24 @@ fn common_paths(a: &[String], b: &[String]) -> Option<Vec<String>> {
 /// Returns true if `wide` holds whenever `narrow` does, as far as their texts show it.
 pub(crate) fn covers(wide: &When, narrow: &When) -> bool {
     let has_scheme = wide.scheme.is_none() || wide.scheme == narrow.scheme;
-    let lists = [
+    let globs = [
         (&wide.paths, &narrow.paths),
-        (&wide.regexes, &narrow.regexes),
-        (&wide.methods, &narrow.methods),
         (&wide.cookies, &narrow.cookies),
         (&wide.parameters, &narrow.parameters),
+    ];
+    let texts = [
+        (&wide.regexes, &narrow.regexes),
+        (&wide.methods, &narrow.methods),
         (&wide.clients, &narrow.clients),
     ];
     let has_headers = wide.headers.iter().all(|(name, values)| {
         let known = narrow.headers.get(name);
         known.is_some_and(|known| is_wider(values, known))
     });
-    has_scheme && has_headers && lists.iter().all(|(wide, narrow)| is_wider(wide, narrow))
+    has_scheme
+        && has_headers
+        && globs.iter().all(|(wide, narrow)| is_wider(wide, narrow))
+        && texts.iter().all(|(wide, narrow)| is_superset(wide, narrow))
 }
 
 #[cfg(test)]
@@ -483,6 +511,14 @@ mod tests {
         assert!(regex("a").and(&regex("b")).is_err());
         assert!(regex("a").or(&regex("b")).is_ok());
         assert_eq!(regex("a").and(&regex("a")), Ok(regex("a")));
+        // A `*` at the end of an expression repeats one character, and is no glob.
+        let covers = |wide: &str, narrow: &str| {
+            let [wide, narrow] = [wide, narrow].map(|text| regex(text).layers()[1].0.clone());
+            covers(&wide, &narrow)
+        };
+        assert!(!covers("^/im[0-9]*", "^/im[0-9]|^/private[0-9]"));
+        assert!(!covers("*", "a"));
+        assert!(covers("^/a*", "^/a*"));
         let path = |glob: &str| {
             Decision::when(When {
                 paths: vec![glob.to_owned()],

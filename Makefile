@@ -89,7 +89,7 @@ dist: rust compiler ## the binary for packages, with LTO and stripped: target/di
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 
 # The tools of packages, beside the compilers.
-.PHONY: packages package-static test-packages
+.PHONY: packages package-static test-packages test-chart
 packages: rust compiler ## Debian packages, images, Helm chart, bill of materials, checksums: target/packages
 	@scripts/ensure-debian packages
 	@scripts/ensure-cargo-tool cargo-cyclonedx
@@ -100,9 +100,20 @@ package-static: rust compiler ## a program that needs no C library, for each Lin
 	@packaging/build tarball
 
 # Not a part of `make test`: it installs two Debian systems. `make test` tests the Debian package without a system.
-test-packages: program ## packages of the debug binary in Debian 12 and 13, the image without root, the chart
+test-packages: program chart-tools ## packages of the debug binary in Debian 12 and 13, the image without root, the chart
 	@scripts/ensure-debian packages test-packages
-	@PROGRAM="$(PROGRAM)" $(STEP) "packages on new systems" packaging/test systems
+	@PATH="$(CHART_VENV)/bin:$$PATH" PROGRAM="$(PROGRAM)" $(STEP) "packages on new systems" packaging/test systems
+
+# `make test` skips this target, because Go builds Helm for some minutes.
+CHART_VENV := $(abspath $(or $(CARGO_TARGET_DIR),target))/chart-venv
+
+test-chart: program chart-tools ## the Helm chart: lint, resources (schemas of Kubernetes), its configuration
+	@EDGEWARD_REQUIRE_TOOLS=1 PATH="$(CHART_VENV)/bin:$$PATH" PROGRAM="$(PROGRAM)" $(STEP) "Helm chart" packaging/test chart
+
+chart-tools:
+	@scripts/ensure-debian python
+	@scripts/ensure-helm
+	@scripts/ensure-python-packages $(CHART_VENV) packaging/helm/requirements.txt
 
 .PHONY: fmt
 fmt: rust ## format all code

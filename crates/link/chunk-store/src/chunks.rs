@@ -491,8 +491,10 @@ impl Shared {
                 ..unread
             })?
         };
+        // If this fails, the container is not written. It is attempted before anything is changed, because a device may
+        // also panic.
+        let raised = self.raise_version(state);
         let (blocks, trailer) = state.open.finish(&mut state.packer);
-        let raised = self.raise_version(&trailer, state);
         let full = Arc::new(self.full_container(blocks, trailer, state.superblock.epoch));
         state.open.begin(next, std::mem::take(&mut state.spare));
         state.unsaved_containers += 1;
@@ -511,7 +513,10 @@ impl Shared {
         state.unwritten = Some(Arc::clone(&full));
         match raised {
             Ok(()) => state.full = Some(full),
-            Err(_) => self.end_write(full, &raised, state),
+            Err(_) => {
+                drop(full);
+                self.end_write(false, state);
+            }
         }
         Ok(raised)
     }
@@ -538,6 +543,10 @@ impl Shared {
 
     /// Writes a full container. The caller does not hold the lock.
     pub(crate) fn write_full(&self, full: Arc<FullContainer>) -> io::Result<()> {
+        let mut write = Write {
+            shared: self,
+            is_written: false,
+        };
         let offset = self.layout.offset(self.position(full.listing.number));
         let container_bytes = self.layout.container_bytes();
         let (blocks, trailer) = full.bytes.split_at(full.trailer_at);
@@ -551,18 +560,21 @@ impl Shared {
             };
             blocks.unwrap_or(Ok(())).and_then(|()| trailer())
         };
-        self.end_write(full, &written, &mut self.state());
-        self.written.notify_all();
+        drop(full);
+        write.is_written = written.is_ok();
         written
     }
 
-    /// Records that a full container was written. If the write has failed, the bytes at its position are undefined, and
-    /// its chunks are removed from the index.
-    fn end_write(&self, full: Arc<FullContainer>, written: &io::Result<()>, state: &mut State) {
-        let position = self.position(full.listing.number);
-        if written.is_ok() {
+    /// Records that the write of the full container has ended. If it has failed, the bytes at the container's position
+    /// are undefined, and its chunks are removed from the index.
+    fn end_write(&self, is_written: bool, state: &mut State) {
+        let Some(full) = state.unwritten.take() else {
+            return;
+        };
+        if is_written {
             state.counters.written += 1;
         } else {
+            let position = self.position(full.listing.number);
             state.counters.errors += 1;
             state
                 .counters
@@ -571,20 +583,23 @@ impl Shared {
             let entries = full.listing.entries.iter();
             entries.for_each(|entry| state.index.remove(&entry.id, position));
         }
-        state.unwritten = None;
         // A query that reads a chunk of the container keeps its bytes.
         state.spare = Arc::into_inner(full).map_or_else(Vec::new, |full| full.bytes);
     }
 
-    /// Raises the version of the store if the container has listed chunks, which have an id but no stored bytes. Older
-    /// programs must refuse a store with listed chunks.
-    fn raise_version(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
-        let has_listed = trailer.blocks.iter().any(|block| block.method.is_none());
-        if !has_listed || state.superblock.version >= VERSION {
+    /// Raises the version of the store if the open container has listed chunks, which have an id but no stored bytes.
+    /// Older programs must refuse a store with listed chunks.
+    fn raise_version(&self, state: &mut State) -> io::Result<()> {
+        if !state.open.has_listed() || state.superblock.version >= VERSION {
             return Ok(());
         }
-        state.superblock.version = VERSION;
-        self.device.write_at(&state.superblock.encode(), 0)
+        let raised = Superblock {
+            version: VERSION,
+            ..state.superblock
+        };
+        self.device.write_at(&raised.encode(), 0)?;
+        state.superblock = raised;
+        Ok(())
     }
 
     /// Starts a new epoch with container number 0 when all container numbers are used: with containers of 1 MiB,
@@ -754,6 +769,21 @@ impl Shared {
 
     pub(crate) fn epoch(&self) -> u64 {
         self.state().superblock.epoch
+    }
+}
+
+/// The write of the full container. Dropping this value ends the write, also if the device has panicked: later queries
+/// would otherwise wait for it for ever.
+struct Write<'a> {
+    shared: &'a Shared,
+    is_written: bool,
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        self.shared
+            .end_write(self.is_written, &mut self.shared.state());
+        self.shared.written.notify_all();
     }
 }
 

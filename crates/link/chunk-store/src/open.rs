@@ -143,6 +143,11 @@ impl OpenContainer {
         self.entries.is_empty()
     }
 
+    /// Returns true if the container has a listed chunk.
+    pub(crate) fn has_listed(&self) -> bool {
+        self.listed_bytes > 0
+    }
+
     /// Returns the sizes of the container's chunks. The open block counts uncompressed.
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes {

@@ -11,7 +11,7 @@ use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::{Superblock, Trailer, VERSION, VERSION_BLOCKS, VERSION_RAW};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::store::{ChunkLocation, Entry, bytes_of};
-use edgeward_testkit::disk::SimulatedDisk;
+use edgeward_testkit::disk::{Errno, Fault, SimulatedDisk};
 
 use crate::{
     CONTAINER, CONTAINERS, chunk, disk, has_bytes, is_stored, key, layout, load_chunk, methods,
@@ -191,7 +191,8 @@ fn only_ids_of_listed_chunks_are_written() {
     );
 }
 
-/// Writing a container with listed chunks raises the version of the store. Opening the store does not change it.
+/// Writing a container with listed chunks raises the version of the store, although an earlier attempt has failed.
+/// Opening the store does not change the version.
 #[test]
 fn listing_a_chunk_raises_the_version_of_the_store() {
     let version = |disk: &SimulatedDisk| {
@@ -208,6 +209,10 @@ fn listing_a_chunk_raises_the_version_of_the_store() {
         let mut store = open(&disk, method);
         store_chunk(&mut store, 1);
         store.flush().expect("the disk has no faults");
+        list(&mut store, 2);
+        disk.inject(Fault::Writes(Errno::Io));
+        assert!(store.flush().is_err());
+        disk.heal();
         assert_eq!(version(&disk), before);
         list(&mut store, 2);
         store.flush().expect("the disk has no faults");

@@ -1,8 +1,10 @@
 //! Tests of the write of a full container, which does not hold the lock of the store.
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,32 +13,19 @@ use edgeward_chunk_store::{Chunks, WouldBlock};
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::store::{Answer, Entry, LocatedChunk, Request};
 use edgeward_store::disk::Device;
+use edgeward_testkit::Gate;
 use edgeward_testkit::disk::{Fault, SimulatedDisk};
 
-use crate::{METHODS, disk, key, noise, settings};
+use crate::{METHODS, disk, has_bytes, key, noise, open, settings};
 
-/// A disk on which no write ends while a test holds the lock.
+/// A disk whose writes can panic.
 #[derive(Debug)]
-struct WriteGate {
+struct PanickingDisk {
     disk: Arc<SimulatedDisk>,
-    gate: Mutex<()>,
-    /// Gets a message when a write begins.
-    begun: Sender<()>,
+    panics: AtomicBool,
 }
 
-impl WriteGate {
-    fn new() -> (Arc<Self>, Receiver<()>) {
-        let (begun, receiver) = channel();
-        let gate = Self {
-            disk: disk(),
-            gate: Mutex::default(),
-            begun,
-        };
-        (Arc::new(gate), receiver)
-    }
-}
-
-impl Device for WriteGate {
+impl Device for PanickingDisk {
     fn len(&self) -> u64 {
         self.disk.len()
     }
@@ -50,8 +39,10 @@ impl Device for WriteGate {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        _ = self.begun.send(());
-        drop(self.gate.lock());
+        assert!(
+            !self.panics.load(Ordering::SeqCst),
+            "the test wants this panic"
+        );
         self.disk.write_at(bytes, offset)
     }
 
@@ -93,12 +84,11 @@ fn store_at_once(store: &Chunks, number: usize) -> Result<Option<Answer>, WouldB
 #[test]
 fn a_write_delays_only_the_next_write() {
     for method in METHODS {
-        let (device, begun) = WriteGate::new();
-        let store = Chunks::open(Arc::clone(&device) as Arc<dyn Device>, settings(method));
-        let store = store.expect("the store opens");
-        while begun.try_recv().is_ok() {}
-        device.disk.inject(Fault::ReadsWait);
-        let gate = device.gate.lock().expect("no thread panics");
+        let disk = disk();
+        let store = open(&disk, method);
+        let gate = Gate::new();
+        disk.inject(Fault::ReadsWait);
+        disk.inject(Fault::WritesWait(gate.clone()));
         let filling = store.clone();
         let filler = std::thread::spawn(move || {
             for number in 0..18 {
@@ -106,7 +96,7 @@ fn a_write_delays_only_the_next_write() {
                 assert!(stored.is_some());
             }
         });
-        begun.recv_timeout(LONG).expect("a container is written");
+        gate.wait_reached(1);
         for number in 0..17 {
             let (store, chunk) = (store.clone(), bytes(number));
             let id = key().id(&chunk);
@@ -128,12 +118,12 @@ fn a_write_delays_only_the_next_write() {
         let stored = (100..).take_while(|number| store_at_once(&store, *number).is_ok());
         // The filler has stored one chunk in this container.
         assert_eq!(stored.count(), 15);
-        drop(gate);
+        gate.open();
         filler.join().expect("all chunks are stored");
         store.flush().expect("the disk has no faults");
-        device.disk.heal();
+        disk.heal();
         drop(store);
-        let store = Chunks::open(device, settings(method)).expect("the store opens");
+        let store = open(&disk, method);
         for number in (0..18).chain(100..115) {
             let chunk = bytes(number);
             let id = key().id(&chunk);
@@ -142,5 +132,42 @@ fn a_write_delays_only_the_next_write() {
             assert!(store.load(&key(), location, &[Entry { id, length: 4096 }], &mut loaded));
             assert!(loaded == chunk, "{number}");
         }
+    }
+}
+
+/// A write that panics is a failed write: the chunks of its container are lost, and the store goes on. If the container
+/// has a listed chunk, which has no bytes, the panic is in the write of the store's version, before the container's.
+#[test]
+fn a_write_that_panics_has_failed() {
+    for lists_chunk in [false, true] {
+        let device = Arc::new(PanickingDisk {
+            disk: disk(),
+            panics: AtomicBool::new(false),
+        });
+        let store = Chunks::open(Arc::clone(&device) as Arc<dyn Device>, settings(METHODS[0]));
+        let mut store = store.expect("the store opens");
+        if lists_chunk {
+            let (id, length) = (key().id(&bytes(99)), 4096);
+            store.find_or_list(Entry { id, length });
+        }
+        let fill = |store: &Chunks, numbers: std::ops::Range<usize>| {
+            let mut stored = numbers.map(|number| {
+                let chunk = bytes(number);
+                store.insert(key().id(&chunk), &chunk)
+            });
+            stored.all(|location| location.is_some())
+        };
+        device.panics.store(true, Ordering::SeqCst);
+        let filled = catch_unwind(AssertUnwindSafe(|| fill(&store, 0..17)));
+        assert!(filled.is_err(), "the container is written");
+        device.panics.store(false, Ordering::SeqCst);
+        let filling = store.clone();
+        let filled = at_once(move || fill(&filling, 20..50) && filling.flush().is_ok());
+        assert!(filled);
+        let is_stored = |number: &usize| has_bytes(&mut store, &bytes(*number));
+        let stored: Vec<usize> = (0..50).filter(is_stored).collect();
+        // The panic has ended the call that stored the 16th or 17th chunk.
+        let first = if lists_chunk { 0..15 } else { 16..17 };
+        assert_eq!(stored, first.chain(20..50).collect::<Vec<_>>());
     }
 }

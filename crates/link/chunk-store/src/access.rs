@@ -8,7 +8,7 @@
 //! the lock. Until it is written, other queries read its chunks in memory, and the next full container waits.
 
 use std::io;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::chunks::{Shared, State};
 use crate::requests::WouldBlock;
@@ -110,7 +110,7 @@ impl Shared {
             let unread = match blocked {
                 Blocked::Unread(unread) => unread,
                 Blocked::Unwritten => {
-                    drop(self.written_state());
+                    self.wait_written(u32::MAX);
                     continue;
                 }
             };
@@ -124,11 +124,13 @@ impl Shared {
         }
     }
 
-    /// Returns the lock when all full containers are written.
-    pub(crate) fn written_state(&self) -> MutexGuard<'_, State> {
-        let is_unwritten = |state: &mut State| state.unwritten.is_some();
-        let state = self.written.wait_while(self.state(), is_unwritten);
-        state.unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the full container is written, if there is one with a number below `end`.
+    pub(crate) fn wait_written(&self, end: u32) {
+        let is_unwritten = |state: &mut State| {
+            let full = state.unwritten.as_ref();
+            full.is_some_and(|full| full.listing.number < end)
+        };
+        drop(self.written.wait_while(self.state(), is_unwritten));
     }
 
     fn read_for(&self, position: u32) -> ReadTrailer {

@@ -96,7 +96,7 @@ impl Chunks {
         if let Ok((sealed, written)) = sealed {
             sealed.and(written)?;
         }
-        self.sync()?;
+        self.sync(self.open_container_number())?;
         // Without the checkpoint, the next start takes longer. The failure is counted.
         _ = self.save_checkpoint();
         Ok(())
@@ -108,15 +108,15 @@ impl Chunks {
         self.0.save_checkpoint()
     }
 
-    /// Makes all written containers durable. Returns the number of the open container. Containers with lower numbers
-    /// exist with the same number after a crash.
-    pub fn sync(&self) -> io::Result<u32> {
-        let open = self.0.written_state().open.number;
-        self.0.device.sync().map(|()| open)
+    /// Makes the containers with numbers below `end` durable. They exist with the same numbers after a crash. Waits for
+    /// the write of such a container if it is not written yet, but not for writes of later containers, which may follow
+    /// each other without a pause. `end` is at most the [open container's number](Self::open_container_number).
+    pub fn sync(&self, end: u32) -> io::Result<()> {
+        self.0.wait_written(end);
+        self.0.device.sync()
     }
 
-    /// Returns the number of the open container, which is the first that is not written. [`sync`](Self::sync) makes
-    /// containers with lower numbers durable.
+    /// Returns the number of the open container, which is the first that cannot be made [durable](Self::sync) yet.
     pub fn open_container_number(&self) -> u32 {
         self.0.state().open.number
     }

@@ -498,7 +498,7 @@ impl Shared {
         let saving = self.checkpoints.saving.lock();
         let _saving = saving.unwrap_or_else(PoisonError::into_inner);
         let header = {
-            let state = &mut *self.written_state();
+            let state = &mut *self.state();
             let next = state.open.number;
             if state.recovery.is_some() || next == 0 || state.saved_next == Some(next) {
                 return Ok(false);
@@ -506,6 +506,7 @@ impl Shared {
             state.unsaved_containers = 0;
             self.header(state)
         };
+        self.wait_written(header.next);
         let saved = self.device.sync().and_then(|()| {
             checkpoint::write(path, &header, |start, out| {
                 let state = &mut *self.state();

@@ -138,7 +138,7 @@ impl KnowledgeFiles {
                 continue;
             };
             let (this, name, store) = (Arc::clone(self), name.clone(), store.clone());
-            let written = move || this.write(name, &known.encode(end), &store);
+            let written = move || this.write(name, &known, end, &store);
             let written = tokio::task::spawn_blocking(written);
             let written = written.await.map_err(io::Error::other).flatten();
             if written.is_err() {
@@ -151,8 +151,9 @@ impl KnowledgeFiles {
         removed.await.map_err(io::Error::other)?
     }
 
-    /// Writes the file of a peer if its content would change.
-    fn write(&self, name: String, bytes: &[u8], store: &Chunks) -> io::Result<()> {
+    /// Writes the file of a peer if its content would change. The file refers to containers below `end`.
+    fn write(&self, name: String, known: &Knowledge, end: u32, store: &Chunks) -> io::Result<()> {
+        let bytes = &known.encode(end);
         // The lock is held until the end, because the call at shutdown may overlap a periodic call.
         let mut saved_hashes = self.saved_hashes();
         let id = self.id_key.id(bytes);
@@ -161,7 +162,7 @@ impl KnowledgeFiles {
         }
         // The containers of the chunks are written but possibly not durable. The sync makes them durable before
         // a file refers to them.
-        store.sync()?;
+        store.sync(end)?;
         fs::create_dir_all(&self.folder)?;
         let new = self.folder.join(format!("{name}{UNFINISHED}"));
         fs::write(&new, bytes)?;

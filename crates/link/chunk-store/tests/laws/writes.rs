@@ -1,6 +1,7 @@
 //! Tests of the write of a full container, which does not hold the lock of the store.
 
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +61,13 @@ fn bytes(number: usize) -> Bytes {
     noise(number, 4096).into()
 }
 
+fn fill(store: &Chunks, numbers: Range<usize>) {
+    for number in numbers {
+        let chunk = bytes(number);
+        assert!(store.insert(key().id(&chunk), &chunk).is_some());
+    }
+}
+
 /// Calls a function that must not wait for a write.
 fn at_once<T: Send + 'static>(function: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, result) = channel();
@@ -90,12 +98,7 @@ fn a_write_delays_only_the_next_write() {
         disk.inject(Fault::ReadsWait);
         disk.inject(Fault::WritesWait(gate.clone()));
         let filling = store.clone();
-        let filler = std::thread::spawn(move || {
-            for number in 0..18 {
-                let stored = filling.insert(key().id(&bytes(number)), &bytes(number));
-                assert!(stored.is_some());
-            }
-        });
+        let filler = std::thread::spawn(move || fill(&filling, 0..18));
         gate.wait_reached(1);
         for number in 0..17 {
             let (store, chunk) = (store.clone(), bytes(number));
@@ -150,24 +153,46 @@ fn a_write_that_panics_has_failed() {
             let (id, length) = (key().id(&bytes(99)), 4096);
             store.find_or_list(Entry { id, length });
         }
-        let fill = |store: &Chunks, numbers: std::ops::Range<usize>| {
-            let mut stored = numbers.map(|number| {
-                let chunk = bytes(number);
-                store.insert(key().id(&chunk), &chunk)
-            });
-            stored.all(|location| location.is_some())
-        };
         device.panics.store(true, Ordering::SeqCst);
         let filled = catch_unwind(AssertUnwindSafe(|| fill(&store, 0..17)));
         assert!(filled.is_err(), "the container is written");
         device.panics.store(false, Ordering::SeqCst);
         let filling = store.clone();
-        let filled = at_once(move || fill(&filling, 20..50) && filling.flush().is_ok());
-        assert!(filled);
+        let flushed = at_once(move || {
+            fill(&filling, 20..50);
+            filling.flush()
+        });
+        flushed.expect("the disk has no faults");
         let is_stored = |number: &usize| has_bytes(&mut store, &bytes(*number));
         let stored: Vec<usize> = (0..50).filter(is_stored).collect();
         // The panic has ended the call that stored the 16th or 17th chunk.
         let first = if lists_chunk { 0..15 } else { 16..17 };
         assert_eq!(stored, first.chain(20..50).collect::<Vec<_>>());
     }
+}
+
+/// A sync waits for the containers that it makes durable, and not for the write of a later one: on a busy store, the
+/// next write begins when one ends.
+#[test]
+fn a_sync_waits_only_for_its_containers() {
+    let disk = disk();
+    let store = open(&disk, METHODS[0]);
+    fill(&store, 0..17);
+    assert_eq!(store.open_container_number(), 1);
+    let gate = Gate::new();
+    disk.inject(Fault::WritesWait(gate.clone()));
+    let filling = store.clone();
+    let filler = std::thread::spawn(move || fill(&filling, 17..33));
+    gate.wait_reached(1);
+    let syncing = store.clone();
+    at_once(move || syncing.sync(1)).expect("the disk has no faults");
+    let syncing = store.clone();
+    let later = std::thread::spawn(move || {
+        let synced = syncing.sync(2);
+        synced.map(|()| syncing.counters().written)
+    });
+    gate.open();
+    let written = later.join().expect("no thread panics");
+    assert_eq!(written.expect("the disk has no faults"), 2);
+    filler.join().expect("all chunks are stored");
 }

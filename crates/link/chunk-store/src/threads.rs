@@ -3,6 +3,9 @@
 //! A thread is started when a request arrives and all others work, and ends after it was idle for a while. The queue
 //! is bounded: the callers bound the requests for which a stream waits, and chunks that would be stored are skipped
 //! while those in the queue take [`STORED_BYTES_MAX`]. They are sent again at their next transfer.
+//!
+//! A request that stores a chunk may wait for the write of a container. Some threads are kept for the other requests, so
+//! that a device whose writes are slow does not delay reads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -43,6 +46,11 @@ impl Chunks {
             }
             request => (request, 0),
         };
+        let lane = match &request {
+            Request::Store { .. } => Lane::Store,
+            Request::Find { .. } => Lane::AwaitedStore,
+            _ => Lane::Read,
+        };
         let (shared, id_key, pool) = (Arc::clone(&self.0.shared), id_key.clone(), pool.clone());
         let perform = move |is_skipped| {
             if is_skipped {
@@ -59,6 +67,7 @@ impl Chunks {
         };
         self.0.threads.push(Job {
             perform: Box::new(perform),
+            lane,
             stored_bytes,
         });
     }
@@ -75,47 +84,62 @@ struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    /// Requests for whose answers streams wait. They precede `stores`.
-    awaited: VecDeque<Job>,
-    stores: VecDeque<Job>,
-    /// The bytes that `stores` take.
+    /// The jobs of each [`Lane`].
+    lanes: [VecDeque<Job>; 3],
+    /// The bytes that the jobs of [`Lane::Store`] take.
     stored_bytes: usize,
     skipped: u64,
     threads: Vec<JoinHandle<()>>,
     /// The threads that have not left [`Queue::work`].
     running: usize,
     idle: usize,
+    /// The threads whose job may write, at most [`STORING_THREADS_MAX`].
+    storing: usize,
     is_stopped: bool,
 }
 
 struct Job {
     /// Performs the request, or answers it without an effect if the argument is true.
     perform: Box<dyn FnOnce(bool) + Send>,
-    /// The memory that the job takes if it stores a chunk, else 0.
+    lane: Lane,
+    /// The memory that the job takes if it stores a chunk for which no stream waits, else 0.
     stored_bytes: usize,
 }
 
+/// The kinds of jobs, in the order in which they are performed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// A stream waits for the answer, and nothing is stored.
+    Read,
+    /// A stream waits for the answer, and a chunk may be stored.
+    AwaitedStore,
+    /// A chunk is stored, and no stream waits.
+    Store,
+}
+
 impl QueueState {
-    fn jobs(&self) -> usize {
-        self.awaited.len() + self.stores.len()
+    /// Returns the number of jobs in the queue that may begin.
+    fn runnable(&self) -> usize {
+        let [reads, awaited, stores] = &self.lanes;
+        let free = STORING_THREADS_MAX - self.storing;
+        reads.len() + (awaited.len() + stores.len()).min(free)
     }
 
     fn push(&mut self, job: Job) {
         self.stored_bytes += job.stored_bytes;
-        let jobs = if job.stored_bytes > 0 {
-            &mut self.stores
-        } else {
-            &mut self.awaited
-        };
-        jobs.push_back(job);
+        self.lanes[job.lane as usize].push_back(job);
     }
 
+    /// Takes the next job that may begin.
     fn pop(&mut self) -> Option<Job> {
-        let job = self
-            .awaited
-            .pop_front()
-            .or_else(|| self.stores.pop_front())?;
+        let lanes = if self.storing < STORING_THREADS_MAX {
+            &mut self.lanes[..]
+        } else {
+            &mut self.lanes[..1]
+        };
+        let job = lanes.iter_mut().find_map(VecDeque::pop_front)?;
         self.stored_bytes -= job.stored_bytes;
+        self.storing += usize::from(job.lane != Lane::Read);
         Some(job)
     }
 }
@@ -138,7 +162,7 @@ impl StoreThreads {
             return (job.perform)(true);
         }
         state.push(job);
-        if state.jobs() <= state.idle {
+        if state.runnable() <= state.idle {
             self.0.has_jobs.notify_one();
             return;
         }
@@ -157,9 +181,7 @@ impl StoreThreads {
             Err(_) if state.running > 0 => {}
             Err(_) => {
                 while let Some(job) = state.pop() {
-                    drop(state);
-                    (job.perform)(false);
-                    state = self.0.state();
+                    state = self.0.perform(job, state);
                 }
             }
         }
@@ -169,7 +191,7 @@ impl StoreThreads {
     pub(crate) fn stop(&self) {
         let mut state = self.0.state();
         state.is_stopped = true;
-        while state.pop().is_some() {}
+        state.lanes.iter_mut().for_each(VecDeque::clear);
         let threads = std::mem::take(&mut state.threads);
         drop(state);
         self.0.has_jobs.notify_all();
@@ -182,14 +204,30 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Performs a job without the lock.
+    fn perform<'a>(
+        &'a self,
+        job: Job,
+        state: MutexGuard<'a, QueueState>,
+    ) -> MutexGuard<'a, QueueState> {
+        drop(state);
+        let is_store = job.lane != Lane::Read;
+        (job.perform)(false);
+        let mut state = self.state();
+        if is_store {
+            state.storing -= 1;
+            // This thread may take a read next, and an idle one the store that may begin now.
+            self.has_jobs.notify_one();
+        }
+        state
+    }
+
     /// Performs jobs until there was none for [`IDLE_MAX`].
     fn work(&self) {
         let mut state = self.state();
         loop {
             if let Some(job) = state.pop() {
-                drop(state);
-                (job.perform)(false);
-                state = self.state();
+                state = self.perform(job, state);
                 continue;
             }
             if state.is_stopped {
@@ -200,7 +238,7 @@ impl Queue {
             let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
-            if timeout.timed_out() && state.jobs() == 0 {
+            if timeout.timed_out() && state.runnable() == 0 {
                 break;
             }
         }
@@ -217,6 +255,9 @@ impl fmt::Debug for StoreThreads {
 /// The highest number of threads. A peer has 16 reads at once, and flash devices have about as many channels, so the
 /// reads of four peers proceed together.
 const THREADS_MAX: usize = 64;
+
+/// The highest number of threads whose jobs may write. The others read: as many as a peer has reads at once.
+const STORING_THREADS_MAX: usize = THREADS_MAX - 16;
 
 /// The bytes that chunks in the queue may take, each with 512 for its job.
 pub const STORED_BYTES_MAX: usize = 16 << 20;

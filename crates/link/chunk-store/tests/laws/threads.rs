@@ -4,6 +4,7 @@
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -11,6 +12,7 @@ use edgeward_chunk_store::{ChunkSettings, Chunks, STORED_BYTES_MAX, WouldBlock};
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::store::{Answer, ChunkLocation, Entry, LocatedChunk, Request};
 use edgeward_store::disk::Device;
+use edgeward_testkit::Gate as WriteGate;
 use edgeward_testkit::disk::{Fault, ObservedDisk, ReadObserver, SimulatedDisk};
 
 use crate::{
@@ -268,6 +270,55 @@ fn chunks_of_a_length_are_bounded(length: usize) {
     let without = stored.filter(|answer| *answer == Some(Answer::Stored(None)));
     assert_eq!(without.count() as u64, skipped);
     assert!(skipped > 0 && skipped < submitted as u64, "{skipped}");
+}
+
+/// While a write takes long, and more chunks wait to be stored than the store has threads, chunks are loaded.
+///
+/// Method: hold the write of a container on a disk whose bytes are never in the page cache. The chunks of the next
+/// container are stored, and all further ones wait.
+#[test]
+fn a_slow_write_delays_no_read() {
+    let disk = disk();
+    let mut store = open(&disk, METHODS[0]);
+    let location = store_chunk(&mut store, 0);
+    store.flush().expect("the disk has no faults");
+    let loaded = Bytes::from(chunk(0));
+    let (id, length) = (key().id(&loaded), loaded.len() as u32);
+    let entry = Entry { id, length };
+    let gate = WriteGate::new();
+    disk.inject(Fault::ReadsWait);
+    disk.inject(Fault::WritesWait(gate.clone()));
+    let (answered, answers) = channel();
+    for number in 100..400 {
+        let chunk = Bytes::from(noise(number, 4096));
+        let id = key().id(&chunk);
+        let request = if number % 2 == 0 {
+            Request::Store { id, chunk }
+        } else {
+            Request::Find {
+                entry: Entry { id, length: 4096 },
+                chunk: Some(chunk),
+                expected: None,
+            }
+        };
+        let answered = answered.clone();
+        store.submit(request, &key(), &Pool::default(), move |_| {
+            _ = answered.send(());
+        });
+    }
+    let stored_without_wait = 2 * 16 - 1;
+    for _ in 0..stored_without_wait {
+        answers.recv().expect("the requests are answered");
+    }
+    for _ in 0..50 {
+        let load = Request::Load(vec![LocatedChunk { location, entry }]);
+        let answer = submit(&store, load).recv_timeout(Duration::from_secs(30));
+        assert_eq!(answer, Ok(Some(Answer::Loaded(Some(loaded.clone())))));
+    }
+    gate.open();
+    for _ in stored_without_wait..300 {
+        answers.recv().expect("the requests are answered");
+    }
 }
 
 /// A chunk that waits to be stored does not keep the whole buffer that contains it.

@@ -10,7 +10,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::chunks::{Shared, State};
+use crate::chunks::{FullContainer, Shared, State};
 use crate::requests::WouldBlock;
 use crate::trailers::Listing;
 
@@ -76,6 +76,21 @@ impl Reads {
     }
 }
 
+/// The write of the full container. Dropping this value ends the write, also if the device has panicked: later queries
+/// would otherwise wait for it for ever.
+struct Write<'a> {
+    shared: &'a Shared,
+    is_written: bool,
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        self.shared
+            .end_write(self.is_written, &mut self.shared.state());
+        self.shared.written.notify_all();
+    }
+}
+
 impl Shared {
     /// Performs a query under the lock. Reads the trailers that it needs, and writes the container that it has filled,
     /// without the lock. A failed write is counted, and the chunks of the container are removed from the index.
@@ -122,6 +137,30 @@ impl Shared {
                 self.cache(self.read_for(next));
             }
         }
+    }
+
+    /// Writes a full container. The caller does not hold the lock.
+    fn write_full(&self, full: Arc<FullContainer>) -> io::Result<()> {
+        let mut write = Write {
+            shared: self,
+            is_written: false,
+        };
+        let offset = self.layout.offset(self.position(full.listing.number));
+        let container_bytes = self.layout.container_bytes();
+        let (blocks, trailer) = full.bytes.split_at(full.trailer_at);
+        let written = if full.trailer_at == container_bytes {
+            self.device.write_at(&full.bytes, offset)
+        } else {
+            let blocks = (!blocks.is_empty()).then(|| self.device.write_at(blocks, offset));
+            let trailer = || {
+                let offset = offset + container_bytes as u64;
+                self.device.write_at(trailer, offset)
+            };
+            blocks.unwrap_or(Ok(())).and_then(|()| trailer())
+        };
+        drop(full);
+        write.is_written = written.is_ok();
+        written
     }
 
     /// Waits until the full container is written, if there is one with a number below `end`.

@@ -238,9 +238,9 @@ pub(crate) struct State {
 pub(crate) struct FullContainer {
     pub(crate) listing: Arc<Listing>,
     /// The blocks and the trailer.
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// The number of bytes before the trailer.
-    trailer_at: usize,
+    pub(crate) trailer_at: usize,
 }
 
 impl Shared {
@@ -541,33 +541,9 @@ impl Shared {
         }
     }
 
-    /// Writes a full container. The caller does not hold the lock.
-    pub(crate) fn write_full(&self, full: Arc<FullContainer>) -> io::Result<()> {
-        let mut write = Write {
-            shared: self,
-            is_written: false,
-        };
-        let offset = self.layout.offset(self.position(full.listing.number));
-        let container_bytes = self.layout.container_bytes();
-        let (blocks, trailer) = full.bytes.split_at(full.trailer_at);
-        let written = if full.trailer_at == container_bytes {
-            self.device.write_at(&full.bytes, offset)
-        } else {
-            let blocks = (!blocks.is_empty()).then(|| self.device.write_at(blocks, offset));
-            let trailer = || {
-                let offset = offset + container_bytes as u64;
-                self.device.write_at(trailer, offset)
-            };
-            blocks.unwrap_or(Ok(())).and_then(|()| trailer())
-        };
-        drop(full);
-        write.is_written = written.is_ok();
-        written
-    }
-
     /// Records that the write of the full container has ended. If it has failed, the bytes at the container's position
     /// are undefined, and its chunks are removed from the index.
-    fn end_write(&self, is_written: bool, state: &mut State) {
+    pub(crate) fn end_write(&self, is_written: bool, state: &mut State) {
         let Some(full) = state.unwritten.take() else {
             return;
         };
@@ -769,21 +745,6 @@ impl Shared {
 
     pub(crate) fn epoch(&self) -> u64 {
         self.state().superblock.epoch
-    }
-}
-
-/// The write of the full container. Dropping this value ends the write, also if the device has panicked: later queries
-/// would otherwise wait for it for ever.
-struct Write<'a> {
-    shared: &'a Shared,
-    is_written: bool,
-}
-
-impl Drop for Write<'_> {
-    fn drop(&mut self) {
-        self.shared
-            .end_write(self.is_written, &mut self.shared.state());
-        self.shared.written.notify_all();
     }
 }
 

@@ -4,8 +4,8 @@
 //! is bounded: the callers bound the requests for which a stream waits, and chunks that would be stored are skipped
 //! while those in the queue take [`STORED_BYTES_MAX`]. They are sent again at their next transfer.
 //!
-//! A request that stores a chunk may wait for the write of a container. Some threads are kept for the other requests, so
-//! that a device whose writes are slow does not delay reads.
+//! A request that stores a chunk may wait for the write of a container. Some threads are kept for the other requests,
+//! so that a device whose writes are slow does not delay reads.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -138,8 +138,9 @@ fn a_write_delays_only_the_next_write() {
     }
 }
 
-/// A write that panics is a failed write: the chunks of its container are lost, and the store goes on. If the container
-/// has a listed chunk, which has no bytes, the panic is in the write of the store's version, before the container's.
+/// A write that panics is a failed write: the chunks of its container are lost, and later chunks are stored. If the
+/// container has a listed chunk, which has no bytes, the panic is in the write of the store's version, before the
+/// container's.
 #[test]
 fn a_write_that_panics_has_failed() {
     for lists_chunk in [false, true] {

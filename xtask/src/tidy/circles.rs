@@ -11,9 +11,10 @@ use super::layers::{paths, segments_of};
 use super::source::modules;
 
 /// The folders without circles.
-pub(crate) const ROOTS: [&str; 12] = [
+pub(crate) const ROOTS: [&str; 13] = [
     "crates/cli/src",
     "crates/edge/balance/src",
+    "crates/edge/h3/src",
     "crates/edge/migrate/src",
     "crates/edge/overload/src",
     "crates/edge/policy/src",

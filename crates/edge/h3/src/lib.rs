@@ -1,0 +1,89 @@
+//! HTTP/3 (RFC 9114) for a server, without I/O and without a runtime: bytes of streams become requests, responses
+//! become bytes. QUIC, sockets and tasks are the driver's.
+//!
+//! Field sections use the static table of QPACK (RFC 9204) and no dynamic one. The section of a response is therefore
+//! the same for every client, and can be stored with the response; a body is passed on as the [`Bytes`] that arrived.
+//!
+//! # How a driver uses it
+//!
+//! **Begin.** Make a [`Connection`] when the handshake is complete. Open one unidirectional stream and write
+//! [`Connection::push_preface`] to it: this is the control stream. It must stay open ([`Connection::control_stopped`]
+//! is the error if the client stops it). No other stream is opened by the server.
+//!
+//! **Unidirectional streams of the client.** Keep a [`UniStream`] for each. Pass bytes to [`Connection::receive_uni`]
+//! until it returns `None`, and the end or reset of the stream to [`Connection::finish_uni`].
+//!
+//! **Requests.** For each bidirectional stream, call [`Connection::begin_request`]. `None` means that the stream is
+//! rejected. Otherwise pass bytes to [`RequestStream::receive`] until it returns `None`, and the end of the stream to
+//! [`RequestStream::finish`]; a reset needs neither. [`RequestEvent::Head`] is the request: methods, targets and fields
+//! are checked, so the driver makes a request of its own types from it. A priority that the head states
+//! ([`Priority::with_field`]) goes to [`Scheduler::set_from_request`]. Reading may stop at any event, so that flow
+//! control holds the client back. The content is complete only after [`RequestStream::finish`].
+//!
+//! **Responses.** Make the field section by [`push_response`], or take the stored one and append fields by
+//! [`push_header`]. Write a HEADERS frame: [`push_frame_head`] with the length of the section, then the section. Write
+//! content as DATA frames, of which this crate makes the heads: one frame for the whole content if its length is known.
+//! Trailers ([`push_trailers`]) are a last HEADERS frame. Then finish the stream. Compare [`response_bytes`] with the
+//! client's [`Settings`] before the head is sent.
+//!
+//! **Order.** [`Scheduler::set_ready`] when a stream has bytes to send, [`Scheduler::next_stream`] before each write. A
+//! transport that has priorities of its own can use [`Scheduler::priority`] instead, again after each
+//! [`UniEvent::PriorityChanged`].
+//!
+//! **Errors.** A [`ConnectionError`] closes the connection with its code. A [`StreamError`] ends one request: answer
+//! with its status, or reset both directions with its code. Both say which rule was violated.
+//!
+//! | the driver | code |
+//! |---|---|
+//! | rejects a request without having processed it | [`ErrorCode::H3_REQUEST_REJECTED`] |
+//! | cancels a request or a response that was perhaps processed | [`ErrorCode::H3_REQUEST_CANCELLED`] |
+//! | has answered completely and needs no more content | [`ErrorCode::H3_NO_ERROR`], in STOP_SENDING |
+//! | cannot complete a response because of its own error | [`ErrorCode::H3_INTERNAL_ERROR`] |
+//! | loses the other connection of a tunnel | [`ErrorCode::H3_CONNECT_ERROR`] |
+//!
+//! **End of a request.** [`Connection::end_request`] when both directions have ended.
+//!
+//! **End of a connection.** Write [`Connection::push_first_goaway`] to the control stream, a round trip later
+//! [`Connection::push_final_goaway`], and close with [`ErrorCode::H3_NO_ERROR`] when [`Connection::is_drained`].
+//!
+//! # Limits
+//!
+//! Every buffer, table and rate has a limit in [`ConnectionConfig`] or [`FrameLimits`]. The driver limits the number of
+//! streams by the parameters of the transport, and charges [`RequestStream::buffered_bytes`] and the heads of requests
+//! to its memory budget. A [`Bytes`] of content keeps the buffer that it is a part of.
+//!
+//! # Not there
+//!
+//! Server push is never used, and datagrams (RFC 9297) are not negotiated. A client's dynamic table is refused by a
+//! capacity of 0, which every client must accept (RFC 9204 §3.2.3).
+//!
+//! [`Bytes`]: bytes::Bytes
+#![forbid(unsafe_code)]
+
+mod connection;
+mod error;
+mod field;
+mod frame;
+mod priority;
+mod qpack;
+mod request;
+mod request_stream;
+mod response;
+mod scheduler;
+mod settings;
+mod stream_id;
+mod varint;
+
+pub use connection::{Connection, ConnectionConfig, RequestEnd, UniEvent, UniStream, WINDOW_MS};
+pub use error::{ConnectionError, Error, ErrorCode, StreamError};
+pub use frame::{FrameDecoder, FrameEvent, FrameLimits, FrameType, StreamKind, push_frame_head};
+pub use priority::{PRIORITY, Priority};
+pub use qpack::decoder::{FIELD_OVERHEAD_BYTES, FieldLine, FieldSection, SectionLimits};
+pub use qpack::encoder::{begin_section, push_field};
+pub use request::{RequestHead, decode_request, decode_trailers};
+pub use request_stream::{RequestEvent, RequestLimits, RequestStream};
+pub use response::{push_header, push_response, push_trailers, response_bytes};
+pub use scheduler::Scheduler;
+pub use settings::Settings;
+pub use stream_id::StreamId;
+pub use varint::{VARINT_MAX, push_varint, read_varint};

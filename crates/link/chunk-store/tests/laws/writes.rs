@@ -187,10 +187,9 @@ fn a_sync_waits_only_for_its_containers() {
     gate.wait_reached(1);
     let syncing = store.clone();
     at_once(move || syncing.sync(1)).expect("the disk has no faults");
-    let syncing = store.clone();
     let later = std::thread::spawn(move || {
-        let synced = syncing.sync(2);
-        synced.map(|()| syncing.counters().written)
+        let synced = store.sync(2);
+        synced.map(|()| store.counters().written)
     });
     gate.open();
     let written = later.join().expect("no thread panics");

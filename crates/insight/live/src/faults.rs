@@ -12,10 +12,12 @@
 //! too low.
 
 mod evidence;
+mod fields;
 mod hosts;
 mod kind;
 mod recent;
 mod request;
+mod url;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -26,10 +28,15 @@ use edgeward_types::Timestamp;
 use edgeward_types::xxh3::Xxh3;
 
 use evidence::{Evidence, EvidenceTable};
+use fields::{head_has, is_text, states_lifetime};
 use hosts::HostNames;
 pub use kind::FaultKind;
 use recent::RecentTable;
 pub use request::{ObjectFacts, Observed, ResponseFacts, ResponseSource};
+use url::{
+    gives_access, is_buster, is_host, is_name, is_noise, is_static, is_tracking, parameters,
+    pattern_of, subject_of, value_of,
+};
 
 /// A fault with its evidence.
 #[derive(Clone, Debug, PartialEq)]
@@ -507,94 +514,6 @@ impl Faults {
     }
 }
 
-/// Returns the pattern of the paths that a rule for this path is for: all files with an extension, all paths below the
-/// first folder, or the path itself. `None` if it has bytes that a pattern cannot have.
-fn pattern_of(path: &str) -> Option<String> {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    if let Some(extension) = extension.filter(|it| STATIC_EXTENSIONS.contains(it)) {
-        return Some(format!("*.{extension}"));
-    }
-    let folder = path.get(1..)?.split_once('/').map(|(folder, _)| folder);
-    let start = folder.map_or_else(|| path.to_owned(), |folder| format!("/{folder}/*"));
-    is_plain_path(start.trim_end_matches('*')).then_some(start)
-}
-
-/// Returns true if a path needs no encoding and no escape in a rule, and all origins read it in the same way.
-fn is_plain_path(path: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
-    path.starts_with('/')
-        && path.len() <= PATH_BYTES_MAX
-        && path.bytes().all(is_plain)
-        && !path.contains("//")
-        && !path.contains("/.")
-}
-
-/// Returns true for a path with the extension of a static file, if the media type does not contradict it.
-fn is_static(path: &str, content_type: &str) -> bool {
-    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
-    let is_page = ["text/html", "application/json", "application/xhtml"]
-        .iter()
-        .any(|page| content_type.starts_with(page));
-    STATIC_EXTENSIONS.contains(&extension) && !is_page
-}
-
-/// Returns true for media types that compression makes smaller.
-fn is_text(content_type: &str) -> bool {
-    let media_type = content_type.split(';').next().unwrap_or_default().trim();
-    let media_type = media_type.to_ascii_lowercase();
-    let is_stream = media_type == "text/event-stream";
-    let names = [
-        "application/javascript",
-        "application/json",
-        "application/xml",
-        "image/svg+xml",
-    ];
-    (media_type.starts_with("text/") && !is_stream) || names.contains(&media_type.as_str())
-}
-
-/// Returns true if a list, such as the value of `Cache-Control`, has one of these members.
-fn head_has(list: &str, names: &[&str]) -> bool {
-    list.split(',').any(|member| {
-        let name = member.split('=').next().unwrap_or_default().trim();
-        names.iter().any(|other| name.eq_ignore_ascii_case(other))
-    })
-}
-
-fn states_lifetime(cache_control: &str) -> bool {
-    head_has(cache_control, &["max-age", "s-maxage", "must-revalidate"])
-}
-
-/// Returns the names and texts of query parameters, at most [`PARAMETERS_MAX`].
-fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    let named = parts.map(|part| (part.split('=').next().unwrap_or(part), part));
-    named.take(PARAMETERS_MAX)
-}
-
-fn value_of(parameter: &str) -> &str {
-    parameter.split_once('=').map_or("", |(_, value)| value)
-}
-
-/// Returns true if a parameter often has no effect on the body. Other parameters are compared without it.
-fn is_noise(name: &str, value: &str) -> bool {
-    is_tracking(name) || is_buster(name, value)
-}
-
-/// Returns true for the name, or the pattern, of a parameter that only analysis in browsers reads.
-fn is_tracking(name: &str) -> bool {
-    name.starts_with("utm_") || TRACKING.contains(&name)
-}
-
-/// Returns true for the name of a parameter that may give access, such as the signature of a URL.
-fn gives_access(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let parts = name.split(['-', '_', '.']);
-    name.starts_with("x-amz-")
-        || name.starts_with("x-goog-")
-        || parts.into_iter().any(|part| ACCESS.contains(&part))
-}
-
 /// Refutes the faults whose rules would store a response for one user, or remove the sign of it.
 fn refute(
     evidence: &mut EvidenceTable,
@@ -621,43 +540,6 @@ fn refute(
     }
 }
 
-/// Returns true if a parameter looks as if its value were new in each request.
-fn is_buster(name: &str, value: &str) -> bool {
-    let is_number = value.len() >= 9
-        && value
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let is_random = value.len() >= 16
-        && value
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    is_number || is_random || BUSTERS.contains(&name)
-}
-
-/// Returns the pattern of a parameter in rules.
-fn subject_of(name: &str) -> &str {
-    if name.starts_with("utm_") {
-        "utm_*"
-    } else {
-        name
-    }
-}
-
-/// Returns true if a rule can have the name of this parameter without an escape.
-fn is_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
-}
-
-/// Returns true for a host without a port that a rule can have.
-fn is_host(host: &str) -> bool {
-    let is_plain =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    host.contains('.')
-        && host.bytes().all(is_plain)
-        && host.bytes().any(|byte| byte.is_ascii_lowercase())
-}
-
 /// Returns the lifetime to set if the origin states none.
 const fn default_lifetime(is_static: bool) -> Duration {
     Duration::from_secs(if is_static { 86_400 } else { 60 })
@@ -674,28 +556,6 @@ const EVIDENCE_BYTES_MAX: u64 = 192 << 10;
 
 /// The time after which a request counts half.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-
-/// Words in the names of parameters that give access.
-const ACCESS: [&str; 18] = [
-    "auth",
-    "credential",
-    "exp",
-    "expires",
-    "hash",
-    "hdnea",
-    "hdnts",
-    "hmac",
-    "jwt",
-    "key",
-    "md5",
-    "password",
-    "policy",
-    "secret",
-    "session",
-    "sig",
-    "signature",
-    "token",
-];
 
 /// The least samples that are a fault.
 const SAMPLES_MIN: f64 = 5.0;
@@ -731,47 +591,14 @@ const STALE_USE: Duration = Duration::from_secs(600);
 /// The longest example of a URL.
 pub const EXAMPLE_BYTES_MAX: usize = evidence::EXAMPLE_BYTES_MAX;
 
-/// The longest path in a rule.
-const PATH_BYTES_MAX: usize = 128;
-
 /// The longest target that is compared. A sample may have cut longer ones.
 const TARGET_BYTES_MAX: usize = 1000;
 
 /// The longest host, by RFC 1035.
 const HOST_BYTES_MAX: usize = 255;
 
-/// The longest name of a parameter in a rule.
-const NAME_BYTES_MAX: usize = 64;
-
-/// The most parameters of a URL that are compared.
-const PARAMETERS_MAX: usize = 16;
-
 /// Distinguishes the entries of ranges in the table of shortened URLs.
 const RANGE: u64 = 0x7261_6e67_6500_0000;
-
-/// The extensions of files that seldom change, and that are the same for all users.
-const STATIC_EXTENSIONS: [&str; 26] = [
-    "css", "js", "mjs", "map", "wasm", "png", "jpg", "jpeg", "gif", "webp", "avif", "svg", "ico",
-    "bmp", "woff", "woff2", "ttf", "otf", "eot", "mp3", "mp4", "webm", "pdf", "zip", "gz", "txt",
-];
-
-/// Parameters that advertisers add to links, beside `utm_*`.
-const TRACKING: [&str; 10] = [
-    "fbclid", "gclid", "dclid", "gbraid", "wbraid", "msclkid", "yclid", "mc_cid", "mc_eid", "_ga",
-];
-
-/// Names of parameters that clients add so that no cache answers.
-const BUSTERS: [&str; 9] = [
-    "_",
-    "cb",
-    "cachebuster",
-    "nocache",
-    "rnd",
-    "rand",
-    "random",
-    "ts",
-    "timestamp",
-];
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,10 @@
 //! Passes the edge's sample of texts to the finder of caching faults, and writes its findings as JSON.
 
-use edgeward_live::faults::{Finding, ObjectFacts, Observed, ResponseFacts, ResponseSource};
-use edgeward_proxy::watch::{FinishedRequest, SampledText, SeenFields};
+use edgeward_live::faults::{
+    FIELD_BYTES_MAX as FAULT_FIELD_BYTES_MAX, Finding, ObjectFacts, Observed, ResponseFacts,
+    ResponseSource,
+};
+use edgeward_proxy::watch::{FIELD_BYTES_MAX, FinishedRequest, SampledText, SeenFields};
 use serde_json::{Value, json};
 
 /// Returns a request as the finder follows it. It stands for `weight` requests.
@@ -49,10 +52,10 @@ pub(super) fn observed<'a>(
 fn response_facts(fields: &SeenFields) -> ResponseFacts<'_> {
     let text = |name: &str| field(fields, name).unwrap_or_default();
     ResponseFacts {
-        cache_control: text("cache-control"),
+        cache_control: bytes(fields, "cache-control").unwrap_or_default(),
         content_type: text("content-type"),
         content_encoding: text("content-encoding"),
-        vary: text("vary"),
+        vary: bytes(fields, "vary").unwrap_or_default(),
         has_expires: field(fields, "expires").is_some(),
         sets_cookie: field(fields, "set-cookie").is_some(),
     }
@@ -60,9 +63,17 @@ fn response_facts(fields: &SeenFields) -> ResponseFacts<'_> {
 
 /// Returns the value of a field. A value that is not UTF-8 is empty.
 fn field<'f>(fields: &'f SeenFields, name: &str) -> Option<&'f str> {
-    let (_, value) = fields.iter().find(|(field, _)| field == name)?;
+    let value = bytes(fields, name)?;
     Some(std::str::from_utf8(value).unwrap_or_default())
 }
+
+fn bytes<'f>(fields: &'f SeenFields, name: &str) -> Option<&'f [u8]> {
+    let (_, value) = fields.iter().find(|(field, _)| field == name)?;
+    Some(value)
+}
+
+// The finder knows which values the sample may have cut.
+const _: () = assert!(FAULT_FIELD_BYTES_MAX <= FIELD_BYTES_MAX);
 
 /// Returns findings as `/status.json` and `edgeward advise --json` have them.
 pub(crate) fn json_of(findings: &[Finding]) -> Value {

@@ -10,8 +10,12 @@
 //! the origin answered, and the response that was seen before is still fresh with the key or the lifetime of the rule.
 //! In a sample that has only a part of the requests, the response before may be missing, so the share of hits is then
 //! too low.
+//!
+//! A response for one user, or a refusal of access, excludes the rule that could give it to others. Exclusions are kept
+//! apart from the evidence, so that no flood of other faults replaces them.
 
 mod evidence;
+mod exclusions;
 mod fields;
 mod hosts;
 mod kind;
@@ -28,14 +32,16 @@ use edgeward_types::Timestamp;
 use edgeward_types::xxh3::Xxh3;
 
 use evidence::{Evidence, EvidenceTable};
+use exclusions::{EXCLUSION_BYTES, Exclusions, RuleGroup};
+pub use fields::FIELD_BYTES_MAX;
 use fields::{head_has, is_text, states_lifetime};
 use hosts::HostNames;
 pub use kind::FaultKind;
 use recent::RecentTable;
 pub use request::{ObjectFacts, Observed, ResponseFacts, ResponseSource};
 use url::{
-    gives_access, is_buster, is_host, is_name, is_noise, is_static, is_tracking, parameters,
-    pattern_of, subject_of, value_of,
+    PARAMETERS_MAX, Parameter, gives_access, is_buster, is_host, is_noise, is_static, is_tracking,
+    parameters, pattern_of, sorted_text, subject_of, subjects,
 };
 
 /// A fault with its evidence.
@@ -66,6 +72,7 @@ pub struct Faults {
     urls: RecentTable<SeenUrl>,
     shortened: RecentTable<SeenBody>,
     evidence: EvidenceTable,
+    exclusions: Exclusions,
     hosts: HostNames,
     /// All requests, with decay.
     requests: f64,
@@ -98,6 +105,17 @@ struct SeenBody {
     fresh_until: Timestamp,
 }
 
+/// A body beside that of another URL with the same shortened one.
+#[derive(Clone, Copy, Debug)]
+struct Comparison {
+    /// The part that the shortened URL lacks of the other one.
+    part: u64,
+    /// True if the bodies are equal.
+    is_same: bool,
+    /// True if the request would have been a hit under one key.
+    is_hit: bool,
+}
+
 /// A request with the parts and properties of its URL.
 struct Parsed<'a> {
     seen: &'a Observed<'a>,
@@ -123,6 +141,7 @@ impl Faults {
             urls: RecentTable::new(tables / 2),
             shortened: RecentTable::new(tables / 2),
             evidence: EvidenceTable::new(seed),
+            exclusions: Exclusions::new(seed),
             hosts: HostNames::default(),
             requests: 0.0,
             decays: true,
@@ -160,11 +179,7 @@ impl Faults {
             }
         }
         if matches!(seen.status, 401 | 403 | 404 | 410) {
-            // A parameter may give access. The rule would remove it from requests to the origin, too.
-            for (name, _) in parameters(query).filter(|(name, _)| is_name(name)) {
-                let fault = (FaultKind::IgnoredParameter, seen.site, subject_of(name));
-                self.evidence.refute(fault);
-            }
+            self.observe_refusal(seen, query);
         }
         if seen.status != 200 {
             return;
@@ -217,10 +232,15 @@ impl Faults {
             _ if !parsed.is_known || before.body == 0 || now.body == 0 => None,
             _ => Some(before.body == now.body),
         };
+        exclude_rules(
+            &mut self.exclusions,
+            (seen, pattern),
+            parsed.is_static,
+            is_same,
+        );
         let age = seen.at.since(before.fetched_at);
         let repeats = parsed.is_fetch && parsed.is_known && is_same != Some(false);
         let evidence = &mut self.evidence;
-        refute(evidence, (seen, pattern), parsed.is_static, is_same);
         let mut add = |kind, lifetime: Duration| {
             // An unknown body may be another one each time.
             if is_same.is_none() && kind != FaultKind::NoValidator {
@@ -286,7 +306,7 @@ impl Faults {
             evidence.add(fault, seen, true, false);
         }
         // Another object with the URL and the coding is another variant.
-        let vary = seen.head.map_or("", |head| head.vary);
+        let vary = seen.head.map_or(&[][..], |head| head.vary);
         let is_other = parsed.is_known && before.object != 0 && before.object != now.object;
         if is_other && now.object != 0 && !vary.is_empty() && before.body != 0 && now.body != 0 {
             let is_hit = parsed.is_fetch && seen.at < before.fresh_until;
@@ -300,100 +320,159 @@ impl Faults {
 
     /// Compares the body with those of other URLs.
     fn compare_with_others(&mut self, parsed: &Parsed<'_>, coding: &str) {
-        let seen = parsed.seen;
-        let (Some(body), false) = (seen.body, seen.body_bytes < BODY_BYTES_MIN) else {
+        let Some(body) = parsed.seen.body else {
+            return;
+        };
+        if parsed.seen.body_bytes < BODY_BYTES_MIN {
             return; // short bodies such as `ok` are the same by chance
-        };
-        let (host, path) = (seen.host, parsed.path);
-        let shared = |faults: &mut Self, key: u64, part: u64| {
-            let (entry, is_known) = faults.shortened.entry(key);
-            let before = *entry;
-            let fresh_until = if before.body == body {
-                before.fresh_until.max(parsed.fresh_until)
-            } else {
-                parsed.fresh_until
-            };
-            *entry = SeenBody {
-                part,
-                body,
-                fresh_until,
-            };
-            let is_hit = parsed.is_fetch && !parsed.is_known && seen.at < before.fresh_until;
-            (is_known && before.part != part).then_some((before, before.body == body, is_hit))
-        };
-        let parameters: Vec<(&str, &str)> = parameters(parsed.query).collect();
-        let base = |without: &str| -> Vec<&str> {
-            let kept = parameters.iter().filter(|(name, parameter)| {
-                *name != without && !is_noise(name, value_of(parameter))
-            });
-            kept.map(|(_, parameter)| *parameter).collect()
-        };
-        let mut names: Vec<&str> = parameters.iter().map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in names
-            .iter()
-            .copied()
-            .filter(|name| is_name(name) && !gives_access(name))
-        {
-            let mut rest = base(name);
-            rest.sort_unstable();
-            let rest = rest.join("&");
-            let key = self.hash(&["parameter", host, path, coding, name, &rest]);
-            let values = parameters.iter().filter(|(other, _)| *other == name);
-            let values: Vec<&str> = values.map(|(_, parameter)| *parameter).collect();
-            let part = self.hash(&[&values.join("&")]);
-            let Some((_, is_same, is_hit)) = shared(self, key, part) else {
+        }
+        let parameters = parameters(parsed.query);
+        // A parameter behind the last one that is compared could select the body.
+        if parameters.len() <= PARAMETERS_MAX {
+            self.compare_parameters(parsed, coding, body, &parameters);
+            self.compare_order(parsed, coding, body, &parameters);
+        }
+        if is_host(parsed.seen.host) {
+            self.compare_hosts(parsed, coding, body);
+        }
+        self.compare_final_slash(parsed, coding, body);
+    }
+
+    /// Compares the URL with others that differ in the values of one parameter.
+    fn compare_parameters(
+        &mut self,
+        parsed: &Parsed<'_>,
+        coding: &str,
+        body: u64,
+        parameters: &[Parameter<'_>],
+    ) {
+        let seen = parsed.seen;
+        for subject in subjects(parameters).filter(|subject| !gives_access(subject)) {
+            let of_subject = |it: &&Parameter<'_>| subject_of(it.name) == subject;
+            let rest = parameters
+                .iter()
+                .filter(|it| !of_subject(it) && !is_noise(it));
+            let rest = sorted_text(rest);
+            let key = ["parameter", seen.host, parsed.path, coding, subject, &rest];
+            let key = self.hash(&key);
+            let own = parameters.iter().filter(of_subject);
+            let part = self.hash(&[&sorted_text(own.clone())]);
+            let Some(other) = self.compare(parsed, key, part, body) else {
                 continue;
             };
-            let fault = (FaultKind::IgnoredParameter, seen.site, subject_of(name));
-            let row = self.evidence.add(fault, seen, is_same, is_hit);
-            let is_buster = values.iter().any(|one| is_buster(name, value_of(one)));
-            if let Some(row) = row.filter(|_| is_same && is_buster && !parsed.is_known) {
+            let fault = (FaultKind::IgnoredParameter, seen.site, subject);
+            let row = self.evidence.add(fault, seen, other.is_same, other.is_hit);
+            let is_new = other.is_same && !parsed.is_known && own.clone().any(is_buster);
+            if let Some(row) = row.filter(|_| is_new) {
                 row.fresh += 1.0;
             }
         }
-        if names.len() > 1 {
-            let mut sorted: Vec<&str> = parameters.iter().map(|(_, it)| *it).collect();
-            sorted.sort_unstable();
-            let key = self.hash(&["order", host, path, coding, &sorted.join("&")]);
-            let part = self.hash(&[parsed.query]);
-            if let Some((_, is_same, is_hit)) = shared(self, key, part) {
-                let fault = (FaultKind::ParameterOrder, seen.site, "");
-                self.evidence.add(fault, seen, is_same, is_hit);
-            }
+    }
+
+    /// Compares the URL with others that have its parameters in another order. Parameters with one name keep theirs.
+    fn compare_order(
+        &mut self,
+        parsed: &Parsed<'_>,
+        coding: &str,
+        body: u64,
+        parameters: &[Parameter<'_>],
+    ) {
+        let seen = parsed.seen;
+        if parameters.iter().all(|it| it.name == parameters[0].name) {
+            return;
         }
-        if is_host(host) {
-            let key = self.hash(&["host", seen.target, coding]);
-            let part = self.hash(&[host]);
-            let other = shared(self, key, part);
-            // Other hosts may be other customers with the same files, or names that a client has made up.
-            let is_pair = |other: &str| {
-                host.strip_prefix("www.") == Some(other) || other.strip_prefix("www.") == Some(host)
+        let sorted = sorted_text(parameters.iter());
+        let key = self.hash(&["order", seen.host, parsed.path, coding, &sorted]);
+        let part = self.hash(&[parsed.query]);
+        if let Some(other) = self.compare(parsed, key, part, body) {
+            let fault = (FaultKind::ParameterOrder, seen.site, "");
+            self.evidence.add(fault, seen, other.is_same, other.is_hit);
+        }
+    }
+
+    /// Compares the URL with that of the host with, or without, `www.`.
+    fn compare_hosts(&mut self, parsed: &Parsed<'_>, coding: &str, body: u64) {
+        let (seen, host) = (parsed.seen, parsed.seen.host);
+        let key = self.hash(&["host", seen.target, coding]);
+        let part = self.hash(&[host]);
+        // Other hosts may be other customers with the same files, or names that a client has made up.
+        let is_pair = |other: &str| {
+            host.strip_prefix("www.") == Some(other) || other.strip_prefix("www.") == Some(host)
+        };
+        if let Some(found) = self.compare(parsed, key, part, body)
+            && let Some(other) = self.hosts.name(found.part).filter(|other| is_pair(other))
+        {
+            // The shorter name stays, for example without `www.`.
+            let (stays, leaves) = if (other.len(), other) < (host.len(), host) {
+                (other, host)
+            } else {
+                (host, other)
             };
-            if let Some((before, is_same, is_hit)) = other
-                && let Some(other) = self.hosts.name(before.part).filter(|other| is_pair(other))
-            {
-                // The shorter name stays, for example without `www.`.
-                let (stays, leaves) = if (other.len(), other) < (host.len(), host) {
-                    (other, host)
-                } else {
-                    (host, other)
-                };
-                let fault = (FaultKind::SameOnTwoHosts, None, leaves);
-                if let Some(row) = self.evidence.add(fault, seen, is_same, is_hit) {
-                    stays.clone_into(&mut row.other);
-                }
+            let fault = (FaultKind::SameOnTwoHosts, None, leaves);
+            let row = self.evidence.add(fault, seen, found.is_same, found.is_hit);
+            if let Some(row) = row {
+                stays.clone_into(&mut row.other);
             }
-            self.hosts.insert(part, host);
         }
-        let trimmed = path.strip_suffix('/').unwrap_or(path);
-        if let Some(pattern) = pattern_of(trimmed).filter(|_| parsed.query.is_empty()) {
-            let key = self.hash(&["slash", host, trimmed, coding]);
-            let part = u64::from(trimmed.len() == path.len());
-            if let Some((_, is_same, is_hit)) = shared(self, key, part) {
-                let fault = (FaultKind::FinalSlash, seen.site, pattern.as_str());
-                self.evidence.add(fault, seen, is_same, is_hit);
+        self.hosts.insert(part, host);
+    }
+
+    /// Compares the path with that without, or with, a final slash.
+    fn compare_final_slash(&mut self, parsed: &Parsed<'_>, coding: &str, body: u64) {
+        let seen = parsed.seen;
+        let trimmed = parsed.path.strip_suffix('/').unwrap_or(parsed.path);
+        let Some(pattern) = pattern_of(trimmed).filter(|_| parsed.query.is_empty()) else {
+            return;
+        };
+        let key = self.hash(&["slash", seen.host, trimmed, coding]);
+        let part = u64::from(trimmed.len() == parsed.path.len());
+        if let Some(other) = self.compare(parsed, key, part, body) {
+            let fault = (FaultKind::FinalSlash, seen.site, pattern.as_str());
+            self.evidence.add(fault, seen, other.is_same, other.is_hit);
+        }
+    }
+
+    /// Compares the body with the last one of a shortened URL, and stores it in its place. `None` if no other URL has
+    /// the shortened one.
+    fn compare(
+        &mut self,
+        parsed: &Parsed<'_>,
+        shortened: u64,
+        part: u64,
+        body: u64,
+    ) -> Option<Comparison> {
+        let (entry, is_known) = self.shortened.entry(shortened);
+        let before = *entry;
+        let is_same = before.body == body;
+        let fresh_until = if is_same {
+            before.fresh_until.max(parsed.fresh_until)
+        } else {
+            parsed.fresh_until
+        };
+        *entry = SeenBody {
+            part,
+            body,
+            fresh_until,
+        };
+        let is_fresh = parsed.seen.at < before.fresh_until;
+        (is_known && before.part != part).then_some(Comparison {
+            part: before.part,
+            is_same,
+            is_hit: parsed.is_fetch && !parsed.is_known && is_fresh,
+        })
+    }
+
+    /// Follows a request that the origin has refused, or for which it has nothing.
+    fn observe_refusal(&mut self, seen: &Observed<'_>, query: &str) {
+        for name in subjects(&parameters(query)) {
+            if is_tracking(name) {
+                // It gives no access. Many broken links have one, so it is only evidence against the fault.
+                let fault = (FaultKind::IgnoredParameter, seen.site, name);
+                self.evidence.add(fault, seen, false, false);
+            } else {
+                // It may give access. The rule would remove it from requests to the origin, too.
+                self.exclusions
+                    .exclude(RuleGroup::Parameter, seen.site, name);
             }
         }
     }
@@ -405,7 +484,7 @@ impl Faults {
             ResponseSource::Origin => matches!(seen.not_stored, "range" | "far-range"),
             ResponseSource::Cache | ResponseSource::Confirmed => false,
         };
-        let control = seen.head.map_or("", |head| head.cache_control);
+        let control = seen.head.map_or(&[][..], |head| head.cache_control);
         let forbids = head_has(control, &["no-store", "private"]);
         if seen.status != 206 || !is_passed || forbids || seen.has_credentials {
             return;
@@ -479,7 +558,7 @@ impl Faults {
             _ => false,
         };
         row.samples >= SAMPLES_MIN
-            && !row.is_refuted
+            && !self.exclusions.excludes(row.kind, row.site, &row.subject)
             && row.against <= AGAINST_MAX * row.samples
             && (row.against == 0.0 || !needs_all)
             && cost >= SHARE_MIN * self.requests
@@ -491,9 +570,19 @@ impl Faults {
             + self.shortened.memory_bytes()
             + self.evidence.memory_bytes()
             + self.hosts.memory_bytes()
+            + EXCLUSION_BYTES
+    }
+
+    /// Returns the probability that a finding is withheld although nothing excludes its rule, because the memory of
+    /// exclusions is full.
+    pub fn withheld_ratio(&self) -> f64 {
+        self.exclusions.withheld_ratio()
     }
 
     fn decay(&mut self, now: Timestamp) {
+        if self.decays {
+            self.exclusions.forget_old(now);
+        }
         let scaled_at = *self.scaled_at.get_or_insert(now);
         let halvings = now.since(scaled_at).as_secs() / HALF_LIFE.as_secs();
         if halvings > 0 && self.decays {
@@ -514,29 +603,26 @@ impl Faults {
     }
 }
 
-/// Refutes the faults whose rules would store a response for one user, or remove the sign of it.
-fn refute(
-    evidence: &mut EvidenceTable,
+/// Excludes the rules that would store a response for one user, or remove the sign of it.
+fn exclude_rules(
+    exclusions: &mut Exclusions,
     (seen, pattern): (&Observed<'_>, &str),
     is_static: bool,
     is_same: Option<bool>,
 ) {
-    let Some(head) = seen.head else {
-        return;
-    };
+    let head = seen.head.unwrap_or_default();
     let is_for_user = seen.has_credentials && is_same == Some(false);
     let forbids = head_has(head.cache_control, &["no-store", "private"]);
-    let mut refute = |kind| evidence.refute((kind, seen.site, pattern));
+    let may_be_for_user = is_for_user || (forbids && seen.has_credentials);
+    let mut exclude = |group| exclusions.exclude(group, seen.site, pattern);
     if is_for_user || forbids || head.sets_cookie {
-        refute(FaultKind::ShortLifetime);
-        refute(FaultKind::NoLifetime);
+        exclude(RuleGroup::Lifetime);
     }
-    if is_static && (is_for_user || (forbids && seen.has_credentials)) {
-        refute(FaultKind::PrivateStatic);
-        refute(FaultKind::CookieOnStatic);
+    if is_static && may_be_for_user {
+        exclude(RuleGroup::StaticLifetime);
     }
-    if is_for_user || head_has(head.vary, &["cookie", "authorization", "origin"]) {
-        refute(FaultKind::NeedlessVary);
+    if may_be_for_user || head_has(head.vary, &["cookie", "authorization", "origin"]) {
+        exclude(RuleGroup::Vary);
     }
 }
 
@@ -551,7 +637,7 @@ fn longer_lifetime(lifetime_ms: u64) -> Duration {
     Duration::from_secs(10 * seconds)
 }
 
-/// The memory of the table of evidence, and of the names of hosts.
+/// The memory of the table of evidence, of exclusions and of the names of hosts.
 const EVIDENCE_BYTES_MAX: u64 = 192 << 10;
 
 /// The time after which a request counts half.

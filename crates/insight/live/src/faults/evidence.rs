@@ -18,8 +18,6 @@ pub(super) struct Evidence {
     pub(super) samples: f64,
     /// Samples that contradict it.
     pub(super) against: f64,
-    /// True if the rule would harm: a response of the subject is for one user, or a parameter gives access.
-    pub(super) is_refuted: bool,
     /// Samples that show the fault and are new in a respect that depends on the kind.
     pub(super) fresh: f64,
     /// Requests that show the fault: samples with their weights.
@@ -89,17 +87,6 @@ impl EvidenceTable {
         Some(row)
     }
 
-    /// Records that the rule of a fault would harm. It is not found any more, whatever other requests show.
-    pub(super) fn refute(&mut self, (kind, site, subject): (FaultKind, Option<usize>, &str)) {
-        let hash = self.hash(kind, site, subject);
-        let row = match self.rows.iter().position(|row| row.hash == hash) {
-            Some(at) => &mut self.rows[at],
-            None => self.insert(kind, site, subject, hash),
-        };
-        row.is_refuted = true;
-        row.against += 1.0;
-    }
-
     fn hash(&self, kind: FaultKind, site: Option<usize>, subject: &str) -> u64 {
         let seed = self.seed ^ ((kind as u64) << 32) ^ site.map_or(u64::MAX, |site| site as u64);
         xxh3_64_with_seed(subject.as_bytes(), seed)
@@ -120,7 +107,6 @@ impl EvidenceTable {
             hash,
             samples: 0.0,
             against: 0.0,
-            is_refuted: false,
             fresh: 0.0,
             requests: 0.0,
             hits: 0.0,

@@ -14,14 +14,21 @@ pub(super) fn is_text(content_type: &str) -> bool {
     (media_type.starts_with("text/") && !is_stream) || names.contains(&media_type.as_str())
 }
 
-/// Returns true if a list, such as the value of `Cache-Control`, has one of these members.
-pub(super) fn head_has(list: &str, names: &[&str]) -> bool {
-    list.split(',').any(|member| {
-        let name = member.split('=').next().unwrap_or_default().trim();
-        names.iter().any(|other| name.eq_ignore_ascii_case(other))
-    })
+/// Returns true if a list, such as the value of `Cache-Control`, has one of these members, or may have it because the
+/// value may be the beginning of a longer one.
+pub(super) fn head_has(list: &[u8], names: &[&str]) -> bool {
+    list.len() >= FIELD_BYTES_MAX
+        || list.split(|byte| *byte == b',').any(|member| {
+            let name = member.split(|byte| *byte == b'=').next();
+            let name = name.unwrap_or_default().trim_ascii();
+            let mut names = names.iter();
+            names.any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+        })
 }
 
-pub(super) fn states_lifetime(cache_control: &str) -> bool {
+pub(super) fn states_lifetime(cache_control: &[u8]) -> bool {
     head_has(cache_control, &["max-age", "s-maxage", "must-revalidate"])
 }
+
+/// A value of so many bytes may be cut: a sample has the beginning of a long one.
+pub const FIELD_BYTES_MAX: usize = 256;

@@ -126,8 +126,8 @@ impl FaultKind {
         match self {
             Self::NoLifetime => for_all(&format!("default_ttl = \"{lifetime}\"")),
             Self::ShortLifetime => for_all(&format!("ttl = \"{lifetime}\"")),
-            Self::PrivateStatic => of_path(&format!("ttl = \"{lifetime}\"")),
-            Self::CookieOnStatic => of_path(&format!(
+            Self::PrivateStatic => for_all(&format!("ttl = \"{lifetime}\"")),
+            Self::CookieOnStatic => for_all(&format!(
                 "origin_response.remove = [\"Set-Cookie\"]\ndefault_ttl = \"{lifetime}\""
             )),
             Self::NeedlessVary if other.is_empty() => {

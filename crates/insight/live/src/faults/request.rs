@@ -63,17 +63,18 @@ pub struct ObjectFacts {
     pub has_validator: bool,
 }
 
-/// The fields of a response that matter to a cache.
+/// The fields of a response that matter to a cache. Values of [`FIELD_BYTES_MAX`](super::FIELD_BYTES_MAX) bytes or more
+/// may be cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResponseFacts<'a> {
     /// `Cache-Control`.
-    pub cache_control: &'a str,
+    pub cache_control: &'a [u8],
     /// `Content-Type`.
     pub content_type: &'a str,
     /// `Content-Encoding`.
     pub content_encoding: &'a str,
     /// `Vary`.
-    pub vary: &'a str,
+    pub vary: &'a [u8],
     /// True if the response has `Expires`.
     pub has_expires: bool,
     /// True if the response has `Set-Cookie`.

@@ -32,20 +32,46 @@ pub(super) fn is_static(path: &str, content_type: &str) -> bool {
     STATIC_EXTENSIONS.contains(&extension) && !is_page
 }
 
-/// Returns the names and texts of query parameters, at most [`PARAMETERS_MAX`].
-pub(super) fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    let named = parts.map(|part| (part.split('=').next().unwrap_or(part), part));
-    named.take(PARAMETERS_MAX)
+/// A query parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameter<'a> {
+    pub(super) name: &'a str,
+    value: &'a str,
+    /// Name and value, as sent.
+    text: &'a str,
 }
 
-pub(super) fn value_of(parameter: &str) -> &str {
-    parameter.split_once('=').map_or("", |(_, value)| value)
+/// Returns the parameters of a query.
+pub(super) fn parameters(query: &str) -> Vec<Parameter<'_>> {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let parameters = parts.map(|text| {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        Parameter { name, value, text }
+    });
+    parameters.collect()
+}
+
+/// Returns the patterns of parameters that a rule can have, each once.
+pub(super) fn subjects<'a>(parameters: &[Parameter<'a>]) -> impl Iterator<Item = &'a str> {
+    let names = parameters.iter().map(|it| it.name);
+    let mut subjects: Vec<&str> = names.filter(|name| is_name(name)).map(subject_of).collect();
+    subjects.sort_unstable();
+    subjects.dedup();
+    subjects.into_iter()
+}
+
+/// Returns the query of parameters in the order of their names, as `query.sort` makes it: parameters with one name keep
+/// their order.
+pub(super) fn sorted_text<'p>(parameters: impl Iterator<Item = &'p Parameter<'p>>) -> String {
+    let mut sorted: Vec<&Parameter<'_>> = parameters.collect();
+    sorted.sort_by_key(|parameter| parameter.name);
+    let texts: Vec<&str> = sorted.iter().map(|parameter| parameter.text).collect();
+    texts.join("&")
 }
 
 /// Returns true if a parameter often has no effect on the body. Other parameters are compared without it.
-pub(super) fn is_noise(name: &str, value: &str) -> bool {
-    is_tracking(name) || is_buster(name, value)
+pub(super) fn is_noise(parameter: &Parameter<'_>) -> bool {
+    is_tracking(parameter.name) || is_buster(parameter)
 }
 
 /// Returns true for the name, or the pattern, of a parameter that only analysis in browsers reads.
@@ -63,7 +89,8 @@ pub(super) fn gives_access(name: &str) -> bool {
 }
 
 /// Returns true if a parameter looks as if its value were new in each request.
-pub(super) fn is_buster(name: &str, value: &str) -> bool {
+pub(super) fn is_buster(parameter: &Parameter<'_>) -> bool {
+    let value = parameter.value;
     let is_number = value.len() >= 9
         && value
             .bytes()
@@ -72,7 +99,7 @@ pub(super) fn is_buster(name: &str, value: &str) -> bool {
         && value
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    is_number || is_random || BUSTERS.contains(&name)
+    is_number || is_random || BUSTERS.contains(&parameter.name)
 }
 
 /// Returns the pattern of a parameter in rules.
@@ -85,7 +112,7 @@ pub(super) fn subject_of(name: &str) -> &str {
 }
 
 /// Returns true if a rule can have the name of this parameter without an escape.
-pub(super) fn is_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
 }
@@ -128,7 +155,7 @@ const PATH_BYTES_MAX: usize = 128;
 const NAME_BYTES_MAX: usize = 64;
 
 /// The most parameters of a URL that are compared.
-const PARAMETERS_MAX: usize = 16;
+pub(super) const PARAMETERS_MAX: usize = 16;
 
 /// The extensions of files that seldom change, and that are the same for all users.
 const STATIC_EXTENSIONS: [&str; 26] = [

@@ -173,6 +173,8 @@ impl State {
             "sampled": self.top.observed(),
             // With more than 1 the shares of hits are too low, because the sample lacks earlier requests.
             "texts_one_in": self.texts_one_in,
+            // Above 0 the memory of excluded rules is nearly full, and hides so many of the other findings.
+            "withheld_ratio": self.faults.withheld_ratio(),
             "findings": faults::json_of(&self.faults.findings()),
         })
     }
@@ -336,6 +338,7 @@ impl Watcher for Insight {
                 + state.faults.memory_bytes()
                 + state.wonders.memory_bytes(),
             memory_max_bytes: self.memory_max_bytes,
+            faults_withheld_ratio: state.faults.withheld_ratio(),
             points: points.chain(of_disk).collect(),
         }
     }
@@ -366,6 +369,7 @@ fn counts(tally: &Tally) -> Counts {
 
 fn what_if_point(point: Point) -> WhatIfPoint {
     WhatIfPoint {
+        tier: "memory",
         policy: point.policy.to_string(),
         size: point.size,
         hit_ratio: point.hit_ratio,
@@ -373,9 +377,10 @@ fn what_if_point(point: Point) -> WhatIfPoint {
     }
 }
 
-/// Returns the metrics of a disk. Their label `policy` is the admission rule.
+/// Returns the metrics of a disk. Their label `policy` has had this form since before the label `tier`.
 fn disk_point(point: DiskPoint) -> WhatIfPoint {
     WhatIfPoint {
+        tier: "disk",
         policy: format!("disk:{}", point.admission),
         size: point.size,
         hit_ratio: point.estimate.hit_ratio,
@@ -520,11 +525,16 @@ mod tests {
         let hit_ratio = present[0]["hit_ratio"].as_f64().expect("a number");
         assert!((0.55..0.65).contains(&hit_ratio), "{hit_ratio}");
         let facts = insight.facts();
-        let labels = facts
-            .points
-            .iter()
-            .filter(|it| it.policy == "disk:second-hit");
-        assert_eq!(labels.count(), 5);
+        let count = |tier, policy: &str| {
+            let points = facts.points.iter();
+            let points = points.filter(|it| it.tier == tier && it.policy == policy);
+            points.count()
+        };
+        assert_eq!(count("disk", "disk:second-hit"), 5);
+        assert_eq!(count("memory", "density"), 5);
+        // A query for the present size of memory must not have the disk too.
+        let is_present = |it: &&WhatIfPoint| it.tier == "memory" && it.size == "1";
+        assert_eq!(facts.points.iter().filter(is_present).count(), 3);
         assert!(facts.memory_bytes <= facts.memory_max_bytes, "{facts:?}");
     }
 

@@ -333,6 +333,8 @@ pub struct WatcherFacts {
     pub memory_bytes: u64,
     /// The bound of this memory.
     pub memory_max_bytes: u64,
+    /// The probability that a caching fault is withheld although nothing excludes its rule.
+    pub faults_withheld_ratio: f64,
     /// The predictions.
     pub points: Vec<WhatIfPoint>,
 }
@@ -340,7 +342,9 @@ pub struct WatcherFacts {
 /// The prediction for one policy and size of memory, or one size of disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIfPoint {
-    /// The policy.
+    /// The tier that has the size: `memory` or `disk`.
+    pub tier: &'static str,
+    /// The policy of memory, or `disk:` and the admission rule of the disk.
     pub policy: String,
     /// The size as a multiple of the present one, such as `0.5` or `8`.
     pub size: &'static str,

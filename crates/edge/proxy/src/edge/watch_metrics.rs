@@ -16,17 +16,22 @@ metrics! {
         Gauge "edgeward_insight_memory_bytes" "Memory of the analysis of requests." { facts.memory_bytes }
         Gauge "edgeward_insight_memory_bytes_max" "Bound of the memory of the analysis of requests."
             { facts.memory_max_bytes }
+        Gauge "edgeward_faults_withheld_ratio"
+            "Part of the caching faults that is not reported because the memory of excluded rules is full."
+            { facts.faults_withheld_ratio }
     }
 }
 
 metrics! {
-    /// One policy with one size of memory. The size is a multiple of the present one.
-    const POINTS: WhatIfPoint ["policy", "size"] = |point| {
+    /// One policy with one size of memory, or one admission rule with one size of disk. The size is a multiple of the
+    /// present one of this tier.
+    const POINTS: WhatIfPoint ["policy", "size", "tier"] = |point| {
         Gauge "edgeward_whatif_hit_ratio"
-            "Hits per request that another policy and size of memory would have, by simulation of a sample of objects."
+            "Hits per request that another policy and size of memory, or of disk, would have, by simulation of a sample of \
+             objects."
             { point.hit_ratio }
         Gauge "edgeward_whatif_byte_hit_ratio"
-            "Bytes of hits per byte of all responses that another policy and size of memory would have."
+            "Bytes of hits per byte of all responses that another policy and size of memory, or of disk, would have."
             { point.byte_hit_ratio }
     }
 }
@@ -48,7 +53,7 @@ pub(super) fn families(shared: &Shared) -> Vec<Family> {
     let rows = facts
         .points
         .iter()
-        .map(|point| (vec![point.policy.as_str(), point.size], point));
+        .map(|point| (vec![point.policy.as_str(), point.size, point.tier], point));
     families.extend(POINTS.families(&rows.collect::<Vec<_>>()));
     families
 }

@@ -56,7 +56,7 @@ pub(crate) struct AdviseArgs {
     json: bool,
 }
 
-/// Prints the recommendation. Exit codes: 0 nothing to change, 1 a change is recommended.
+/// Prints the recommendation. Exit codes: 0 nothing to change, 1 a change is recommended or a fault is found.
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let Some(admin) = &args.admin else {
         return run_logs(args);
@@ -100,14 +100,8 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         write!(out, "{}{}", disk_text(&disks), faults_text(findings))?;
         out.flush()?;
     }
-    let keeps_setting = advice.is_ok_and(|it| it.policy.is_none() && it.memory.is_none())
-        && advise_disk(&disks).is_none();
-    let is_good = keeps_setting && findings.is_none_or(<[Value]>::is_empty);
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    let keeps_setting = advice.is_ok_and(|it| it.policy.is_none() && it.memory.is_none());
+    Ok(exit_code(keeps_setting, &disks, findings))
 }
 
 /// Prints the recommendation for logs.
@@ -124,6 +118,7 @@ fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         let mut document = logs::document(&found);
         document["faults"] = json!(findings);
+        document["disk"] = json!(advise_disk(&found.results.disks).map(disk_json));
         if let Some(advice) = &advice {
             let object = document.as_object_mut().context("an object")?;
             object.extend(changes(advice));
@@ -135,9 +130,10 @@ fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         if let Some(advice) = &advice {
             write!(
                 out,
-                "\npresent setting: {}\n{}",
+                "\npresent setting: {}\n{}{}",
                 described(&advice.present),
-                changes_text(advice)
+                changes_text(advice),
+                disk_text(&found.results.disks)
             )?;
         }
         if findings.is_some() {
@@ -146,12 +142,15 @@ fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         }
         out.flush()?;
     }
-    let is_good = advice.is_none_or(|it| it.policy.is_none() && it.memory.is_none());
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    let keeps_setting = advice.is_none_or(|it| it.policy.is_none() && it.memory.is_none());
+    Ok(exit_code(keeps_setting, &found.results.disks, findings))
+}
+
+/// Returns 1 if a change of the present setting is recommended or a fault is found.
+fn exit_code(keeps_setting: bool, disks: &[DiskSetting], findings: Option<&[Value]>) -> ExitCode {
+    let has_no_fault = findings.is_none_or(<[Value]>::is_empty);
+    let is_good = keeps_setting && advise_disk(disks).is_none() && has_no_fault;
+    ExitCode::from(u8::from(!is_good))
 }
 
 /// Returns the recommended settings.
@@ -382,7 +381,8 @@ fn disk_text(settings: &[DiskSetting]) -> String {
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 no change is recommended, 1 a change of the present setting is recommended, 2 no reliable predictions.
+Exit codes: 0 no change is recommended and no caching fault is found, 1 a change of the present setting is recommended
+or a fault is found, 2 no reliable predictions. Without --hot, logs have no present setting.
 docs/how-to/what-if.md explains the predictions, and docs/how-to/faults.md the caching faults.
 
 Examples:

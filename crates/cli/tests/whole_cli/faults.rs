@@ -1,5 +1,6 @@
 //! `edgeward advise` finds planted caching faults in the traffic of a real edge, and none at a good site.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
@@ -97,6 +98,8 @@ fn good_answer(request: &RecordedRequest) -> Answer {
 struct Site {
     _origin: ScriptedOrigin,
     edge: Server,
+    /// The number of requests that were sent.
+    sent: Cell<u64>,
 }
 
 impl Site {
@@ -110,6 +113,7 @@ impl Site {
         Self {
             _origin: origin,
             edge,
+            sent: Cell::new(0),
         }
     }
 
@@ -118,6 +122,21 @@ impl Site {
         for (host, target, field) in requests {
             let answer = client.get(target, &[("host", host), *field]);
             assert!(answer.status < 400, "{target}: {answer:?}");
+            self.sent.set(self.sent.get() + 1);
+        }
+    }
+
+    /// Waits until the analysis has followed the samples of all requests. A count of the analysis may be newer than its
+    /// samples, but a request that ended before another one was counted is drained in the next pass.
+    fn settle(&self) {
+        for n in 0..3 {
+            self.send(&[("last.example", format!("/last/{n}"), ("accept", "*/*"))]);
+            until("the analysis has counted all requests", || {
+                let mut client = Client::connect(self.edge.addr("/admin"));
+                let answer = client.get("/status", &[("host", "localhost")]);
+                let status: Value = serde_json::from_slice(&answer.body).ok()?;
+                (status["what_if"]["requests"].as_u64()? >= self.sent.get()).then_some(())
+            });
         }
     }
 
@@ -173,7 +192,7 @@ fn planted_faults_are_found_and_their_rules_mend_them() {
         round += 1;
         let findings = site.findings()?;
         let found = kinds(&findings);
-        assert!(round < 100, "only {found:?} in {findings:#?}");
+        eprintln!("round {round}: {found:?}"); // shown if the test fails
         let all_found = planted.iter().all(|kind| found.contains(*kind));
         all_found.then_some(findings)
     });
@@ -207,9 +226,13 @@ fn planted_faults_are_found_and_their_rules_mend_them() {
     for round in 0..20 {
         mended.send(&requests(round));
     }
+    mended.settle();
     let findings = until("the requests are sampled", || mended.findings());
-    let known: BTreeSet<String> = ["no-validator".to_owned()].into();
+    // On a busy machine the new lifetimes, which are short too, end while the requests are sent.
+    let known = ["no-validator", "short-lifetime"].map(str::to_owned).into();
     assert!(kinds(&findings).is_subset(&known), "{findings:#?}");
+    let is_new = |it: &Value| it["fault"] == "no-validator" || !rules.contains(&rule(it));
+    assert!(findings.iter().all(is_new), "{findings:#?}");
 }
 
 /// Method: pages with and without parameters, variants that differ, and private pages.
@@ -228,8 +251,38 @@ fn a_good_site_has_no_faults() {
         };
         site.send(&[0, 1, 2].map(private));
     }
+    site.settle();
     let findings = until("the requests are sampled", || site.findings());
     assert_eq!(findings, Vec::<Value>::new());
+}
+
+/// Method: a trace of 10 objects in turn, and a log of which the first file is a trace.
+#[test]
+fn traces_and_logs_are_distinguished_by_their_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, lines: String| {
+        let path = folder.path().join(name).display().to_string();
+        fs::write(&path, lines).expect("written");
+        path
+    };
+    let trace = (0..1000).map(|n| format!("{n} {} 5000\n", n % 10));
+    let trace = file("a.tr", trace.collect());
+    let log = (0..100).map(|n| {
+        format!(
+            "192.0.2.1 - - [21/Nov/2026:10:00:{:02} +0000] \"GET /{} HTTP/1.1\" 200 900\n",
+            n % 60,
+            n % 10
+        )
+    });
+    let log = file("b.log", log.collect());
+    for (logs, requests) in [(vec![&trace], 1000), (vec![&trace, &log], 100)] {
+        let mut arguments = vec!["advise", "--json"];
+        arguments.extend(logs.iter().map(|log| log.as_str()));
+        let out = output(&arguments);
+        let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        assert_eq!(document["requests"], requests, "{logs:?}");
+        assert_eq!(document["faults"].is_null(), requests == 1000, "{logs:?}");
+    }
 }
 
 /// Method: a log in the common format with a parameter that does not change sizes, one that does, and pages.
@@ -250,9 +303,9 @@ fn advice_for_a_log_has_a_setting_and_hints_to_faults() {
             n % 60
         );
     }
-    fs::write(&path, log).expect("written");
+    fs::write(&path, &log).expect("written");
     let out = output(&["advise", "--json", &path]);
-    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
     let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!(document["requests"], 2000);
     assert_eq!(document["settings"].as_array().map(Vec::len), Some(15));
@@ -276,12 +329,28 @@ fn advice_for_a_log_has_a_setting_and_hints_to_faults() {
         "recommended: ",
         "recommended disk: ",
         "present setting: lru with 8 MiB",
+        "present disk: second-hit with 64 MiB",
     ] {
         assert!(
             printed.lines().any(|line| line.starts_with(start)),
             "{printed}"
         );
     }
+
+    // Requests without a fault.
+    let pages = folder.path().join("pages.log").display().to_string();
+    let is_page = |line: &&str| !line.contains("from=");
+    let log: Vec<&str> = log.lines().filter(is_page).collect();
+    fs::write(&pages, log.join("\n")).expect("written");
+    let out = output(&["advise", &pages]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    // Memory has room for all objects, so a smaller disk is recommended.
+    let out = output(&["advise", "--json", "--hot=8MiB", "--disk=64MiB", &pages]);
+    let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(document["faults"], Value::Array(Vec::new()));
+    assert!(document["disk"].is_object(), "{document:#}");
+    assert_eq!(out.status.code(), Some(1), "{document:#}");
+
     let out = output(&["advise", "-"]);
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
 }

@@ -83,17 +83,7 @@ pub(super) struct LogAdvice {
 
 /// Reads and simulates logs.
 pub(super) fn read(args: &LogArgs) -> anyhow::Result<LogAdvice> {
-    let log = Log::open(args)?;
-    let mut survey = Survey::default();
-    let mut faults = Faults::new(FAULTS_BYTES, RandomState::new().hash_one(0)).without_decay();
-    log.for_each("reading", |request, entry| {
-        if let Some(request) = request {
-            survey.add(&request);
-        }
-        if let Some(entry) = entry {
-            observe(&mut faults, entry);
-        }
-    })?;
+    let (log, FirstPass { survey, faults, .. }) = FirstPass::of(args)?;
     if survey.requests() == 0 {
         return Err(
             Diagnostic::new(format!("{} has no requests to simulate", log.label()))
@@ -120,6 +110,62 @@ pub(super) fn read(args: &LogArgs) -> anyhow::Result<LogAdvice> {
     })
 }
 
+/// The results of the first of two readings.
+struct FirstPass {
+    survey: Survey,
+    faults: Faults,
+    /// Lines of access logs.
+    entries: u64,
+}
+
+impl FirstPass {
+    /// Reads the logs. They are traces if none of them has lines of an access log. A trace is not read further than its
+    /// beginning before it is read as a trace.
+    fn of(args: &LogArgs) -> anyhow::Result<(Log, Self)> {
+        if args.logs.iter().any(|log| log.as_os_str() == "-") {
+            return Err(
+                Diagnostic::new("logs are read twice, and stdin can be read only once")
+                    .hint("write the log to a file")
+                    .into(),
+            );
+        }
+        let log = Log::Access {
+            sources: edgeward_logs::find(&args.logs)?,
+            settings: Box::new(settings()),
+        };
+        let (first, reports) = Self::read(&log)?;
+        let is_unknown =
+            |report: &FileReport| matches!(report.problem, Some(FileProblem::Unrecognised(_)));
+        if first.entries == 0 && reports.iter().any(is_unknown) {
+            let inputs = Inputs::of_traces(args.logs.clone(), args.requests_max);
+            let log = Log::Trace(inputs);
+            let (first, _) = Self::read(&log)?;
+            return Ok((log, first));
+        }
+        report_problems(&reports);
+        Ok((log, first))
+    }
+
+    fn read(log: &Log) -> anyhow::Result<(Self, Vec<FileReport>)> {
+        let seed = RandomState::new().hash_one(0);
+        let mut first = Self {
+            survey: Survey::default(),
+            faults: Faults::new(FAULTS_BYTES, seed).without_decay(),
+            entries: 0,
+        };
+        let reports = log.for_each("reading", |request, entry| {
+            if let Some(request) = request {
+                first.survey.add(&request);
+            }
+            if let Some(entry) = entry {
+                first.entries += 1;
+                observe(&mut first.faults, entry);
+            }
+        })?;
+        Ok((first, reports))
+    }
+}
+
 /// Logs of a server, or traces.
 enum Log {
     Access {
@@ -130,29 +176,6 @@ enum Log {
 }
 
 impl Log {
-    /// Finds the logs. They are traces if the first one has no format of an access log.
-    fn open(args: &LogArgs) -> anyhow::Result<Self> {
-        if args.logs.iter().any(|log| log.as_os_str() == "-") {
-            return Err(
-                Diagnostic::new("logs are read twice, and stdin can be read only once")
-                    .hint("write the log to a file")
-                    .into(),
-            );
-        }
-        let sources = edgeward_logs::find(&args.logs)?;
-        let settings = Box::new(settings());
-        let first = for_each_request(&sources[..1], &settings, &|_| {}, |_| {});
-        let is_unknown =
-            |report: &FileReport| matches!(report.problem, Some(FileProblem::Unrecognised(_)));
-        if first.iter().any(is_unknown) {
-            return Ok(Self::Trace(Inputs::of_traces(
-                args.logs.clone(),
-                args.requests_max,
-            )));
-        }
-        Ok(Self::Access { sources, settings })
-    }
-
     fn label(&self) -> String {
         match self {
             Self::Trace(inputs) => inputs.label(),
@@ -163,12 +186,12 @@ impl Log {
         }
     }
 
-    /// Passes each request to simulate and each line of an access log to `each`.
+    /// Passes each request to simulate and each line of an access log to `each`. Returns the reports of access logs.
     fn for_each(
         &self,
         what: &'static str,
         mut each: impl FnMut(Option<LoggedRequest>, Option<&Entry<'_>>) + Send,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<FileReport>> {
         match self {
             Self::Trace(inputs) => {
                 let progress = Progress::new(what, "B", inputs.bytes());
@@ -183,7 +206,7 @@ impl Log {
                     }
                     Ok(())
                 })?;
-                read.error.map_or(Ok(()), Err)
+                read.error.map_or(Ok(Vec::new()), Err)
             }
             Self::Access { sources, settings } => {
                 let bytes = sources.iter().map(|source| source.bytes).sum();
@@ -193,12 +216,9 @@ impl Log {
                     let before = done.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
                     progress.set(before + bytes);
                 };
-                let reports = for_each_request(sources, settings, &add, |entry| {
+                Ok(for_each_request(sources, settings, &add, |entry| {
                     each(logged_request(entry), Some(entry));
-                });
-                drop(progress);
-                report_problems(&reports);
-                Ok(())
+                }))
             }
         }
     }

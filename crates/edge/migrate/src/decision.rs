@@ -368,14 +368,16 @@ fn common_paths(a: &[String], b: &[String]) -> Option<Vec<String>> {
     for a in a {
         for b in b {
             let start = |glob: &str| glob.split('*').next().unwrap_or_default().to_owned();
+            // Neither covers the other.
             let is_apart = |exact: &str, glob: &str| {
-                !exact.contains('*') && !glob.contains('*') && exact != glob
+                let stem = glob.strip_suffix('*').unwrap_or(glob);
+                !exact.contains('*') && !stem.contains('*')
             };
             if a == b || covers_prefix(a, b) {
                 both.push(b.clone());
             } else if covers_prefix(b, a) {
                 both.push(a.clone());
-            } else if is_apart(a, b) {
+            } else if is_apart(a, b) || is_apart(b, a) {
             } else {
                 let (a, b) = (start(a), start(b));
                 if a.starts_with(&b) || b.starts_with(&a) {
@@ -526,6 +528,7 @@ mod tests {
             })
         };
         assert_eq!(path("/a*").and(&path("/b*")), Ok(Decision::always(false)));
+        assert_eq!(path("/a/*").and(&path("/a")), Ok(Decision::always(false)));
         assert!(path("*.css").and(&path("/b*")).is_err());
     }
 

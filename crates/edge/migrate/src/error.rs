@@ -23,6 +23,11 @@ pub enum MigrateError {
     /// No part of the input sends requests to an HTTP server.
     #[error("the configuration names no HTTP server that the edge could take over as an origin")]
     Empty,
+    /// The conditions of the input take too many steps to compare.
+    #[error(
+        "the configuration has too many conditions to compare; translate its sites in several files"
+    )]
+    TooLarge,
     /// The locations and conditions of a host need more rules than a site of the edge may have.
     #[error(
         "{host} needs {rules} rules, and a site of the edge has at most {SITE_RULES_MAX} ({server})"

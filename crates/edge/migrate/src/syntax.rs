@@ -30,6 +30,9 @@ pub enum ParseErrorReason {
         "files are included more than {INCLUDES_NESTING_MAX} deep; does a file include itself?"
     )]
     Includes,
+    /// Imports repeat too much text.
+    #[error("the imported files and the arguments of imports exceed 64 MiB together")]
+    ImportedBytes,
     /// A block without its end.
     #[error("the block that begins here has no `}}`")]
     UnclosedBlock,
@@ -63,6 +66,9 @@ pub enum ParseErrorReason {
 
 /// The largest file. The configuration of a thousand sites has less than a megabyte.
 pub const FILE_BYTES_MAX: usize = 8 << 20;
+
+/// The most bytes of all files together, with the words that imports repeat.
+pub(crate) const IMPORTED_BYTES_MAX: usize = 64 << 20;
 
 /// The deepest nesting of blocks. nginx itself needs four levels: http, server, location, if.
 pub(crate) const NESTING_MAX: usize = 64;

@@ -1,181 +1,19 @@
-//! The directives of a site, in the order in which Caddy applies them.
-//!
-//! Caddy sorts directives by its own order, and those of one name by their paths, the longest first. The first
-//! directive that answers a request ends it, so later ones have the earlier conditions as exceptions.
+//! The directives that do not have directives of a site in their block.
 
 use super::origins::{self, change};
+use super::paths;
 use super::state::Site;
-use super::text::template;
+use super::text::{plain_name, template};
 use super::tree::Directive;
 use crate::decision::Decision;
 use crate::hosts::Reason;
 use crate::report::{Effect, Outcome};
-use crate::rule::When;
 use crate::toml;
-use crate::values::{self, is_field_name, literal_regex};
-
-/// The order of directives, the first ones first.
-const ORDER: [&str; 33] = [
-    "map",
-    "vars",
-    "root",
-    "header",
-    "request_body",
-    "cache",
-    "redir",
-    "method",
-    "rewrite",
-    "uri",
-    "try_files",
-    "basic_auth",
-    "basicauth",
-    "forward_auth",
-    "request_header",
-    "encode",
-    "push",
-    "intercept",
-    "templates",
-    "rate_limit",
-    "invoke",
-    "handle",
-    "handle_path",
-    "route",
-    "abort",
-    "error",
-    "copy_response",
-    "respond",
-    "metrics",
-    "reverse_proxy",
-    "php_fastcgi",
-    "file_server",
-    "acme_server",
-];
-
-/// The deepest nesting of `handle` and `route`.
-const NESTING_MAX: usize = 16;
+use crate::values::literal_regex;
 
 impl<'t> Site<'_, 't> {
-    /// Applies the directives of a block to the requests of a path. `is_route` keeps their order.
-    pub(super) fn block(
-        &mut self,
-        directives: &'t [Directive],
-        path: &Decision<bool>,
-        is_route: bool,
-        depth: usize,
-    ) {
-        let rank = |directive: &Directive| {
-            let known = ORDER.iter().position(|name| *name == directive.name);
-            // `handle` and `handle_path` are one group.
-            let known = match directive.name.as_str() {
-                "handle_path" => ORDER.iter().position(|name| *name == "handle"),
-                _ => known,
-            };
-            let matcher = directive.matcher().unwrap_or("*");
-            let specificity = match matcher {
-                "*" => 0,
-                path if path.starts_with('/') => {
-                    2 + path.trim_end_matches('*').len() * 2 + usize::from(!path.ends_with('*'))
-                }
-                _ => 1,
-            };
-            (known.unwrap_or(0), std::cmp::Reverse(specificity))
-        };
-        let mut sorted: Vec<&'t Directive> = directives.iter().collect();
-        if !is_route {
-            sorted.sort_by_key(|directive| rank(directive));
-        }
-        // Requests for which no `handle` of this block has matched.
-        let mut unhandled = Decision::always(true);
-        for directive in sorted {
-            let condition = match self.condition(directive) {
-                Ok(condition) => condition,
-                Err(reason) => {
-                    self.lost(directive, &reason, path);
-                    continue;
-                }
-            };
-            let reached = self
-                .running
-                .and(path)
-                .and_then(|path| path.and(&condition.decision));
-            let reached = match reached {
-                Ok(reached) => reached,
-                Err(reason) => {
-                    self.lost(directive, &reason, path);
-                    continue;
-                }
-            };
-            let result = match directive.name.as_str() {
-                "handle" | "handle_path" => unhandled.and(&reached).and_then(|reached| {
-                    self.handle(directive, &reached, depth)?;
-                    unhandled = reached.not().and(&unhandled)?;
-                    Ok(())
-                }),
-                "route" => self.handle(directive, &reached, depth),
-                _ => self.directive(directive, &reached),
-            };
-            match (result, condition.difference) {
-                (Err(reason), _) => self.lost(directive, &reason, path),
-                (Ok(()), Some(text)) => {
-                    self.translator
-                        .ledger
-                        .differs(directive, Effect::Response, text);
-                }
-                (Ok(()), None) => {}
-            }
-        }
-    }
-
-    /// Records a directive that was left out. Requests that it may protect are denied.
-    fn lost(&mut self, directive: &'t Directive, reason: &str, path: &Decision<bool>) {
-        let ledger = &self.translator.ledger;
-        let (effect, protects) = match directive.name.as_str() {
-            "basic_auth" | "basicauth" | "forward_auth" => (Effect::Access, true),
-            "respond" | "abort" | "error" => (Effect::Access, false),
-            "cache" => (Effect::Caching, false),
-            "encode" | "log" | "root" => (Effect::Operation, false),
-            _ => (Effect::Response, false),
-        };
-        ledger.left_out(directive, effect, reason);
-        let text = "belongs to a directive that was left out";
-        ledger.rest_of_block(directive.inner(), Outcome::LeftOut, Effect::Operation, text);
-        if protects {
-            _ = self.state("deny", path, "403", directive);
-        }
-    }
-
-    fn handle(
-        &mut self,
-        directive: &'t Directive,
-        reached: &Decision<bool>,
-        depth: usize,
-    ) -> Result<(), Reason> {
-        if depth > NESTING_MAX {
-            return Err("handle and route are nested too deeply".to_owned());
-        }
-        let before = self.prefix.clone();
-        if directive.name == "handle_path" {
-            let matcher = directive.matcher().unwrap_or_default();
-            let prefix = matcher
-                .trim_end_matches('*')
-                .trim_end_matches('/')
-                .to_owned();
-            self.prefix = Some(format!("{}{prefix}", before.as_deref().unwrap_or_default()));
-        }
-        self.translator
-            .ledger
-            .translated(directive, "rules with conditions");
-        self.block(
-            directive.inner(),
-            reached,
-            directive.name == "route",
-            depth + 1,
-        );
-        self.prefix = before;
-        Ok(())
-    }
-
-    fn directive(
+    /// Applies a directive other than `handle` and its relatives.
+    pub(super) fn directive(
         &mut self,
         directive: &'t Directive,
         reached: &Decision<bool>,
@@ -199,6 +37,9 @@ impl<'t> Site<'_, 't> {
             }
             "rewrite" => {
                 let target = rewritten(word(0), has_regex(reached))?;
+                if target.contains("${path}") {
+                    self.has_whole_path(reached)?;
+                }
                 self.rewrite(directive, reached, &target)
             }
             "uri" => self.uri(directive, reached),
@@ -239,7 +80,7 @@ impl<'t> Site<'_, 't> {
                 ledger.rest_of_block(directive.inner(), Outcome::LeftOut, Effect::Operation, text);
                 Ok(())
             }
-            "file_server" | "php_fastcgi" => {
+            "file_server" | "php_fastcgi" | "metrics" | "acme_server" | "webdav" => {
                 let reached = &self.answer(reached)?;
                 self.state("deny", reached, "404", directive)?;
                 let ledger = &self.translator.ledger;
@@ -248,33 +89,27 @@ impl<'t> Site<'_, 't> {
                 ledger.rest_of_block(directive.inner(), Outcome::LeftOut, Effect::Operation, text);
                 Ok(())
             }
-            "rate_limit" => Err("write rate_limit in a rule".to_owned()),
             // Options of the whole site, which the translation of sites reads.
             "tls" | "log" | "bind" | "import" => Ok(()),
-            name if name.starts_with('@') => Ok(()),
-            _ => {
-                if let Some((outcome, effect, text)) = super::table::row(&directive.name) {
-                    match outcome {
-                        Outcome::Implied => ledger.implied(directive, &text),
-                        _ => ledger.left_out(directive, effect, &text),
-                    }
-                    ledger.rest_of_block(directive.inner(), outcome, Effect::Operation, &text);
-                    return Ok(());
+            _ => match super::table::row(&directive.name) {
+                Some((Outcome::Implied, _, text)) => {
+                    ledger.implied(directive, &text);
+                    let inner = directive.inner();
+                    ledger.rest_of_block(inner, Outcome::Implied, Effect::Operation, &text);
+                    Ok(())
                 }
-                Err(
+                Some((_, _, text)) => Err(text),
+                None => Err(
                     "unknown to this translation; look for it in docs/how-to/from-caddy.md"
                         .to_owned(),
-                )
-            }
+                ),
+            },
         }
     }
 
     fn proxy(&mut self, directive: &'t Directive, reached: &Decision<bool>) -> Result<(), Reason> {
         let origin = origins::origin(self, directive, reached)?;
         self.state("origin", reached, toml::text(&origin), directive)?;
-        if let Some(prefix) = self.prefix.clone().filter(|prefix| !prefix.is_empty()) {
-            self.strip(directive, reached, &prefix)?;
-        }
         self.translator.ledger.translated(directive, "origin");
         self.end(reached)
     }
@@ -284,6 +119,12 @@ impl<'t> Site<'_, 't> {
             "header" => "response",
             _ => "request",
         };
+        if group == "request" {
+            let own = directive.words().first().into_iter();
+            let names = own.chain(directive.inner().iter().map(|line| &line.name));
+            self.changed_fields
+                .extend(names.map(|name| plain_name(name)));
+        }
         if !directive.words().is_empty() {
             return change(self, directive, directive.words(), reached, group);
         }
@@ -306,6 +147,10 @@ impl<'t> Site<'_, 't> {
                     false => Effect::Response,
                 };
                 self.translator.ledger.left_out(inner, effect, &reason);
+                match group {
+                    "request" => self.lost_field(inner, &inner.name, reached),
+                    _ => self.lost_response_field(inner, &inner.name, reached),
+                }
             }
         }
         Ok(())
@@ -348,11 +193,7 @@ impl<'t> Site<'_, 't> {
         reached: &Decision<bool>,
     ) -> Result<(), Reason> {
         let words = directive.words();
-        let mut codes = words.iter().filter_map(|word| word.parse::<u16>().ok());
-        let code = codes.next_back().unwrap_or(match directive.name.as_str() {
-            "error" => 500,
-            _ => 200,
-        });
+        let code = status(directive);
         let has_text = words.iter().any(|word| word.parse::<u16>().is_err())
             || directive.inner().iter().any(|inner| inner.name == "body");
         let ledger = &self.translator.ledger;
@@ -392,7 +233,8 @@ impl<'t> Site<'_, 't> {
         target: &str,
     ) -> Result<(), Reason> {
         self.state("rewrite", reached, toml::text(target), directive)?;
-        let text = "rewrite: the origin gets the new path; matchers and the cache key have that of the client";
+        self.replace_path(reached);
+        let text = "rewrite: the origin gets the new path; the cache key has that of the client";
         self.translator
             .ledger
             .differs(directive, Effect::Response, text);
@@ -403,15 +245,18 @@ impl<'t> Site<'_, 't> {
         let words = directive.words();
         let word = |index: usize| words.get(index).map_or("", String::as_str);
         match (word(0), word(1), word(2)) {
-            ("strip_prefix", prefix, "") => {
-                let prefix = format!("/{}", prefix.trim_matches('/'));
-                self.strip(directive, reached, &prefix)?;
+            ("strip_prefix", prefix, "") if !prefix.contains('{') => {
+                self.has_sent_path(reached)?;
+                let prefix = format!("{}/{}", self.prefix, prefix.trim_matches('/'));
+                self.strip(directive, reached, &prefix, true)?;
+                self.replace_path(reached);
                 self.translator.ledger.translated(directive, "rewrite");
                 Ok(())
             }
-            ("strip_suffix", suffix, "") if !suffix.is_empty() => {
+            ("strip_suffix", suffix, "") if !suffix.is_empty() && !suffix.contains('{') => {
+                self.has_whole_path(reached)?;
                 let regex = format!("^/(.*){}$", literal_regex(suffix));
-                let both = matching(&regex, reached)?;
+                let both = self.translator.both(reached, &paths::matching(regex))?;
                 self.rewrite(directive, &both, "/${1}?${query}")
             }
             ("query", _, _) => Err("write query.keep, query.drop or rewrite in a rule".to_owned()),
@@ -419,154 +264,23 @@ impl<'t> Site<'_, 't> {
         }
     }
 
-    /// Removes the start of the path for the origin.
-    fn strip(
-        &mut self,
-        directive: &'t Directive,
-        reached: &Decision<bool>,
-        prefix: &str,
-    ) -> Result<(), Reason> {
-        let regex = format!("^{}(?:/(.*))?$", literal_regex(prefix));
-        let both = matching(&regex, reached)?;
-        self.state("rewrite", &both, toml::text("/${1}?${query}"), directive)
-    }
-
-    /// Translates the `cache` of Souin.
-    fn cached(&mut self, directive: &'t Directive, reached: &Decision<bool>) -> Result<(), Reason> {
-        self.state("pass", reached, "false", directive)?;
-        self.cache = Some(directive);
-        self.translator.ledger.translated(directive, "pass = false");
-        for inner in directive.inner() {
-            if let Err(reason) = self.cache_option(inner, reached) {
-                let ledger = &self.translator.ledger;
-                ledger.left_out(inner, Effect::Caching, &reason);
-                ledger.rest_of_block(inner.inner(), Outcome::LeftOut, Effect::Operation, &reason);
-            }
+    /// Returns an error if the path of some of these requests is not the one that the client sent.
+    fn has_whole_path(&self, reached: &Decision<bool>) -> Result<(), Reason> {
+        match self.prefix.is_empty() {
+            true => self.has_sent_path(reached),
+            false => Err("handle_path has removed a part of the path".to_owned()),
         }
-        Ok(())
-    }
-
-    /// Translates an option of `cache`, in a site or in the global options.
-    pub(super) fn cache_option(
-        &mut self,
-        inner: &'t Directive,
-        reached: &Decision<bool>,
-    ) -> Result<(), Reason> {
-        let ledger = &self.translator.ledger;
-        let time = |text: &str| {
-            let time = values::milliseconds(text).ok_or_else(|| "not a time".to_owned())?;
-            Ok::<_, Reason>(values::duration(time.div_ceil(1000) * 1000))
-        };
-        match inner.name.as_str() {
-            "ttl" => {
-                let time = time(inner.arg(0))?;
-                self.state("default_ttl", reached, time, inner)?;
-                self.translator.ledger.translated(inner, "default_ttl");
-            }
-            "stale" => {
-                let time = time(inner.arg(0))?;
-                for key in [
-                    "stale_while_revalidate",
-                    "stale_if_error",
-                    "stale_if_disconnected",
-                ] {
-                    self.state(key, reached, time.clone(), inner)?;
-                }
-                let ledger = &self.translator.ledger;
-                ledger.translated(
-                    inner,
-                    "stale_while_revalidate, stale_if_error, stale_if_disconnected",
-                );
-            }
-            "key" => {
-                let mut classes = Vec::new();
-                for option in inner.inner() {
-                    match option.name.as_str() {
-                        "headers" if option.args.iter().all(|name| is_field_name(name)) => {
-                            classes.extend(option.args.iter().map(|name| format!("header:{name}")));
-                            ledger.translated(option, "key");
-                        }
-                        "disable_body" | "hide" | "hash" => ledger.implied(option, "not needed"),
-                        _ => ledger.left_out(
-                            option,
-                            Effect::Caching,
-                            "the key always has scheme, host, path and query: query.keep and query.drop change the query",
-                        ),
-                    }
-                }
-                if !classes.is_empty() {
-                    self.state("key", reached, toml::array(&classes), inner)?;
-                }
-                self.translator.ledger.translated(inner, "key");
-            }
-            "regex" => {
-                ledger.translated(inner, "pass");
-                for option in inner.inner() {
-                    let pattern = values::regex(option.arg(0), false)?;
-                    let both = matching(&pattern, reached)?;
-                    self.state("pass", &both, "true", option)?;
-                    self.translator.ledger.translated(option, "pass");
-                }
-            }
-            "default_cache_control" => {
-                return Err("write origin_response.set.Cache-Control, which replaces that of the origin, or default_ttl".to_owned());
-            }
-            "allowed_http_verbs"
-                if inner
-                    .args
-                    .iter()
-                    .any(|verb| !matches!(verb.as_str(), "GET" | "HEAD")) =>
-            {
-                return Err("responses to GET and HEAD are stored, and no others".to_owned());
-            }
-            "mode" if inner.arg(0) != "strict" => {
-                return Err(
-                    "the edge obeys the directives of the origin: ttl in a rule replaces them"
-                        .to_owned(),
-                );
-            }
-            "timeout"
-            | "allowed_http_verbs"
-            | "mode"
-            | "cache_name"
-            | "log_level"
-            | "api"
-            | "max_cacheable_body_bytes"
-            | "storers"
-            | "badger"
-            | "nuts"
-            | "otter"
-            | "simplefs"
-            | "olric"
-            | "redis"
-            | "etcd"
-            | "nats"
-            | "distributed"
-            | "cdn"
-            | "disable_coalescing" => {
-                let text =
-                    "the edge has stores of its own: [hot], [[disk_device]]; purges by [purge]";
-                ledger.implied(inner, text);
-                ledger.rest_of_block(inner.inner(), Outcome::Implied, Effect::Operation, text);
-            }
-            _ => {
-                return Err(
-                    "unknown to this translation; look for it in docs/how-to/from-caddy.md"
-                        .to_owned(),
-                );
-            }
-        }
-        Ok(())
     }
 }
 
-/// Returns the requests of a path that an expression matches.
-fn matching(regex: &str, reached: &Decision<bool>) -> Result<Decision<bool>, Reason> {
-    let when = Decision::when(When {
-        regexes: vec![values::regex(regex, false)?],
-        ..When::default()
-    });
-    reached.and(&when)
+/// Returns the status that `respond` or `error` answers with.
+pub(super) fn status(directive: &Directive) -> u16 {
+    let words = directive.words().iter();
+    let mut codes = words.filter_map(|word| word.parse::<u16>().ok());
+    codes.next_back().unwrap_or(match directive.name.as_str() {
+        "error" => 500,
+        _ => 200,
+    })
 }
 
 /// Returns true if each condition that holds has one expression, whose groups a template may use.

@@ -1,13 +1,18 @@
 //! Translates a Caddyfile.
 //!
-//! [`parse`] reads the files as one tree. [`sites`] finds the hosts and which site block has them, [`directives`]
-//! applies the directives of a block in Caddy's order to decisions, and [`matchers`] are their conditions. Each of them
+//! [`parse`] reads the files as one tree. [`sites`] finds the hosts and which site block has them, [`block`] applies
+//! the directives of a block in Caddy's [`order`] to decisions, and [`matchers`] are their conditions. Each of them
 //! records what it did in the ledger; a directive without a record gets the outcome of its row in [`table`].
 
+mod block;
+mod cache;
 mod directives;
+mod listeners;
 mod matchers;
+mod order;
 mod origins;
 mod parse;
+mod paths;
 mod sites;
 mod state;
 mod table;
@@ -20,8 +25,9 @@ use crate::error::MigrateError;
 use crate::report::{Effect, Migration, Outcome};
 use crate::source::Sources;
 use crate::toml::{self, Setting};
+use order::Order;
 use sites::Options;
-use state::Translator;
+use state::{Proxies, Translator};
 use tree::Directive;
 
 /// Translates the files with all that they import. Relative paths of `import` start at `prefix`.
@@ -31,16 +37,26 @@ pub fn translate(
     prefix: &str,
 ) -> Result<Migration, MigrateError> {
     let tree = parse::read(sources, files, prefix)?;
-    let translator = Translator::default();
+    let globals: Vec<&Directive> = tree
+        .directives
+        .iter()
+        .filter(|directive| directive.name.is_empty())
+        .collect();
+    let mut order = Order::default();
+    let mut unknown_orders = Vec::new();
+    for option in globals.iter().flat_map(|global| global.inner()) {
+        if option.name == "order" && !order.change(&option.args) {
+            unknown_orders.push(option.id);
+        }
+    }
+    let proxies = proxies(&tree.directives, &globals);
+    let translator = Translator::new(order, proxies, tree.unread);
     let ledger = &translator.ledger;
-    let mut options = Options {
-        has_certificates: true,
-        ..Options::default()
-    };
+    let mut options = Options::default();
     each(
         &tree.directives,
         &mut |directive| match directive.name.as_str() {
-            "import" => match tree.unread.get(&directive.id) {
+            "import" => match translator.unread.get(&directive.id) {
                 Some(reason) => {
                     ledger.left_out(directive, Effect::Response, &format!("not read: {reason}"));
                 }
@@ -55,17 +71,23 @@ pub fn translate(
             _ => {}
         },
     );
-    for global in tree
-        .directives
-        .iter()
-        .filter(|directive| directive.name.is_empty())
-    {
+    for global in globals {
         ledger.translated(global, "settings of the whole edge");
         for option in global.inner() {
-            global_option(&translator, option, &mut options);
+            match unknown_orders.contains(&option.id) {
+                true => ledger.left_out(
+                    option,
+                    Effect::Access,
+                    "the order has no such directive, so other directives may answer first",
+                ),
+                false => global_option(&translator, option, &mut options),
+            }
         }
     }
     let sites = sites::sites(&translator, &tree.directives, &options)?;
+    if translator.is_exhausted() {
+        return Err(MigrateError::TooLarge);
+    }
     let origins = translator.origins.take().into_tables();
     if origins.is_empty() {
         return Err(MigrateError::Empty);
@@ -83,7 +105,7 @@ pub fn translate(
     tables.extend(sites.tables);
     let intro = [
         "The configuration of `edgeward serve`, translated from a Caddyfile. `edgeward check-config FILE` checks it.".to_owned(),
-        "Caddy compares paths without regard to case, and the edge in their case.".to_owned(),
+        "Caddy compares paths without regard to case, as the expressions with (?i) do.".to_owned(),
         format!("Sources: {}", files.join(", ")),
     ];
     let toml = toml::write(&intro, &tables);
@@ -96,6 +118,34 @@ fn each<'t>(directives: &'t [Directive], visit: &mut dyn FnMut(&'t Directive)) {
         visit(directive);
         each(directive.inner(), visit);
     }
+}
+
+/// Returns the proxies that the configuration trusts.
+fn proxies(all: &[Directive], globals: &[&Directive]) -> Proxies {
+    let (mut count, mut of_server) = (0, 0);
+    each(all, &mut |directive| {
+        count += usize::from(directive.name == "trusted_proxies");
+    });
+    let servers = globals.iter().flat_map(|global| global.inner());
+    let servers = servers.filter(|option| option.name == "servers");
+    for option in servers.flat_map(|servers| servers.inner()) {
+        let is_static = option.arg(0) == "static" && origins::of_networks(&option.args).is_some();
+        match option.name.as_str() {
+            "trusted_proxies" if is_static => of_server += 1,
+            "client_ip_headers" if !is_forwarded_for(option) => return Proxies::Other,
+            _ => {}
+        }
+    }
+    match (count, of_server) {
+        (0, _) => Proxies::Untrusted,
+        (1, 1) => Proxies::Server,
+        _ => Proxies::Other,
+    }
+}
+
+/// Returns true for the field that the edge reads, too.
+fn is_forwarded_for(option: &Directive) -> bool {
+    matches!(&option.args[..], [field] if field.eq_ignore_ascii_case("x-forwarded-for"))
 }
 
 /// Translates the log of a site or of the whole server.
@@ -167,6 +217,11 @@ fn global_option<'t>(translator: &Translator, option: &'t Directive, options: &m
             for inner in option.inner() {
                 match inner.name.as_str() {
                     "trusted_proxies" => origins::networks(translator, inner, &inner.args),
+                    "client_ip_headers" if !is_forwarded_for(inner) => ledger.left_out(
+                        inner,
+                        Effect::Access,
+                        "trusted proxies state the client in X-Forwarded-For: forwarding.client_field",
+                    ),
                     "protocols"
                     | "client_ip_headers"
                     | "strict_sni_host"
@@ -195,10 +250,24 @@ fn global_option<'t>(translator: &Translator, option: &'t Directive, options: &m
                 ledger.rest_of_block(inner.inner(), outcome, Effect::Operation, text);
             }
         }
+        "default_bind" => {
+            options.bind = Some(option);
+            ledger.translated(option, "listener.address");
+        }
+        "http_port" | "https_port" => match value.parse::<u16>() {
+            Ok(port) => {
+                match option.name.as_str() {
+                    "http_port" => options.http_port = port,
+                    _ => options.https_port = port,
+                }
+                ledger.translated(option, "listener.address");
+            }
+            Err(_) => ledger.left_out(option, Effect::Access, "not a port"),
+        },
         "admin" | "order" | "debug" | "grace_period" | "shutdown_delay" | "storage"
-        | "http_port" | "https_port" | "persist_config" | "default_sni" | "fallback_sni"
-        | "local_certs" | "skip_install_trust" | "metrics" | "key_type" | "ocsp_stapling"
-        | "renew_interval" | "cert_lifetime" | "preferred_chains" => {
+        | "persist_config" | "default_sni" | "fallback_sni" | "local_certs"
+        | "skip_install_trust" | "metrics" | "key_type" | "ocsp_stapling" | "renew_interval"
+        | "cert_lifetime" | "preferred_chains" => {
             let text = "not needed, or an address of [[listener]]";
             ledger.implied(option, text);
             ledger.rest_of_block(option.inner(), Outcome::Implied, Effect::Operation, text);

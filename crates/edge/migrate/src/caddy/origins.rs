@@ -25,6 +25,17 @@ pub(super) fn origin(
             ledger.translated(inner, "origin.servers");
         }
     }
+    for inner in proxy.inner() {
+        match (inner.name.as_str(), inner.arg(0)) {
+            ("rewrite" | "method", _) => {
+                return Err(format!("origins have no option {}", inner.name));
+            }
+            ("transport", other) if other != "http" => {
+                return Err(format!("the edge does not speak {other}"));
+            }
+            _ => {}
+        }
+    }
     let is_tls = addresses
         .iter()
         .any(|address| address.starts_with("https://"))
@@ -72,6 +83,7 @@ pub(super) fn origin(
     let (host, from) = host;
     let position = from.map(|from: &Directive| &from.at);
     table.set("host", toml::text(&host), position);
+    site.translator.spend_for_origin()?;
     let name = urls[0].rsplit('/').next().unwrap_or_default().to_owned();
     Ok(site.translator.origins.borrow_mut().name_of(&name, table))
 }
@@ -229,25 +241,21 @@ fn option<'t>(
         "flush_interval" | "request_buffers" | "response_buffers" | "stream_timeout" | "stream_close_delay" => {
             ledger.implied(inner, "responses are always streamed");
         }
-        "trusted_proxies" => trusted(site, inner),
+        "trusted_proxies" => networks(site.translator, inner, &inner.args),
         "header_up" => {
             if let Err(reason) = header_up(site, inner, path, host) {
                 site.translator.ledger.left_out(inner, Effect::Response, &reason);
+                site.lost_field(inner, inner.arg(0), path);
             }
         }
         "header_down" => {
             if let Err(reason) = change(site, inner, &inner.args, path, "origin_response") {
                 site.translator.ledger.left_out(inner, Effect::Response, &reason);
+                site.lost_response_field(inner, inner.arg(0), path);
             }
         }
         "transport" => {
-            match inner.arg(0) {
-                "http" => ledger.translated(inner, "origin"),
-                other => {
-                    let text = format!("the edge does not speak {other}");
-                    ledger.left_out(inner, Effect::Response, &text);
-                }
-            }
+            ledger.translated(inner, "origin");
             for option in inner.inner() {
                 transport_option(site, option, table);
             }
@@ -330,31 +338,32 @@ fn transport_option(site: &Site<'_, '_>, option: &Directive, table: &mut Table) 
     }
 }
 
-/// Translates networks of trusted proxies.
-pub(super) fn trusted(site: &Site<'_, '_>, inner: &Directive) {
-    networks(site.translator, inner, &inner.args);
-}
-
 /// States networks of trusted proxies for the whole edge.
 pub(super) fn networks(translator: &super::state::Translator, inner: &Directive, args: &[String]) {
-    let mut networks: Vec<String> = Vec::new();
-    for arg in args {
-        match arg.as_str() {
-            "static" => {}
-            "private_ranges" => networks.extend(super::matchers::PRIVATE_RANGES.map(str::to_owned)),
-            network if values::is_network(network) => networks.push(network.to_owned()),
-            _ => {
-                let text = "forwarding.trusted_proxies has addresses and networks";
-                return translator.ledger.left_out(inner, Effect::Access, text);
-            }
-        }
-    }
+    let Some(networks) = of_networks(args) else {
+        let text = "forwarding.trusted_proxies has addresses and networks";
+        return translator.ledger.left_out(inner, Effect::Access, text);
+    };
     translator.fact(
         "forwarding",
         "trusted_proxies",
         toml::array(&networks),
         Some(inner),
     );
+}
+
+/// Returns the networks of an option, or `None` for another source of addresses.
+pub(super) fn of_networks(args: &[String]) -> Option<Vec<String>> {
+    let mut networks: Vec<String> = Vec::new();
+    for arg in args {
+        match arg.as_str() {
+            "static" => {}
+            "private_ranges" => networks.extend(super::matchers::PRIVATE_RANGES.map(str::to_owned)),
+            network if values::is_network(network) => networks.push(network.to_owned()),
+            _ => return None,
+        }
+    }
+    Some(networks)
 }
 
 fn header_up<'t>(

@@ -11,7 +11,8 @@ use super::tree::Directive;
 use crate::error::MigrateError;
 use crate::source::{Position, Sources};
 use crate::syntax::{
-    DIRECTIVES_MAX, FILE_BYTES_MAX, INCLUDES_NESTING_MAX, NESTING_MAX, ParseError, ParseErrorReason,
+    DIRECTIVES_MAX, FILE_BYTES_MAX, IMPORTED_BYTES_MAX, INCLUDES_NESTING_MAX, NESTING_MAX,
+    ParseError, ParseErrorReason,
 };
 
 /// The directives of all files.
@@ -33,6 +34,7 @@ pub(super) fn read(
         sources,
         prefix: prefix.trim_end_matches('/'),
         next_id: 0,
+        bytes: 0,
         unread: BTreeMap::new(),
         snippets: BTreeMap::new(),
     };
@@ -57,6 +59,8 @@ struct Reader<'a> {
     sources: &'a dyn Sources,
     prefix: &'a str,
     next_id: usize,
+    /// The bytes of all files and of the words of imported snippets.
+    bytes: usize,
     unread: BTreeMap<usize, String>,
     snippets: BTreeMap<String, Vec<Directive>>,
 }
@@ -65,6 +69,13 @@ impl Reader<'_> {
     /// Parses a file. A site without braces gets the rest of the file as its block.
     fn parse(&mut self, path: &str, text: &str) -> Result<Vec<Directive>, ParseError> {
         let file: Arc<str> = Arc::from(path);
+        self.take(text.len()).map_err(|reason| ParseError {
+            at: Position {
+                file: Arc::clone(&file),
+                line: 1,
+            },
+            reason,
+        })?;
         let lines = lines(&file, text)?;
         let is_open = lines.iter().any(|line| line.opens || line.closes);
         let first_is_site = lines
@@ -138,14 +149,13 @@ impl Reader<'_> {
     ) -> Result<Vec<Directive>, ParseError> {
         let mut expanded = Vec::with_capacity(directives.len());
         for mut directive in directives {
-            for (position, arg) in args.iter().enumerate() {
-                for form in [
-                    format!("{{args[{position}]}}"),
-                    format!("{{args.{position}}}"),
-                ] {
-                    for word in [&mut directive.name].into_iter().chain(&mut directive.args) {
-                        *word = word.replace(&form, arg);
-                    }
+            for word in [&mut directive.name].into_iter().chain(&mut directive.args) {
+                if let Some(with_args) = with_args(word, args) {
+                    self.take(with_args.len()).map_err(|reason| ParseError {
+                        at: directive.at.clone(),
+                        reason,
+                    })?;
+                    *word = with_args;
                 }
             }
             let snippet = directive
@@ -208,6 +218,15 @@ impl Reader<'_> {
         Ok(all)
     }
 
+    /// Counts bytes of the input, which imports repeat.
+    fn take(&mut self, bytes: usize) -> Result<(), ParseErrorReason> {
+        self.bytes += bytes;
+        match self.bytes > IMPORTED_BYTES_MAX {
+            true => Err(ParseErrorReason::ImportedBytes),
+            false => Ok(()),
+        }
+    }
+
     /// Returns directives with new numbers.
     fn numbered(&mut self, directives: Vec<Directive>) -> Result<Vec<Directive>, ParseErrorReason> {
         let mut numbered = Vec::with_capacity(directives.len());
@@ -217,6 +236,8 @@ impl Reader<'_> {
             }
             directive.id = self.next_id;
             self.next_id += 1;
+            let words = [&directive.name].into_iter().chain(&directive.args);
+            self.take(words.map(String::len).sum())?;
             if let Some(block) = directive.block.take() {
                 directive.block = Some(self.numbered(block)?);
             }
@@ -224,6 +245,38 @@ impl Reader<'_> {
         }
         Ok(numbered)
     }
+}
+
+/// Returns a word with the arguments of an import, or `None` if it has no place for them.
+fn with_args(word: &str, args: &[String]) -> Option<String> {
+    let mut text = String::new();
+    let mut rest = word;
+    let mut has_args = false;
+    while let Some(start) = rest.find("{args") {
+        let inner = &rest[start + "{args".len()..];
+        let place = inner.split_once('}').and_then(|(place, after)| {
+            let in_brackets = place.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+            let number = in_brackets.or_else(|| place.strip_prefix('.'))?;
+            Some((args.get(number.parse::<usize>().ok()?)?, after))
+        });
+        match place {
+            Some((arg, after)) => {
+                text.push_str(&rest[..start]);
+                text.push_str(arg);
+                rest = after;
+                has_args = true;
+            }
+            None => {
+                text.push_str(&rest[..start + "{args".len()]);
+                rest = inner;
+            }
+        }
+        if text.len() > IMPORTED_BYTES_MAX {
+            break;
+        }
+    }
+    text.push_str(rest);
+    has_args.then_some(text)
 }
 
 /// Returns true for the name of a directive that may stand in the first line of an imported file.
@@ -487,6 +540,33 @@ mod tests {
             reason(&"a\n".repeat(DIRECTIVES_MAX + 1)),
             Some(Reason::Directives)
         );
+    }
+
+    /// Each import may repeat its arguments, so their bytes have a limit.
+    #[test]
+    fn arguments_that_grow_from_import_to_import_are_refused() {
+        let ten = "{args[0]}".repeat(10);
+        let mut text = String::new();
+        for n in (0..12).rev() {
+            text += &format!("(s{n}) {{\n import s{} {ten}\n}}\n", n + 1);
+        }
+        text += "a.example {\n import s0 x\n}\n";
+        let error = read_text(&text).expect_err("too large").reason;
+        assert_eq!(error, ParseErrorReason::ImportedBytes);
+        assert!(error.to_string().contains("64 MiB"), "{error}");
+    }
+
+    #[test]
+    fn arguments_replace_their_places() {
+        let args = ["x".to_owned(), "{args[0]}".to_owned()];
+        for (word, expected) in [
+            ("a{args[0]}b{args.1}", Some("axb{args[0]}")),
+            ("{args[2]}", None),
+            ("{args[:]}{args[0]}", Some("{args[:]}x")),
+            ("{args", None),
+        ] {
+            assert_eq!(with_args(word, &args).as_deref(), expected, "{word}");
+        }
     }
 
     proptest! {

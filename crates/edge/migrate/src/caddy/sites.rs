@@ -1,8 +1,11 @@
 //! Sites: addresses, TLS, and the rules of each host.
 
-use std::collections::BTreeMap;
+use core::net::SocketAddr;
+use std::collections::BTreeSet;
 
+use super::listeners::{self, Listeners};
 use super::matchers::scheme;
+use super::paths;
 use super::state::{Site, Translator};
 use super::tree::Directive;
 use crate::decision::Decision;
@@ -17,8 +20,8 @@ use crate::toml::{self, Table};
 #[derive(Clone, Debug)]
 struct Address<'t> {
     host: Host,
-    /// `None` if the site answers both schemes.
     is_https: bool,
+    port: u16,
     site: &'t Directive,
 }
 
@@ -29,7 +32,7 @@ pub(super) struct Sites {
 }
 
 /// Options of the whole server that the sites need.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Options<'t> {
     /// Caddy obtains certificates by itself.
     pub(super) has_certificates: bool,
@@ -37,6 +40,34 @@ pub(super) struct Options<'t> {
     pub(super) cache: &'t [Directive],
     pub(super) contact: Option<(String, &'t Directive)>,
     pub(super) directory: Option<(String, &'t Directive)>,
+    /// The option `default_bind`.
+    pub(super) bind: Option<&'t Directive>,
+    pub(super) http_port: u16,
+    pub(super) https_port: u16,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            has_certificates: true,
+            cache: &[],
+            contact: None,
+            directory: None,
+            bind: None,
+            http_port: 80,
+            https_port: 443,
+        }
+    }
+}
+
+/// The blocks of a host, and where Caddy answers them.
+struct Served<'a, 't> {
+    host: Host,
+    encrypted: Option<&'a Address<'t>>,
+    plain: Option<&'a Address<'t>>,
+    at: Listeners,
+    /// The blocks whose addresses are unknown.
+    is_unknown: bool,
 }
 
 /// A group of hosts with the same rules.
@@ -55,6 +86,7 @@ pub(super) fn sites(
     let blocks = directives.iter().filter(|site| site.block.is_some());
     let blocks = blocks.filter(|site| !site.name.is_empty() && !site.name.starts_with(['(', '&']));
     let mut addresses: Vec<Address<'_>> = Vec::new();
+    let mut known: BTreeSet<(Host, bool)> = BTreeSet::new();
     for site in blocks {
         translator.ledger.translated(site, "site");
         let words = [&site.name].into_iter().chain(&site.args);
@@ -62,18 +94,16 @@ pub(super) fn sites(
             .flat_map(|word| word.split(','))
             .filter(|word| !word.is_empty())
         {
-            match address(word, site, options.has_certificates) {
+            match address(word, site, options) {
                 Ok(address) => {
-                    let is_known = addresses.iter().any(|known| {
-                        known.host == address.host && known.is_https == address.is_https
-                    });
-                    match is_known {
-                        true => translator.ledger.left_out(
+                    let is_new = known.insert((address.host.clone(), address.is_https));
+                    match is_new {
+                        false => translator.ledger.left_out(
                             site,
                             Effect::Response,
                             "sites differ by host and scheme, and not by port",
                         ),
-                        false => addresses.push(address),
+                        true => addresses.push(address),
                     }
                 }
                 Err(reason) => translator.ledger.left_out(site, Effect::Response, &reason),
@@ -81,65 +111,64 @@ pub(super) fn sites(
         }
     }
     let mut hosts: Vec<Host> = Vec::new();
+    let mut known: BTreeSet<Host> = BTreeSet::new();
     for address in &addresses {
-        if !hosts.contains(&address.host) {
-            hosts.push(address.host.clone());
-        }
-        for name in matched_hosts(address.site.inner()) {
-            if !hosts.contains(&name) {
-                hosts.push(name);
-            }
-        }
+        let named = matched_hosts(address.site.inner());
+        let all = [address.host.clone()].into_iter().chain(named);
+        hosts.extend(all.filter(|host| known.insert(host.clone())));
+    }
+    if translator
+        .spend(hosts.len().saturating_mul(addresses.len()) / 4)
+        .is_err()
+    {
+        return Err(MigrateError::TooLarge);
     }
     // The most specific site has a host.
     hosts.retain(|host| addresses.iter().any(|address| address.host.covers(host)));
+    let served: Vec<Served<'_, '_>> = hosts
+        .into_iter()
+        .map(|host| served(host, &addresses, options))
+        .collect();
+    let mut all = Listeners::default();
+    for host in &served {
+        listeners::add(&mut all.plain, &host.at.plain);
+        listeners::add(&mut all.encrypted, &host.at.encrypted);
+    }
     let mut groups: Vec<Group> = Vec::new();
     let mut names: Vec<String> = Vec::new();
-    let (mut has_http, mut has_https) = (false, false);
     let mut has_acme = false;
-    for host in hosts {
-        let covering = addresses
-            .iter()
-            .filter(|address| address.host.covers(&host));
-        let best = covering
-            .clone()
-            .map(|address| specificity(&address.host))
-            .max();
-        let own: Vec<&Address<'_>> = covering
-            .filter(|address| Some(specificity(&address.host)) == best)
-            .collect();
-        let encrypted = own.iter().find(|address| address.is_https);
-        let plain = own.iter().find(|address| !address.is_https);
+    for served in served {
+        let encrypted = served.encrypted;
         let certificate = encrypted.and_then(|address| certificate(translator, address.site));
-        has_http = true;
-        if encrypted.is_some() {
-            has_https = true;
-            if certificate.is_none() {
-                has_acme = true;
-                names.push(host.text());
-            }
+        if encrypted.is_some() && certificate.is_none() {
+            has_acme = true;
+            names.push(served.host.text());
         }
-        let rules = rules(
-            translator,
-            &host,
-            encrypted.copied(),
-            plain.copied(),
-            options,
-        );
+        let rules = rules(translator, &served, &all, options);
+        if translator.spend(groups.len() + rules.len()).is_err() {
+            return Err(MigrateError::TooLarge);
+        }
+        if rules.len() - 1 > SITE_RULES_MAX {
+            return Err(MigrateError::TooManyRules {
+                host: served.host.text(),
+                server: addresses[0].site.at.to_string(),
+                rules: rules.len() - 1,
+            });
+        }
         match groups
             .iter_mut()
             .find(|group| group.rules == rules && group.certificate == certificate)
         {
-            Some(group) => group.hosts.push(host),
+            Some(group) => group.hosts.push(served.host),
             None => groups.push(Group {
-                hosts: vec![host],
+                hosts: vec![served.host],
                 certificate,
                 rules,
             }),
         }
     }
     let mut sites = Sites {
-        listeners: listeners(has_http, has_https, has_acme),
+        listeners: all.tables(has_acme),
         tables: Vec::new(),
     };
     if has_acme {
@@ -147,14 +176,6 @@ pub(super) fn sites(
     }
     for group in groups {
         let hosts: Vec<String> = group.hosts.iter().map(Host::text).collect();
-        let rules = group.rules.len() - 1;
-        if rules > SITE_RULES_MAX {
-            return Err(MigrateError::TooManyRules {
-                host: hosts[0].clone(),
-                server: addresses[0].site.at.to_string(),
-                rules,
-            });
-        }
         let mut table = Table::new("[[site]]");
         table.set("hosts", toml::array(&hosts), None);
         if let Some((chain, key)) = &group.certificate {
@@ -169,6 +190,54 @@ pub(super) fn sites(
     Ok(sites)
 }
 
+/// Returns the blocks of a host: those of the most specific address for each scheme.
+fn served<'a, 't>(
+    host: Host,
+    addresses: &'a [Address<'t>],
+    options: &Options<'t>,
+) -> Served<'a, 't> {
+    let covering = addresses
+        .iter()
+        .filter(|address| address.host.covers(&host));
+    let best = covering
+        .clone()
+        .map(|address| specificity(&address.host))
+        .max();
+    let own: Vec<&Address<'_>> = covering
+        .filter(|address| Some(specificity(&address.host)) == best)
+        .collect();
+    let mut served = Served {
+        host,
+        encrypted: own.iter().find(|address| address.is_https).copied(),
+        plain: own.iter().find(|address| !address.is_https).copied(),
+        at: Listeners::default(),
+        is_unknown: false,
+    };
+    let mut bound = |address: &Address<'t>, port: u16| -> Vec<SocketAddr> {
+        listeners::bound(bind(address.site, options), port).unwrap_or_else(|_| {
+            served.is_unknown = true;
+            listeners::bound(None, port).unwrap_or_default()
+        })
+    };
+    if let Some(plain) = served.plain {
+        served.at.plain = bound(plain, plain.port);
+    }
+    if let Some(encrypted) = served.encrypted {
+        served.at.encrypted = bound(encrypted, encrypted.port);
+        // Caddy redirects to HTTPS by itself.
+        if served.plain.is_none() {
+            served.at.plain = bound(encrypted, options.http_port);
+        }
+    }
+    served
+}
+
+/// Returns the line with the addresses of a site.
+fn bind<'t>(site: &'t Directive, options: &Options<'t>) -> Option<&'t Directive> {
+    let own = site.inner().iter().find(|inner| inner.name == "bind");
+    own.or(options.bind)
+}
+
 fn specificity(host: &Host) -> usize {
     match host {
         Host::Exact(_) => usize::MAX,
@@ -181,7 +250,7 @@ fn specificity(host: &Host) -> usize {
 fn address<'t>(
     text: &str,
     site: &'t Directive,
-    has_certificates: bool,
+    options: &Options<'_>,
 ) -> Result<Address<'t>, String> {
     if text.contains(['{', '}']) {
         return Err(format!(
@@ -218,15 +287,20 @@ fn address<'t>(
         None if is_name(&name) => Host::Exact(name),
         _ => return Err(format!("{text} is not a host or a domain")),
     };
+    let port = port.and_then(|port| port.parse::<u16>().ok());
     let is_https = match (scheme, port) {
         (Some(scheme), _) => scheme == "https",
-        (None, Some("80" | "8080")) => false,
-        (None, Some("443")) => true,
-        (None, _) => host != Host::Other && has_certificates,
+        (None, Some(port)) if port == options.http_port => false,
+        (None, Some(port)) if port == options.https_port => true,
+        (None, _) => host != Host::Other && options.has_certificates,
     };
     Ok(Address {
         host,
         is_https,
+        port: port.unwrap_or(match is_https {
+            true => options.https_port,
+            false => options.http_port,
+        }),
         site,
     })
 }
@@ -237,11 +311,14 @@ fn matched_hosts(directives: &[Directive]) -> Vec<Host> {
     for directive in directives {
         let args: &[String] = match (directive.name.as_str(), directive.arg(0)) {
             ("host", _) => &directive.args,
-            (name, "host") if name.starts_with('@') => &directive.args[1..],
+            (name, _) if name == "not" || name.starts_with('@') => {
+                let host = directive.args.iter().position(|arg| arg == "host");
+                host.map_or(&[], |at| &directive.args[at + 1..])
+            }
             _ => &[],
         };
         for name in args {
-            if let Ok(address) = address(name, directive, false) {
+            if let Ok(address) = address(name, directive, &Options::default()) {
                 hosts.push(address.host);
             }
         }
@@ -274,7 +351,11 @@ fn certificate(translator: &Translator, site: &Directive) -> Option<(String, Str
                 "protocols" | "ciphers" | "curves" | "alpn" | "key_type" | "renewal_window_ratio" => {
                     ledger.implied(inner, "TLS 1.2 and 1.3, with the ciphers of the edge");
                 }
-                "client_auth" => ledger.left_out(inner, Effect::Access, "clients do not authenticate by certificates"),
+                "client_auth" => ledger.left_out(
+                    inner,
+                    Effect::Access,
+                    "clients do not authenticate by certificates; these requests are denied until you decide",
+                ),
                 "on_demand" => ledger.left_out(inner, Effect::Access, "acme.on_demand has the URL that decides"),
                 _ => ledger.left_out(
                     inner,
@@ -291,27 +372,6 @@ fn certificate(translator: &Translator, site: &Directive) -> Option<(String, Str
         }
     }
     found
-}
-
-fn listeners(has_http: bool, has_https: bool, has_acme: bool) -> Vec<Table> {
-    let mut listeners = Vec::new();
-    if has_http {
-        let mut table = Table::new("[[listener]]");
-        table.set("address", toml::text("0.0.0.0:80"), None);
-        listeners.push(table);
-    }
-    if has_https {
-        let mut table = Table::new("[[listener]]");
-        table.set("address", toml::text("0.0.0.0:443"), None);
-        match has_acme {
-            true => table.set("acme", "true".to_owned(), None),
-            false => table.comment(
-                "The certificates are those of the sites; a listener needs one for other names.",
-            ),
-        }
-        listeners.push(table);
-    }
-    listeners
 }
 
 /// Returns the names whose certificates the edge obtains, as Caddy does.
@@ -342,21 +402,12 @@ fn acme(names: &[String], options: &Options<'_>) -> Table {
 /// Returns the rules of a host, of the sites for both schemes.
 fn rules<'t>(
     translator: &Translator,
-    host: &Host,
-    encrypted: Option<&Address<'t>>,
-    plain: Option<&Address<'t>>,
+    served: &Served<'_, 't>,
+    listeners: &Listeners,
     options: &Options<'t>,
 ) -> Vec<Rule> {
-    let mut site = Site {
-        translator,
-        host,
-        matchers: BTreeMap::new(),
-        running: Decision::always(true),
-        answered: Decision::always(false),
-        settings: BTreeMap::new(),
-        cache: None,
-        prefix: None,
-    };
+    let mut site = Site::new(translator, &served.host);
+    site.global_cache = options.cache;
     let always = Decision::always(true);
     let base = |site: &mut Site<'_, 't>, key: &'static str, value: &str| {
         let value = Value::Toml(value.to_owned());
@@ -365,61 +416,76 @@ fn rules<'t>(
     };
     base(&mut site, "pass", "true");
     base(&mut site, "compression", "false");
-    let parts: Vec<(&'t Directive, Decision<bool>)> = match (encrypted, plain) {
-        (Some(encrypted), Some(plain)) => vec![
-            (encrypted.site, scheme("https")),
-            (plain.site, scheme("http")),
-        ],
+    let parts: Vec<(&Address<'t>, Decision<bool>)> = match (served.encrypted, served.plain) {
+        (Some(encrypted), Some(plain)) => {
+            vec![(encrypted, scheme("https")), (plain, scheme("http"))]
+        }
         (Some(encrypted), None) => {
-            // Caddy redirects to HTTPS by itself.
             let http = scheme("http");
             let text = |text: &str| Value::Toml(text.to_owned());
-            let target = toml::text("https://${host}${uri}");
+            let port = match encrypted.port {
+                443 => String::new(),
+                port => format!(":{port}"),
+            };
+            let target = toml::text(&format!("https://${{host}}{port}${{uri}}"));
             _ = site.set(Key::One("redirect"), &http, text(&target), None);
             _ = site.set(Key::One("redirect_status"), &http, text("308"), None);
             site.answered = http;
-            vec![(encrypted.site, always.clone())]
+            vec![(encrypted, always.clone())]
         }
-        (None, Some(plain)) => vec![(plain.site, always.clone())],
+        (None, Some(plain)) => vec![(plain, always.clone())],
         (None, None) => Vec::new(),
     };
-    for (block, path) in parts {
-        site.matchers.clear();
-        matchers(block.inner(), &mut site.matchers);
-        let uses_cache = block.inner().iter().any(|inner| inner.name == "cache");
-        if uses_cache {
-            for option in options.cache {
-                if let Err(reason) = site.cache_option(option, &path) {
-                    let ledger = &translator.ledger;
-                    ledger.left_out(option, Effect::Caching, &reason);
-                    ledger.rest_of_block(
-                        option.inner(),
-                        Outcome::LeftOut,
-                        Effect::Operation,
-                        &reason,
-                    );
-                }
+    for (address, path) in parts {
+        let block = address.site;
+        let before = std::mem::take(&mut site.changed_fields);
+        site.block(block.inner(), &path, false, 0);
+        site.changed_fields = before;
+        let (of_site, all) = match address.is_https {
+            true => (&served.at.encrypted, &listeners.encrypted),
+            false => (&served.at.plain, &listeners.plain),
+        };
+        let line = bind(block, options).unwrap_or(block);
+        if served.is_unknown || listeners::exposes(all, of_site) {
+            site.close(&path, &line.at);
+            translator.ledger.left_out(
+                line,
+                Effect::Access,
+                "the edge answers a site at all listeners, and Caddy at fewer addresses or ports; it is denied until \
+                 you decide, for example by a second edge with the other listeners",
+            );
+        } else if line.name == "bind" {
+            translator.ledger.translated(line, "listener.address");
+        }
+        let tls = block.inner().iter().filter(|inner| inner.name == "tls");
+        for line in tls.flat_map(|tls| tls.inner()) {
+            if line.name == "client_auth" {
+                site.close(&path, &line.at);
             }
         }
-        site.block(block.inner(), &path, false, 0);
     }
     // Caddy answers 200 without a body to requests that no directive handles.
-    if let Ok(rest) = site.answered.not().and(&site.running)
-        && !rest.is_never()
-    {
-        let value = Value::Toml("404".to_owned());
-        _ = site.set(Key::One("deny"), &rest, value, None);
-    }
-    grouping::rules(grouping::sequences(&site.settings))
-}
-
-/// Finds the named matchers of a site.
-fn matchers<'t>(directives: &'t [Directive], found: &mut BTreeMap<&'t str, &'t Directive>) {
-    for directive in directives {
-        if directive.name.starts_with('@') {
-            found.insert(&directive.name, directive);
-        } else {
-            matchers(directive.inner(), found);
+    let rest = translator.without(&site.answered, &site.running);
+    let is_stated = rest.and_then(|rest| match rest.is_never() {
+        true => Ok(()),
+        false => {
+            let value = Value::Toml("404".to_owned());
+            // A denial that is stated before stays one.
+            site.set(Key::One("deny"), &rest, value, None)
+        }
+    });
+    if let Err(reason) = is_stated {
+        let block = served.encrypted.or(served.plain);
+        if let Some(block) = block.map(|address| address.site) {
+            site.close(&always, &block.at);
+            let text = format!("{reason}; the site is denied until you decide");
+            translator.ledger.left_out(block, Effect::Access, &text);
         }
     }
+    site.state_uncached();
+    let mut rules = grouping::rules(grouping::sequences(&site.settings));
+    for rule in &mut rules {
+        rule.when = paths::written(std::mem::take(&mut rule.when));
+    }
+    rules
 }

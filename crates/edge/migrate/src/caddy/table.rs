@@ -46,7 +46,7 @@ const ROWS: &[Row] = &[
     (
         &["respond", "error", "abort"],
         Settings(Access),
-        "`deny` for 400 to 599; other texts need a file (`answer`)",
+        "`deny` for 400 to 599; other answers get 404, and need a file (`answer`)",
     ),
     (
         &["rewrite", "uri"],
@@ -75,9 +75,20 @@ const ROWS: &[Row] = &[
         "no authentication: these requests are denied until you decide",
     ),
     (
-        &["file_server", "php_fastcgi", "try_files", "templates"],
+        &[
+            "file_server",
+            "php_fastcgi",
+            "metrics",
+            "acme_server",
+            "webdav",
+        ],
         Missing(Response),
         "the edge serves no files and speaks HTTP only; these requests get 404",
+    ),
+    (
+        &["try_files", "templates"],
+        Missing(Response),
+        "no files from the local disk",
     ),
     (
         &["handle_errors", "intercept"],
@@ -90,30 +101,34 @@ const ROWS: &[Row] = &[
             "vars",
             "method",
             "push",
-            "invoke",
             "copy_response",
-            "acme_server",
             "rate_limit",
             "replace",
-            "webdav",
         ],
         Missing(Response),
         "no counterpart; `rate_limit` in a rule limits requests",
     ),
     (
+        &["invoke"],
+        Missing(Access),
+        "no named routes: these requests are denied until you decide",
+    ),
+    (
+        &["bind"],
+        Settings(Access),
+        "`listener.address`; a site that the edge would answer at more addresses than Caddy is denied until you decide",
+    ),
+    (
         &[
             "root",
             "tracing",
-            "metrics",
             "log_skip",
             "skip_log",
             "log_append",
             "fs",
-            "bind",
-            "vars_regexp",
         ],
         Implied,
-        "not needed: files need a server, `/metrics` is that of `admin.address`, and addresses are those of `[[listener]]`",
+        "not needed: files need a server",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! Texts with placeholders as templates of the edge.
+//! Texts with placeholders as templates of the edge, and names of fields.
 
 use crate::hosts::Reason;
 use crate::values::is_field_name;
@@ -25,6 +25,12 @@ pub(super) fn template(text: &str, groups: bool) -> Result<String, Reason> {
         true => Err("the text has control characters, which no field may have".to_owned()),
         false => Ok(template),
     }
+}
+
+/// Returns the name of a field in lower case, without the sign of its change.
+pub(super) fn plain_name(name: &str) -> String {
+    name.trim_start_matches(['+', '-', '?', '>'])
+        .to_ascii_lowercase()
 }
 
 fn placeholder(name: &str, groups: bool) -> Result<String, Reason> {

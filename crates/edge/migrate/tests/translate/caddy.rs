@@ -55,7 +55,7 @@ const EXPECTED: &[Listed] = &[
     ("shop.caddyfile", 4, 4, &[]),
     ("spa.caddyfile", 2, 2, &[]),
     ("video.caddyfile", 4, 4, &[]),
-    ("wiki.caddyfile", 2, 2, &[]),
+    ("wiki.caddyfile", 2, 2, &[7]),
     ("wordpress.caddyfile", 7, 7, &[]),
 ];
 
@@ -148,7 +148,8 @@ fn only_sites_with_cache_store_responses() {
     assert!(toml("cache").contains("\npass = false"));
     let part = toml("@a path /a/*\ncache @a {\nttl 1h\n}");
     assert!(
-        part.contains("\npass = true") && part.contains("path = \"/a/*\"\ndefault_ttl = \"1h\""),
+        part.contains("\npass = true")
+            && part.contains("path_regex = \"(?i)^/a/\"\ndefault_ttl = \"1h\""),
         "{part}"
     );
 }
@@ -159,16 +160,19 @@ fn directives_apply_in_the_order_of_caddy() {
     let text = "http://a.example {\nreverse_proxy b:80\nrespond /x 404\nredir /x/y /z\n}\n";
     let migration = translate("t", text).expect("translated");
     let toml = &migration.toml;
-    assert!(toml.contains("path = \"/x\"\ndeny = 404"), "{toml}");
     assert!(
-        toml.contains("path = \"/x/y\"\nredirect = \"/z\""),
+        toml.contains("path_regex = \"(?i)^/x$\"\ndeny = 404"),
+        "{toml}"
+    );
+    assert!(
+        toml.contains("path_regex = \"(?i)^/x/y$\"\nredirect = \"/z\""),
         "{toml}"
     );
     // The first matching handle counts, the longest path first.
     let text = "http://a.example {\nhandle {\nreverse_proxy b:80\n}\nhandle /a/* {\nreverse_proxy c:80\n}\n}\n";
     let toml = translate("t", text).expect("translated").toml;
     assert!(
-        toml.contains("path = \"/a/*\"\norigin = \"c-80\""),
+        toml.contains("path_regex = \"(?i)^/a/\"\norigin = \"c-80\""),
         "{toml}"
     );
 }
@@ -178,7 +182,10 @@ fn directives_apply_in_the_order_of_caddy() {
 fn a_site_with_authentication_is_denied() {
     let text = "a.example {\nbasic_auth /private/* {\na b\n}\nreverse_proxy b:80\n}\n";
     let toml = translate("t", text).expect("translated").toml;
-    assert!(toml.contains("path = \"/private/*\"\ndeny = 403"), "{toml}");
+    assert!(
+        toml.contains("path_regex = \"(?i)^/private/\"\ndeny = 403"),
+        "{toml}"
+    );
 }
 
 /// Caddy obtains certificates and redirects to https by itself, unless the address or an option says otherwise.

@@ -2,6 +2,9 @@
 //! have configurations of the kinds that operators publish.
 
 mod caddy;
+mod caddy_closed;
+mod caddy_oracle;
 mod nginx;
 mod support;
 mod vcl;
+mod written;

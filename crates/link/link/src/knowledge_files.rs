@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use tokio::sync::{Semaphore, watch};
 
 use edgeward_chunk_store::Chunks;
@@ -75,6 +76,8 @@ impl KnowledgeFiles {
     pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
         let bytes = fs::read(self.path(name)).ok()?;
         let mut knowledge = Knowledge::decode(&bytes, self.containers_max)?;
+        // The peer connects now.
+        self.touch(name);
         self.pages.share_all(&mut knowledge);
         Some(knowledge)
     }
@@ -123,13 +126,18 @@ impl KnowledgeFiles {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Persists which durable chunks these peers have.
+    /// Persists which durable chunks these peers have. Then removes the files of the peers whose last connections are
+    /// the oldest, until at most `files_max` files remain.
     pub(crate) async fn save(
         self: &Arc<Self>,
         peers: &[(String, Arc<Peer>)],
         store: &Chunks,
     ) -> io::Result<()> {
+        let mut connected = Vec::new();
         for (name, peer) in peers {
+            if peer.state().connections > 0 {
+                connected.push(name.clone());
+            }
             // Only containers before the open one are encoded: the open container is not written yet.
             let end = store.open_container_number();
             let known = peer.call(move |core| core.take_unsaved_knowledge(end));
@@ -147,7 +155,10 @@ impl KnowledgeFiles {
             }
         }
         let this = Arc::clone(self);
-        let removed = tokio::task::spawn_blocking(move || this.remove_oldest());
+        let removed = tokio::task::spawn_blocking(move || {
+            connected.iter().for_each(|name| this.touch(name));
+            this.remove_oldest()
+        });
         removed.await.map_err(io::Error::other)?
     }
 
@@ -169,6 +180,20 @@ impl KnowledgeFiles {
         fs::rename(&new, self.path(&name))?;
         saved_hashes.insert(name, id);
         Ok(())
+    }
+
+    /// Records the time of a peer's last connection: the modification time of its file. A failure makes the file seem
+    /// older.
+    fn touch(&self, name: &str) {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        };
+        let times = Timestamps {
+            last_access: now,
+            last_modification: now,
+        };
+        _ = utimensat(CWD, self.path(name), &times, AtFlags::empty());
     }
 
     /// Removes the oldest files until at most `files_max` remain. A peer with a new store gets a new file, so

@@ -1,8 +1,14 @@
 //! Tests of endpoints that restart with their chunk stores and their knowledge files.
 
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use edgeward_link::{Client, Gateway, LinkState};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 
 use crate::bodies::Random;
 use crate::faults::wait_for_lock;
@@ -16,6 +22,26 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
         .await
         .expect("the target echoes the body");
     assert!(back == body);
+}
+
+/// Returns the records of known chunks that the gateway has saved.
+fn records(test_bed: &TestBed) -> Vec<PathBuf> {
+    let files = fs::read_dir(test_bed.knowledge_path(GATEWAY));
+    let paths = files.into_iter().flatten().flatten();
+    let paths = paths.map(|file| file.path());
+    paths
+        .filter(|path| path.extension().is_none_or(|suffix| suffix != "new"))
+        .collect()
+}
+
+/// Waits until the condition holds.
+async fn until(mut condition: impl FnMut() -> bool) {
+    within(async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 /// A restarted gateway sends references to chunks that it sent or received before, whether it was shut down cleanly
@@ -36,20 +62,10 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         } else {
             // Waits until a knowledge file with the chunks of the first two containers is saved. The third container
             // is not written yet, so the crash loses its chunks.
-            let has_saved_file = || {
-                let files = std::fs::read_dir(test_bed.knowledge_path(GATEWAY)).ok();
-                let mut sizes = files.into_iter().flatten().flatten().map(|file| {
-                    let name = file.file_name().to_string_lossy().into_owned();
-                    let bytes = file.metadata().map_or(0, |facts| facts.len());
-                    if name.ends_with(".new") { 0 } else { bytes }
-                });
+            until(|| {
                 // The file has 36 bytes, and at least 15 more for each container.
-                sizes.any(|bytes| bytes > 60)
-            };
-            within(async {
-                while !has_saved_file() {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
+                let bytes = |path| fs::metadata(path).map_or(0, |facts| facts.len());
+                records(&test_bed).into_iter().any(|path| bytes(path) > 60)
             })
             .await;
             drop(gateway);
@@ -57,12 +73,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         }
         // Waits until the client has noticed that the gateway is gone. Otherwise `client.up()` below could return for
         // the connection to the first gateway.
-        within(async {
-            while matches!(client.state(), LinkState::Up(_)) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+        until(|| !matches!(client.state(), LinkState::Up(_))).await;
         let mut config = test_bed.gateway_config(target.addr);
         config.listen = addr;
         let gateway = Gateway::bind(config)
@@ -128,7 +139,7 @@ async fn knowledge_of_another_store_is_not_used() {
             within(gateway.shutdown(Duration::from_secs(5)))
                 .await
                 .expect("the store is flushed");
-            std::fs::remove_file(test_bed.store_path(lost_store)).expect("the file can be removed");
+            fs::remove_file(test_bed.store_path(lost_store)).expect("the file can be removed");
         }
         assert!(
             wire_bytes.iter().all(|bytes| *bytes > 1_000_000),
@@ -165,4 +176,104 @@ async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
             }
         }
     }
+}
+
+/// If a gateway has too many records, it removes those of the edges that connected first. It keeps the record of a
+/// connected edge, although the record has not changed for a long time.
+#[tokio::test]
+async fn the_record_of_a_connected_edge_is_kept() {
+    let target = Echo::start().await;
+    let mut test_bed = TestBed::new(true);
+    let mut config = test_bed.gateway_config(target.addr);
+    config.peers_max = 2;
+    let gateway = Gateway::bind(config).await;
+    let gateway = gateway.expect("the listener can be bound");
+    let client = test_bed.client(gateway.local_addr());
+    within(client.up()).await;
+    until(|| !records(&test_bed).is_empty()).await;
+    let record = records(&test_bed).remove(0);
+    let hour = |n: u32| SystemTime::UNIX_EPOCH + n * Duration::from_secs(3600);
+    let set_time = |path: &Path, time: SystemTime| {
+        let file = File::options().append(true).open(path);
+        let set = file.and_then(|file| file.set_modified(time));
+        set.expect("the time can be set");
+    };
+    set_time(&record, hour(0));
+    until(|| {
+        let facts = fs::metadata(&record);
+        facts.is_ok_and(|facts| facts.modified().is_ok_and(|time| time > hour(3)))
+    })
+    .await;
+    let others = [1, 2].map(|n| {
+        let path = test_bed.folder.join(n.to_string());
+        fs::write(&path, "a record").expect("the file can be written");
+        set_time(&path, hour(n));
+        let moved = record.with_file_name(n.to_string());
+        fs::rename(path, &moved).expect("the file can be renamed");
+        moved
+    });
+    until(|| records(&test_bed).len() <= 2).await;
+    assert_eq!(
+        [&record, &others[0], &others[1]].map(|path| path.exists()),
+        [true, false, true]
+    );
+}
+
+/// New connections displace no edge that waits for the read of its record, as all edges do after a restart of their
+/// gateway.
+///
+/// Method: the record is a pipe, whose read ends when the test has written to it. Meanwhile connect more silent hosts
+/// than may be in their handshake.
+#[tokio::test]
+async fn an_edge_that_waits_for_its_record_is_not_displaced() {
+    const LONG: Duration = Duration::from_secs(3600);
+    let target = Echo::start().await;
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
+    let client = test_bed.client(gateway.local_addr());
+    within(client.up()).await;
+    let ended = within(client.shutdown(Duration::ZERO)).await;
+    ended.expect("the store is flushed");
+    let ended = within(gateway.shutdown(Duration::ZERO)).await;
+    ended.expect("the store is flushed");
+    let record = records(&test_bed).remove(0);
+    let content = fs::read(&record).expect("the file can be read");
+    fs::remove_file(&record).expect("the file can be removed");
+    let made = mknodat(CWD, &record, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
+    made.expect("the pipe can be created");
+
+    let mut config = test_bed.gateway_config(target.addr);
+    (config.link.times.first_byte, config.link.times.handshake) = (LONG, LONG);
+    // One connection in its handshake for each address.
+    config.pending_max = 2;
+    let gateway = Gateway::bind(config).await;
+    let gateway = gateway.expect("the listener can be bound");
+    let mut config = test_bed.config(EDGE);
+    (config.connections, config.times.handshake) = (1, LONG);
+    let client = Client::start(config, &gateway.local_addr().to_string());
+    let client = client.expect("the client starts");
+    // The pipe can be opened when the gateway has begun to read it.
+    let mut pipe = None;
+    until(|| {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+        pipe = rustix::fs::open(&record, flags, Mode::empty()).ok();
+        pipe.is_some()
+    })
+    .await;
+    let mut pipe = pipe.map(File::from).expect("the pipe is open");
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        let connected = TcpStream::connect(gateway.local_addr()).await;
+        silent.push(connected.expect("the port is open"));
+    }
+    for displaced in &mut silent[..2] {
+        let read = within(displaced.read(&mut [0])).await;
+        assert!(matches!(read, Ok(0) | Err(_)));
+    }
+    let written = pipe.write_all(&content);
+    written.expect("the content is shorter than the pipe's buffer");
+    drop(pipe);
+    assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
+    let counters = gateway.status().await.counters;
+    assert_eq!((counters.connections, counters.displaced), (4, 2));
 }

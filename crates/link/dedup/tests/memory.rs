@@ -1,5 +1,5 @@
-//! Tests the memory of a receiver whose peer sends frames of one byte. The test is alone in its process, because it
-//! measures the memory of the process.
+//! Tests the memory of a receiver whose peer sends frames of one byte, and of idle peers. These tests have a process of
+//! their own and run one after the other, because they measure the memory of the process.
 
 #[expect(dead_code, reason = "the other tests use the rest")]
 #[path = "machines/store.rs"]
@@ -7,19 +7,26 @@ mod store;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod support;
 
+use std::sync::Mutex;
+
 use edgeward_dedup::buffer::Pool;
-use edgeward_dedup::codec::Method;
+use edgeward_dedup::chunker::ChunkerParams;
+use edgeward_dedup::codec::{Method, Methods};
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::knowledge::Knowledge;
-use edgeward_dedup::receiver::{Receiver, ReceiverConfig, Sharing};
+use edgeward_dedup::receiver::{Receiver, ReceiverConfig, Sharing, TakeResult};
+use edgeward_dedup::sender::{Sender, SenderConfig};
 use edgeward_dedup::wire::{Frame, Span, StreamId};
-use edgeward_dedup::{Resources, Violation};
+use edgeward_dedup::{Resources, Violation, reason};
 
 use store::PatchCodec;
 
 /// The number of streams, and the window of each stream in bytes: together 8 MiB.
 const STREAMS: u64 = 128;
 const WINDOW: u64 = 64 << 10;
+
+/// Held by the test that measures.
+static MEASURED: Mutex<()> = Mutex::new(());
 
 /// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> u64 {
@@ -69,6 +76,7 @@ fn frames_of_one_byte_take_little_more_memory_than_their_window() {
         ("reversed", |nth| (WINDOW - 1 - nth, true), false),
         ("in order", |nth| (nth, nth % 2 == 0), true),
     ];
+    let _measured = MEASURED.lock().expect("no test panics");
     let before = resident_bytes();
     for (name, order, accepts_all) in orders {
         let mut receiver = Receiver::new(ReceiverConfig {
@@ -101,4 +109,39 @@ fn frames_of_one_byte_take_little_more_memory_than_their_window() {
         let most = STREAMS * (WINDOW * 3 / 2 + (64 << 10));
         assert!(memory <= most, "{name}: {memory} bytes");
     }
+}
+
+/// A peer whose streams have ended takes little memory: a gateway has thousands of them.
+#[test]
+fn streams_that_have_ended_leave_little_memory() {
+    const PEERS: u64 = 10_000;
+    let chunker = ChunkerParams::new(4096, 1).expect("the average is a power of two");
+    let _measured = MEASURED.lock().expect("no test panics");
+    let before = resident_bytes();
+    let peers = (0..PEERS).map(|_| {
+        let mut sender = Sender::new(SenderConfig::new(chunker, Methods::ALL));
+        let stream = sender.open(b"", true).expect("a stream is free");
+        sender.reset(stream, reason::CANCELLED);
+        let mut receiver = Receiver::new(ReceiverConfig::default());
+        let mut resources = Resources {
+            knowledge: &mut Knowledge::new(1),
+            id_key: &IdKey::new([1; 32]),
+            pool: &Pool::default(),
+        };
+        let reset = Frame::Reset {
+            stream,
+            reason: reason::CANCELLED,
+        };
+        for frame in [Frame::Open { stream, label: b"" }, reset] {
+            let handled = receiver.handle(frame, None, &mut PatchCodec, &mut resources);
+            assert_eq!(handled, Ok(()));
+        }
+        let end = receiver.take(stream);
+        assert_eq!(end, TakeResult::Failed(reason::CANCELLED));
+        (sender, receiver)
+    });
+    let peers: Vec<_> = peers.collect();
+    let memory = resident_bytes().saturating_sub(before) / PEERS;
+    assert!(memory <= 6 << 10, "{memory} bytes for each peer");
+    drop(peers);
 }

@@ -221,6 +221,7 @@ impl Connection {
             self.is_blocked = false;
             self.next_poll = next_poll;
             if self.out.is_written() {
+                self.out.release();
                 // The last bytes may still be in the TLS buffer.
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
                     self.is_blocked = true;

@@ -42,6 +42,14 @@ impl Outbox {
         (self.payload_bytes, self.written) = (0, 0);
     }
 
+    /// Releases the memory, unless it is small. Called while the connection has nothing to send.
+    pub(crate) fn release(&mut self) {
+        if self.heads.capacity() > IDLE_BYTES_MAX {
+            self.heads = Vec::new();
+        }
+        self.payloads = Vec::new();
+    }
+
     /// Records that this many more bytes were written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.written += bytes;
@@ -99,6 +107,9 @@ impl FrameSink for Outbox {
     }
 }
 
+/// The memory that an idle connection keeps for heads: enough for acknowledgements.
+const IDLE_BYTES_MAX: usize = 1 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +150,12 @@ mod tests {
         }
         outbox.clear();
         assert!(outbox.is_written());
+        outbox.head().extend_from_slice(&[0; IDLE_BYTES_MAX + 1]);
+        outbox.clear();
+        outbox.release();
+        assert_eq!(
+            (outbox.heads.capacity(), outbox.payloads.capacity()),
+            (0, 0)
+        );
     }
 }

@@ -132,7 +132,8 @@ pub struct ReceiverCounters {
 #[derive(Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
-    streams: BTreeMap<StreamId, IncomingStream>,
+    /// Boxed, because an empty map keeps a node with the space of eleven streams.
+    streams: BTreeMap<StreamId, Box<IncomingStream>>,
     /// The bytes granted to all streams beyond their reserved windows.
     granted_extra: u64,
     /// The streams that have ended.
@@ -437,7 +438,8 @@ impl Receiver {
     /// Returns the sum of all windows: the bytes of bodies that are received and unread, or that the sender may
     /// send without further credit.
     pub fn granted(&self) -> u64 {
-        self.streams.values().map(IncomingStream::granted).sum()
+        let streams = self.streams.values();
+        streams.map(|incoming| incoming.granted()).sum()
     }
 
     fn open(&mut self, stream: StreamId, label: &[u8]) -> Result<(), Violation> {
@@ -456,7 +458,7 @@ impl Receiver {
             return Ok(());
         }
         self.streams
-            .insert(stream, IncomingStream::new(self.config.credit));
+            .insert(stream, Box::new(IncomingStream::new(self.config.credit)));
         // The acknowledgement tells the sender that OPEN has arrived.
         self.acks.insert(stream);
         let label = label.to_vec();
@@ -559,8 +561,16 @@ impl Receiver {
     fn limit_partial_chunks(&mut self, stream: StreamId) {
         let partial = |incoming: &IncomingStream| incoming.partial_chunk_bytes() as u64;
         let is_long = |incoming: &IncomingStream| partial(incoming) > PARTIAL_CHUNK_BYTES;
-        if self.streams.get(&stream).is_some_and(is_long)
-            && self.streams.values().map(partial).sum::<u64>() > self.config.budget / 4
+        if self
+            .streams
+            .get(&stream)
+            .is_some_and(|incoming| is_long(incoming))
+            && self
+                .streams
+                .values()
+                .map(|incoming| partial(incoming))
+                .sum::<u64>()
+                > self.config.budget / 4
             && let Some(incoming) = self.streams.get_mut(&stream)
         {
             incoming.release_partial_chunk();
@@ -638,7 +648,7 @@ impl Receiver {
     /// Removes the state of a stream. Returns false if there is no state.
     fn remove(&mut self, stream: StreamId) -> bool {
         let removed = self.streams.remove(&stream);
-        let granted = removed.as_ref().map_or(0, IncomingStream::granted);
+        let granted = removed.as_ref().map_or(0, |incoming| incoming.granted());
         self.granted_extra -= granted.saturating_sub(self.config.credit);
         removed.is_some()
     }
@@ -667,7 +677,7 @@ const CREDIT_STEP_BYTES: u64 = 512 << 10;
 /// Returns the acknowledgement of a stream, or `None` if the stream is unknown.
 fn stream_ack(
     ended: &EndedStreams,
-    streams: &BTreeMap<StreamId, IncomingStream>,
+    streams: &BTreeMap<StreamId, Box<IncomingStream>>,
     stream: StreamId,
 ) -> Option<StreamAck> {
     let state = ended.state(stream).unwrap_or(StreamState::Open);

@@ -112,7 +112,8 @@ pub struct SenderCounters {
 #[derive(Debug)]
 pub struct Sender {
     config: SenderConfig,
-    streams: BTreeMap<StreamId, OutgoingStream>,
+    /// Boxed, because an empty map keeps a node with the space of eleven streams.
+    streams: BTreeMap<StreamId, Box<OutgoingStream>>,
     /// The number of the next stream to open.
     next_number: u64,
     /// Streams whose next frame to send is short, each once, in round-robin order.
@@ -212,7 +213,7 @@ impl Sender {
             self.config.credit,
         );
         outgoing.queue.push_back(QueueItem::Open);
-        self.streams.insert(stream, outgoing);
+        self.streams.insert(stream, Box::new(outgoing));
         self.make_ready(stream);
         Ok(stream)
     }
@@ -336,7 +337,7 @@ impl Sender {
     /// continues), or if the stream does not exist.
     pub fn bypass(&mut self, stream: StreamId) -> bool {
         let outgoing = self.streams.get_mut(&stream);
-        outgoing.is_some_and(OutgoingStream::bypass)
+        outgoing.is_some_and(|outgoing| outgoing.bypass())
     }
 
     /// Returns the number of written bytes of a body that wait for the end of a chunk or for a full batch.
@@ -352,13 +353,13 @@ impl Sender {
     pub fn framed_up_to(&self, stream: StreamId) -> u64 {
         self.streams
             .get(&stream)
-            .map_or(0, OutgoingStream::framed_up_to)
+            .map_or(0, |outgoing| outgoing.framed_up_to())
     }
 
     /// Returns true if frames of a body are unacknowledged, so that the peer will answer.
     pub fn has_unacked(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
-        outgoing.is_some_and(OutgoingStream::has_unacked)
+        outgoing.is_some_and(|outgoing| outgoing.has_unacked())
     }
 
     /// Returns true if a frame is queued for this lane. Sending a frame on one lane may queue a frame for the
@@ -741,7 +742,13 @@ impl Sender {
     /// Removes the state of a stream. Returns false if there is no state.
     fn remove_stream(&mut self, stream: StreamId) -> bool {
         let removed = self.streams.remove(&stream);
-        self.unacked -= removed.as_ref().map_or(0, OutgoingStream::memory_bytes);
+        self.unacked -= removed
+            .as_ref()
+            .map_or(0, |outgoing| outgoing.memory_bytes());
+        if self.streams.is_empty() {
+            // An idle peer needs no buffer.
+            self.packed = Vec::new();
+        }
         removed.is_some()
     }
 }

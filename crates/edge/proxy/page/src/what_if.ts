@@ -45,7 +45,7 @@ export function showWhatIf(now: Snapshot): void {
       { name: "±", number: true },
       { name: "bytes hit", number: true },
       { name: "from origins", number: true },
-      { name: "" },
+      { name: "setting" },
     ],
     points.map((point) => [
       point.policy,
@@ -54,7 +54,7 @@ export function showWhatIf(now: Snapshot): void {
       point.hit_ratio_error === null ? "" : `${(point.hit_ratio_error * 100).toFixed(1)}`,
       percent(point.byte_hit_ratio),
       `${bytes(point.origin_bytes_per_second)}/s`,
-      point.present ? "present setting" : "",
+      point.present ? "present" : "",
     ]),
     "",
   );
@@ -70,7 +70,7 @@ export function showWhatIf(now: Snapshot): void {
       { name: "bytes hit", number: true },
       { name: "from origins", number: true },
       { name: "written", number: true },
-      { name: "" },
+      { name: "setting" },
     ],
     disk.map((point) => [
       point.admission,
@@ -80,7 +80,7 @@ export function showWhatIf(now: Snapshot): void {
       percent(point.byte_hit_ratio),
       `${bytes(point.origin_bytes_per_second)}/s`,
       `${bytes(point.disk_bytes_per_second)}/s`,
-      point.present ? "present setting" : "",
+      point.present ? "present" : "",
     ]),
     "",
   );

@@ -217,13 +217,19 @@ proptest! {
         let Ok(Some(RequestEvent::Head(head))) = stream.receive(&mut bytes.clone().into()) else {
             return Ok(()); // Refused. Tables of cases in the crate test the reasons.
         };
+        // This crate encodes some delimiters in paths, which `h3` keeps or refuses.
+        let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+        let has_delimiters = ["%22", "%3C", "%3E", "%60"].iter().any(|code| path.contains(code));
+        // The protocols of extended CONNECT that `h3` knows do not include WebSocket.
+        let is_unknown = head.protocol.as_deref().is_some_and(|name| name != "webtransport");
         let request = match read_by_h3(bytes) {
             Ok(request) => request,
+            Err(_) if has_delimiters || is_unknown => return Ok(()),
             Err(error) => return Err(TestCaseError::fail(format!("{head:?}: {error}"))),
         };
         prop_assert_eq!(request.method(), &head.method);
         prop_assert_eq!(request.headers(), &head.headers);
-        if head.uri.authority().is_some() {
+        if head.uri.authority().is_some() && !has_delimiters {
             prop_assert_eq!(request.uri(), &head.uri);
         }
     }
@@ -254,7 +260,7 @@ const OTHER_LINES: [(&str, &str); 24] = [
     (":path", "/"),
     (":path", "*"),
     (":path", ""),
-    (":protocol", "websocket"),
+    (":protocol", "webtransport"),
     (":status", "200"),
     ("host", "example.com"),
     ("host", "example.org"),

@@ -46,6 +46,39 @@
 //! **End of a connection.** Write [`Connection::push_first_goaway`] to the control stream, a round trip later
 //! [`Connection::push_final_goaway`], and close with [`ErrorCode::H3_NO_ERROR`] when [`Connection::is_drained`].
 //!
+//! # Example
+//!
+//! ```
+//! use edgeward_h3::{
+//!     Connection, ConnectionConfig, FrameType, RequestEvent, StreamId, push_frame_head, push_header, push_response,
+//! };
+//! use http::{HeaderMap, HeaderValue, StatusCode, header::AGE};
+//!
+//! let mut connection = Connection::new(ConnectionConfig::default());
+//! let mut control = Vec::new();
+//! connection.push_preface(&mut control); // the first bytes of the control stream
+//!
+//! // The first bidirectional stream: GET https://a/ in a HEADERS frame.
+//! let mut input = bytes::Bytes::from_static(b"\x01\x08\0\0\xd1\xd7\xc1\x50\x01a");
+//! let mut stream = connection.begin_request(StreamId(0)).expect("one request is within all limits");
+//! while let Some(event) = stream.receive(&mut input)? {
+//!     match event {
+//!         RequestEvent::Head(head) => assert_eq!(head.uri, "https://a/"),
+//!         RequestEvent::Data(_) | RequestEvent::Trailers(_) => unreachable!("the request has a head alone"),
+//!     }
+//! }
+//! stream.finish()?; // The client has ended the stream.
+//!
+//! // A hit: the section is stored, the age belongs to this response.
+//! let mut section = Vec::new();
+//! push_response(&mut section, StatusCode::OK, &HeaderMap::new());
+//! push_header(&mut section, &AGE, &HeaderValue::from(7));
+//! let mut head = Vec::new();
+//! push_frame_head(&mut head, FrameType::HEADERS, section.len() as u64);
+//! assert_eq!([head, section].concat(), b"\x01\x06\0\0\xd9\x52\x01\x37");
+//! # Ok::<(), edgeward_h3::Error>(())
+//! ```
+//!
 //! # Limits
 //!
 //! Every buffer, table and rate has a limit in [`ConnectionConfig`] or [`FrameLimits`]. The driver limits the number of

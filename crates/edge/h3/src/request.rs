@@ -36,7 +36,7 @@ pub fn decode_request(
 ) -> Result<RequestHead, Error> {
     let mut section = FieldSection::new(section, limits)?;
     let mut pseudo = PseudoFields::default();
-    let mut headers = HeaderMap::new();
+    let mut headers = HeaderMap::with_capacity(16);
     while let Some(line) = section.next_line()? {
         match line.name.strip_prefix(b":") {
             Some(_) if !headers.is_empty() => {

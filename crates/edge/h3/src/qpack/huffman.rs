@@ -35,28 +35,34 @@ pub(crate) fn encode(text: &[u8], out: &mut Vec<u8>) {
 /// Appends the decoded text to `text`. Returns `None` if `encoded` is invalid: it has the symbol EOS, or padding that
 /// is longer than 7 bits or not a prefix of EOS.
 pub(crate) fn decode(encoded: &[u8], text: &mut Vec<u8>) -> Option<()> {
-    // The low `available` bits of `bits` are not decoded yet.
+    text.reserve(8 * encoded.len() / LENGTH_MIN);
+    // The high `available` bits of `bits` are not decoded yet. The others are zeros.
     let (mut bits, mut available) = (0u64, 0u32);
-    let mut bytes = encoded.iter();
-    loop {
-        while available <= u64::BITS - u8::BITS
-            && let Some(&byte) = bytes.next()
-        {
-            bits = bits << u8::BITS | u64::from(byte);
-            available += u8::BITS;
+    let (words, rest) = encoded.as_chunks::<4>();
+    for word in words {
+        // Fewer than 30 bits are left over.
+        bits |= u64::from(u32::from_be_bytes(*word)) << (32 - available);
+        available += 32;
+        while available >= LENGTH_MAX {
+            let (symbol, length) = TABLES.symbol(bits);
+            text.push(u8::try_from(symbol).ok()?);
+            bits <<= length;
+            available -= length;
         }
-        // The next bits, filled with ones at the end of the text as padding is.
-        let window = match available.checked_sub(LENGTH_MAX) {
-            Some(surplus) => bits >> surplus,
-            None => bits << (LENGTH_MAX - available) | ((1 << (LENGTH_MAX - available)) - 1),
-        } & WINDOW_MASK;
-        let (symbol, length) = TABLES.symbol(window);
+    }
+    for &byte in rest {
+        bits |= u64::from(byte) << (56 - available);
+        available += 8;
+    }
+    loop {
+        // Ones follow the last bits, as padding does.
+        let (symbol, length) = TABLES.symbol(bits | u64::MAX >> available);
         if length > available {
-            // Fewer bits remain than the next code has.
-            let padding = bits & ((1 << available) - 1);
-            return (available < u8::BITS && padding == (1 << available) - 1).then_some(());
+            // Fewer bits remain than the next code has: they must be padding.
+            return (available < 8 && bits.leading_ones() == available).then_some(());
         }
         text.push(u8::try_from(symbol).ok()?);
+        bits <<= length;
         available -= length;
     }
 }
@@ -137,12 +143,18 @@ impl Tables {
         }
     }
 
-    /// Returns the symbol whose code begins the window, and the length of the code.
-    fn symbol(&self, window: u64) -> (u16, u32) {
-        let (symbol, length) = self.short[(window >> (LENGTH_MAX - SHORT_BITS)) as usize];
-        if length > 0 {
-            return (u16::from(symbol), u32::from(length));
+    /// Returns the symbol whose code begins these bits, and the length of the code.
+    #[inline]
+    fn symbol(&self, bits: u64) -> (u16, u32) {
+        let (symbol, length) = self.short[(bits >> (u64::BITS - SHORT_BITS)) as usize];
+        match length {
+            0 => self.long_symbol(bits >> (u64::BITS - LENGTH_MAX)),
+            _ => (u16::from(symbol), u32::from(length)),
         }
+    }
+
+    /// Like [`symbol`](Self::symbol), for codes of any length.
+    fn long_symbol(&self, window: u64) -> (u16, u32) {
         let codes = self.lengths.iter().find(|codes| window < codes.end);
         let codes = codes.expect("each window begins with a code");
         let code = (window >> (LENGTH_MAX - codes.length)).cast_signed();
@@ -159,10 +171,9 @@ const BYTES: usize = 256;
 /// The symbols: all bytes, and EOS.
 const SYMBOLS: usize = BYTES + 1;
 
-/// The length of the longest code in bits.
+/// The lengths of the shortest and the longest code in bits.
+const LENGTH_MIN: usize = 5;
 const LENGTH_MAX: u32 = 30;
-
-const WINDOW_MASK: u64 = (1 << LENGTH_MAX) - 1;
 
 /// The bits that select a row of [`Tables::short`]. Codes of text have 5 to 8 bits.
 const SHORT_BITS: u32 = 8;

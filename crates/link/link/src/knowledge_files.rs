@@ -6,7 +6,11 @@
 //! chunk. The files refer to chunks by the numbers of their containers in this endpoint's store, and contain only
 //! chunks that are already durable there. A crash may lose a container that is not durable, and the store would then
 //! give its number to a container with other chunks.
+//!
+//! A file has the [encoded](Knowledge::encode) knowledge. From 4 KiB on it is compressed: `EWknowz\x01`, the length of
+//! the encoded knowledge (8 bytes, little-endian), and its zstd frame.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -18,6 +22,8 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use tokio::sync::{Semaphore, watch};
 
 use edgeward_chunk_store::Chunks;
+use edgeward_chunk_store::codec::Compressors;
+use edgeward_dedup::codec::{Codec as _, Method};
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::knowledge::Knowledge;
 
@@ -74,7 +80,7 @@ impl KnowledgeFiles {
 
     /// Reads the knowledge file with this name. Returns `None` if it does not exist or is not valid.
     pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
-        let bytes = fs::read(self.path(name)).ok()?;
+        let bytes = decompressed(fs::read(self.path(name)).ok()?)?;
         let mut knowledge = Knowledge::decode(&bytes, self.containers_max)?;
         // The peer connects now.
         self.touch(name);
@@ -176,7 +182,7 @@ impl KnowledgeFiles {
         store.sync(end)?;
         fs::create_dir_all(&self.folder)?;
         let new = self.folder.join(format!("{name}{UNFINISHED}"));
-        fs::write(&new, bytes)?;
+        fs::write(&new, &*compressed(bytes))?;
         fs::rename(&new, self.path(&name))?;
         saved_hashes.insert(name, id);
         Ok(())
@@ -232,6 +238,39 @@ impl KnowledgeFiles {
         self.folder.join(name)
     }
 }
+
+/// Returns the content of the file with this encoded knowledge.
+fn compressed(encoded: &[u8]) -> Cow<'_, [u8]> {
+    if encoded.len() >= COMPRESSED_BYTES_MIN {
+        let mut file = COMPRESSED.to_vec();
+        file.extend_from_slice(&(encoded.len() as u64).to_le_bytes());
+        if Compressors::new().compress(Method::Zstd, &[], encoded, &mut file) {
+            return file.into();
+        }
+    }
+    encoded.into()
+}
+
+/// Returns the encoded knowledge of a file, or `None` if the file is corrupt.
+fn decompressed(file: Vec<u8>) -> Option<Vec<u8>> {
+    let Some(compressed) = file.strip_prefix(&COMPRESSED) else {
+        return Some(file);
+    };
+    let (raw_bytes, compressed) = compressed.split_first_chunk()?;
+    let raw_bytes = usize::try_from(u64::from_le_bytes(*raw_bytes)).ok()?;
+    let mut encoded = Vec::new();
+    // Fails if the length is corrupt and no memory has this size.
+    encoded.try_reserve_exact(raw_bytes).ok()?;
+    let mut codec = Compressors::new();
+    let decompressed = codec.decompress(Method::Zstd, &[], compressed, raw_bytes, &mut encoded);
+    decompressed.is_ok().then_some(encoded)
+}
+
+/// The start of a compressed file.
+const COMPRESSED: [u8; 8] = *b"EWknowz\x01";
+
+/// Shorter knowledge is not compressed: its file takes a block of the file system in any case.
+const COMPRESSED_BYTES_MIN: usize = 4096;
 
 /// The highest number of files that are read at once. A file of a full store of 1 TB takes 46 MB until its pages are
 /// shared, and after a restart of a gateway all edges connect at the same time.
@@ -459,6 +498,36 @@ mod tests {
         assert_eq!(save(store).await, (0, 1));
         set_known(&[location, location.plus(1)]).await;
         assert_eq!(save(store).await, (1, 1));
+    }
+
+    /// A long file takes less than a quarter of the encoded knowledge. It is refused if it is corrupt. A file of an
+    /// earlier version, which is not compressed, is read.
+    #[test]
+    fn long_files_are_compressed() {
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        let files = files(folder.path(), [1; 32]);
+        let mut known = Knowledge::new(1000);
+        for container in 0..1000 {
+            // The usual number of chunks is 113.
+            for slot in 0..105 + (container * 7 % 17) as u16 {
+                known.add(ChunkLocation { container, slot });
+            }
+        }
+        let encoded = known.encode(u32::MAX);
+        let file = compressed(&encoded);
+        assert!(file.len() < encoded.len() / 4, "{} bytes", file.len());
+        let load = |content: &[u8]| {
+            fs::write(files.path("peer"), content).expect("the file can be written");
+            files.load("peer").map(|known| known.encode(u32::MAX))
+        };
+        assert!(load(&file).as_ref() == Some(&encoded));
+        assert!(load(&encoded).as_ref() == Some(&encoded));
+        assert_eq!(load(&file[..file.len() - 1]), None);
+        for at in 8..20 {
+            let mut corrupt = file.to_vec();
+            corrupt[at] ^= 0x81;
+            assert_eq!(load(&corrupt), None, "byte {at}");
+        }
     }
 
     #[test]

@@ -251,12 +251,11 @@ impl<H: Handler> Server<H> {
                 return;
             }
             let handler = (handler, local);
+            let (stall_timeout, of_client) = (config.stall_timeout, Arc::clone(&slot));
             let served = match tls {
                 None => {
-                    serve(
-                        stream, &config, counters, handler, slot, displaced, stopping,
-                    )
-                    .await
+                    let stream = ClientStream::new(stream, stall_timeout, of_client, counters);
+                    serve(stream, &config, handler, slot, displaced, stopping).await
                 }
                 Some(tls) => {
                     let handshake = tokio::time::timeout(config.head_timeout, tls.accept(stream));
@@ -269,10 +268,8 @@ impl<H: Handler> Server<H> {
                         tracing::debug!(%from, "connection closed: no TLS handshake");
                         return;
                     };
-                    serve(
-                        stream, &config, counters, handler, slot, displaced, stopping,
-                    )
-                    .await
+                    let stream = ClientStream::new(stream, stall_timeout, of_client, counters);
+                    serve(stream, &config, handler, slot, displaced, stopping).await
                 }
             };
             match served {
@@ -313,15 +310,13 @@ enum ConnectionEnd {
 
 /// Serves one connection until it ends.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
+    stream: ClientStream<S>,
     config: &ServerConfig,
-    counters: Arc<ConnectionCounters>,
     (handler, local): (impl Handler, LocalClient),
     slot: Arc<Slot>,
     mut displaced: oneshot::Receiver<()>,
     mut stopping: watch::Receiver<bool>,
 ) -> ConnectionEnd {
-    let stream = ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
     let first_request = Arc::new(Notify::new());
     let has_request = Arc::clone(&first_request);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -447,10 +442,12 @@ mod tests {
             page: &[b'x'; 4096],
         };
         let served = tokio::spawn({
-            let (config, counters) = (config.clone(), Arc::clone(&counters));
+            let config = config.clone();
+            let (stall_timeout, of_client) = (config.stall_timeout, Arc::clone(&slot));
+            let server = ClientStream::new(server, stall_timeout, of_client, Arc::clone(&counters));
             async move {
                 let pages = (pages, LocalClient(true));
-                _ = serve(server, &config, counters, pages, slot, displaced, stopping).await;
+                _ = serve(server, &config, pages, slot, displaced, stopping).await;
             }
         });
         let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);

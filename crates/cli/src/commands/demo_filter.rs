@@ -97,20 +97,15 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
         output::duration(started.elapsed())
     ));
     let service = Service::start(table.ids(), args.latency)?;
-    let lookups = Arc::new(table.lookups(args.lookups));
+    let inputs = Inputs {
+        args,
+        lookups: Arc::new(table.lookups(args.lookups)),
+        service: &service,
+    };
     let mut rows = Vec::new();
 
     let edge = start_edge(&service, Vec::new())?;
-    rows.push(measure(
-        "without",
-        None,
-        None,
-        args,
-        &lookups,
-        &service,
-        edge.addrs()[0],
-        None,
-    )?);
+    rows.push(measure(&inputs, "without", None, edge.addrs()[0], None)?);
     drop(edge);
     for &rate in &args.fpr {
         let signer = Signer::from_secret([7; 32]);
@@ -132,31 +127,17 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
             "no filter arrived: {:?}",
             client.status().last_error
         );
-        let bytes = client.status().facts.map(|facts| facts.bytes);
+        let filter = Some(MeasuredFilter {
+            rate,
+            bytes: client.status().facts.map(|facts| facts.bytes),
+            publication_time: published.publication_time,
+        });
         load::wait_until_skipped(edge.addrs()[0], TIMEOUT)?;
-        let (edge_addr, filter) = (edge.addrs()[0], (bytes, published.publication_time));
-        rows.push(measure(
-            "edge",
-            Some(rate),
-            Some(filter),
-            args,
-            &lookups,
-            &service,
-            edge_addr,
-            None,
-        )?);
+        rows.push(measure(&inputs, "edge", filter, edge.addrs()[0], None)?);
         drop(edge);
-        let clients = Some(Arc::new(client));
-        rows.push(measure(
-            "clients",
-            Some(rate),
-            Some(filter),
-            args,
-            &lookups,
-            &service,
-            service.addr(),
-            clients,
-        )?);
+        let client = Some(Arc::new(client));
+        let row = measure(&inputs, "clients", filter, service.addr(), client)?;
+        rows.push(row);
     }
     let report = Report {
         ids: args.ids,
@@ -248,20 +229,35 @@ struct Row {
     seconds: f64,
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each call measures one row, and the arguments are its inputs"
-)]
+/// The inputs that all rows have in common.
+struct Inputs<'a> {
+    args: &'a DemoFilterArgs,
+    lookups: Arc<Vec<String>>,
+    service: &'a Service,
+}
+
+/// A filter that one row measures.
+#[derive(Clone, Copy)]
+struct MeasuredFilter {
+    rate: Rate,
+    bytes: Option<u64>,
+    /// The time to scan the table and to build the filter.
+    publication_time: Duration,
+}
+
+/// Measures one row. `addr` answers the lookups; `client` is asked first.
 fn measure(
+    inputs: &Inputs<'_>,
     skipping: &'static str,
-    rate: Option<Rate>,
-    filter: Option<(Option<u64>, Duration)>,
-    args: &DemoFilterArgs,
-    lookups: &Arc<Vec<String>>,
-    service: &Service,
+    filter: Option<MeasuredFilter>,
     addr: std::net::SocketAddr,
     client: Option<Arc<FilterClient>>,
 ) -> anyhow::Result<Row> {
+    let Inputs {
+        args,
+        lookups,
+        service,
+    } = inputs;
     let before = service.requests();
     let outcome: Outcome = Load {
         addr,
@@ -273,13 +269,13 @@ fn measure(
     let service_requests = service.requests() - before;
     Ok(Row {
         skipping,
-        rate: rate.map(Rate::share),
-        filter_bytes: filter.and_then(|(bytes, _)| bytes),
-        scan_and_build_seconds: filter.map(|(_, scan)| scan.as_secs_f64()),
+        rate: filter.map(|filter| filter.rate.share()),
+        filter_bytes: filter.and_then(|filter| filter.bytes),
+        scan_and_build_seconds: filter.map(|filter| filter.publication_time.as_secs_f64()),
         lookups: lookups.len() as u64,
         skipped: outcome.skipped,
         service_requests,
-        false_positives: if rate.is_some() {
+        false_positives: if filter.is_some() {
             service_requests - outcome.found
         } else {
             0

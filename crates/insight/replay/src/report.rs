@@ -147,16 +147,26 @@ pub struct ClientReport {
     pub connections_opened: u64,
 }
 
+/// The figures that a replay ended with.
+pub(crate) struct Measured {
+    pub(crate) tally: Tally,
+    /// The duration without the warm-up.
+    pub(crate) span: Duration,
+    pub(crate) feed_counts: FeedCounts,
+    /// CPU time of the worker threads.
+    pub(crate) cpu: Option<Duration>,
+    pub(crate) stopped_early: bool,
+}
+
 impl ReplayReport {
-    pub(crate) fn new(
-        plan: &ReplayPlan,
-        tally: Tally,
-        span: Duration,
-        feed_counts: FeedCounts,
-        cpu: Option<Duration>,
-        stopped_early: bool,
-        target: TargetReport,
-    ) -> Self {
+    pub(crate) fn new(plan: &ReplayPlan, measured: Measured, target: TargetReport) -> Self {
+        let Measured {
+            tally,
+            span,
+            feed_counts,
+            cpu,
+            stopped_early,
+        } = measured;
         let classes: BTreeMap<Class, ClassReport> = Class::ALL
             .into_iter()
             .map(|class| (class, tally.classes[class as usize]))

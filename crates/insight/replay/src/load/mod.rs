@@ -33,7 +33,7 @@ use std::{error, io, thread};
 use edgeward_trace::Record;
 
 use crate::monitor::{Monitor, MonitorConfig};
-use crate::report::ReplayReport;
+use crate::report::{Measured, ReplayReport};
 
 pub use cache_status::Class;
 pub use latencies::Latencies;
@@ -182,15 +182,14 @@ where
     }
     let feed_counts =
         feed_result.map_err(|(requests, source)| ReplayError::Trace { requests, source })?;
-    Ok(ReplayReport::new(
-        plan,
+    let measured = Measured {
         tally,
-        shared.span(ended),
+        span: shared.span(ended),
         feed_counts,
         cpu,
-        shared.stopped_early(),
-        target_report,
-    ))
+        stopped_early: shared.stopped_early(),
+    };
+    Ok(ReplayReport::new(plan, measured, target_report))
 }
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);

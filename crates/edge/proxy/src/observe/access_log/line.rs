@@ -61,6 +61,13 @@ struct SecondTexts {
     clf: String,
 }
 
+/// The facts that variables of a format name.
+struct LineFacts<'a> {
+    line: &'a LogLine,
+    request: &'a RequestFacts<'a>,
+    fields: &'a Fields<'a>,
+}
+
 impl Formatter {
     pub(super) const fn new(format: LogFormat) -> Self {
         Self {
@@ -84,6 +91,11 @@ impl Formatter {
 
     fn write_template(&mut self, template: &LogTemplate, line: &LogLine, out: &mut Vec<u8>) {
         let (request, fields) = line.request.read();
+        let facts = LineFacts {
+            line,
+            request: &request,
+            fields: &fields,
+        };
         for piece in &template.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -95,7 +107,7 @@ impl Formatter {
                     let escape = |text: &[u8], out: &mut Vec<u8>| {
                         push_nginx(text, *is_quoted, out);
                     };
-                    self.write_variable(*variable, line, &request, &fields, escape, out);
+                    self.write_variable(*variable, &facts, escape, out);
                     if out.len() == start {
                         out.push(b'-');
                     }
@@ -108,12 +120,15 @@ impl Formatter {
     fn write_variable(
         &mut self,
         variable: Variable,
-        line: &LogLine,
-        request: &RequestFacts<'_>,
-        fields: &Fields<'_>,
+        facts: &LineFacts<'_>,
         escape: impl Fn(&[u8], &mut Vec<u8>),
         out: &mut Vec<u8>,
     ) {
+        let LineFacts {
+            line,
+            request,
+            fields,
+        } = *facts;
         match variable {
             Variable::RemoteAddr => push_address(request.peer, out),
             Variable::RemoteUser => {} // the edge authenticates no client

@@ -31,7 +31,7 @@ def test_ten_lines_of_python_lead_to_a_figure(folder):
     script = block("python.md", "python")
     assert 1 < len(script.splitlines()) <= 10
     (folder / "figure.py").write_text(script)
-    subprocess.run([sys.executable, "figure.py"], cwd=folder, check=True, timeout=60)
+    subprocess.run([sys.executable, "figure.py"], cwd=folder, check=True, timeout=600)
     assert (folder / "figure.png").stat().st_size > 10_000
 
 
@@ -39,5 +39,5 @@ def test_five_commands_lead_from_an_access_log_to_a_figure(edgeward, folder):
     commands = block("figure.md", "sh")
     assert 1 < len(commands.replace("\\\n", "").splitlines()) <= 5
     path = f"{Path(os.environ['EDGEWARD']).parent}:{os.environ['PATH']}"
-    subprocess.run(["sh", "-e"], input=commands, text=True, cwd=folder, check=True, timeout=60, env={"PATH": path})
+    subprocess.run(["sh", "-e"], input=commands, text=True, cwd=folder, check=True, timeout=600, env={"PATH": path})
     assert "<svg" in (folder / "figures.html").read_text()

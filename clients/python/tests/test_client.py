@@ -176,7 +176,7 @@ class RealPublisher(unittest.TestCase):
         self.addCleanup(publisher.wait)
         self.addCleanup(publisher.kill)
         started = json.loads(publisher.stdout.readline())
-        client = FilterClient(started["listening"], [started["public_key"]], max_staleness=3)
+        client = FilterClient(started["listening"], [started["public_key"]], max_staleness=20)
         self.addCleanup(client.close)
         self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS), client.status())
         self.assertTrue(all(client.may_exist(n) for n in range(5000)), "no present id is reported as absent")

@@ -137,8 +137,8 @@ impl Upgrader {
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                self.edge.count_failed_upgrade();
                 tracing::error!("the upgrade failed, and this process carries on: {error}");
+                self.edge.count_failed_upgrade();
                 service::status("serving; the last upgrade failed");
                 Err(error)
             }

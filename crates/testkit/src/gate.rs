@@ -35,14 +35,14 @@ impl Gate {
         self.inner.arrivals.load(Ordering::SeqCst)
     }
 
-    /// Blocks until the gate has had `count` arrivals. Panics after ten seconds.
+    /// Blocks until the gate has had `count` arrivals. Panics after a minute.
     pub fn wait_reached(&self, count: usize) {
         self.inner
             .bell
             .wait_blocking("an answer waits at the gate", || self.reached() >= count);
     }
 
-    /// Waits until the gate has had `count` arrivals. Panics after ten seconds.
+    /// Waits until the gate has had `count` arrivals. Panics after a minute.
     pub async fn reached_by(&self, count: usize) {
         self.inner
             .bell
@@ -50,7 +50,7 @@ impl Gate {
             .await;
     }
 
-    /// Like [`pass`](Self::pass), but blocks the thread. Panics after ten seconds.
+    /// Like [`pass`](Self::pass), but blocks the thread. Panics after a minute.
     pub(crate) fn pass_blocking(&self) {
         self.inner.arrivals.fetch_add(1, Ordering::SeqCst);
         self.inner.bell.ring();
@@ -140,4 +140,4 @@ impl Bell {
 }
 
 /// The longest time that a test waits for the origin.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);

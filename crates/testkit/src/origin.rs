@@ -68,9 +68,7 @@ impl ScriptedOrigin {
 
     /// Returns a loopback address at which no server listens. Its port was free a moment ago.
     pub fn unused_addr() -> SocketAddr {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
-            .expect("a loopback port is free")
+        (Ipv4Addr::LOCALHOST, crate::programs::free_port()).into()
     }
 
     /// Returns the address of the listener.
@@ -160,7 +158,7 @@ impl ScriptedOrigin {
     }
 
     /// Blocks until `holds` returns true. The function is called whenever a connection opens or closes, and
-    /// after each head and body of a request. Panics after ten seconds; `what` describes the expected condition
+    /// after each head and body of a request. Panics after a minute; `what` describes the expected condition
     /// in the message.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.shared.bell.wait_blocking(what, || holds(self));

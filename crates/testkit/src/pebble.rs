@@ -68,10 +68,14 @@ impl Pebble {
             command.envs(options.variables.iter().copied());
             command
         })?;
+        let management = SocketAddr::from(([127, 0, 0, 1], management.get()));
+        crate::client::until("Pebble's management listens", || {
+            std::net::TcpStream::connect(management).ok()
+        });
         Some(Self {
             server,
             names,
-            management: ([127, 0, 0, 1], management.get()).into(),
+            management,
         })
     }
 

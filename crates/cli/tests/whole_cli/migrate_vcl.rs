@@ -385,6 +385,7 @@ fn an_api_gateway_answers_as_by_varnish() {
             (".host = \"10.1.0.1\"; .port = \"8000\";", "{origin}"),
             (".host = \"10.1.0.2\"; .port = \"8000\";", "{origin}"),
             (".host = \"10.2.0.1\"; .port = \"8000\";", "{origin}"),
+            ("set beresp.ttl = 1s;", "set beresp.ttl = 10m;"),
         ],
         listed: &[
             ("/v1/users/cookie", 1, Listed::SetCookie),

@@ -67,8 +67,10 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         is_answered_by_filter(&format!("/o/{id}")).then_some(())
     });
     assert!(get(addr, "/o/7?size=10").starts_with("HTTP/1.1 200"));
-    let absent = (2_000_000..2_000_100).find(|id| is_answered_by_filter(&format!("/o/{id}")));
-    let absent = absent.expect("one of a hundred ids is absent").to_string();
+    let absent = until("one of a hundred ids is absent", || {
+        (2_000_000..2_000_100).find(|id| is_answered_by_filter(&format!("/o/{id}")))
+    });
+    let absent = absent.to_string();
     let post = format!(
         "POST /sets/r/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: {}\r\n\
          authorization: Bearer sixteen-or-more-characters\r\n\r\n{absent}",

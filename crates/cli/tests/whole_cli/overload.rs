@@ -70,7 +70,7 @@ fn a_stuck_worker_ends_the_process_if_the_watchdog_aborts() {
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let args = args(
         &origin,
-        &["--set=watchdog.deadline=500ms", "--set=watchdog.abort=true"],
+        &["--set=watchdog.deadline=5s", "--set=watchdog.abort=true"],
     );
     let edge = Server::start(&words(&args));
     fault(edge.addr("/listening/0"), "block-60000");

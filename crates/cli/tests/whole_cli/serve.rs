@@ -109,9 +109,7 @@ fn a_port_in_use_is_an_error_with_exit_code_2_and_a_hint() {
 /// Method: send requests while the origin's port is closed, and again when it is open.
 #[test]
 fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
-    let reserved = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let origin = reserved.local_addr().expect("the listener has an address");
-    drop(reserved);
+    let origin = SocketAddr::from(([127, 0, 0, 1], edgeward_testkit::programs::free_port()));
     let url = format!("--origin=http://{origin}");
     let edge = Server::start(&[
         "serve",

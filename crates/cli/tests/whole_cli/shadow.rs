@@ -160,8 +160,11 @@ fn visit(addr: SocketAddr) {
         get(addr, "/session", &[("Cookie", "session=1")]);
     }
     // The response expires after a second.
-    until("nginx fetches an expired response again", || {
-        (get(addr, "/ttl", &[]).field("x-cache-status") == "EXPIRED").then_some(())
+    let mut was_hit = false;
+    until("nginx fetches a response again that it has served", || {
+        let answer = get(addr, "/ttl", &[]);
+        was_hit |= answer.field("x-cache-status") == "HIT";
+        (was_hit && answer.field("x-cache-status") == "EXPIRED").then_some(())
     });
 }
 
@@ -216,6 +219,11 @@ fn five_planted_differences_are_found_beside_nginx() {
     get(nginx.addr(), "/last", &[]);
     of_edge.wait_until("the last request arrives", |origin| {
         origin.requests("/last") == 1
+    });
+    // nginx writes a line after the response.
+    until("each request has a line", || {
+        let text = fs::read_to_string(&log).expect("read");
+        (text.contains(" EXPIRED") && text.contains(" /last ")).then_some(())
     });
     let (code, report) = shadow.stop();
     let expected = ["variant x-lang", "vary", "redirect", "cookie", "lifetime"];

@@ -35,7 +35,7 @@ impl UpgradableEdge {
             "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"{origin}\"\n\
              [hot]\ncapacity = \"32MiB\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
              [purge]\ntoken_file = \"{}\"\n\
-             [server]\nworkers = 2\ndrain_timeout = \"2s\"\npid_file = \"{}\"\nupgrade_timeout = \"30s\"\n{more}\n",
+             [server]\nworkers = 2\ndrain_timeout = \"20s\"\npid_file = \"{}\"\nupgrade_timeout = \"30s\"\n{more}\n",
             folder.path().join("token").display(),
             pid.display()
         );
@@ -262,6 +262,7 @@ fn a_new_process_that_hangs_is_ended_at_the_deadline() {
         "serve",
         "--json",
         "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
         "--origin=http://127.0.0.1:9",
         "--hot=8MiB",
         "--set=server.upgrade_timeout=300ms",
@@ -272,7 +273,14 @@ fn a_new_process_that_hangs_is_ended_at_the_deadline() {
     edge.signal(rustix::process::Signal::USR2);
     let addr = edge.addr("/listening/0");
     assert!(get(addr, "/").starts_with("HTTP/1.1 502"));
-    std::thread::sleep(std::time::Duration::from_millis(700)); // longer than the deadline
+    let (admin, failed) = (
+        edge.addr("/admin"),
+        "edgeward_process_upgrades_total{result=\"failed\"}",
+    );
+    until("the upgrade has failed", || {
+        let page = get(admin, "/metrics");
+        (edgeward_testkit::client::metric(&page, failed) == 1.0).then_some(())
+    });
     edge.signal(rustix::process::Signal::TERM);
     let (status, _, log) = edge.wait_for_end();
     assert_eq!(status.code(), Some(0), "{log}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
@@ -193,20 +194,19 @@ pub(crate) fn command(program: &Path, arguments: &[String], core: Option<u64>) -
 }
 
 /// Returns a port of the loopback interface that is currently free and that was not returned before: a server may get
-/// several ports before it uses them.
+/// several ports before it uses them. It is below the ports that Linux gives to connections and to listeners without a
+/// port, so that none of them takes it before its server has started.
 pub(crate) fn free_port() -> io::Result<u16> {
     static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut returned = RETURNED.lock().unwrap_or_else(PoisonError::into_inner);
-    // While they are open, the system does not give their ports again.
-    let mut repeated = Vec::new();
-    loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        if returned.insert(port) {
-            return Ok(port);
-        }
-        repeated.push(listener);
-    }
+    let random = RandomState::new();
+    (0..1000)
+        .map(|attempt| 10_000 + (random.hash_one(attempt) % 22_000) as u16)
+        .find(|port| {
+            let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+            is_free && returned.insert(*port)
+        })
+        .ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
 /// Finds a program in `PATH` and in the `sbin` folders. An ordinary user's `PATH` does not contain the `sbin`

@@ -13,7 +13,7 @@ pub(crate) use edgeward_testkit::client::{Answer, Client};
 use edgeward_types::ByteSize;
 
 /// The longest wait in a test.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An edge and its origin.
 pub(crate) struct TestBed {

@@ -150,7 +150,7 @@ fn while_misses_are_shed_a_stale_response_is_served_if_it_may_be() {
     assert_eq!(bed.metric("edgeward_shed_stale_total"), 1.0);
 }
 
-/// Method: a request blocks the only worker for three seconds.
+/// Method: a request blocks the only worker for eight seconds.
 #[test]
 fn a_worker_that_lags_sheds_hits_last_and_recovers_by_itself() {
     let bed = TestBed::with_config(|config| {
@@ -163,7 +163,7 @@ fn a_worker_that_lags_sheds_hits_last_and_recovers_by_itself() {
     let (mut admin, mut client, mut blocking) = (Admin::of(&bed), bed.connect(), bed.connect());
     assert_eq!(client.get("/hit", &[]).status, 200);
     // A hit of the fast path would not reach the fault.
-    blocking.send_head("GET", "/miss", &[("edgeward-debug-fault", "block-3000")]);
+    blocking.send_head("GET", "/miss", &[("edgeward-debug-fault", "block-8000")]);
     wait_for_level(&mut admin, "hits");
     // The worker answers after it was blocked, and before its average delay has fallen.
     assert_shed(&client.get("/hit", &[]));
@@ -232,13 +232,13 @@ fn a_fetch_that_panics_releases_its_followers() {
 fn a_stuck_worker_is_found_and_its_recovery_too() {
     let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.watchdog.deadline = Duration::from_millis(800);
+        config.watchdog.deadline = Duration::from_secs(2);
     });
     page(&bed);
     let health = bed.edge.health();
     assert!(health.is_alive());
     let mut blocking = bed.connect();
-    blocking.send_head("GET", "/", &[("edgeward-debug-fault", "block-3000")]);
+    blocking.send_head("GET", "/", &[("edgeward-debug-fault", "block-12000")]);
     bed.wait_for_metric("edgeward_workers_stuck", 1.0);
     assert!(!health.is_alive());
     bed.wait_for_metric("edgeward_workers_stuck", 0.0);

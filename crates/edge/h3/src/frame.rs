@@ -47,8 +47,8 @@ pub struct FrameLimits {
     /// Bytes of a frame on the control stream. A longer one is an error of the connection. Default 1 KiB: the settings
     /// of browsers take less than 50 bytes, a priority less than 20.
     pub control_bytes_max: usize,
-    /// Frames of a request that carry nothing: DATA without content, and unknown types. Default 100: clients that send
-    /// reserved types (RFC 9114 §7.2.8) send a few. More are an error of the connection.
+    /// Frames of a request that carry nothing, in succession: DATA without content, and unknown types. Default 100:
+    /// clients that send reserved types (RFC 9114 §7.2.8) send a few. More are an error of the connection.
     pub idle_frames_max: u32,
 }
 
@@ -210,8 +210,10 @@ impl FrameDecoder {
         let payload_bytes = |max| usize::try_from(length).ok().filter(|&length| length <= max);
         match frame_type {
             FrameType::DATA => {
-                if length == 0 {
-                    self.count_idle()?;
+                match length {
+                    0 => self.count_idle()?,
+                    // A stream may last for days, and each byte of content costs the client as much as an idle frame.
+                    _ => self.idle_frames = 0,
                 }
                 self.state = State::Data(length);
                 Ok(Some(FrameEvent::DataBegins(length)))
@@ -246,7 +248,7 @@ impl FrameDecoder {
         if self.idle_frames > self.limits.idle_frames_max {
             return Err(ConnectionError::new(
                 ErrorCode::H3_EXCESSIVE_LOAD,
-                "a request has too many frames without content",
+                "a request has too many frames without content in succession",
             ));
         }
         Ok(())
@@ -438,12 +440,19 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_content_are_limited_on_a_request() {
+    fn frames_without_content_are_limited_in_succession() {
+        let content = frame(FrameType::DATA, b"x");
         for idle in [frame(FrameType::DATA, b""), frame(FrameType(0x21), b"abc")] {
-            assert_eq!(code(StreamKind::Request, &idle.repeat(3)), None);
+            let code = |parts: [Vec<u8>; 3]| code(StreamKind::Request, &parts.concat());
             assert_eq!(
-                code(StreamKind::Request, &idle.repeat(4)),
-                Some(ErrorCode::H3_EXCESSIVE_LOAD)
+                code([idle.repeat(3), content.clone(), idle.repeat(3)]),
+                None
+            );
+            let excessive = Some(ErrorCode::H3_EXCESSIVE_LOAD);
+            assert_eq!(code([idle.repeat(4), content.clone(), vec![]]), excessive);
+            assert_eq!(
+                code([content.clone(), idle.repeat(2), idle.repeat(2)]),
+                excessive
             );
         }
     }

@@ -13,7 +13,7 @@ use crate::request::{RequestHead, decode_request, decode_trailers};
 pub struct RequestLimits {
     /// Limits of its head, and of its trailers.
     pub section: SectionLimits,
-    /// Frames of a request that carry nothing, see [`FrameLimits::idle_frames_max`]. `None` is the default.
+    /// Frames in succession that carry nothing, see [`FrameLimits::idle_frames_max`]. `None` is the default.
     pub idle_frames_max: Option<u32>,
 }
 

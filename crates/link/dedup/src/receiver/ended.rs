@@ -16,10 +16,28 @@ use crate::wire::{StreamId, StreamState};
 pub(super) struct EndedStreams {
     /// The first and the last number of each range.
     ranges: BTreeMap<u64, u64>,
-    /// The latest streams that were delivered completely.
-    complete: VecDeque<StreamId>,
-    /// The maximum length of `complete`: twice `streams_max`.
+    /// The latest streams that were delivered completely, in the order of their ends.
+    complete: VecDeque<CompleteStreams>,
+    /// The number of streams in `complete`, at most twice `streams_max`.
+    complete_count: usize,
     complete_max: usize,
+}
+
+/// Consecutive streams that ended one after another. A list of their numbers would take 16 KiB for each
+/// peer, with the default of 1024 open streams.
+#[derive(Debug)]
+struct CompleteStreams {
+    /// The lower half of the first number. Two streams whose numbers have the same lower half are billions of streams
+    /// apart.
+    first: u32,
+    count: u32,
+}
+
+impl CompleteStreams {
+    /// Returns the position of a stream from the first one on, if the stream could belong to the range.
+    fn position(&self, stream: StreamId) -> u32 {
+        (stream.0 as u32).wrapping_sub(self.first)
+    }
 }
 
 impl EndedStreams {
@@ -27,6 +45,7 @@ impl EndedStreams {
         Self {
             ranges: BTreeMap::new(),
             complete: VecDeque::new(),
+            complete_count: 0,
             complete_max: streams_max * 2,
         }
     }
@@ -38,7 +57,8 @@ impl EndedStreams {
         if last < stream.0 {
             return None;
         }
-        let complete = self.complete.contains(&stream);
+        let contains = |range: &CompleteStreams| range.position(stream) < range.count;
+        let complete = self.complete.iter().any(contains);
         Some(if complete {
             StreamState::Complete
         } else {
@@ -49,10 +69,7 @@ impl EndedStreams {
     /// Records the end of a stream.
     pub(super) fn insert(&mut self, stream: StreamId, complete: bool) {
         if complete {
-            self.complete.push_back(stream);
-            if self.complete.len() > self.complete_max {
-                self.complete.pop_front();
-            }
+            self.record_complete(stream);
         }
         let (mut first, mut last) = (stream.0, stream.0);
         if let Some((&before, &end)) = self.ranges.range(..=first).next_back() {
@@ -71,6 +88,26 @@ impl EndedStreams {
         self.ranges.insert(first, last);
     }
 
+    fn record_complete(&mut self, stream: StreamId) {
+        match self.complete.back_mut() {
+            Some(last) if last.position(stream) == last.count => last.count += 1,
+            _ => self.complete.push_back(CompleteStreams {
+                first: stream.0 as u32,
+                count: 1,
+            }),
+        }
+        self.complete_count += 1;
+        if self.complete_count > self.complete_max
+            && let Some(oldest) = self.complete.front_mut()
+        {
+            self.complete_count -= 1;
+            (oldest.first, oldest.count) = (oldest.first.wrapping_add(1), oldest.count - 1);
+            if oldest.count == 0 {
+                self.complete.pop_front();
+            }
+        }
+    }
+
     /// Returns the number of ranges.
     pub(super) fn ranges(&self) -> usize {
         self.ranges.len()
@@ -87,19 +124,26 @@ mod tests {
     use proptest::prelude::{prop_assert_eq, proptest};
 
     proptest! {
-        /// The ranges contain the same numbers as a set, and no two ranges are adjacent.
+        /// The ranges contain the same numbers as a set, and no two ranges are adjacent. The latest complete streams
+        /// are those of a list of them.
         #[test]
-        fn the_ranges_match_a_set_of_ended_streams(ends in vec((0_u64..60, proptest::bool::ANY), 0..80)) {
-            let mut ended = EndedStreams::new(100);
+        fn the_ranges_match_a_set_of_ended_streams(
+            ends in vec((0_u64..60, 1_u64..5, proptest::bool::ANY), 0..80),
+            streams_max in 1_usize..100,
+        ) {
+            let mut ended = EndedStreams::new(streams_max);
             let mut all = BTreeSet::new();
-            let mut complete = BTreeSet::new();
-            for (number, is_complete) in ends {
-                ended.insert(StreamId(number), is_complete);
-                all.insert(number);
-                if is_complete {
-                    complete.insert(number);
+            let mut complete = VecDeque::new();
+            for (first, count, is_complete) in ends {
+                for number in first..60.min(first + count) {
+                    ended.insert(StreamId(number), is_complete);
+                    all.insert(number);
+                    if is_complete {
+                        complete.push_back(number);
+                    }
                 }
             }
+            complete.drain(..complete.len().saturating_sub(2 * streams_max));
             for number in 0..60 {
                 let state = all.contains(&number).then(|| {
                     if complete.contains(&number) { StreamState::Complete } else { StreamState::Ended }
@@ -109,6 +153,19 @@ mod tests {
             let starts = all.iter().filter(|&&n| n == 0 || !all.contains(&(n - 1)));
             prop_assert_eq!(ended.ranges(), starts.count());
         }
+    }
+
+    /// Streams that end in the order of their numbers take the memory of one entry.
+    #[test]
+    fn consecutive_streams_are_one_entry() {
+        let mut ended = EndedStreams::new(1000);
+        let first = u64::from(u32::MAX) - 1500;
+        let streams = || (first..first + 3000).map(StreamId);
+        streams().for_each(|stream| ended.insert(stream, true));
+        assert_eq!(ended.complete.len(), 1);
+        let complete =
+            streams().filter(|stream| ended.state(*stream) == Some(StreamState::Complete));
+        assert!(complete.eq(streams().skip(1000)));
     }
 
     #[test]

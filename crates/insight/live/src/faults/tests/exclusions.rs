@@ -204,6 +204,8 @@ fn parameters_that_give_access_or_select_some_bodies_are_no_fault() {
     for (name, refuses, selects) in [
         ("X-Amz-Signature", false, false),
         ("url_token", false, false),
+        ("accessToken", false, false),
+        ("apikey", false, false),
         ("from", true, false),
         ("from", false, true),
     ] {

@@ -27,7 +27,7 @@ pub(super) fn origin(
     }
     for inner in proxy.inner() {
         match (inner.name.as_str(), inner.arg(0)) {
-            ("rewrite" | "method", _) => {
+            ("rewrite" | "method" | "handle_response", _) => {
                 return Err(format!("origins have no option {}", inner.name));
             }
             ("transport", other) if other != "http" => {

@@ -170,6 +170,13 @@ const CASES: &[Case] = &[
         denied: &["/metrics"],
         admitted: &["/"],
     },
+    // An option that answers responses of the origin may deny.
+    Case {
+        site: "reverse_proxy /a/* c {\n@no status 403\nhandle_response @no {\nrespond 404\n}\n}\nreverse_proxy b",
+        losses: &[2],
+        denied: &["/a/x"],
+        admitted: &["/x"],
+    },
     // A host that a matcher excludes has other rules.
     Case {
         site: "@x not host a.example\nrespond @x 403\nreverse_proxy b",

@@ -5,9 +5,13 @@
 //! an object whose stamp is older than the newest purge, it gets a [`Verdict`] from the table. The cost of a purge
 //! therefore does not depend on the number of objects, and a purge also covers objects that are being fetched.
 //!
+//! The nodes of a fleet share a numbered stream of purges: [`received_stamp`] is the rule for objects that they send
+//! each other.
+//!
 //! This crate has no files, threads or clock. `store` keeps the log on disk, and `proxy` uses the verdicts.
 #![forbid(unsafe_code)]
 
+mod fleet;
 pub mod log;
 mod request;
 mod scope;
@@ -15,6 +19,7 @@ mod selector;
 mod table;
 mod tags;
 
+pub use fleet::{Delivery, received_stamp};
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
 pub use scope::{GROUPS_MAX, Purge, Scope, ScopeError, Stamp, TEXT_BYTES_MAX, authority_of};
 pub use selector::{METHODS, SelectedPurge, Selection, SelectorError, is_purge_method};

@@ -90,7 +90,7 @@ impl Stamp {
         Self((epoch % (1 << EPOCH_BITS)).max(1) << SEQUENCE_BITS)
     }
 
-    fn next(self) -> Self {
+    pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)
     }
 

@@ -94,6 +94,11 @@ impl Benefit {
         Self(value)
     }
 
+    /// Returns the benefit of a hit that saves this part of it, for example because a peer is nearer than the origin.
+    pub fn times(self, factor: f64) -> Self {
+        Self::new(f64::from(self.0) * factor)
+    }
+
     pub(crate) fn value(self) -> f32 {
         self.0
     }

@@ -95,6 +95,12 @@ impl Ram {
     /// Offers an object that is not present. Returns the evicted objects; their `size_bytes` is the size of the
     /// object, not its charge.
     pub(crate) fn offer(&mut self, request: &Request) -> &[Evicted] {
+        self.offer_worth(request, 1.0)
+    }
+
+    /// Offers an object that is not present, as [`offer`](Self::offer). A hit on it has `worth` times the benefit by the
+    /// objective.
+    pub(crate) fn offer_worth(&mut self, request: &Request, worth: f64) -> &[Evicted] {
         self.evicted.clear();
         let object = Object {
             key: KeyHash(request.key),
@@ -103,6 +109,7 @@ impl Ram {
         self.reserve_bookkeeping();
         let fetch_seconds = || self.origin_cost.seconds(1, request.size);
         let benefit = self.objective.benefit(object.size_bytes, fetch_seconds);
+        let benefit = benefit.times(worth);
         let verdict = self.tier.offer(&object, benefit, &mut self.evicted);
         for evicted in &mut self.evicted {
             let resident = &self.objects[evicted.slot.index()];

@@ -219,10 +219,21 @@ impl Run {
         self.counted.hits
     }
 
+    /// Returns true if the object is in memory, and records the hit. A miss changes nothing.
+    pub(crate) fn hit_copy(&mut self, request: &Request) -> bool {
+        self.ram.hit(request.object)
+    }
+
+    /// Offers memory a copy of an object that another node owns. A hit on the copy is worth `worth` times a hit on an
+    /// object of the node.
+    pub(crate) fn offer_copy(&mut self, request: &Request, worth: f64) {
+        self.ram.offer_worth(request, worth);
+    }
+
     /// Processes one request and returns where its object was found. The tiers and the tuner are called in the same
     /// order as in the server.
     #[inline]
-    fn request(&mut self, request: &Request) -> ServedFrom {
+    pub(crate) fn request(&mut self, request: &Request) -> ServedFrom {
         self.seen_requests += 1;
         if let Some(fetches) = &mut self.fetches {
             fetches.advance_to(request.time.as_millis());
@@ -358,29 +369,20 @@ impl Run {
     }
 
     fn interval_so_far(&self) -> Interval {
-        let Counts {
-            requests,
-            hits,
-            bytes,
-            hit_bytes,
-            disk_hits,
-            ..
-        } = self.interval;
+        let counts = &self.interval;
         Interval {
-            requests_end: self.seen_requests,
-            object_hit_ratio: ratio(hits, requests),
-            byte_hit_ratio: ratio(hit_bytes, bytes),
             tiers: self.disk.as_ref().map(|disk| {
                 let done = disk.totals().since(&self.interval_disk);
                 TierInterval {
                     time_end_seconds: self.interval_end.as_millis() as f64 / 1000.0,
-                    ram_object_hit_ratio: ratio(hits - disk_hits, requests),
-                    disk_object_hit_ratio: ratio(disk_hits, requests),
-                    origin_bytes: bytes - hit_bytes,
+                    ram_object_hit_ratio: ratio(counts.hits - counts.disk_hits, counts.requests),
+                    disk_object_hit_ratio: ratio(counts.disk_hits, counts.requests),
+                    origin_bytes: counts.bytes - counts.hit_bytes,
                     disk_written_bytes: done.written_bytes,
                     disk_read_bytes: done.read_bytes,
                 }
             }),
+            ..counts.interval(self.seen_requests)
         }
     }
 }
@@ -518,6 +520,15 @@ impl Counts {
         match origin_cost.seconds(self.requests, self.bytes) {
             0.0 => 0.0,
             seconds => origin_cost.seconds(self.hits, self.hit_bytes) / seconds,
+        }
+    }
+
+    pub(crate) fn interval(&self, requests_end: u64) -> Interval {
+        Interval {
+            requests_end,
+            object_hit_ratio: ratio(self.hits, self.requests),
+            byte_hit_ratio: ratio(self.hit_bytes, self.bytes),
+            tiers: None,
         }
     }
 

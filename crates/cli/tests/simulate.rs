@@ -69,6 +69,83 @@ fn the_objective_decides_what_density_maximises() {
     assert!(text.contains("ignored"), "{text}");
 }
 
+/// A fleet fetches nearly the bytes of one node with the sum of the memory, and separate caches fetch more. The table,
+/// the JSON and the page have each way, and the failure of a node. Keys of a plan are those of the command line.
+#[test]
+fn a_fleet_is_compared_with_separate_caches_and_with_one_node() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let trace = folder.path().join("web.tr");
+    generate(&trace);
+    let page = folder.path().join("fleet.html");
+    let page_option = format!("--report={}", page.display());
+    let options = ["-p=density", "-c=1%", "--nodes=3", "--lose=50%"];
+    let simulate = [&["simulate"], &options[..]].concat();
+    let table = edgeward(&[&simulate[..], &[&page_option]].concat(), &trace);
+    let text = String::from_utf8_lossy(&table.stdout);
+    for way in [
+        "one node ",
+        "separate caches",
+        "fleet, one node lost",
+        "keys moved",
+    ] {
+        assert!(text.contains(way), "{way}: {text}");
+    }
+    let html = std::fs::read_to_string(&page).expect("the page was written");
+    assert!(
+        html.contains("A fleet of 3 nodes with"),
+        "the page has the finding"
+    );
+
+    let json = |options: &[&str]| -> Value {
+        let output = edgeward(&[options, &["--json"]].concat(), &trace);
+        serde_json::from_slice(&output.stdout).expect("the output is JSON")
+    };
+    let document = json(&simulate);
+    let fleets = document["fleets"].as_array().expect("fleets are an array");
+    let kinds: Vec<&str> = fleets
+        .iter()
+        .filter_map(|fleet| fleet["kind"].as_str())
+        .collect();
+    assert_eq!(kinds, ["one-node", "separate", "fleet", "fleet"]);
+    let bytes = |at: usize| fleets[at]["origin_bytes"].as_f64().expect("a number");
+    assert!(
+        bytes(2) < bytes(0) * 1.05,
+        "the fleet has the hits of one node"
+    );
+    assert!(bytes(1) > bytes(2) * 1.1, "separate caches have fewer");
+    let moved = fleets[3]["loss"]["moved_keys_ratio"].as_f64();
+    let moved = moved.expect("the last fleet lost a node");
+    assert!((moved - 1.0 / 3.0).abs() < 0.02, "{moved}");
+    assert_eq!(document["runs"], Value::Array(Vec::new()));
+
+    let shields = json(&[&simulate[..], &["--shield=2", "--shield-capacity=1%"]].concat());
+    let shielded = &shields["fleets"][2];
+    assert_eq!(shielded["shield_nodes"], 2);
+    assert!(
+        shielded["origin_bytes"].as_f64() < Some(bytes(2)),
+        "{shielded}"
+    );
+    assert!(shielded["shield_bytes"].as_f64() > shielded["origin_bytes"].as_f64());
+
+    let plan = folder.path().join("plan.toml");
+    let keys = "policies = \"density\"\ncapacities = \"1%\"\nnodes = 3\nlose = \"50%\"\n";
+    std::fs::write(&plan, format!("{keys}[traces]\nweb = \"web.tr\"\n")).expect("written");
+    let planned = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args(["simulate", "--quiet", "--json", "--plan"])
+        .arg(&plan)
+        .output()
+        .expect("edgeward starts");
+    let planned: Value = serde_json::from_slice(&planned.stdout).expect("the output is JSON");
+    assert_eq!(planned["traces"][0]["fleets"], document["fleets"]);
+
+    let with_disk = edgeward(&[&simulate[..], &["--disk=10%"]].concat(), &trace);
+    assert_eq!(with_disk.status.code(), Some(2));
+    let belady = edgeward(&["simulate", "-p=belady", "-c=1%", "--nodes=2"], &trace);
+    assert_eq!(belady.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&belady.stderr);
+    assert!(message.contains("does not support --nodes"), "{message}");
+}
+
 #[test]
 fn bounds_are_refused_for_two_tiers() {
     let output = edgeward(

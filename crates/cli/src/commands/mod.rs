@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Serve(serve::ServeArgs),
     Gateway(gateway::GatewayArgs),
     Analyze(analyze::AnalyzeArgs),
-    Simulate(simulate::SimulateCommand),
+    Simulate(Box<simulate::SimulateCommand>),
     // Hidden, as `store` is.
     #[command(hide = true)]
     Origin(origin::OriginArgs),
@@ -129,7 +129,7 @@ impl Command {
             Self::Serve(args) => serve::run(&args),
             Self::Gateway(args) => gateway::run(&args),
             Self::Analyze(args) => analyze::run(&args),
-            Self::Simulate(args) => simulate::run(args),
+            Self::Simulate(args) => simulate::run(&args),
             Self::Origin(args) => origin::run(args),
             Self::Replay(args) => replay::run(args),
             Self::Trace(args) => trace::run(args),

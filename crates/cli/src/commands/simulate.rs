@@ -2,7 +2,7 @@
 //!
 //! `command` and `args` have the options, `plan` reads a plan, `runs` executes the runs over a trace. The results are
 //! printed (`table`) or written as JSON, CSV, Parquet (`rows`) or a page with plots (`page`). With `--curve`, the
-//! result is a miss-ratio curve for each policy (`curve`).
+//! result is a miss-ratio curve for each policy (`curve`). With `--nodes`, the runs are fleets (`fleet`).
 
 mod args;
 mod by_c;
@@ -10,6 +10,7 @@ mod command;
 mod curve;
 mod disk;
 mod disk_table;
+mod fleet;
 mod job;
 mod offline;
 mod page;
@@ -37,7 +38,7 @@ use crate::input::Inputs;
 use crate::output;
 
 /// Runs the simulations and prints the results.
-pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: &SimulateCommand) -> anyhow::Result<ExitCode> {
     let args = &command.args;
     if args.parquet.is_some() {
         parquet::check()?;

@@ -12,7 +12,7 @@ use edgeward_sim::{
 };
 use edgeward_types::ByteSize;
 
-use super::disk;
+use super::{disk, fleet};
 use crate::input::TraceInputArgs;
 
 /// Run a trace through cache policies and compare their hit ratios
@@ -46,6 +46,9 @@ pub(crate) struct SimulateArgs {
 
     #[command(flatten)]
     pub(super) disk: disk::DiskArgs,
+
+    #[command(flatten)]
+    pub(super) fleet: fleet::FleetArgs,
 
     /// Requests that only fill the caches: 20% or a number
     #[arg(long, default_value = "0", value_name = "SHARE")]
@@ -198,6 +201,7 @@ impl SimulateArgs {
         let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.capacity.iter().any(is_share)
             || self.disk.needs_footprint()
+            || self.fleet.needs_facts()
             || matches!(self.warmup, Warmup::Share(_))
     }
 
@@ -258,6 +262,7 @@ Examples:
   edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
   edgeward simulate day.tr.zst -p lru,gdsf -c 0.1%,20% --curve 30 --sample 1% --report curves.html
   edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
+  edgeward simulate day.tr.zst -p density -c 64GiB --nodes 4 --lose 60% --report fleet.html
   edgeward simulate --plan sweep.toml --csv sweep.csv --report sweep.html
 
 With --object-overhead the results predict a live edge, which uses the same policies. The

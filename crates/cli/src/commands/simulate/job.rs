@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use edgeward_sim::{OfflineBounds, Request, Run, RunReport, TraceRecorder};
+use edgeward_sim::{Fleet, OfflineBounds, Request, Run, RunReport, TraceRecorder};
 use edgeward_trace::Record;
 
 use super::by_c::Comparison;
@@ -12,6 +12,8 @@ use super::by_c::Comparison;
 pub(super) enum Job {
     /// A simulated cache, and the processing time of its requests so far.
     Run { run: Box<Run>, run_time: Duration },
+    /// A simulated fleet.
+    Fleet(Box<Fleet>),
     /// A recording of the trace, for offline policies.
     Recorder(Box<TraceRecorder>),
     /// The upper bounds of the hit ratios.
@@ -35,6 +37,7 @@ impl Job {
                 run.feed_requests(requests);
                 *run_time += start.elapsed();
             }
+            Self::Fleet(fleet) => fleet.feed_requests(requests),
             Self::Recorder(recorder) => recorder.feed(requests),
             Self::Bounds(bounds) => bounds.feed(&records(requests)),
             Self::ByC(comparison) => comparison.study.feed(&records(requests)),

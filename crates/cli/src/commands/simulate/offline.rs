@@ -45,15 +45,15 @@ pub(super) fn run_all(
     reports
 }
 
-/// Returns an error if the options combine an offline policy with an option that it does not support, or `--by-c` with
-/// lifetimes.
+/// Returns an error if the options combine an offline policy with an option that it does not support, or `--by-c` or
+/// `--nodes` with lifetimes.
 pub(super) fn check(args: &SimulateArgs) -> Result<(), Diagnostic> {
     let have_ttls = args.trace.have_ttls();
-    if have_ttls && args.by_c {
-        return Err(
-            Diagnostic::new("--by-c does not support the lifetimes of --columns ttl=…")
-                .hint("remove ttl from --columns, or run it without --by-c"),
-        );
+    let without_ttls = [(args.by_c, "--by-c"), (args.fleet.is_present(), "--nodes")];
+    if have_ttls && let Some((_, option)) = without_ttls.iter().find(|(is_given, _)| *is_given) {
+        let message = format!("{option} does not support the lifetimes of --columns ttl=…");
+        let hint = format!("remove ttl from --columns, or run it without {option}");
+        return Err(Diagnostic::new(message).hint(hint));
     }
     let is_offline = |policy: &&SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
     let Some(policy) = args.policy.iter().find(is_offline) else {
@@ -64,6 +64,7 @@ pub(super) fn check(args: &SimulateArgs) -> Result<(), Diagnostic> {
         (args.count_metadata.bytes() > 0, "--count-metadata"),
         (args.fetch_latency.is_some(), "--fetch-latency"),
         (args.curve.is_some(), "--curve"),
+        (args.fleet.is_present(), "--nodes"),
         (have_ttls, "the lifetimes of --columns ttl=…"),
     ];
     match options.into_iter().find(|(is_given, _)| *is_given) {

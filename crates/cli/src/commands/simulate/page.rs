@@ -7,6 +7,7 @@ use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
+use super::fleet;
 use super::part::{Part, add_all};
 use super::runs::{Simulation, TraceResults, has_several_seeds};
 use crate::output;
@@ -22,7 +23,9 @@ pub(super) fn render(title: &str, results: &[TraceResults]) -> String {
     }
     for result in results {
         let runs = &result.simulation.runs;
+        let fleets = &result.simulation.fleets;
         let sentence = match has_disk(runs) {
+            _ if !fleets.is_empty() => fleet::finding(fleets),
             true => disk::finding(runs),
             false => finding(&cells(runs)),
         };
@@ -68,6 +71,9 @@ fn facts(page: &mut Page, prefix: &str, simulation: &Simulation) {
 /// Returns the headings, plots and tables of a trace.
 pub(super) fn parts(simulation: &Simulation) -> Vec<Part> {
     let runs = &simulation.runs;
+    if !simulation.fleets.is_empty() {
+        return fleet::parts(&simulation.fleets);
+    }
     if has_disk(runs) {
         return disk::parts(runs);
     }

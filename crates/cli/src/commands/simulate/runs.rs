@@ -10,13 +10,14 @@ use std::num::NonZeroU32;
 use serde::Serialize;
 
 use edgeward_sim::{
-    BoundReport, Capacity, DiskConfig, OfflineBounds, OfflineConfig, Request, Run, RunConfig,
-    RunReport, SimulatedPolicy, TraceFacts, Traffic,
+    BoundReport, Capacity, DiskConfig, Fleet, FleetReport, OfflineBounds, OfflineConfig, Request,
+    Run, RunConfig, RunReport, SimulatedPolicy, TraceFacts, Traffic,
 };
 use edgeward_types::Seed;
 
 use super::args::SimulateArgs;
 use super::by_c::{ByC, Comparison};
+use super::fleet;
 use super::job::{Job, report};
 use super::offline;
 use super::pass::Pass;
@@ -87,6 +88,7 @@ pub(super) fn simulate(
     let mut simulation = Simulation {
         trace: facts,
         runs: Vec::new(),
+        fleets: Vec::new(),
         bounds: Vec::new(),
         by_c: Vec::new(),
     };
@@ -97,6 +99,7 @@ pub(super) fn simulate(
                 let report = report(&run, run_time, simulation.trace.requests, !args.no_series);
                 simulation.runs.push(report);
             }
+            Job::Fleet(fleet) => simulation.fleets.push(fleet.report()),
             Job::Recorder(recorder) => {
                 let trace = recorder.finish()?;
                 offline_reports = offline::run_all(&trace, &offline_runs, threads);
@@ -115,6 +118,7 @@ pub(super) fn simulate(
         }
         simulation.runs.insert(row, report);
     }
+    fleet::finish(&mut simulation.fleets, !args.no_series);
     Ok(simulation)
 }
 
@@ -163,7 +167,14 @@ fn runs(
             window_requests: args.window.map(NonZeroU32::get),
             interval_requests,
         };
-        if disks.is_empty() {
+        if let Some(configs) = args.fleet.configs(&config, requests, footprint_bytes) {
+            let configured = |config| {
+                let fleet = Fleet::new(config).with_metadata_bytes(metadata_bytes);
+                fleet.with_objective(args.objective, args.origin_cost())
+            };
+            let job = |config| Job::Fleet(Box::new(configured(config)));
+            jobs.extend(configs.into_iter().map(job));
+        } else if disks.is_empty() {
             let mut run = configured(Run::new(config));
             if let Some(latency_ms) = args.fetch_latency {
                 run = run.with_fetch_latency_ms(latency_ms);
@@ -244,6 +255,9 @@ pub(super) struct TraceResults {
 pub(super) struct Simulation {
     pub(super) trace: TraceFacts,
     pub(super) runs: Vec<RunReport>,
+    /// Fleets, separate caches and single nodes for each capacity, policy and seed. There are then no `runs`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) fleets: Vec<FleetReport>,
     /// Upper bounds for any policy, one per capacity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) bounds: Vec<BoundReport>,

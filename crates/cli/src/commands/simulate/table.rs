@@ -6,8 +6,8 @@ use edgeward_policy::Objective;
 use edgeward_sim::RunReport;
 use edgeward_types::ByteSize;
 
-use super::disk_table;
 use super::runs::{Simulation, TraceResults, has_several_seeds};
+use super::{disk_table, fleet};
 use crate::output::{self, Column, Table};
 
 /// Prints the results of all runs, trace by trace. `named` is true if each trace is printed with
@@ -37,6 +37,9 @@ fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<
         ByteSize(facts.footprint_bytes),
         output::percent(facts.one_hit_share),
     )?;
+    if !simulation.fleets.is_empty() {
+        return fleet::write_tables(out, &simulation.fleets);
+    }
     if let Some(table) = disk_table::table(&simulation.runs) {
         write!(out, "{table}")?;
         return Ok(());

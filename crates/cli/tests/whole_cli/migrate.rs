@@ -212,6 +212,8 @@ pub(super) enum Listed {
     Private,
     /// A response to a request with `Authorization` is not stored.
     Authorization,
+    /// A request is passed because no rule states the conditions around an exception from caching exactly.
+    Inexact,
 }
 
 /// Targets that the edge requests from the origin more often than the other server, and how many times.

@@ -241,7 +241,7 @@ fn drupal_answers_as_by_varnish() {
                 "",
             ),
         ],
-        listed: &[],
+        listed: &[("/a.txt?x=1", 1, Listed::Inexact)],
         requests: &[
             ("GET", HOST, "/", &[]),
             ("GET", HOST, "/", tracked),

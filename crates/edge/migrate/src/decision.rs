@@ -208,6 +208,55 @@ impl Decision<bool> {
         .tidy()
     }
 
+    /// Returns a decision that holds for all requests for which this one does, without its exceptions, so that it joins
+    /// with any other.
+    pub(crate) fn widened(&self) -> Self {
+        let holds = self.layers.iter().filter(|(_, holds)| *holds);
+        Self::any(holds.map(|(when, _)| when.clone()))
+    }
+
+    /// Returns a simpler decision that has no layer for the requests of another layer with a query: these requests
+    /// decide as those without a query. With `widens` they do so only if the decision then holds for more requests,
+    /// and else the decision holds for all requests of both layers.
+    pub(crate) fn without_queries(&self, widens: bool) -> Self {
+        let mut layers: Vec<Option<&(When, bool)>> = self.layers.iter().map(Some).collect();
+        for at in 1..layers.len() {
+            let (when, with_query) = &self.layers[at];
+            if when.parameters != ["*"] {
+                continue;
+            }
+            let mut outer = when.clone();
+            outer.parameters.clear();
+            let of_outer = |(when, holds): &(When, bool)| *when == outer && holds != with_query;
+            if let Some(known) = self.layers[1..at].iter().rposition(of_outer) {
+                match widens && *with_query {
+                    true => layers[known + 1] = None,
+                    false => layers[at] = None,
+                }
+            }
+        }
+        Self {
+            layers: layers.into_iter().flatten().cloned().collect(),
+        }
+        .tidy()
+    }
+
+    /// Returns true if the decision surely holds for all requests for which another does.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let holds_for = |narrow: &When| {
+            let decided = self
+                .layers
+                .iter()
+                .rposition(|(when, _)| covers(when, narrow));
+            decided.is_some_and(|at| {
+                let mut later = self.layers[at..].iter();
+                later.all(|(when, holds)| *holds || matches!(meet(when, narrow), Meet::Never))
+            })
+        };
+        let mut narrow = other.layers.iter().filter(|(_, holds)| *holds);
+        narrow.all(|(when, _)| holds_for(when))
+    }
+
     /// Returns true if the decision holds for no request.
     pub(crate) fn is_never(&self) -> bool {
         self.constant() == Some(&false)

@@ -40,4 +40,15 @@ pub enum MigrateError {
         /// The number of rules.
         rules: usize,
     },
+    /// The subroutines of VCL have more statements, calls, hosts and conditions together than a translation follows.
+    #[error(
+        "the translation of {server} needs too many steps, and stopped at the host {host}; translate files with fewer \
+         hosts each, or remove calls and conditions"
+    )]
+    TooComplex {
+        /// The host at which the translation stopped.
+        host: String,
+        /// The file.
+        server: String,
+    },
 }

@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use super::requests::Requests;
 use super::translator::Translator;
 use super::tree::{Kind, Node};
 use crate::decision::Decision;
@@ -17,49 +18,63 @@ struct Entry {
     is_allowed: bool,
 }
 
-/// Returns true for the clients that an ACL matches.
-pub(super) fn decision(translator: &Translator<'_>, acl: &Node) -> Result<Decision<bool>, Reason> {
-    let mut entries = entries(translator, acl);
-    entries.sort_by_key(|entry| entry.length);
-    let clients = |clients: Vec<String>| When {
-        clients,
-        ..When::default()
+/// The entries of an ACL.
+struct Entries {
+    all: Vec<Entry>,
+    /// False if an entry is lost.
+    is_complete: bool,
+}
+
+/// Returns the requests of clients that an ACL matches.
+pub(super) fn requests(translator: &Translator<'_>, acl: &Node) -> Result<Requests, Reason> {
+    let Entries {
+        all: mut entries,
+        is_complete,
+    } = entries(translator, acl);
+    let decision = match entries.iter().all(|entry| entry.is_allowed) {
+        true => with_clients(entries.into_iter().map(|entry| entry.network).collect()),
+        false => {
+            entries.sort_by_key(|entry| entry.length);
+            let mut decision = Decision::always(false);
+            for entry in entries {
+                let one = with_clients(vec![entry.network]);
+                decision = match entry.is_allowed {
+                    true => one.or(&decision)?,
+                    false => one.not().and(&decision)?,
+                };
+            }
+            decision
+        }
     };
-    if entries.iter().all(|entry| entry.is_allowed) {
-        let networks: Vec<String> = entries.into_iter().map(|entry| entry.network).collect();
-        return Ok(match networks.is_empty() {
-            true => Decision::always(false),
-            false => Decision::when(clients(networks)),
-        });
+    Ok(match is_complete {
+        true => decision.into(),
+        false => Requests::between(Decision::always(false), decision, Decision::always(true)),
+    })
+}
+
+fn with_clients(clients: Vec<String>) -> Decision<bool> {
+    match clients.is_empty() {
+        true => Decision::always(false),
+        false => Decision::when(When {
+            clients,
+            ..When::default()
+        }),
     }
-    let mut decision = Decision::always(false);
-    for Entry {
-        network,
-        is_allowed,
-        ..
-    } in entries
-    {
-        let one = Decision::when(clients(vec![network]));
-        decision = match is_allowed {
-            true => one.or(&decision)?,
-            false => one.not().and(&decision)?,
-        };
-    }
-    Ok(decision)
 }
 
 /// Returns the networks of an ACL that are allowed, or the reason why they cannot be listed.
 pub(super) fn networks(translator: &Translator<'_>, acl: &Node) -> Result<Vec<String>, Reason> {
-    let entries = entries(translator, acl);
+    let Entries { all: entries, .. } = entries(translator, acl);
     match entries.iter().all(|entry| entry.is_allowed) {
         true => Ok(entries.into_iter().map(|entry| entry.network).collect()),
         false => Err("the ACL has exceptions, which purge.allow does not have".to_owned()),
     }
 }
 
-fn entries(translator: &Translator<'_>, acl: &Node) -> Vec<Entry> {
+fn entries(translator: &Translator<'_>, acl: &Node) -> Entries {
     let ledger = &translator.ledger;
     let mut entries = Vec::new();
+    let mut is_complete = true;
     for node in &acl.children {
         let Kind::AclEntry(is_negated, address, length) = &node.kind else {
             continue;
@@ -70,6 +85,7 @@ fn entries(translator: &Translator<'_>, acl: &Node) -> Vec<Entry> {
             _ => {
                 let text = "conditions on clients have addresses and networks, and no names; write its addresses";
                 ledger.left_out(node, Effect::Access, text);
+                is_complete = false;
                 continue;
             }
         };
@@ -79,6 +95,7 @@ fn entries(translator: &Translator<'_>, acl: &Node) -> Vec<Entry> {
                 Some(length) if *length <= max => format!("{address}/{length}"),
                 Some(_) => {
                     ledger.left_out(node, Effect::Access, "the network has too many bits");
+                    is_complete = false;
                     continue;
                 }
                 None => address.to_string(),
@@ -95,5 +112,8 @@ fn entries(translator: &Translator<'_>, acl: &Node) -> Vec<Entry> {
         }
     }
     ledger.translated(acl, "client, purge.allow");
-    entries
+    Entries {
+        all: entries,
+        is_complete,
+    }
 }

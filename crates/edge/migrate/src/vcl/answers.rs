@@ -1,13 +1,15 @@
 //! Answers without an origin: `synth`, purges and bans.
 
+use std::collections::BTreeMap;
+
 use super::acl;
+use super::requests::Requests;
 use super::state::{Machine, Phase, Synthetic};
 use super::text::spelled;
 use super::tree::{Expr, Kind, Node, Operator, every};
-use crate::decision::Decision;
 use crate::grouping::Setting;
 use crate::report::Effect;
-use crate::rule::{Key, Value};
+use crate::rule::{Key, Value, When};
 use crate::toml;
 
 /// Methods with which clients purge.
@@ -39,32 +41,40 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         arguments: &[Expr],
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let Some(Expr::Number(code)) = arguments.first() else {
             return Err("the status is not a number".to_owned());
         };
         let code = *code as u16;
-        let is_purge = |when: &crate::rule::When| {
+        let is_purge = |when: &When| {
             !when.methods.is_empty()
                 && when
                     .methods
                     .iter()
                     .all(|m| PURGE_METHODS.contains(&m.as_str()))
         };
-        let holds = reached.layers().iter().filter(|(_, holds)| *holds);
+        let holds = reached.best().layers().iter().filter(|(_, holds)| *holds);
         if holds.clone().count() > 0 && holds.clone().all(|(when, _)| is_purge(when)) {
             // The edge answers requests that purge itself.
             let text = "the edge answers 200 to a purge, and 403 to a client that may not purge";
             ledger_of(self).differs(node, Effect::Operation, text);
-            return self.end(reached);
+            // A refused purge is an exception from later ones.
+            return match code {
+                200..=299 => Ok(()),
+                _ => self.end(reached),
+            };
         }
         let reason = match arguments.get(1) {
             Some(reason) => self.template(reason).ok(),
             None => Some(String::new()),
         };
         let answer = self.synthetic(code, reason);
-        let reached = &reached.and(&self.answered.not())?;
+        let (reached, further) = &reached.and(&self.answered.not());
+        if let Some(reason) = further {
+            return Err(reason.clone());
+        }
+        let best = reached.best();
         let (status, is_known) = match answer.status {
             status @ 300..=599 => (status, true),
             _ => (503, false),
@@ -78,22 +88,21 @@ impl<'t> Machine<'_, 't> {
                 {
                     return Err("a redirect begins with a slash or a scheme".to_owned());
                 }
-                self.set(
-                    Key::One("redirect"),
-                    reached,
-                    one(toml::text(location)),
-                    node,
-                )?;
+                self.set(Key::One("redirect"), best, one(toml::text(location)), node)?;
                 self.set(
                     Key::One("redirect_status"),
-                    reached,
+                    best,
                     one(status.to_string()),
                     node,
                 )?;
                 ledger_of(self).translated(node, "redirect, redirect_status");
             }
-            (_, 400..=599) if is_known => {
-                self.set(Key::One("deny"), reached, one(status.to_string()), node)?;
+            (_, 400..=499) if is_known => {
+                self.deny(reached, status, node);
+                ledger_of(self).translated(node, "deny");
+            }
+            (_, 500..=599) if is_known => {
+                self.set(Key::One("deny"), best, one(status.to_string()), node)?;
                 ledger_of(self).translated(node, "deny");
             }
             (_, 300..=399) => {
@@ -102,7 +111,7 @@ impl<'t> Machine<'_, 't> {
                 );
             }
             _ => {
-                self.set(Key::One("deny"), reached, one("404".to_owned()), node)?;
+                self.set(Key::One("deny"), best, one("404".to_owned()), node)?;
                 let text = "the edge does not answer with this status and text, so these requests get 404; write the \
                             text to a file, and answer = \"FILE\" in place of deny";
                 ledger_of(self).left_out(node, Effect::Response, text);
@@ -112,9 +121,14 @@ impl<'t> Machine<'_, 't> {
             let key = Key::Field("response", name.to_ascii_lowercase());
             let value = Value::SetField(name, value);
             let from = Some(from);
-            self.state(key, reached, Setting { value, from })?;
+            self.state(key, best, Setting { value, from })?;
         }
-        self.answered = self.answered.or(reached)?;
+        let (answered, reason) = self.answered.or(reached);
+        match reason {
+            None => self.answered = answered,
+            // Later answers count for these requests, too.
+            Some(_) => self.answered = Requests::none(),
+        }
         Ok(())
     }
 
@@ -178,11 +192,15 @@ impl<'t> Machine<'_, 't> {
     }
 
     /// Translates `return (purge)` and functions that purge.
-    pub(super) fn allow_purge(&mut self, node: &'t Node, reached: &Decision<bool>) {
+    pub(super) fn allow_purge(&mut self, node: &'t Node, reached: &Requests) {
         let ledger = ledger_of(self);
         let mut methods: Vec<&str> = Vec::new();
         let mut networks: Option<Vec<String>> = None;
-        for (when, _) in reached.layers().iter().filter(|(_, holds)| *holds) {
+        if !is_of_clients(reached) {
+            let text = "purge.allow has networks, and no other conditions and no exceptions";
+            return ledger.left_out(node, Effect::Access, text);
+        }
+        for (when, _) in reached.best().layers().iter().filter(|(_, holds)| *holds) {
             methods.extend(when.methods.iter().map(String::as_str));
             networks
                 .get_or_insert_default()
@@ -220,13 +238,14 @@ impl<'t> Machine<'_, 't> {
     }
 
     /// Returns the networks of the ACL that conditions on `client.ip` in front of a purge name.
-    fn excluded(&self, reached: &Decision<bool>) -> Option<Vec<String>> {
-        let has_method = |when: &crate::rule::When| {
+    fn excluded(&self, reached: &Requests) -> Option<Vec<String>> {
+        let has_method = |when: &When| {
             when.methods
                 .iter()
                 .any(|method| PURGE_METHODS.contains(&method.as_str()))
         };
         let holds = reached
+            .best()
             .layers()
             .iter()
             .any(|(when, holds)| *holds && has_method(when));
@@ -262,7 +281,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         arguments: &[&Expr],
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let [expr] = arguments else {
             return Err("ban has one argument".to_owned());
@@ -327,7 +346,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         branch: &'t Node,
         expr: &Expr,
-        remaining: &Decision<bool>,
+        remaining: &Requests,
     ) -> bool {
         let parts: Vec<&Expr> = match expr {
             Expr::All(parts) => parts.iter().collect(),
@@ -365,7 +384,7 @@ impl<'t> Machine<'_, 't> {
         branch: &'t Node,
         throttle: &Expr,
         others: &[&Expr],
-        remaining: &Decision<bool>,
+        remaining: &Requests,
     ) -> Result<(), String> {
         let (_, arguments) = throttle.as_call().unwrap_or_default();
         let values: Vec<&Expr> = arguments.iter().map(|(_, value)| value).collect();
@@ -389,9 +408,18 @@ impl<'t> Machine<'_, 't> {
         let by = by.ok_or("the key of the rate is neither the client nor a field")?;
         let mut path = remaining.clone();
         for other in others {
-            path = self.condition(other)?.decision.and(&path)?;
+            let condition = self.condition(other);
+            let reason;
+            (path, reason) = condition.requests().and(&path);
+            if let Some(reason) = condition.lost.or(reason) {
+                return Err(reason);
+            }
         }
-        path = path.and(&self.running)?;
+        let (path, reason) = path.and(&self.running);
+        if let Some(reason) = reason {
+            return Err(reason);
+        }
+        let path = path.best();
         let units = [("s", 1000.0), ("min", 60_000.0), ("h", 3_600_000.0)];
         let rate = units.iter().find_map(|(unit, length)| {
             let rate = limit * length / period;
@@ -399,17 +427,44 @@ impl<'t> Machine<'_, 't> {
         });
         let rate = rate.ok_or("the rate is not a whole number per second, minute or hour")?;
         let text = |value: String| Value::Toml(toml::text(&value));
-        self.set(Key::One("rate_limit"), &path, text(rate), branch)?;
+        self.set(Key::One("rate_limit"), path, text(rate), branch)?;
         let burst = Value::Toml(limit.clamp(1.0, 1e6).to_string());
-        self.set(Key::One("rate_limit_burst"), &path, burst, branch)?;
+        self.set(Key::One("rate_limit_burst"), path, burst, branch)?;
         if by != "client" {
-            self.set(Key::One("rate_limit_by"), &path, text(by), branch)?;
+            self.set(Key::One("rate_limit_by"), path, text(by), branch)?;
         }
         let ledger = ledger_of(self);
         ledger.translated(branch, "rate_limit, rate_limit_burst");
         ledger.translated(&branch.children[0], "the edge answers 429");
         Ok(())
     }
+}
+
+/// Returns true if a set consists of requests with methods and of clients, so that `purge.allow` can state it. Fields
+/// with tags are a part of a purge.
+fn is_of_clients(reached: &Requests) -> bool {
+    let is_tag = |name: &String| TAG_FIELDS.contains(&name.to_ascii_lowercase().as_str());
+    let mut methods: Vec<&str> = Vec::new();
+    reached.is_exact()
+        && reached.best().layers().iter().all(|(when, holds)| {
+            if !holds {
+                // An exception from the layers before it. Purges by tag are allowed like the others.
+                if !when.headers.is_empty() && when.headers.keys().all(is_tag) {
+                    return true;
+                }
+                let is_apart = |method: &&str| !when.methods.iter().any(|other| other == method);
+                return methods.is_empty()
+                    || !when.methods.is_empty() && methods.iter().all(is_apart);
+            }
+            methods.extend(when.methods.iter().map(String::as_str));
+            let rest = When {
+                methods: Vec::new(),
+                clients: Vec::new(),
+                headers: BTreeMap::new(),
+                ..when.clone()
+            };
+            rest == When::default() && when.headers.keys().all(is_tag)
+        })
 }
 
 /// Returns the name of the field in `resp.http.NAME`.

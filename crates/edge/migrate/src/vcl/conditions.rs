@@ -3,38 +3,64 @@
 use super::acl;
 use super::cookies::{self, CookieMatch};
 use super::host_names;
-use super::state::{Field, Machine};
+use super::requests::Requests;
+use super::state::{Field, Machine, URL};
 use super::text::{is_host, request_field, spelled};
 use super::tree::{Expr, Operator};
-use super::urls;
+use super::urls::{self, Reach};
 use crate::decision::Decision;
 use crate::hosts::{Host, Reason};
-use crate::rule::When;
-use crate::values::{literal_branches, wider_globs};
+use crate::rule::{Key, When};
+use crate::values::{literal_branches, spellings};
 
 /// When something holds.
 #[derive(Clone, Debug)]
 pub(super) struct Condition {
-    pub(super) decision: Decision<bool>,
+    requests: Requests,
     /// The differences from the condition of VCL.
     pub(super) differences: Vec<&'static str>,
+    /// The reason why rules cannot state the condition or a part of it.
+    pub(super) lost: Option<Reason>,
 }
 
 /// `and` or `or`.
-type Join = fn(&Decision<bool>, &Decision<bool>) -> Result<Decision<bool>, Reason>;
+type Join = fn(&Requests, &Requests) -> (Requests, Option<Reason>);
 
-impl From<Decision<bool>> for Condition {
-    fn from(decision: Decision<bool>) -> Self {
+impl From<Requests> for Condition {
+    fn from(requests: Requests) -> Self {
         Self {
-            decision,
+            requests,
             differences: Vec::new(),
+            lost: None,
         }
     }
 }
 
+impl From<Decision<bool>> for Condition {
+    fn from(decision: Decision<bool>) -> Self {
+        Requests::from(decision).into()
+    }
+}
+
 impl Condition {
-    fn negated(mut self) -> Self {
-        self.decision = self.decision.not();
+    /// Returns a condition that rules cannot state, and that holds for no request outside of `may`.
+    fn lost_within(may: Decision<bool>, reason: Reason) -> Self {
+        Self {
+            lost: Some(reason),
+            ..Requests::within(may).into()
+        }
+    }
+
+    /// Returns the requests for which the condition holds: those for which it surely does if a part of it is lost.
+    pub(super) fn requests(&self) -> Requests {
+        match self.lost {
+            None => self.requests.clone(),
+            Some(_) => self.requests.clone().surely(),
+        }
+    }
+
+    pub(super) fn negated(mut self) -> Self {
+        self.requests = self.requests.not();
         self
     }
 
@@ -42,31 +68,43 @@ impl Condition {
         self.differences.extend(difference);
         self
     }
+
+    /// Returns the condition if the variable that it compares may have another value for some requests.
+    fn except_unsure(mut self, unsure: Option<&Decision<bool>>) -> Self {
+        self.requests = self.requests.except_unsure(unsure);
+        self
+    }
 }
 
-const SPELLINGS: &str = "the value is compared with patterns, in the usual cases of their letters";
-const COOKIE_NAMES: &str = "the names of cookies are compared, and not their values";
+const PATTERNS: &str = "the value is compared with patterns that match further ones";
+const COOKIES: &str = "cookies are compared with patterns that match further ones";
 const REMOVED_COOKIES: &str = "cookies that were removed before count, too";
 const SCHEME: &str = "the scheme is that of the listener: set forwarding.trusted_proxies if a proxy in front ends TLS";
-const REWRITTEN: &str = "the path that the client sent is compared, and not the changed one";
+const LOST_CASE: &str =
+    "the case of letters does not count in VCL, and rules compare the usual cases alone";
 
 impl Machine<'_, '_> {
     /// Returns when an expression is true.
-    pub(super) fn condition(&self, expr: &Expr) -> Result<Condition, Reason> {
+    pub(super) fn condition(&self, expr: &Expr) -> Condition {
+        match expr {
+            Expr::Not(inner) => self.condition(inner).negated(),
+            Expr::All(parts) => self.joined_conditions(parts, Requests::and),
+            Expr::Any(parts) => self.joined_conditions(parts, Requests::or),
+            _ => or_lost(self.single(expr)),
+        }
+    }
+
+    fn single(&self, expr: &Expr) -> Result<Condition, Reason> {
         match expr {
             Expr::Bool(value) => Ok(Decision::always(*value).into()),
-            Expr::Not(inner) => Ok(self.condition(inner)?.negated()),
-            Expr::All(parts) => self.joined_conditions(parts, Decision::and),
-            Expr::Any(parts) => self.joined_conditions(parts, Decision::or),
             Expr::Compare(left, operator, right) => self.comparison(left, *operator, right),
             Expr::Name(name) => self.presence(name),
             Expr::Call(name, arguments) => {
                 let first = arguments.first().and_then(|(_, value)| value.as_text());
                 match (name.as_str(), first) {
-                    ("cookie.isset", Some(cookie)) => {
-                        Ok(Self::with_cookies(&[cookie]).into())
+                    ("cookie.isset" | "cookie.get", Some(cookie)) => {
+                        self.of_jar(Self::with_cookies(&[cookie]))
                     }
-                    ("cookie.get", Some(cookie)) => Ok(Self::with_cookies(&[cookie]).into()),
                     ("std.healthy", _) => {
                         Err("rules do not ask for the health of origins; stale_if_error and stale_if_disconnected \
                              apply while one fails"
@@ -79,15 +117,39 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn joined_conditions(&self, parts: &[Expr], join: Join) -> Result<Condition, Reason> {
-        let (first, rest) = parts.split_first().ok_or("an empty condition")?;
-        let mut joined = self.condition(first)?;
-        for part in rest {
-            let part = self.condition(part)?;
-            joined.decision = join(&joined.decision, &part.decision)?;
+    fn joined_conditions(&self, parts: &[Expr], join: Join) -> Condition {
+        let mut all = parts.iter().map(|part| self.condition(part));
+        let Some(mut joined) = all.next() else {
+            return or_lost(Err("an empty condition".to_owned()));
+        };
+        for part in all {
+            let layers = joined.requests.layers().max(part.requests.layers());
+            if !self.translator.spend(layers) {
+                return joined;
+            }
+            let (mut requests, mut reason) = join(&joined.requests, &part.requests);
+            if reason.is_some() {
+                let [a, b] = [&joined.requests, &part.requests].map(Requests::simplified);
+                (requests, reason) = join(&a, &b);
+            }
+            joined.requests = requests;
             joined.differences.extend(part.differences);
+            joined.lost = joined.lost.or(part.lost).or(reason);
         }
-        Ok(joined)
+        joined
+    }
+
+    /// Returns a condition on the cookies of the vmod `cookie`, of which functions may have removed some.
+    fn of_jar(&self, decision: Decision<bool>) -> Result<Condition, Reason> {
+        let is_known = |field: &Field| matches!(field, Field::Client | Field::Cookies(_));
+        if !self.jar.layers().iter().all(|(_, field)| is_known(field)) {
+            return Err("the cookies follow from a statement without a counterpart".to_owned());
+        }
+        let condition = match self.jar.constant() {
+            Some(Field::Client) => Condition::from(decision),
+            _ => Condition::from(Requests::wider(decision)).with(Some(REMOVED_COOKIES)),
+        };
+        Ok(condition.except_unsure(self.unsure.get("jar")))
     }
 
     /// Returns when a variable is present or true.
@@ -96,22 +158,29 @@ impl Machine<'_, '_> {
         if let Some(field) = request_field(&lower) {
             return match field {
                 "host" => Ok(Decision::always(true).into()),
-                _ => self.field_holds(field, |value| match value {
+                // Varnish adds the address of the client to this field.
+                "x-forwarded-for" => Ok(Decision::always(true).into()),
+                _ => Ok(self.field_holds(field, |value| match value {
                     Field::Client if field == "cookie" => {
                         Ok(Self::with_cookies(&["*".to_owned()]).into())
                     }
                     Field::Client => Ok(header(&spelled(name), vec!["*".to_owned()]).into()),
                     Field::Absent => Ok(Decision::always(false).into()),
                     Field::Text(_) => Ok(Decision::always(true).into()),
-                    Field::Cookies(cookies) => Ok(match &cookies.kept {
-                        Some(kept) => Self::with_cookies(kept).into(),
-                        None => Condition::from(Self::with_cookies(&["*".to_owned()]))
-                            .with((!cookies.is_all()).then_some(REMOVED_COOKIES)),
-                    }),
+                    Field::Cookies(cookies) => {
+                        let all = ["*".to_owned()];
+                        let names = cookies.kept.as_deref().unwrap_or(&all);
+                        Ok(match cookies.is_all() || cookies.has_exact_names() {
+                            true => Self::with_cookies(names).into(),
+                            false => Condition::from(Requests::wider(Self::with_cookies(names)))
+                                .with(Some(REMOVED_COOKIES)),
+                        })
+                    }
                     Field::Cookie(cookie) => {
                         Ok(Self::with_cookies(std::slice::from_ref(cookie)).into())
                     }
-                }),
+                    Field::Unknown => Err(unknown(name)),
+                })),
             };
         }
         match lower.as_str() {
@@ -127,17 +196,38 @@ impl Machine<'_, '_> {
         &self,
         field: &str,
         holds: impl Fn(&Field) -> Result<Condition, Reason>,
-    ) -> Result<Condition, Reason> {
+    ) -> Condition {
         let value = self.field(field);
-        let mut differences = Vec::new();
-        for (_, value) in value.layers() {
-            differences.extend(holds(value)?.differences);
+        let of_value = |value: &Field| or_lost(holds(value));
+        let of_values = value.layers().iter().map(|(_, value)| of_value(value));
+        let of_values: Vec<Condition> = of_values.collect();
+        let bound = |part: fn(&Requests) -> &Decision<bool>| {
+            value.bind(|value| Ok(part(&of_value(value).requests).clone()))
+        };
+        let best = bound(Requests::best);
+        let is_exact = |condition: &Condition| condition.requests.is_exact();
+        let reason = best.as_ref().err().cloned();
+        let never = Decision::always(false);
+        let requests = match best {
+            Ok(best) if of_values.iter().all(is_exact) => best.into(),
+            best => Requests::between(
+                bound(Requests::must).unwrap_or_else(|_| never.clone()),
+                best.unwrap_or(never),
+                bound(Requests::may).unwrap_or_else(|_| Decision::always(true)),
+            ),
+        };
+        let is_reported = |condition: &Condition| condition.requests.is_reported();
+        let requests = match reason.is_some() || of_values.iter().any(is_reported) {
+            true => requests,
+            false => requests.unreported(),
+        };
+        let mut condition = Condition::from(requests);
+        condition.lost = reason;
+        for of_value in of_values {
+            condition.differences.extend(of_value.differences);
+            condition.lost = condition.lost.or(of_value.lost);
         }
-        let decision = value.bind(|value| Ok(holds(value)?.decision))?;
-        Ok(Condition {
-            decision,
-            differences,
-        })
+        condition.except_unsure(self.unsure.get(field))
     }
 
     fn comparison(
@@ -171,7 +261,7 @@ impl Machine<'_, '_> {
         {
             let acl = self.translator.acls.get(name);
             let acl = acl.ok_or_else(|| format!("there is no ACL {name}"))?;
-            return Ok(acl::decision(self.translator, acl)?.into());
+            return acl::requests(self.translator, acl).map(Condition::from);
         }
         let literal = right.as_text().ok_or_else(unsupported)?;
         if !matches!(operator, Operator::Equal | Operator::Match) {
@@ -191,8 +281,8 @@ impl Machine<'_, '_> {
                 ("cookie.get", [(_, cookie)]) if !is_match => {
                     let cookie = cookie.as_text().ok_or_else(unsupported)?;
                     match literal.is_empty() {
-                        true => Ok(Self::with_cookies(&[cookie]).not().into()),
-                        false => Ok(cookie_value(&cookie, &literal).into()),
+                        true => Ok(self.of_jar(Self::with_cookies(&[cookie]))?.negated()),
+                        false => self.of_jar(cookie_value(&cookie, &literal)),
                     }
                 }
                 _ => Err(unsupported()),
@@ -217,6 +307,9 @@ impl Machine<'_, '_> {
     }
 
     fn compare_host(&self, is_match: bool, literal: &str) -> Result<Condition, Reason> {
+        if self.unsure.contains_key("host") {
+            return Err("a statement changes the host that is compared".to_owned());
+        }
         let holds = match (is_match, self.host) {
             (true, host) => host_names::is_match(host, literal)?,
             // A host that a condition names has a site of its own.
@@ -243,34 +336,21 @@ impl Machine<'_, '_> {
         match lower.as_str() {
             "req.method" | "bereq.method" | "req.request" => {
                 let methods = match is_match {
-                    true => literal_branches(literal).ok_or_else(unsupported)?,
+                    true => methods(literal).ok_or_else(unsupported)?,
                     false => vec![literal.to_owned()],
                 };
-                Ok(Decision::when(When {
+                let decision = Decision::when(When {
                     methods,
                     ..When::default()
-                })
-                .into())
+                });
+                Ok(Condition::from(decision).except_unsure(self.unsure.get("method")))
             }
-            "req.url" | "bereq.url" => {
-                let rewritten = self.is_rewritten.then_some(REWRITTEN);
-                if !is_match {
-                    let path = literal.split('?').next().unwrap_or_default();
-                    let has_query = literal.contains('?');
-                    if has_query || !path.starts_with('/') || path.contains('*') {
-                        return Err(unsupported());
-                    }
-                    let when = When {
-                        paths: vec![path.to_owned()],
-                        ..When::default()
-                    };
-                    return Ok(Condition::from(Decision::when(when)).with(rewritten));
-                }
-                let found = urls::matches(literal, !self.is_without_query)?;
-                Ok(Condition::from(Decision::any([found.when]))
-                    .with(found.difference)
-                    .with(rewritten))
-            }
+            "req.url" | "bereq.url" => Ok(self.field_holds(URL, |value| match value {
+                Field::Client if is_match => self.match_url(literal),
+                Field::Client => self.compare_url(literal),
+                Field::Text(url) => compare_text(url, is_match, literal),
+                _ => Err("a statement changes the URL that is compared".to_owned()),
+            })),
             "client.ip" if !is_match => Ok(Decision::when(When {
                 clients: vec![literal.to_owned()],
                 ..When::default()
@@ -278,6 +358,97 @@ impl Machine<'_, '_> {
             .into()),
             _ => Err(unsupported()),
         }
+    }
+
+    /// Returns when the URL is a text.
+    fn compare_url(&self, literal: &str) -> Result<Condition, Reason> {
+        let (path, query) = literal.split_once('?').unwrap_or((literal, ""));
+        if !path.starts_with('/') || path.contains('*') {
+            return Err("rules have no condition for this URL".to_owned());
+        }
+        let when = When {
+            paths: vec![path.to_owned()],
+            ..When::default()
+        };
+        match query {
+            // The query may have had no other parameters than those that a statement has removed.
+            "" if !self.dropped.is_empty() => {
+                let exact = self.without_query(when.clone());
+                let requests = Requests::between(exact.clone(), exact, Decision::when(when));
+                Ok(requests.unreported().into())
+            }
+            "" => Ok(self.without_query(when).into()),
+            _ => {
+                let text = "rules compare the names of query parameters, and not the whole query";
+                Ok(Condition::lost_within(
+                    Decision::when(when),
+                    text.to_owned(),
+                ))
+            }
+        }
+    }
+
+    /// Returns when an expression matches the URL.
+    fn match_url(&self, literal: &str) -> Result<Condition, Reason> {
+        let found = urls::matches(literal, !self.is_without_query)?;
+        let names = &found.when.parameters;
+        if !names.is_empty() {
+            let is_literal = |name: &String| !name.contains('*');
+            let is_changed = self.is_without_query
+                || self.settings.contains_key(&Key::One("query.keep"))
+                || !self.dropped.is_empty() && !names.iter().all(is_literal)
+                || names.iter().any(|name| self.is_dropped(name));
+            if is_changed {
+                return Err("a statement has removed parameters that are compared".to_owned());
+            }
+        }
+        let requests = match found.reach {
+            Reach::Exact => Decision::any([found.when]).into(),
+            Reach::Wider => Requests::wider(Decision::any([found.when])),
+            Reach::Narrower(may) => {
+                let exact = Decision::any([found.when]);
+                Requests::between(exact.clone(), exact, Decision::any([may])).unreported()
+            }
+            // Other requests with a query are only restricted.
+            Reach::WithoutQuery(prefixes) => {
+                let exact = self.without_query(found.when.clone());
+                let exact = match prefixes.is_empty() {
+                    true => exact,
+                    false => {
+                        let always = Decision::when(When {
+                            paths: prefixes,
+                            ..When::default()
+                        });
+                        exact.or(&always).unwrap_or(exact)
+                    }
+                };
+                let may = Decision::any([found.when]);
+                Requests::between(exact.clone(), exact, may).unreported()
+            }
+        };
+        Ok(Condition::from(requests).with(found.difference))
+    }
+
+    /// Returns the decision that holds for requests with a condition and without query parameters.
+    fn without_query(&self, when: When) -> Decision<bool> {
+        let with_query = When {
+            parameters: vec!["*".to_owned()],
+            ..when.clone()
+        };
+        let exception = Decision::when(with_query).not();
+        let decision = Decision::when(when);
+        match self.is_without_query {
+            true => decision,
+            false => exception.and(&decision).unwrap_or(decision),
+        }
+    }
+
+    /// Returns true if a statement has removed query parameters with a name.
+    fn is_dropped(&self, name: &str) -> bool {
+        self.dropped.iter().any(|glob| match glob.split_once('*') {
+            Some((start, _)) => name.starts_with(start),
+            None => glob == name,
+        })
     }
 
     fn compare_field(
@@ -294,10 +465,19 @@ impl Machine<'_, '_> {
         if is_empty {
             return Ok(self.presence(name)?.negated());
         }
-        if is_match && matches!(literal, "." | ".+" | ".*" | "^.+$" | "^.*$") {
+        if is_match && matches!(literal, "." | ".+" | "^.+$") {
             return self.presence(name);
         }
-        self.field_holds(field, |value| match value {
+        // Varnish compares an absent field as an empty text.
+        if is_match && matches!(literal, ".*" | "^.*$" | "^.*" | "") {
+            return Ok(Decision::always(true).into());
+        }
+        if field == "x-forwarded-for" {
+            return Err(
+                "Varnish adds the address of the client to X-Forwarded-For; use client".to_owned(),
+            );
+        }
+        Ok(self.field_holds(field, |value| match value {
             Field::Absent => compare_text("", is_match, literal),
             Field::Text(text) if !text.contains("${") => compare_text(text, is_match, literal),
             Field::Client if field == "x-forwarded-proto" => {
@@ -320,12 +500,11 @@ impl Machine<'_, '_> {
                         "rules compare the names of cookies, and not the whole field".to_owned(),
                     );
                 }
-                Ok(match cookies::matches(literal)? {
-                    CookieMatch::Names(names) => {
-                        Condition::from(Self::with_cookies(&names)).with(Some(COOKIE_NAMES))
-                    }
-                    CookieMatch::Lines(lines) => header("Cookie", lines).into(),
-                })
+                let is_all = match value {
+                    Field::Cookies(cookies) => cookies.is_all(),
+                    _ => true,
+                };
+                cookie_field(literal, is_all)
             }
             Field::Client => client_field(&spelled(name), is_match, literal),
             Field::Cookie(cookie) => match is_match {
@@ -340,11 +519,56 @@ impl Machine<'_, '_> {
                     )),
                 },
             },
+            Field::Unknown => Err(unknown(name)),
             _ => Err(format!(
                 "the value of {name} depends on the request, so rules do not compare it"
             )),
-        })
+        }))
     }
+}
+
+/// Returns a condition, or a lost one that may hold for all requests.
+fn or_lost(condition: Result<Condition, Reason>) -> Condition {
+    condition.unwrap_or_else(|reason| Condition::lost_within(Decision::always(true), reason))
+}
+
+fn unknown(name: &str) -> Reason {
+    format!("a statement without a counterpart changes {name}")
+}
+
+/// Returns the methods of an expression such as `^(GET|HEAD)$`, or `GET|HEAD` if no other method has such a part.
+fn methods(pattern: &str) -> Option<Vec<String>> {
+    const WHOLE: [&str; 9] = [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PURGE",
+    ];
+    let methods = literal_branches(pattern)?;
+    let is_anchored = pattern.starts_with('^') && pattern.ends_with('$');
+    let is_whole = |method: &String| WHOLE.contains(&method.as_str());
+    let is_one = methods.len() == 1 || pattern.contains('(') || !is_anchored;
+    (is_one && (is_anchored || methods.iter().all(is_whole))).then_some(methods)
+}
+
+/// Returns when an expression matches the field `Cookie`. `is_all` is false if cookies were removed before.
+fn cookie_field(literal: &str, is_all: bool) -> Result<Condition, Reason> {
+    let CookieMatch { when, is_exact } = cookies::matches(literal)?;
+    let decision = Decision::when(when);
+    if literal.contains("(?i") {
+        let present = Machine::with_cookies(&["*".to_owned()]);
+        return Ok(ignoring_case(decision, is_exact && is_all, present));
+    }
+    Ok(match is_exact && is_all {
+        true => decision.into(),
+        false => Condition::from(Requests::wider(decision)).with(Some(COOKIES)),
+    })
+}
+
+/// Returns a condition on the usual spellings of a value, if the case of letters does not count.
+fn ignoring_case(best: Decision<bool>, is_exact: bool, present: Decision<bool>) -> Condition {
+    let must = match is_exact {
+        true => best.clone(),
+        false => Decision::always(false),
+    };
+    Condition::from(Requests::between(must, best, present)).with(Some(LOST_CASE))
 }
 
 /// Returns the condition for requests with the value of a cookie.
@@ -385,24 +609,32 @@ fn client_field(name: &str, is_match: bool, literal: &str) -> Result<Condition, 
         Some(rest) => (rest, true),
         None => (literal, false),
     };
-    if pattern.starts_with('^')
-        && pattern.ends_with('$')
-        && !ignores_case
-        && let Some(values) = literal_branches(pattern)
-    {
-        return Ok(header(name, values).into());
-    }
-    let globs = wider_globs(pattern).ok_or_else(unsupported)?;
-    let is_exact = !ignores_case
-        && !pattern.contains(['[', '.', '+', '?', '*'])
-        && globs
-            .iter()
-            .all(|glob| !glob.trim_matches('*').contains('*'));
-    let globs = match ignores_case {
-        true => crate::values::spellings(globs),
-        false => globs,
+    let exact = match pattern.starts_with('^') && pattern.ends_with('$') {
+        true => {
+            literal_branches(pattern).filter(|_| pattern.contains('(') || !pattern.contains('|'))
+        }
+        false => None,
     };
-    Ok(Condition::from(header(name, globs)).with((!is_exact).then_some(SPELLINGS)))
+    let exact = exact.or_else(|| urls::exact_globs(pattern));
+    let is_exact = exact.is_some();
+    let present = || {
+        // An absent field is compared as an empty text.
+        let is_for_empty = regex::Regex::new(pattern).map_or(true, |regex| regex.is_match(""));
+        match is_for_empty {
+            true => Decision::always(true),
+            false => header(name, vec!["*".to_owned()]),
+        }
+    };
+    let Some(globs) = exact.or_else(|| urls::wide_globs(pattern)) else {
+        return Ok(Condition::lost_within(present(), unsupported()));
+    };
+    Ok(match (ignores_case, is_exact) {
+        (true, _) => ignoring_case(header(name, spellings(globs)), is_exact, present()),
+        (false, true) => header(name, globs).into(),
+        (false, false) => {
+            Condition::from(Requests::wider(header(name, globs))).with(Some(PATTERNS))
+        }
+    })
 }
 
 /// Compares a known text.

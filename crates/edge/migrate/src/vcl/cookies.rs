@@ -2,7 +2,9 @@
 
 use regex::Regex;
 
+use super::urls::{exact_globs, wide_globs};
 use crate::hosts::Reason;
+use crate::rule::When;
 use crate::values::{literal_regex, wider_globs};
 
 /// The cookies that remain in a request.
@@ -34,6 +36,12 @@ impl Cookies {
     /// Returns true if no cookie is removed.
     pub(super) fn is_all(&self) -> bool {
         self.kept.is_none() && self.dropped.is_empty()
+    }
+
+    /// Returns true if the names that remain are listed.
+    pub(super) fn has_exact_names(&self) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| kept.iter().all(|name| !name.contains('*')))
     }
 
     /// Applies `regsub` or `regsuball` to the field.
@@ -101,37 +109,51 @@ pub(super) fn selected(pattern: &str, replacement: &str) -> Option<String> {
     (replacement == r"\1").then(|| found[1].to_owned())
 }
 
-/// Returns the globs of names for the cookies that an expression on the whole field asks for, or the globs of the whole
-/// field if it asks for a value.
-pub(super) enum CookieMatch {
-    Names(Vec<String>),
-    Lines(Vec<String>),
+/// The condition for an expression on the whole field.
+#[derive(Debug)]
+pub(super) struct CookieMatch {
+    /// Globs of the names of cookies, or of the whole field.
+    pub(super) when: When,
+    /// False if the condition holds for further requests.
+    pub(super) is_exact: bool,
 }
 
 /// Reads an expression on the field `Cookie`.
 pub(super) fn matches(pattern: &str) -> Result<CookieMatch, Reason> {
     let unsupported = || format!("rules have no condition for cookies that match {pattern}");
     let plain = pattern.strip_prefix("(?i)").unwrap_or(pattern);
+    let lines = |lines: Vec<String>, is_exact| CookieMatch {
+        when: When {
+            headers: [("Cookie".to_owned(), lines)].into(),
+            ..When::default()
+        },
+        is_exact,
+    };
+    if let Some(globs) = exact_globs(plain) {
+        return Ok(lines(globs, true));
+    }
     // A value: `name=value`, with both in plain letters.
     let value =
         Regex::new(r"^(?:\(\^\|;\\?s?\*?\)|;? ?)?([\w-]+=[\w-]+)(?:;|\(;\|\$\))?$").expect("valid");
     if let Some(found) = value.captures(plain) {
-        return Ok(CookieMatch::Lines(vec![format!("*{}*", &found[1])]));
+        return Ok(lines(vec![format!("*{}*", &found[1])], false));
     }
-    let anchored =
-        plain.starts_with(['^', ';']) || plain.starts_with("(^") || plain.starts_with("(?:^");
-    let has_end = plain.contains('=');
-    if anchored || has_end {
-        let names = names(plain).ok_or_else(unsupported)?;
-        let widened = names.into_iter().map(|name| {
-            let start = if anchored { "" } else { "*" };
-            let end = if has_end { "" } else { "*" };
-            format!("{start}{name}{end}").replace("**", "*")
-        });
-        return Ok(CookieMatch::Names(widened.collect()));
+    let is_of_any = plain.starts_with("(^|") || plain.starts_with("(?:^|");
+    if !is_of_any && !plain.starts_with(['^', ';']) {
+        return Ok(lines(wide_globs(plain).ok_or_else(unsupported)?, false));
     }
-    let globs = wider_globs(plain).ok_or_else(unsupported)?;
-    Ok(CookieMatch::Names(globs))
+    let names = names(plain).ok_or_else(unsupported)?;
+    let is_whole = plain.ends_with('=');
+    let is_exact = is_of_any && is_whole && names.iter().all(|name| !name.contains('*'));
+    let end = if plain.contains('=') { "" } else { "*" };
+    let names = names
+        .into_iter()
+        .map(|name| format!("{name}{end}").replace("**", "*"));
+    let when = When {
+        cookies: names.collect(),
+        ..When::default()
+    };
+    Ok(CookieMatch { when, is_exact })
 }
 
 /// Returns the names of a list such as `a, b` of the vmod `cookie`.
@@ -200,22 +222,53 @@ mod tests {
     }
 
     #[test]
-    fn conditions_on_the_field_are_conditions_on_names() {
-        for (pattern, expected) in [
-            ("wordpress_logged_in", vec!["*wordpress_logged_in*"]),
+    fn conditions_on_the_field_are_as_narrow_as_globs_can_be() {
+        enum Expected {
+            Names(&'static [&'static str]),
+            Lines(&'static [&'static str]),
+        }
+        use Expected::{Lines, Names};
+        for (pattern, expected, is_exact) in [
+            (
+                "wordpress_logged_in",
+                Lines(&["*wordpress_logged_in*"]),
+                true,
+            ),
             (
                 "(wp-postpass|comment_)",
-                vec!["*wp-postpass*", "*comment_*"],
+                Lines(&["*wp-postpass*", "*comment_*"]),
+                true,
             ),
-            (r"(^|;\s*)session=", vec!["session"]),
-            ("PHPSESSID=", vec!["*PHPSESSID"]),
+            ("PHPSESSID=", Lines(&["*PHPSESSID=*"]), true),
+            ("^a=", Lines(&["a=*"]), true),
+            ("(a|b)=", Lines(&["*a=*", "*b=*"]), true),
+            (
+                "([sS]ession|Token)=",
+                Lines(&["*ession=*", "*Token=*"]),
+                false,
+            ),
+            ("ab=b1", Lines(&["*ab=b1*"]), true),
+            ("(^|;s*)ab=b1", Lines(&["*ab=b1*"]), false),
+            ("SESS[a-f0-9]+=", Lines(&["*SESS*=*"]), false),
+            (r"(^|;\s*)session=", Names(&["session"]), true),
+            (r"(^|; )(a|b)=", Names(&["a", "b"]), true),
+            (r"(^|; )sess", Names(&["sess*"]), false),
+            (r"(^|; )S[0-9]+=", Names(&["S*"]), false),
         ] {
-            match matches(pattern).expect(pattern) {
-                CookieMatch::Names(names) => assert_eq!(names, expected, "{pattern}"),
-                CookieMatch::Lines(_) => panic!("{pattern}"),
-            }
+            let found = matches(pattern).expect(pattern);
+            let texts = |all: &[&str]| all.iter().map(|&text| text.to_owned()).collect();
+            let when = match expected {
+                Names(all) => When {
+                    cookies: texts(all),
+                    ..When::default()
+                },
+                Lines(all) => When {
+                    headers: [("Cookie".to_owned(), texts(all))].into(),
+                    ..When::default()
+                },
+            };
+            assert_eq!((found.when, found.is_exact), (when, is_exact), "{pattern}");
         }
-        assert!(matches!(matches("ab=b1"), Ok(CookieMatch::Lines(lines)) if lines == ["*ab=b1*"]));
         assert!(matches(".*").is_err());
     }
 }

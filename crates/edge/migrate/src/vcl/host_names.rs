@@ -1,5 +1,7 @@
 //! The hosts that conditions distinguish.
 
+use std::collections::BTreeSet;
+
 use regex::Regex;
 
 use super::text::is_host;
@@ -12,6 +14,7 @@ const NAMES_MAX: usize = 64;
 /// Returns all hosts that conditions name, and the other ones at the end.
 pub(super) fn hosts(tree: &[Node]) -> Vec<Host> {
     let mut hosts: Vec<Host> = Vec::new();
+    let mut known: BTreeSet<Host> = BTreeSet::new();
     for node in every(tree) {
         for expr in node.expressions() {
             expr.each(&mut |part| {
@@ -29,7 +32,7 @@ pub(super) fn hosts(tree: &[Node]) -> Vec<Host> {
                     _ => of_pattern(&literal).unwrap_or_default(),
                 };
                 for host in named {
-                    if !hosts.contains(&host) {
+                    if known.insert(host.clone()) {
                         hosts.push(host);
                     }
                 }
@@ -46,9 +49,12 @@ pub(super) fn is_match(host: &Host, pattern: &str) -> Result<bool, Reason> {
     let regex = regex.map_err(|_| format!("the edge has no expression {pattern}"))?;
     match host {
         Host::Exact(name) => Ok(regex.is_match(name)),
-        Host::Below(domain) => Ok(regex.is_match(&format!("host.{domain}"))),
+        // The names and domains of such an expression have sites of their own.
+        Host::Below(domain) if of_pattern(pattern).is_some() => {
+            Ok(regex.is_match(&format!("host.{domain}")))
+        }
         Host::Other if of_pattern(pattern).is_some() => Ok(false),
-        Host::Other => Err(format!(
+        Host::Below(_) | Host::Other => Err(format!(
             "sites have names and domains, and no expressions; list the hosts that match {pattern}"
         )),
     }
@@ -184,5 +190,6 @@ mod tests {
         assert_eq!(is_match(&below("a.org"), r"\.a\.org$"), Ok(true));
         assert_eq!(is_match(&Host::Other, r"\.a\.org$"), Ok(false));
         assert!(is_match(&Host::Other, r"^www\.").is_err());
+        assert!(is_match(&below("a.org"), "internal").is_err());
     }
 }

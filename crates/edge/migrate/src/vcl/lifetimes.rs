@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::requests::upper_or;
 use super::state::{Lifetime, Machine, Phase, Response};
 use super::tree::{Expr, Node, every};
 use crate::decision::Decision;
@@ -56,6 +57,7 @@ impl Machine<'_, '_> {
     pub(super) fn responses(&mut self) -> Decision<Lifetimes> {
         let before = self.settings.clone();
         let mut of_success = None;
+        let mut strips: Vec<Option<usize>> = Vec::new();
         let mut lifetimes = Decision::always(Lifetimes {
             ttl: ByStatus::new(),
             default_ttl: DEFAULT_STATUSES
@@ -75,6 +77,9 @@ impl Machine<'_, '_> {
                 self.settings.clone_from(&before);
                 self.status = Some(interval.first);
                 let stated = self.lifetime();
+                if self.response.uncacheable.constant() != Some(&true) {
+                    strips.push(self.response.strips_cookies);
+                }
                 if interval.first == 200 {
                     of_success = Some((self.settings.clone(), self.response.grace.clone()));
                 } else {
@@ -94,11 +99,12 @@ impl Machine<'_, '_> {
                 });
                 match joined {
                     Ok(joined) => lifetimes = joined,
-                    Err(reason) => self.lost(&reason),
+                    Err(reason) => self.lost_lifetimes(&reason),
                 }
             }
         }
         self.status = None;
+        self.translator.strips.borrow_mut().extend(strips);
         if let Some((settings, grace)) = of_success {
             self.settings = settings;
             self.state_grace(&grace);
@@ -108,35 +114,20 @@ impl Machine<'_, '_> {
 
     /// Runs the subroutines for the status, and returns the lifetime: `None` is that of the origin.
     fn lifetime(&mut self) -> Result<Decision<Option<Stated>>, String> {
-        self.response = Response {
-            ttl: Decision::always(None),
-            grace: Decision::always(None),
-            uncacheable: Decision::always(false),
-            checks_origin: false,
-        };
+        self.response = Response::default();
         self.run("vcl_backend_response", Phase::Response);
         // Varnish's own subroutine runs for the rest, and obeys `private`, `no-store` and `no-cache`.
         let obeys = match self.response.checks_origin {
             true => Decision::always(true),
-            false => self.running.clone(),
+            false => self.running.may().clone(),
         };
         let ttl = self.response.ttl.clone();
-        if self.status == Some(200) {
-            for (when, lifetime) in ttl.layers() {
-                if let Some(Lifetime {
-                    milliseconds: 0,
-                    from,
-                }) = lifetime
-                {
-                    let value = Value::Toml("true".to_owned());
-                    let from = Some(from.clone());
-                    let mut conditions = Decision::when(when.clone());
-                    if ttl.constant().is_some() {
-                        conditions = Decision::always(true);
-                    }
-                    self.state(Key::One("pass"), &conditions, Setting { value, from })?;
-                }
-            }
+        let excluded = upper_or(&self.response.uncacheable, &self.response.zero);
+        if self.status == Some(200) && !self.response.zero.is_never() {
+            let value = Value::Toml("true".to_owned());
+            let from = self.response.excluded_from.clone();
+            let zero = self.response.zero.clone().into();
+            self.restrict_from(Key::One("pass"), &zero, Setting { value, from });
         }
         let stated = ttl.bind(|lifetime| {
             let Some(lifetime) = lifetime.clone() else {
@@ -150,13 +141,25 @@ impl Machine<'_, '_> {
                 })
             }))
         })?;
-        self.response
-            .uncacheable
-            .bind(|is_excluded| match is_excluded {
-                // A pass for 200, and no lifetime for the other statuses.
-                true => Ok(Decision::always(None)),
-                false => Ok(stated.clone()),
-            })
+        let unstored = Decision::always(match (self.status, &self.response.excluded_from) {
+            (Some(200), _) | (_, None) => None,
+            // A pass is for requests, whatever the status of their responses.
+            (_, Some(from)) => Some(Stated {
+                lifetime: Lifetime {
+                    milliseconds: 0,
+                    from: from.clone(),
+                },
+                is_default: false,
+            }),
+        });
+        let exact = excluded.bind(|is_excluded| match is_excluded {
+            true => Ok(unstored.clone()),
+            false => Ok(stated.clone()),
+        });
+        exact.or_else(|reason| match unstored.constant() {
+            Some(Some(_)) => Ok(unstored.clone()),
+            _ => Err(reason),
+        })
     }
 
     fn state_grace(&mut self, grace: &Decision<Option<Lifetime>>) {
@@ -210,7 +213,7 @@ impl Machine<'_, '_> {
     }
 
     /// Records the lines of lifetimes that no rule can state.
-    fn lost(&self, reason: &str) {
+    fn lost_lifetimes(&self, reason: &str) {
         for (_, lifetime) in self.response.ttl.layers() {
             if let Some(lifetime) = lifetime {
                 self.lost_line(&lifetime.from, reason);
@@ -219,6 +222,9 @@ impl Machine<'_, '_> {
     }
 
     fn lost_line(&self, line: &Position, reason: &str) {
+        if !self.translator.spend_walk() {
+            return;
+        }
         for node in every(self.translator.tree) {
             if node.at == *line {
                 self.left_out(node, reason);

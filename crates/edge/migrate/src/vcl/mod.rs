@@ -12,9 +12,11 @@ mod cookies;
 mod host_names;
 mod lexer;
 mod lifetimes;
+mod lost;
 mod origins;
 mod parse;
 mod request;
+mod requests;
 mod response;
 mod sites;
 mod state;
@@ -48,6 +50,7 @@ pub fn translate(
     declarations(&translator);
     let file = files.first().map(String::as_str).unwrap_or_default();
     let sites = sites::tables(&translator, file)?;
+    translator.strip_cookies();
     origins::unused(&translator);
     translator.default_fact("caching", "heuristic", "false");
     let mut listener = Table::new("[[listener]]");
@@ -130,6 +133,7 @@ fn rest(translator: &Translator<'_>) {
                     }
                     ledger.rest_of_block(&sub.children, Outcome::Differs, Effect::Response, text);
                 }
+                "vcl_hit" if translator.restricts("vcl_hit") => {}
                 "vcl_hit" => {
                     let text = "fresh hits are used, and stale ones by stale_while_revalidate, stale_if_error and \
                                 stale_if_disconnected";

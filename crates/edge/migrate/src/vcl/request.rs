@@ -2,8 +2,9 @@
 
 use super::cookies::{self, Cookies};
 use super::origins;
-use super::state::{Field, Machine, Phase};
-use super::text::{is_host, request_field, spelled};
+use super::requests::Requests;
+use super::state::{Field, Machine, Phase, URL};
+use super::text::{constant, is_host, request_field, spelled};
 use super::tree::{Expr, Node};
 use super::urls::{self, UrlChange};
 use crate::decision::{Decision, covers};
@@ -41,7 +42,7 @@ impl<'t> Machine<'_, 't> {
         lower: &str,
         target: &str,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let ledger = &self.translator.ledger;
         if let Some(field) = request_field(lower) {
@@ -50,6 +51,7 @@ impl<'t> Machine<'_, 't> {
                 "cookie" => self.assign_cookies(node, value, reached),
                 field if OWN_FIELDS.contains(&field) => {
                     ledger.implied(node, "the edge writes this field itself");
+                    self.lose_variable(field, reached);
                     Ok(())
                 }
                 _ => self.assign_field(node, &spelled(target), value, reached),
@@ -59,14 +61,19 @@ impl<'t> Machine<'_, 't> {
             "req.backend_hint" | "bereq.backend" | "req.backend" => {
                 let origin = origins::of_hint(self.translator, value)?;
                 let value = Value::Toml(toml::text(&origin));
-                self.set(Key::One("origin"), reached, value, node)?;
+                self.set(Key::One("origin"), reached.best(), value, node)?;
                 self.translator.ledger.translated(node, "origin");
                 Ok(())
             }
             "req.url" | "bereq.url" => self.assign_url(node, value, reached),
             "req.method" | "bereq.method" => Err("requests keep their method".to_owned()),
+            "bereq.uncacheable" if *value == Expr::Bool(true) => {
+                self.pass(reached, node);
+                self.translator.ledger.translated(node, "pass");
+                Ok(())
+            }
             "req.hash_always_miss" if *value == Expr::Bool(true) => {
-                self.pass(reached, node)?;
+                self.pass(reached, node);
                 let text =
                     "pass: the response does not replace the stored one; a soft purge does that";
                 self.translator.ledger.differs(node, Effect::Caching, text);
@@ -97,7 +104,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         lower: &str,
         target: &str,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let Some(field) = request_field(lower) else {
             return Ok(());
@@ -108,6 +115,7 @@ impl<'t> Machine<'_, 't> {
         }
         if OWN_FIELDS.contains(&field) {
             ledger.implied(node, "the edge writes this field itself");
+            self.lose_variable(field, reached);
             return Ok(());
         }
         self.set_field(
@@ -125,7 +133,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         name: &str,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         if !is_field_name(name) {
             return Err("this is not the name of a field".to_owned());
@@ -158,7 +166,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let template = self.template(value)?;
         let ledger = &self.translator.ledger;
@@ -171,10 +179,11 @@ impl<'t> Machine<'_, 't> {
         }
         self.change(
             "request",
-            reached,
+            reached.best(),
             Value::SetField("Host".to_owned(), template),
             node,
         )?;
+        self.lose_variable("host", reached);
         let text = "request.set.Host: the origin gets this host; each host of clients has stored responses of its own";
         ledger_of(self).differs(node, Effect::Caching, text);
         Ok(())
@@ -184,7 +193,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let is_cookie = |expr: &Expr| {
             let name = expr.as_name().map(str::to_ascii_lowercase);
@@ -236,13 +245,18 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         name: &str,
         arguments: &[&Expr],
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let text = arguments.first().and_then(|value| value.as_text());
         let ledger = &self.translator.ledger;
         let change: Box<dyn Fn(&mut Cookies)> = match (name, text) {
             ("cookie.parse", _) => {
-                self.jar = Decision::select(reached, &self.field("Cookie"), &self.jar)?;
+                let source = arguments.first().and_then(|value| value.as_name());
+                if !source.is_some_and(|name| name.eq_ignore_ascii_case("req.http.cookie")) {
+                    return Err("cookies are read from another field".to_owned());
+                }
+                self.jar = Decision::select(reached.best(), &self.field("Cookie"), &self.jar)?;
+                self.make_unsure("jar", reached);
                 ledger_of(self).implied(node, "rules read cookies themselves");
                 return Ok(());
             }
@@ -279,7 +293,8 @@ impl<'t> Machine<'_, 't> {
             change(&mut cookies);
             Field::Cookies(cookies)
         });
-        self.jar = Decision::select(reached, &changed, &self.jar)?;
+        self.jar = Decision::select(reached.best(), &changed, &self.jar)?;
+        self.make_unsure("jar", reached);
         let text = "hits do not depend on cookies; a request to the origin has all of them or none";
         ledger.differs(node, Effect::Operation, text);
         Ok(())
@@ -289,7 +304,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let is_url = |expr: &Expr| matches!(expr.as_name(), Some("req.url" | "bereq.url"));
         let (name, arguments) = value.as_call().unwrap_or_default();
@@ -297,7 +312,7 @@ impl<'t> Machine<'_, 't> {
         match (name, &arguments[..]) {
             ("std.querysort", [source]) if is_url(source) => {
                 let value = Value::Toml("true".to_owned());
-                self.set(Key::One("query.sort"), reached, value, node)?;
+                self.set(Key::One("query.sort"), reached.best(), value, node)?;
                 ledger_of(self).translated(node, "query.sort");
                 return Ok(());
             }
@@ -305,7 +320,7 @@ impl<'t> Machine<'_, 't> {
             ("std.querysort", [source]) => {
                 self.assign_url(node, source, reached)?;
                 let value = Value::Toml("true".to_owned());
-                return self.set(Key::One("query.sort"), reached, value, node);
+                return self.set(Key::One("query.sort"), reached.best(), value, node);
             }
             ("regsub" | "regsuball", [source, pattern, replacement]) => {
                 let (Some(pattern), Some(replacement)) = (pattern.as_text(), replacement.as_text())
@@ -345,7 +360,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         change: UrlChange,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         match change {
             UrlChange::Implied => {
@@ -357,15 +372,19 @@ impl<'t> Machine<'_, 't> {
             }
             UrlChange::DropParameters(names) => {
                 // Without a parameter nothing is dropped, so its condition is not needed.
-                let of_others = reached.without_parameters(&names);
+                let of_others = reached.best().without_parameters(&names);
                 self.append("query.drop", &of_others, &names, node)?;
+                self.dropped.extend(names);
                 ledger_of(self).translated(node, "query.drop");
                 Ok(())
             }
             UrlChange::DropQuery => {
                 let value = Value::Toml("[]".to_owned());
-                self.set(Key::One("query.keep"), reached, value, node)?;
-                self.is_without_query |= reached.constant() == Some(&true);
+                self.set(Key::One("query.keep"), reached.best(), value, node)?;
+                match reached.must().constant() {
+                    Some(true) => self.is_without_query = true,
+                    _ => self.lose_field(URL, reached, node),
+                }
                 ledger_of(self).translated(node, "query.keep");
                 Ok(())
             }
@@ -374,24 +393,25 @@ impl<'t> Machine<'_, 't> {
                     regexes: vec![regex],
                     ..When::default()
                 });
-                let both = when.and(reached)?;
-                self.rewrite(node, &both, template)
+                let (both, reason) = Requests::from(when).and(reached);
+                match reason {
+                    None => self.rewrite(node, &both, template),
+                    Some(reason) => Err(reason),
+                }
             }
         }
     }
 
-    fn rewrite(
-        &mut self,
-        node: &'t Node,
-        path: &Decision<bool>,
-        template: String,
-    ) -> Result<(), String> {
+    fn rewrite(&mut self, node: &'t Node, path: &Requests, template: String) -> Result<(), String> {
         let key = Key::One("rewrite");
-        if self.is_rewritten && self.settings.contains_key(&key) && self.phase == Phase::Fetch {
+        if self.fields.contains_key(URL) && self.phase == Phase::Fetch {
             return Err("the path was rewritten before".to_owned());
         }
-        self.set(key, path, Value::Toml(toml::text(&template)), node)?;
-        self.is_rewritten = true;
+        self.set(key, path.best(), Value::Toml(toml::text(&template)), node)?;
+        match template.contains("${") {
+            true => self.lose_field(URL, path, node),
+            false => self.set_field(URL, path, &constant(&template), node)?,
+        }
         let text =
             "rewrite: the origin gets the new path, and the cache key keeps that of the client";
         ledger_of(self).differs(node, Effect::Caching, text);
@@ -403,7 +423,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         arguments: &[&Expr],
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let [value] = arguments else {
             return Err("hash_data has one argument".to_owned());
@@ -423,7 +443,7 @@ impl<'t> Machine<'_, 't> {
         match classes.is_empty() {
             true => ledger_of(self).implied(node, "URL, host and scheme are always in the key"),
             false => {
-                self.append("key", reached, &classes, node)?;
+                self.append("key", reached.may(), &classes, node)?;
                 match difference {
                     Some(text) => ledger_of(self).differs(node, Effect::Caching, text),
                     None => ledger_of(self).translated(node, "key"),
@@ -507,6 +527,9 @@ impl<'t> Machine<'_, 't> {
                         None => return Err("the key of the edge has no composed texts".to_owned()),
                     }
                 }
+                Field::Unknown => {
+                    return Err("a statement without a counterpart makes the value".to_owned());
+                }
                 Field::Absent | Field::Text(_) => {}
             }
             // The value follows from these conditions, so they distinguish the same requests.
@@ -517,12 +540,18 @@ impl<'t> Machine<'_, 't> {
                     cookie => add(format!("has-cookie:{cookie}")),
                 });
             for name in when.headers.keys() {
-                match name.eq_ignore_ascii_case("user-agent") {
-                    true => {
+                match name.to_ascii_lowercase().as_str() {
+                    "user-agent" => {
                         *difference = Some("key = [\"device\"]: the edge's own classes of devices");
                         add("device".to_owned());
                     }
-                    false => add(format!("header:{name}")),
+                    "cookie" => {
+                        let globs = when.headers.get(name).into_iter().flatten();
+                        for glob in globs {
+                            add(cookie_class(glob)?);
+                        }
+                    }
+                    _ => add(format!("header:{name}")),
                 }
             }
             if !when.clients.is_empty() {
@@ -534,7 +563,12 @@ impl<'t> Machine<'_, 't> {
 
     /// Returns true if requests with a condition are passed or answered, so that they need no key.
     fn is_without_key(&self, when: &When) -> bool {
-        let answered = self.answered.layers().iter().filter(|(_, holds)| *holds);
+        let answered = self
+            .answered
+            .best()
+            .layers()
+            .iter()
+            .filter(|(_, holds)| *holds);
         let passed = self.settings.get(&Key::One("pass"));
         let passed = passed.into_iter().flat_map(|passed| passed.layers());
         answered
@@ -552,7 +586,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         action: &str,
         arguments: &[Expr],
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         match action {
             "hash" | "lookup" => {
@@ -560,12 +594,12 @@ impl<'t> Machine<'_, 't> {
                 self.end(reached)
             }
             "pass" => {
-                self.pass(reached, node)?;
+                self.pass(reached, node);
                 ledger_of(self).translated(node, "pass");
                 self.end(reached)
             }
             "pipe" => {
-                self.pass(reached, node)?;
+                self.pass(reached, node);
                 let text = "pass: the request is forwarded, and only WebSocket becomes a tunnel (forwarding.upgrades)";
                 ledger_of(self).differs(node, Effect::Response, text);
                 self.end(reached)
@@ -576,8 +610,7 @@ impl<'t> Machine<'_, 't> {
             }
             "synth" => self.synth(node, arguments, reached),
             "fail" => {
-                let value = Value::Toml("503".to_owned());
-                self.set(Key::One("deny"), reached, value, node)?;
+                self.deny(reached, 503, node);
                 ledger_of(self).translated(node, "deny");
                 Ok(())
             }
@@ -594,29 +627,26 @@ impl<'t> Machine<'_, 't> {
             ("vcl_req_cookie", with_cookie),
         ];
         for (sub, condition) in parts {
-            let Ok(condition) = condition else {
-                continue;
-            };
             // Varnish joins a subroutine of this name with its own: a `return` in it skips that of Varnish.
             self.part(sub);
-            let running = self.running.and(&self.local);
-            let running = running.unwrap_or_else(|_| self.running.clone());
-            self.local = Decision::always(true);
-            let reached = condition.decision.and(&running);
-            // Requests beyond those of Varnish are passed if a rule cannot state the exact ones.
-            let reached = reached.unwrap_or(condition.decision);
+            let (running, _) = self.running.and(&self.local);
+            self.local = Requests::all();
+            let (reached, _) = condition.requests().and(&running);
             let value = Value::Toml("true".to_owned());
-            _ = self.state(Key::One("pass"), &reached, Setting { value, from: None });
+            self.restrict_from(Key::One("pass"), &reached, Setting { value, from: None });
         }
     }
 
     /// Returns the changes of request fields as settings of rules.
     pub(super) fn field_settings(&mut self) {
         for (lower, field) in self.fields.clone() {
+            if lower == URL {
+                continue;
+            }
             let name = field.name.clone();
             let settings = field.value.bind(|value| {
                 Ok(match value {
-                    Field::Client | Field::Cookie(_) => Decision::always(None),
+                    Field::Client | Field::Cookie(_) | Field::Unknown => Decision::always(None),
                     Field::Absent => Decision::always(Some(Value::RemoveField(name.clone()))),
                     Field::Text(text) if text.is_empty() => {
                         Decision::always(Some(Value::RemoveField(name.clone())))
@@ -647,6 +677,19 @@ impl<'t> Machine<'_, 't> {
             });
             self.settings.insert(Key::Field("request", lower), stated);
         }
+    }
+}
+
+/// Returns the class of the key that distinguishes the requests whose field `Cookie` matches a glob.
+fn cookie_class(glob: &str) -> Result<String, String> {
+    let text = glob
+        .strip_prefix('*')
+        .and_then(|rest| rest.strip_suffix('*'));
+    let text = text.unwrap_or(glob);
+    match text.split_once('=') {
+        _ if text.contains('*') => Err("the key of the edge has no such cookies".to_owned()),
+        Some((name, _)) => Ok(format!("cookie:{name}")),
+        None => Ok(format!("has-cookie:*{text}*")),
     }
 }
 

@@ -1,13 +1,13 @@
 //! Statements on responses of origins: lifetimes, grace, fields, and which responses are not stored.
 
+use super::requests::{Requests, upper_and, upper_or};
 use super::state::{Lifetime, Machine, Phase};
 use super::text::spelled;
-use super::tree::{Expr, Kind, Node, every};
+use super::tree::{Expr, Kind, Node, Operator, every};
 use crate::decision::Decision;
 use crate::grouping::Setting;
 use crate::report::{Effect, Outcome};
 use crate::rule::{Key, Value};
-use crate::toml;
 use crate::values::is_field_name;
 
 /// Fields of a response by which the edge decides about storing it. Varnish has decided before `vcl_backend_response`
@@ -31,7 +31,7 @@ impl<'t> Machine<'_, 't> {
         lower: &str,
         target: &str,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let ledger = &self.translator.ledger;
         match lower {
@@ -46,12 +46,20 @@ impl<'t> Machine<'_, 't> {
                     milliseconds: (seconds * 1000).min(LIFETIME_MAX),
                     from: node.at.clone(),
                 }));
+                if lower == "beresp.ttl" && seconds == 0 {
+                    let zero = upper_or(&self.response.zero, reached.may());
+                    self.response.zero = zero;
+                    self.response.excluded_from = Some(node.at.clone());
+                } else if lower == "beresp.ttl" {
+                    let zero = upper_and(&self.response.zero, &reached.must().not());
+                    self.response.zero = zero;
+                }
                 let response = &mut self.response;
                 let known = match lower {
                     "beresp.ttl" => &mut response.ttl,
                     _ => &mut response.grace,
                 };
-                *known = Decision::select(reached, &stated, known)?;
+                *known = Decision::select(reached.best(), &stated, known)?;
                 let text = match lower {
                     "beresp.ttl" => "ttl, default_ttl, pass",
                     _ => "stale_while_revalidate, stale_if_error, stale_if_disconnected",
@@ -68,16 +76,21 @@ impl<'t> Machine<'_, 't> {
             }
             "beresp.uncacheable" => match value {
                 Expr::Bool(true) => {
-                    self.exclude(node, reached)?;
+                    self.exclude(node, reached);
                     self.translator.ledger.translated(node, "pass");
                     Ok(())
                 }
-                _ => Ok(()),
+                // A new response is cacheable.
+                Expr::Bool(false) if self.response.uncacheable.is_never() => {
+                    ledger.implied(node, "responses are stored by default");
+                    Ok(())
+                }
+                _ => Err("the edge does not store what was excluded before".to_owned()),
             },
             "beresp.do_gzip" => match value {
                 Expr::Bool(false) => {
                     let value = Value::Toml("false".to_owned());
-                    self.set(Key::One("compression"), reached, value, node)?;
+                    self.set(Key::One("compression"), reached.best(), value, node)?;
                     self.translator.ledger.translated(node, "compression");
                     Ok(())
                 }
@@ -105,22 +118,13 @@ impl<'t> Machine<'_, 't> {
         }
     }
 
-    /// States that responses are not stored.
-    fn exclude(&mut self, node: &'t Node, reached: &Decision<bool>) -> Result<(), String> {
-        if self.status == Some(200) {
-            self.pass(reached, node)?;
-        }
-        self.response.uncacheable = reached.or(&self.response.uncacheable)?;
-        Ok(())
-    }
-
     fn assign_response_field(
         &mut self,
         node: &'t Node,
         field: &str,
         target: &str,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         if !is_field_name(field)
             || matches!(field, "content-length" | "transfer-encoding" | "connection")
@@ -128,6 +132,10 @@ impl<'t> Machine<'_, 't> {
             return Err("the edge writes this field itself".to_owned());
         }
         let name = spelled(target);
+        // Varnish's own subroutine, which runs behind this one, reads these fields.
+        if matches!(field, "cache-control" | "surrogate-control") && forbids_storing(value) {
+            self.exclude(node, reached);
+        }
         if field == "location"
             && value
                 .as_call()
@@ -150,7 +158,7 @@ impl<'t> Machine<'_, 't> {
             }
             value => Value::SetField(name, self.template(value)?),
         };
-        self.change(group(field), reached, value, node)?;
+        self.change(group(field), reached.best(), value, node)?;
         self.translator
             .ledger
             .translated(node, &format!("{}.set", group(field)));
@@ -162,7 +170,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         lower: &str,
         target: &str,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let Some(field) = lower.strip_prefix("beresp.http.") else {
             return Ok(());
@@ -170,9 +178,20 @@ impl<'t> Machine<'_, 't> {
         if !is_field_name(field) {
             return Err("this is not the name of a field".to_owned());
         }
+        if field == "set-cookie" && self.response.refuses_cookies {
+            return Err(
+                "responses with cookies were excluded before, and the edge reads Set-Cookie later"
+                    .to_owned(),
+            );
+        }
+        // A response without these fields may be stored, so it must not lose them by mistake.
+        let path = match field {
+            "set-cookie" | "vary" => reached.must(),
+            _ => reached.best(),
+        };
         self.change(
             group(field),
-            reached,
+            path,
             Value::RemoveField(spelled(target)),
             node,
         )?;
@@ -186,7 +205,7 @@ impl<'t> Machine<'_, 't> {
         &mut self,
         node: &'t Node,
         action: &str,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let ledger = &self.translator.ledger;
         match action {
@@ -195,7 +214,7 @@ impl<'t> Machine<'_, 't> {
                 self.end(reached)
             }
             "pass" | "hit_for_pass" => {
-                self.exclude(node, reached)?;
+                self.exclude(node, reached);
                 ledger_of(self).translated(node, "pass");
                 self.end(reached)
             }
@@ -205,7 +224,7 @@ impl<'t> Machine<'_, 't> {
                     Effect::Caching,
                     "stale_if_error: the edge uses a stale response in place of an error, and else sends the error",
                 );
-                self.response.uncacheable = reached.or(&self.response.uncacheable)?;
+                self.exclude(node, reached);
                 self.end(reached)
             }
             "retry" => {
@@ -222,7 +241,7 @@ impl<'t> Machine<'_, 't> {
 
     /// Returns true if an `if` with its branches only states what the edge does anyway, or if its condition is one that
     /// the edge has of its own, and records it.
-    pub(super) fn is_idiom(&mut self, branches: &[&'t Node], path: &Decision<bool>) -> bool {
+    pub(super) fn is_idiom(&mut self, branches: &[&'t Node], path: &Requests) -> bool {
         let [
             Node {
                 kind: Kind::If(first),
@@ -301,7 +320,8 @@ impl<'t> Machine<'_, 't> {
                 "requests with other methods than GET and HEAD are always passed"
             }
             Phase::Request
-                if all(&["req.http.upgrade", "req.http.connection"])
+                if is_alone
+                    && asks_for_websocket(first)
                     && only(&|node| is_return(node, &["pipe", "pass"])) =>
             {
                 "WebSocket is forwarded: forwarding.upgrades"
@@ -318,35 +338,27 @@ impl<'t> Machine<'_, 't> {
             // Responses that Varnish's own subroutine excludes, too.
             Phase::Response
                 if is_alone
-                    && all(&[
-                        "beresp.ttl",
-                        "beresp.http.set-cookie",
-                        "beresp.http.surrogate-control",
-                        "beresp.http.cache-control",
-                        "beresp.http.pragma",
-                        "beresp.http.vary",
-                        "bereq.uncacheable",
-                    ])
-                    && only(&|node| {
-                        is_return(node, &["deliver", "pass", "hit_for_pass"])
-                            || names_only(node, "beresp.uncacheable")
-                            || names_only(node, "beresp.ttl")
-                    })
-                    && (all(&["bereq.uncacheable"])
-                        || statements.iter().any(|node| excludes(node))) =>
+                    && first.as_name() == Some("bereq.uncacheable")
+                    && only(&states_exclusion) =>
             {
+                "requests that are passed are not stored"
+            }
+            Phase::Response if is_alone && is_exclusion(branches[0]) => {
                 self.response.checks_origin = true;
+                self.response.refuses_cookies |=
+                    names.iter().any(|name| name == "beresp.http.set-cookie");
                 "these responses are not stored, and caching.hit_for_miss is the time without collapsing"
             }
             // A cookie of a response that is stored.
             Phase::Response
                 if is_alone
-                    && all(&["beresp.ttl", "bereq.method", "req.method"])
-                    && only(&removes_cookie) =>
+                    && is_stored(first)
+                    && only(&removes_cookie)
+                    && !self.response.refuses_cookies
+                    && self.reached_by_all(path) =>
             {
-                self.translator
-                    .fact("caching", "set_cookie", toml::text("strip"), branches[0]);
-                return self.implied_blocks(branches, "caching.set_cookie");
+                self.response.strips_cookies = Some(branches[0].id);
+                "caching.set_cookie"
             }
             Phase::Response if only(&is_implied_of_response) => {
                 "stored texts are compressed by default, and responses are always streamed"
@@ -361,11 +373,9 @@ impl<'t> Machine<'_, 't> {
 
     /// Returns true if a condition on methods holds neither for GET nor for HEAD.
     fn excludes_get(&self, expr: &Expr) -> bool {
-        let Ok(condition) = self.condition(expr) else {
-            return false;
-        };
+        let condition = self.condition(expr).requests();
         ["GET", "HEAD"].iter().all(|method| {
-            let layers = condition.decision.layers();
+            let layers = condition.may().layers();
             let decided = layers.iter().rfind(|(when, _)| {
                 when.methods.is_empty() || when.methods.iter().any(|known| known == method)
             });
@@ -391,7 +401,7 @@ impl<'t> Machine<'_, 't> {
         lower: &str,
         target: &str,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let Some(field) = lower.strip_prefix("resp.http.") else {
             return Err("the edge keeps the status of a response".to_owned());
@@ -433,7 +443,7 @@ impl<'t> Machine<'_, 't> {
         });
         let known = self.settings.get(&key).cloned();
         let known = known.unwrap_or_else(|| Decision::always(None));
-        let stated = Decision::select(reached, &stated, &known)?;
+        let stated = Decision::select(reached.best(), &stated, &known)?;
         self.settings.insert(key, stated);
         self.translator.ledger.translated(node, "response.set");
         Ok(())
@@ -444,7 +454,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         lower: &str,
         target: &str,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         let Some(field) = lower.strip_prefix("resp.http.") else {
             return Ok(());
@@ -454,7 +464,7 @@ impl<'t> Machine<'_, 't> {
         }
         self.change(
             "response",
-            reached,
+            reached.best(),
             Value::RemoveField(spelled(target)),
             node,
         )?;
@@ -482,9 +492,151 @@ fn removes_cookie(node: &Node) -> bool {
 
 /// Returns true if a statement excludes a response from being stored.
 fn excludes(node: &Node) -> bool {
-    names_only(node, "beresp.uncacheable")
-        || is_return(node, &["pass", "hit_for_pass"])
-        || matches!(&node.kind, Kind::Set(_, _, Expr::Duration(time)) if *time <= 0.0)
+    match &node.kind {
+        Kind::Set(target, _, Expr::Bool(true)) => target == "beresp.uncacheable",
+        Kind::Set(target, _, Expr::Duration(time)) => target == "beresp.ttl" && *time <= 0.0,
+        _ => is_return(node, &["pass", "hit_for_pass"]),
+    }
+}
+
+/// Returns true for the statements by which Varnish's own subroutine excludes a response.
+fn states_exclusion(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Set(target, "=", Expr::Duration(_)) => target == "beresp.ttl",
+        _ => excludes(node) || is_return(node, &["deliver"]),
+    }
+}
+
+/// Returns true for an `if` that excludes responses which Varnish's own subroutine excludes, too.
+fn is_exclusion(branch: &Node) -> bool {
+    let Kind::If(expr) = &branch.kind else {
+        return false;
+    };
+    let children = &branch.children;
+    let is_of_lifetime =
+        matches!(expr, Expr::Compare(left, ..) if left.as_name() == Some("beresp.ttl"));
+    match is_own_exclusion(expr) {
+        true => children.iter().all(states_exclusion) && children.iter().any(excludes),
+        // Fewer responses than the conditions in it exclude.
+        false => is_of_lifetime && !children.is_empty() && children.iter().all(is_exclusion),
+    }
+}
+
+/// Returns true for the conditions of Varnish's own subroutine, and for one of them.
+fn is_own_exclusion(expr: &Expr) -> bool {
+    match expr {
+        Expr::Any(parts) => parts.iter().all(is_own_exclusion),
+        Expr::Not(inner) => match &**inner {
+            Expr::Compare(left, Operator::Greater, right) => {
+                left.as_name() == Some("beresp.ttl") && is_zero(right)
+            }
+            _ => false,
+        },
+        Expr::Name(name) => {
+            name.eq_ignore_ascii_case("beresp.http.set-cookie") || name == "bereq.uncacheable"
+        }
+        // Surrogate-Control precedes Cache-Control in both.
+        Expr::All(parts) => match &parts[..] {
+            [Expr::Not(name), part] => {
+                let name = name.as_name().unwrap_or_default();
+                name.eq_ignore_ascii_case("beresp.http.surrogate-control") && is_own_exclusion(part)
+            }
+            _ => false,
+        },
+        Expr::Compare(left, operator, right) => {
+            let name = left.as_name().unwrap_or_default().to_ascii_lowercase();
+            match (name.as_str(), operator) {
+                ("beresp.ttl", Operator::LessOrEqual) => is_zero(right),
+                ("beresp.http.vary", Operator::Equal) => right.as_text().as_deref() == Some("*"),
+                (
+                    "beresp.http.cache-control"
+                    | "beresp.http.pragma"
+                    | "beresp.http.surrogate-control",
+                    Operator::Match,
+                ) => forbids_storing(right),
+                _ => false,
+            }
+        }
+        _ => false,
+    }
+}
+
+/// Returns true for a condition that holds for responses that are stored.
+fn is_stored(expr: &Expr) -> bool {
+    match expr {
+        Expr::All(parts) => parts.iter().all(is_stored),
+        Expr::Any(_) => is_of_get_and_head(expr),
+        Expr::Compare(left, operator, right) => match (left.as_name(), operator) {
+            (Some("beresp.ttl"), Operator::Greater | Operator::GreaterOrEqual) => is_zero(right),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Returns true for `bereq.method == "GET" || bereq.method == "HEAD"`. Other requests are passed.
+fn is_of_get_and_head(expr: &Expr) -> bool {
+    let Expr::Any(parts) = expr else {
+        return false;
+    };
+    let mut methods: Vec<String> = Vec::new();
+    for part in parts {
+        match part {
+            Expr::Compare(left, Operator::Equal, right)
+                if matches!(left.as_name(), Some("bereq.method" | "req.method")) =>
+            {
+                methods.extend(right.as_text());
+            }
+            _ => return false,
+        }
+    }
+    ["GET", "HEAD"]
+        .iter()
+        .all(|method| methods.iter().any(|known| known == method))
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    matches!(expr, Expr::Duration(time) | Expr::Number(time) if *time == 0.0)
+}
+
+/// Returns true for a text, or an expression such as `(?i:no-cache|private)`, of directives that forbid storing.
+fn forbids_storing(expr: &Expr) -> bool {
+    let Some(text) = expr.as_text() else {
+        return false;
+    };
+    let text = text.to_ascii_lowercase();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let mut words = words.filter(|word| !matches!(*word, "" | "i"));
+    let is_known = |word: &str| matches!(word, "private" | "no-cache" | "no-store");
+    match expr {
+        // The field gets the text, of which one word suffices.
+        _ if text.contains(',') || !text.contains(['|', '(']) => words.any(is_known),
+        _ => words.all(is_known),
+    }
+}
+
+/// Returns true for conditions by which clients ask for WebSocket.
+fn asks_for_websocket(expr: &Expr) -> bool {
+    let parts = match expr {
+        Expr::All(parts) => &parts[..],
+        expr => std::slice::from_ref(expr),
+    };
+    let is_of = |part: &Expr, field: &str, value: &str| match part {
+        Expr::Compare(left, Operator::Match | Operator::Equal, right) => {
+            let name = left.as_name().unwrap_or_default();
+            let text = right.as_text().unwrap_or_default().to_ascii_lowercase();
+            let text = text.replace("(?i)", "").replace(['^', '$'], "");
+            name.eq_ignore_ascii_case(field) && text == value
+        }
+        _ => false,
+    };
+    parts
+        .iter()
+        .any(|part| is_of(part, "req.http.upgrade", "websocket"))
+        && parts.iter().all(|part| {
+            is_of(part, "req.http.upgrade", "websocket")
+                || is_of(part, "req.http.connection", "upgrade")
+        })
 }
 
 /// Returns the group of a rule that changes a field of an origin's response.

@@ -26,7 +26,23 @@ struct Site {
 pub(super) fn tables(translator: &Translator<'_>, file: &str) -> Result<Vec<Table>, MigrateError> {
     let mut sites: Vec<Site> = Vec::new();
     for host in host_names::hosts(translator.tree) {
+        let is_left = translator.spend_walk();
         let rules = rules(translator, &host);
+        if !is_left || translator.is_exhausted() {
+            return Err(MigrateError::TooComplex {
+                host: host.text(),
+                server: file.to_owned(),
+            });
+        }
+        // The first rule belongs to the site itself.
+        let count = rules.len() - 1;
+        if count > SITE_RULES_MAX {
+            return Err(MigrateError::TooManyRules {
+                host: host.text(),
+                server: file.to_owned(),
+                rules: count,
+            });
+        }
         match sites.iter_mut().find(|site| site.rules == rules) {
             Some(site) => site.hosts.push(host),
             None => sites.push(Site {
@@ -38,14 +54,6 @@ pub(super) fn tables(translator: &Translator<'_>, file: &str) -> Result<Vec<Tabl
     let mut tables = Vec::new();
     for site in sites {
         let names: Vec<String> = site.hosts.iter().map(Host::text).collect();
-        let rules = site.rules.len() - 1;
-        if rules > SITE_RULES_MAX {
-            return Err(MigrateError::TooManyRules {
-                host: names[0].clone(),
-                server: file.to_owned(),
-                rules,
-            });
-        }
         let mut table = Table::new("[[site]]");
         table.set("hosts", toml::array(&names), None);
         let (own, rest) = site.rules.split_at(1);
@@ -62,8 +70,10 @@ fn rules(translator: &Translator<'_>, host: &Host) -> Vec<Rule> {
     machine.run("vcl_recv", Phase::Request);
     machine.builtin_recv();
     machine.run("vcl_hash", Phase::Hash);
-    for name in ["vcl_miss", "vcl_pass", "vcl_backend_fetch"] {
-        machine.run(name, Phase::Fetch);
+    for name in ["vcl_hit", "vcl_miss", "vcl_pass", "vcl_backend_fetch"] {
+        if name != "vcl_hit" || translator.restricts(name) {
+            machine.run(name, Phase::Fetch);
+        }
     }
     let lifetimes = machine.responses();
     machine.field_settings();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cookies::Cookies;
+use super::requests::{Requests, upper_and, upper_or};
 use super::translator::Translator;
 use super::tree::Node;
 use crate::decision::Decision;
@@ -23,7 +24,12 @@ pub(super) enum Field {
     Cookies(Cookies),
     /// The value of a cookie of the client.
     Cookie(String),
+    /// A value that a statement without a counterpart makes.
+    Unknown,
 }
+
+/// The name of the URL among the fields. No field has such a name.
+pub(super) const URL: &str = ":url";
 
 /// A field with its name as it was written, and the first line that changes it.
 #[derive(Clone, Debug)]
@@ -63,18 +69,21 @@ pub(super) struct Machine<'e, 't> {
     pub(super) host: &'e Host,
     pub(super) phase: Phase,
     /// Requests for which the subroutine has not ended yet.
-    pub(super) running: Decision<bool>,
+    pub(super) running: Requests,
     /// Requests for which the called subroutine has not ended yet.
-    pub(super) local: Decision<bool>,
+    pub(super) local: Requests,
     /// Requests that the edge answers itself.
-    pub(super) answered: Decision<bool>,
+    pub(super) answered: Requests,
+    /// By variable (`host`, `method`, `jar` or the name of a field in lower case): requests for which its value may
+    /// differ from the one that conditions compare.
+    pub(super) unsure: BTreeMap<String, Decision<bool>>,
     pub(super) fields: BTreeMap<String, ChangedField>,
     pub(super) settings: BTreeMap<Key, Decision<Option<Setting>>>,
     pub(super) lists: BTreeMap<&'static str, List>,
     /// Requests whose URL has no query any more.
     pub(super) is_without_query: bool,
-    /// True if a statement has changed the path.
-    pub(super) is_rewritten: bool,
+    /// The patterns of query parameters that a statement has removed.
+    pub(super) dropped: Vec<String>,
     /// The cookies of the vmod `cookie`.
     pub(super) jar: Decision<Field>,
     /// The status of the response, while the subroutines of responses run.
@@ -96,8 +105,16 @@ pub(super) struct Response {
     pub(super) grace: Decision<Option<Lifetime>>,
     /// Requests whose responses are not stored.
     pub(super) uncacheable: Decision<bool>,
+    /// Requests whose last lifetime may be zero.
+    pub(super) zero: Decision<bool>,
+    /// The last line that excludes responses.
+    pub(super) excluded_from: Option<Position>,
     /// True if the configuration itself excludes responses that the origin does not want to be stored.
     pub(super) checks_origin: bool,
+    /// True if the configuration excludes responses with `Set-Cookie`.
+    pub(super) refuses_cookies: bool,
+    /// The statement that removes `Set-Cookie` from all responses that are stored.
+    pub(super) strips_cookies: Option<usize>,
 }
 
 /// A duration in milliseconds with its line.
@@ -105,6 +122,21 @@ pub(super) struct Response {
 pub(super) struct Lifetime {
     pub(super) milliseconds: u64,
     pub(super) from: Position,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Self {
+            ttl: Decision::always(None),
+            grace: Decision::always(None),
+            uncacheable: Decision::always(false),
+            zero: Decision::always(false),
+            excluded_from: None,
+            checks_origin: false,
+            refuses_cookies: false,
+            strips_cookies: None,
+        }
+    }
 }
 
 impl PartialEq for Lifetime {
@@ -129,23 +161,19 @@ impl<'e, 't> Machine<'e, 't> {
             translator,
             host,
             phase: Phase::Request,
-            running: Decision::always(true),
-            local: Decision::always(true),
-            answered: Decision::always(false),
+            running: Requests::all(),
+            local: Requests::all(),
+            answered: Requests::none(),
+            unsure: BTreeMap::new(),
             fields: BTreeMap::new(),
             settings: BTreeMap::new(),
             lists: BTreeMap::new(),
             is_without_query: false,
-            is_rewritten: false,
+            dropped: Vec::new(),
             jar: Decision::always(Field::Client),
             status: None,
             reason: None,
-            response: Response {
-                ttl: Decision::always(None),
-                grace: Decision::always(None),
-                uncacheable: Decision::always(false),
-                checks_origin: false,
-            },
+            response: Response::default(),
             synthetic: Synthetic::default(),
             depth: 0,
         }
@@ -164,12 +192,13 @@ impl<'e, 't> Machine<'e, 't> {
     pub(super) fn set_field(
         &mut self,
         name: &str,
-        path: &Decision<bool>,
+        path: &Requests,
         value: &Decision<Field>,
         from: &Node,
     ) -> Result<(), Reason> {
-        let value = Decision::select(path, value, &self.field(name))?;
+        let value = Decision::select(path.best(), value, &self.field(name))?;
         let lower = name.to_ascii_lowercase();
+        self.make_unsure(&lower, path);
         match self.fields.get_mut(&lower) {
             Some(field) => field.value = value,
             None => {
@@ -182,6 +211,87 @@ impl<'e, 't> Machine<'e, 't> {
             }
         }
         Ok(())
+    }
+
+    /// Records that a statement without a counterpart may change a field.
+    pub(super) fn lose_field(&mut self, name: &str, path: &Requests, from: &Node) {
+        let lower = name.to_ascii_lowercase();
+        let unknown = Decision::always(Field::Unknown);
+        let value = Decision::select(path.may(), &unknown, &self.field(name)).unwrap_or(unknown);
+        let changed = ChangedField {
+            name: name.to_owned(),
+            value,
+            from: from.at.clone(),
+        };
+        self.fields.insert(lower, changed);
+    }
+
+    /// Records that a statement changes a variable for requests of a path: the value is known for those that surely
+    /// reach the statement, and unsure for the others.
+    pub(super) fn make_unsure(&mut self, variable: &str, path: &Requests) {
+        let not_must = path.must().not();
+        let known = self.unsure.remove(variable);
+        let known = known.map(|known| upper_and(&known, &not_must));
+        let further = match path.is_sure() {
+            true => Decision::always(false),
+            false => upper_and(path.may(), &not_must),
+        };
+        let further = match path.is_reported() {
+            true => further,
+            // Without a query, `best` is exact.
+            false => {
+                let with_query = Decision::when(When {
+                    parameters: vec!["*".to_owned()],
+                    ..When::default()
+                });
+                upper_and(&further, &with_query)
+            }
+        };
+        let unsure = known.map_or_else(|| further.clone(), |known| upper_or(&known, &further));
+        if !unsure.is_never() {
+            self.unsure.insert(variable.to_owned(), unsure);
+        }
+    }
+
+    /// Records that the value of a variable is unknown for all requests that may reach a statement.
+    pub(super) fn lose_variable(&mut self, variable: &str, path: &Requests) {
+        self.make_unsure(variable, &Requests::within(path.may().clone()));
+    }
+
+    /// States a key that restricts requests, for all that may reach a statement. Returns false if no rule can state
+    /// these, so that the key is stated for further ones.
+    pub(super) fn restrict(
+        &mut self,
+        key: Key,
+        path: &Requests,
+        value: Value,
+        from: &Node,
+    ) -> bool {
+        let from = Some(from.at.clone());
+        self.restrict_from(key, path, Setting { value, from })
+    }
+
+    /// States a key that restricts requests with the line that it follows from.
+    pub(super) fn restrict_from(&mut self, key: Key, path: &Requests, setting: Setting) -> bool {
+        let stated = Decision::always(Some(setting));
+        let known = self.settings.get(&key).cloned();
+        let known = known.unwrap_or_else(|| Decision::always(None));
+        let exact = Decision::select(path.may(), &stated, &known);
+        let is_exact = exact.is_ok();
+        let all = exact
+            .or_else(|_| Decision::select(&path.may().widened(), &stated, &known))
+            .unwrap_or(stated);
+        self.settings.insert(key, all);
+        is_exact
+    }
+
+    /// Returns the requests for which a key is stated.
+    pub(super) fn stated(&self, key: &'static str) -> Decision<bool> {
+        let known = self.settings.get(&Key::One(key));
+        known.map_or_else(
+            || Decision::always(false),
+            |known| known.map(Option::is_some),
+        )
     }
 
     /// States a key for some requests.

@@ -3,7 +3,7 @@
 use regex::Regex;
 
 use super::cookies;
-use super::state::{Field, Machine};
+use super::state::{Field, Machine, URL};
 use super::tree::Expr;
 use crate::decision::Decision;
 use crate::hosts::{Host, Reason};
@@ -37,6 +37,7 @@ impl Machine<'_, '_> {
         match value.constant() {
             Some(Field::Text(text)) => Ok(text.clone()),
             Some(Field::Absent) => Ok(String::new()),
+            Some(Field::Unknown) => Err("a part of the text is unknown".to_owned()),
             Some(_) => Err("the text consists of cookies that remain".to_owned()),
             None => Err("the text depends on conditions, and a template has none".to_owned()),
         }
@@ -72,7 +73,7 @@ impl Machine<'_, '_> {
         }
         match lower.as_str() {
             "req.url" | "bereq.url" if self.is_without_query => Ok(constant("${path}")),
-            "req.url" | "bereq.url" if self.is_rewritten => {
+            "req.url" | "bereq.url" if self.fields.contains_key(URL) => {
                 Err("the URL was rewritten, and templates have only that of the client".to_owned())
             }
             "req.url" | "bereq.url" => Ok(constant("${uri}")),

@@ -1,18 +1,27 @@
 //! The state of a translation: the declarations by name, and settings of the whole edge.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::tree::{Kind, Node, every};
 use crate::ledger::Ledger;
 use crate::origin_list::Origins;
+use crate::report::Effect;
 use crate::source::Position;
 use crate::toml::{self, Table};
+
+/// The most steps of a translation. The largest published configurations need a tenth; in a release build on one core
+/// of 2026 all of them take some seconds.
+pub(super) const STEPS_MAX: u64 = 500_000;
 
 /// The state of a translation.
 pub(super) struct Translator<'t> {
     pub(super) ledger: Ledger,
     pub(super) tree: &'t [Node],
+    /// The number of nodes in the tree.
+    nodes: u64,
+    /// The steps that are left.
+    steps: Cell<u64>,
     /// Subroutines: Varnish joins those of one name.
     pub(super) subs: BTreeMap<&'t str, Vec<&'t Node>>,
     pub(super) backends: BTreeMap<&'t str, &'t Node>,
@@ -25,6 +34,10 @@ pub(super) struct Translator<'t> {
     pub(super) origins: RefCell<Origins>,
     /// Settings of the whole edge, by table.
     pub(super) facts: RefCell<BTreeMap<&'static str, Table>>,
+    /// For each host and status, the statement that removes `Set-Cookie` from all responses that are stored.
+    pub(super) strips: RefCell<Vec<Option<usize>>>,
+    /// By subroutine, and in responses: the part of the behaviour that its statements change.
+    pub(super) effects: RefCell<BTreeMap<(String, bool), Effect>>,
     /// Networks that may purge, with the line that states it.
     pub(super) purgers: RefCell<Option<(Vec<String>, Position)>>,
 }
@@ -34,6 +47,8 @@ impl<'t> Translator<'t> {
         let mut translator = Self {
             ledger: Ledger::default(),
             tree,
+            nodes: 0,
+            steps: Cell::new(STEPS_MAX),
             subs: BTreeMap::new(),
             backends: BTreeMap::new(),
             default_backend: None,
@@ -42,9 +57,12 @@ impl<'t> Translator<'t> {
             objects: BTreeMap::new(),
             origins: RefCell::default(),
             facts: RefCell::default(),
+            strips: RefCell::default(),
+            effects: RefCell::default(),
             purgers: RefCell::default(),
         };
         for node in every(tree) {
+            translator.nodes += 1;
             match &node.kind {
                 Kind::Sub(name) => translator.subs.entry(name).or_default().push(node),
                 Kind::Backend(name) => {
@@ -62,10 +80,57 @@ impl<'t> Translator<'t> {
         translator
     }
 
+    /// Takes one step, and further ones for a set of requests with many layers: operations compare each layer with all
+    /// others. Returns false if no steps are left.
+    pub(super) fn spend(&self, layers: usize) -> bool {
+        let layers = layers as u64;
+        self.spend_steps(1 + layers * layers / 8)
+    }
+
+    /// Takes the steps of a walk through all nodes.
+    pub(super) fn spend_walk(&self) -> bool {
+        self.spend_steps(1 + self.nodes / 32)
+    }
+
+    fn spend_steps(&self, steps: u64) -> bool {
+        self.steps.set(self.steps.get().saturating_sub(steps));
+        !self.is_exhausted()
+    }
+
+    /// Returns true if no steps are left.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.steps.get() == 0
+    }
+
     /// Returns the statements of a subroutine.
     pub(super) fn sub(&self, name: &str) -> impl Iterator<Item = &'t Node> + use<'t> {
         let parts = self.subs.get(name).cloned().unwrap_or_default();
         parts.into_iter().flat_map(|part| part.children.iter())
+    }
+
+    /// Returns true if a subroutine, or one that it calls, passes or denies requests.
+    pub(super) fn restricts(&self, name: &'t str) -> bool {
+        let mut names = vec![name];
+        let mut at = 0;
+        while let Some(name) = names.get(at).copied() {
+            at += 1;
+            for sub in self.subs.get(name).into_iter().flatten() {
+                for node in every(&sub.children) {
+                    match &node.kind {
+                        Kind::Return(action, _) => {
+                            if matches!(action.as_str(), "pass" | "pipe" | "synth" | "fail") {
+                                return true;
+                            }
+                        }
+                        Kind::Call(called) if !names.contains(&called.as_str()) => {
+                            names.push(called);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        false
     }
 
     /// States a setting of the whole edge. The first line of the input counts.
@@ -76,6 +141,24 @@ impl<'t> Translator<'t> {
             .or_insert_with(|| Table::new(&format!("[{table}]")));
         facts.set(key, value, Some(&from.at));
         self.ledger.translated(from, &format!("{table}.{key}"));
+    }
+
+    /// States that cookies are removed from stored responses, if this holds for all hosts and statuses.
+    pub(super) fn strip_cookies(&self) {
+        let strips = self.strips.take();
+        let is_for_all = strips.iter().all(Option::is_some);
+        for node in every(self.tree) {
+            if !strips.contains(&Some(node.id)) {
+                continue;
+            }
+            match is_for_all {
+                true => self.fact("caching", "set_cookie", toml::text("strip"), node),
+                false => {
+                    let text = "caching.set_cookie is for all responses, so responses with cookies are not stored";
+                    self.ledger.left_out(node, Effect::Response, text);
+                }
+            }
+        }
     }
 
     /// States a setting of the whole edge that follows from a default of Varnish.

@@ -13,8 +13,21 @@ use crate::values::{self, wider_globs};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct UrlMatch {
     pub(super) when: When,
-    /// The difference, if the condition holds for other requests, too.
+    pub(super) reach: Reach,
+    /// The difference, if the expression may also ask for a part of the query.
     pub(super) difference: Option<&'static str>,
+}
+
+/// How the condition of rules relates to an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Exact,
+    /// The condition holds for further requests.
+    Wider,
+    /// The condition holds for fewer requests than this one, which may hold for further ones.
+    Narrower(When),
+    /// The condition is the expression for requests without a query, and for paths that match one of these globs.
+    WithoutQuery(Vec<String>),
 }
 
 const PATH_ALONE: &str = "the expression is compared with the path, and not with the query";
@@ -22,7 +35,7 @@ const NAME_ALONE: &str =
     "the names of query parameters are compared, and not their values or their order";
 
 /// The ways to write "the query, or the end" behind a path.
-const QUERY_OR_END: [&str; 18] = [
+const QUERY_OR_END: [&str; 12] = [
     r"(\?.*)?$",
     r"(?:\?.*)?$",
     r"(\?.*|)$",
@@ -34,13 +47,16 @@ const QUERY_OR_END: [&str; 18] = [
     r"($|\?)",
     r"(?:\?|$)",
     r"(?:$|\?)",
+    r"(\?.*)*$",
+];
+
+/// The ways to write "a query of some characters, or the end" behind a path.
+const SOME_QUERY_OR_END: [&str; 5] = [
     r"(\?[a-z0-9]+)?$",
     r"(\?[a-zA-Z0-9]+)?$",
     r"(\?[^\?]*)?$",
     r"(\?[a-zA-Z0-9\=\.\-]+)?$",
     r"(\?\w+)?$",
-    r"\??.*$",
-    r"(\?.*)*$",
 ];
 
 /// Returns the requests whose URL an expression matches. `has_query` is false if the query was removed before.
@@ -53,6 +69,7 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
     let pattern = &pattern.replace("\\/", "/");
     let exact = |when: When| UrlMatch {
         when,
+        reach: Reach::Exact,
         difference: None,
     };
     let paths = |paths: Vec<String>| When {
@@ -70,13 +87,29 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
     }
     if let Some(found) = parameter_names(pattern) {
         return Ok(UrlMatch {
+            reach: match (found.has_value, found.start) {
+                (true, _) | (_, Start::One) => Reach::Wider,
+                (false, Start::Either) => Reach::Exact,
+                // `v=` is also found in `?rev=1`.
+                (false, Start::Missing) => {
+                    let ends = found.names.iter().map(|name| format!("*{name}"));
+                    Reach::Narrower(parameters(ends.collect()))
+                }
+            },
+            difference: (found.has_value || found.start != Start::Either).then_some(NAME_ALONE),
             when: parameters(found.names),
-            difference: (!found.is_exact).then_some(NAME_ALONE),
         });
     }
-    let (path, has_end) = match QUERY_OR_END.iter().find(|end| pattern.ends_with(*end)) {
-        Some(end) => (format!("{}$", &pattern[..pattern.len() - end.len()]), true),
-        None => (pattern.clone(), false),
+    // An optional query, and anything behind it.
+    let pattern = pattern.strip_suffix(r"\??.*$").unwrap_or(pattern);
+    let end_of = |ends: &[&str]| {
+        let end = ends.iter().find(|end| pattern.ends_with(*end))?;
+        Some(format!("{}$", &pattern[..pattern.len() - end.len()]))
+    };
+    let (path, has_end) = match (end_of(&QUERY_OR_END), end_of(&SOME_QUERY_OR_END)) {
+        (Some(path), _) => (path, true),
+        (None, Some(path)) => (path, false),
+        (None, None) => (pattern.to_owned(), false),
     };
     let of_path = path.replace("[^?]", "").replace(r"[^\?]", "");
     if of_path.contains(r"\?")
@@ -101,8 +134,17 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
     let is_exact =
         has_end || is_of_path || !has_query || (path.starts_with('^') && !ends && !is_loose(&path));
     let difference = (!is_exact).then_some(PATH_ALONE);
+    let reach = match has_end || !has_query || !asserts_end(&path) {
+        true => Reach::Exact,
+        false => Reach::WithoutQuery(Vec::new()),
+    };
     if !ignores_case && let Some(globs) = globs(&path) {
+        let prefixes = globs.iter().filter(|glob| glob.ends_with('*'));
         return Ok(UrlMatch {
+            reach: match reach {
+                Reach::WithoutQuery(_) => Reach::WithoutQuery(prefixes.cloned().collect()),
+                reach => reach,
+            },
             when: paths(globs),
             difference,
         });
@@ -113,7 +155,21 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
             regexes,
             ..When::default()
         },
+        reach,
         difference,
+    })
+}
+
+/// Returns true if an expression may ask for the end of the URL, so that a query behind the path matters.
+fn asserts_end(pattern: &str) -> bool {
+    let mut is_escaped = false;
+    pattern.chars().any(|c| {
+        let asserts = match is_escaped {
+            true => matches!(c, 'z' | 'Z' | 'b' | 'B'),
+            false => c == '$',
+        };
+        is_escaped = c == '\\' && !is_escaped;
+        asserts
     })
 }
 
@@ -145,8 +201,18 @@ fn is_loose(pattern: &str) -> bool {
 /// The names of query parameters that an expression asks for.
 struct ParameterNames {
     names: Vec<String>,
-    /// True if the expression asks for nothing more.
-    is_exact: bool,
+    start: Start,
+    /// True if the expression also asks for values, or for the end of the query.
+    has_value: bool,
+}
+
+/// The sign in front of a parameter that an expression asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Missing,
+    /// `?` or `&` alone, so that the place of the parameter counts.
+    One,
+    Either,
 }
 
 /// The start of a parameter: `?`, `&` or one of both, in the ways that are written.
@@ -167,12 +233,14 @@ fn parameter_names(pattern: &str) -> Option<ParameterNames> {
         return None;
     }
     let group = found.get(2)?.as_str();
-    let is_start = found
-        .get(1)
-        .is_some_and(|start| !matches!(start.as_str(), "&" | r"\&" | r"\?"));
     Some(ParameterNames {
         names: names(group)?,
-        is_exact: is_start && matches!(end, "=" | "(=|$)" | "(=|&|$)"),
+        start: match found.get(1).map(|start| start.as_str()) {
+            None => Start::Missing,
+            Some("&" | r"\&" | r"\?") => Start::One,
+            Some(_) => Start::Either,
+        },
+        has_value: !matches!(end, "=" | "(=|$)" | "(=|&|$)"),
     })
 }
 
@@ -202,8 +270,26 @@ fn unwrap(group: &str) -> &str {
 
 /// Returns globs for exactly the paths that an expression with `^` matches, if it consists of literal texts.
 fn globs(pattern: &str) -> Option<Vec<String>> {
-    const GLOBS_MAX: usize = 64;
-    let body = pattern.strip_prefix('^')?;
+    let Texts { open, ended } = texts(pattern.strip_prefix('^')?)?;
+    let is_path = |path: &String| path.starts_with('/');
+    if !open.iter().chain(&ended).all(is_path) {
+        return None;
+    }
+    let open = open.into_iter().map(|start| format!("{start}*"));
+    Some(ended.into_iter().chain(open).collect())
+}
+
+/// The texts of an expression.
+struct Texts {
+    /// Those behind which any text may follow.
+    open: Vec<String>,
+    /// Those with `$`.
+    ended: Vec<String>,
+}
+
+/// Returns the texts of an expression of literal texts and groups of them.
+fn texts(body: &str) -> Option<Texts> {
+    const TEXTS_MAX: usize = 64;
     let mut open: Vec<String> = vec![String::new()];
     let mut ended: Vec<String> = Vec::new();
     let mut rest = body;
@@ -244,16 +330,51 @@ fn globs(pattern: &str) -> Option<Vec<String>> {
             }
             open.iter_mut().for_each(|start| start.push_str(&text));
         }
-        if open.len() + ended.len() > GLOBS_MAX {
+        if open.len() + ended.len() > TEXTS_MAX {
             return None;
         }
     }
-    let is_path = |path: &String| path.starts_with('/');
-    if !open.iter().chain(&ended).all(is_path) {
-        return None;
+    Some(Texts { open, ended })
+}
+
+/// Returns globs for exactly the texts in which an expression is found, if it consists of literal texts.
+pub(super) fn exact_globs(pattern: &str) -> Option<Vec<String>> {
+    let branches: Vec<&str> = match pattern.contains('(') {
+        true => vec![pattern],
+        false => pattern.split('|').collect(),
+    };
+    let mut globs = Vec::new();
+    for branch in branches {
+        let (body, start) = match branch.strip_prefix('^') {
+            Some(body) => (body, ""),
+            None => (branch, "*"),
+        };
+        let Texts { open, ended } = texts(body)?;
+        if open.iter().chain(&ended).any(String::is_empty) {
+            return None;
+        }
+        globs.extend(ended.iter().map(|text| format!("{start}{text}")));
+        globs.extend(open.iter().map(|text| format!("{start}{text}*")));
     }
-    ended.extend(open.into_iter().map(|start| format!("{start}*")));
-    Some(ended)
+    Some(globs)
+}
+
+/// Returns globs that match each text in which an expression is found, also if it has one group of alternatives.
+pub(super) fn wide_globs(pattern: &str) -> Option<Vec<String>> {
+    let distributed = || {
+        let (start, rest) = pattern.split_once('(')?;
+        let (inner, end) = rest.split_once(')')?;
+        let is_plain = !inner.contains(['(', '\\'])
+            && !start.contains(['|', '\\', '['])
+            && !end.contains(['(', ')', '|'])
+            && !end.starts_with(['*', '+', '?', '{']);
+        let inner = inner.strip_prefix("?:").unwrap_or(inner);
+        let branches = inner
+            .split('|')
+            .map(|branch| format!("{start}{branch}{end}"));
+        is_plain.then(|| branches.collect::<Vec<_>>().join("|"))
+    };
+    wider_globs(pattern).or_else(|| wider_globs(&distributed()?))
 }
 
 /// Returns the text of an expression without operators. A `*` has no spelling in a glob.
@@ -393,6 +514,8 @@ mod tests {
 
     #[test]
     fn an_expression_asks_for_the_path_or_for_parameters() {
+        let texts =
+            |all: &[&str]| -> Vec<String> { all.iter().map(|&text| text.to_owned()).collect() };
         enum Expected {
             Paths(&'static [&'static str]),
             Regex(&'static str),
@@ -400,34 +523,92 @@ mod tests {
             All,
             Refused,
         }
+        enum Expects {
+            Exact,
+            Wider,
+            Narrower(&'static str),
+            WithoutQuery(&'static [&'static str]),
+        }
         use Expected::{All, Paths, Refused, Regex};
-        for (pattern, expected, is_exact) in [
-            ("^/admin", Paths(&["/admin*"]), true),
-            (r"^\/api\/", Paths(&["/api/*"]), true),
-            ("^/(admin|user)/", Paths(&["/admin/*", "/user/*"]), true),
-            ("^/(a|b)(/|$)", Paths(&["/a", "/b", "/a/*", "/b/*"]), true),
-            ("^/x$", Paths(&["/x"]), false),
-            (r"^/x(\?|$)", Paths(&["/x"]), true),
-            ("^/a.b", Regex("^/a.b"), false),
-            (r"^/a\.b", Paths(&["/a.b*"]), true),
-            ("^/[a-z]+/", Regex("^/[a-z]+/"), true),
-            ("^/[^/]+/x", Regex("^/[^/]+/x"), false),
-            (r"\.(png|css)$", Regex(r"\.(png|css)$"), false),
-            (r"\.(png|css)(\?.*)?$", Regex(r"\.(png|css)$"), true),
-            (r"(?i)\.(png|css)(\?.*|)$", Regex(r"(?i)\.(png|css)$"), true),
-            ("wp-(login|admin)", Regex("wp-(login|admin)"), false),
-            ("/", All, true),
-            ("[?&]preview=", Expected::Parameters(&["preview"]), true),
-            (r"(\?|&)(a|b)=", Expected::Parameters(&["a", "b"]), true),
-            ("preview=true", Expected::Parameters(&["preview"]), false),
-            (r"\?", Expected::Parameters(&["*"]), true),
+        use Expects::{Exact, Narrower, Wider, WithoutQuery};
+        for (pattern, expected, reach, is_exact) in [
+            ("^/admin", Paths(&["/admin*"]), Exact, true),
+            (r"^\/api\/", Paths(&["/api/*"]), Exact, true),
+            (
+                "^/(admin|user)/",
+                Paths(&["/admin/*", "/user/*"]),
+                Exact,
+                true,
+            ),
+            (
+                "^/(a|b)(/|$)",
+                Paths(&["/a", "/b", "/a/*", "/b/*"]),
+                WithoutQuery(&["/a/*", "/b/*"]),
+                true,
+            ),
+            ("^/x$", Paths(&["/x"]), WithoutQuery(&[]), false),
+            (r"^/x(\?|$)", Paths(&["/x"]), Exact, true),
+            ("^/a.b", Regex("^/a.b"), Exact, false),
+            (r"^/a\.b", Paths(&["/a.b*"]), Exact, true),
+            ("^/[a-z]+/", Regex("^/[a-z]+/"), Exact, true),
+            ("^/[^/]+/x", Regex("^/[^/]+/x"), Exact, false),
+            (
+                r"\.(png|css)$",
+                Regex(r"\.(png|css)$"),
+                WithoutQuery(&[]),
+                false,
+            ),
+            (r"\.(png|css)(\?.*)?$", Regex(r"\.(png|css)$"), Exact, true),
+            (
+                r"(?i)\.(png|css)(\?.*|)$",
+                Regex(r"(?i)\.(png|css)$"),
+                Exact,
+                true,
+            ),
+            ("wp-(login|admin)", Regex("wp-(login|admin)"), Exact, false),
+            ("/", All, Exact, true),
+            (
+                "[?&]preview=",
+                Expected::Parameters(&["preview"]),
+                Exact,
+                true,
+            ),
+            (
+                r"(\?|&)(a|b)=",
+                Expected::Parameters(&["a", "b"]),
+                Exact,
+                true,
+            ),
+            (
+                "preview=",
+                Expected::Parameters(&["preview"]),
+                Narrower("*preview"),
+                false,
+            ),
+            ("&a=", Expected::Parameters(&["a"]), Wider, false),
+            (
+                "preview=true",
+                Expected::Parameters(&["preview"]),
+                Wider,
+                false,
+            ),
+            (r"\?", Expected::Parameters(&["*"]), Exact, true),
             (
                 r"[?&](utm_[a-z]+|gclid)=",
                 Expected::Parameters(&["utm_*", "gclid"]),
+                Exact,
                 true,
             ),
-            (r"^/a\?b=c", Refused, false),
-            (r"(?!x)y", Refused, false),
+            (r"^/x\??.*$", Paths(&["/x*"]), Exact, true),
+            (r"^/x(\?\w+)?$", Paths(&["/x"]), WithoutQuery(&[]), false),
+            (
+                r"^/(a|b$)",
+                Paths(&["/b", "/a*"]),
+                WithoutQuery(&["/a*"]),
+                true,
+            ),
+            (r"^/a\?b=c", Refused, Exact, false),
+            (r"(?!x)y", Refused, Exact, false),
         ] {
             let expected_when = match expected {
                 Paths(all) => When {
@@ -449,6 +630,13 @@ mod tests {
             };
             let found = matches(pattern, true).expect(pattern);
             assert_eq!(found.when, expected_when, "{pattern}");
+            let reach = match reach {
+                Exact => Reach::Exact,
+                Wider => Reach::Wider,
+                Narrower(name) => Reach::Narrower(parameters(texts(&[name]))),
+                WithoutQuery(all) => Reach::WithoutQuery(texts(all)),
+            };
+            assert_eq!(found.reach, reach, "{pattern}");
             assert_eq!(found.difference.is_none(), is_exact, "{pattern}");
         }
     }

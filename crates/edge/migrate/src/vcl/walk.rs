@@ -6,11 +6,10 @@
 
 use super::answers::PURGE_METHODS;
 use super::conditions::Condition;
+use super::requests::Requests;
 use super::state::{Machine, Phase};
-use super::tree::{Expr, Kind, Node, every};
-use crate::decision::Decision;
+use super::tree::{Expr, Kind, Node};
 use crate::report::{Effect, Outcome};
-use crate::rule::{Key, Value};
 
 /// The deepest nesting of calls. Varnish refuses recursion.
 const CALLS_MAX: usize = 32;
@@ -22,14 +21,14 @@ impl<'t> Machine<'_, 't> {
     /// Runs a subroutine that Varnish calls.
     pub(super) fn run(&mut self, name: &'static str, phase: Phase) {
         self.phase = phase;
-        self.running = Decision::always(true);
+        self.running = Requests::all();
         self.part(name);
     }
 
     /// Runs a subroutine that Varnish's own calls, for the requests for which the subroutine around it has not ended.
     pub(super) fn part(&mut self, name: &'static str) {
-        self.local = Decision::always(true);
-        let always = Decision::always(true);
+        self.local = Requests::all();
+        let always = Requests::all();
         for sub in self.translator.subs.get(name).cloned().unwrap_or_default() {
             self.translator.ledger.translated(sub, "rules of sites");
             let nodes: Vec<&'t Node> = sub.children.iter().collect();
@@ -38,7 +37,7 @@ impl<'t> Machine<'_, 't> {
     }
 
     /// Runs statements for the requests of a path.
-    pub(super) fn statements(&mut self, nodes: &[&'t Node], path: &Decision<bool>) {
+    pub(super) fn statements(&mut self, nodes: &[&'t Node], path: &Requests) {
         let mut rest = nodes;
         while let Some((first, behind)) = rest.split_first() {
             let is_chained = |node: &&&Node| matches!(node.kind, Kind::ElseIf(_) | Kind::Else);
@@ -48,25 +47,44 @@ impl<'t> Machine<'_, 't> {
             };
             let (these, behind) = rest.split_at(chain);
             rest = behind;
-            let reached = self.reached(path);
-            if reached.as_ref().is_ok_and(Decision::is_never) {
+            let layers = self
+                .running
+                .layers()
+                .max(self.local.layers())
+                .max(path.layers());
+            if !self.translator.spend(layers) {
+                return;
+            }
+            let (reached, reason) = self.reached(path);
+            if reached.is_never() {
                 for node in these {
                     self.rest(node, Outcome::Implied, UNREACHED);
                 }
                 continue;
             }
-            match (&first.kind, reached) {
+            match (&first.kind, reason) {
                 (Kind::If(_), _) => self.chain(these, path),
-                (_, Ok(reached)) => self.statement(first, &reached),
-                (_, Err(reason)) => self.left_out(first, &reason),
+                (_, Some(reason)) => {
+                    self.left_out(first, &reason);
+                    self.lost(first, &reached);
+                }
+                (_, None) if reached.is_lost() => self.lost(first, &reached),
+                (_, None) => self.statement(first, &reached),
             }
         }
     }
 
-    /// Returns the requests of a path for which the subroutine has not ended.
-    fn reached(&self, path: &Decision<bool>) -> Result<Decision<bool>, String> {
+    /// Returns the requests of a path for which the subroutine has not ended, and the reason if no rule can state them.
+    fn reached(&self, path: &Requests) -> (Requests, Option<String>) {
         // The requests for which the subroutine has ended are exceptions from all conditions, so they come last.
-        self.running.and(&self.local)?.and(path)
+        let (running, reason) = self.running.and(&self.local);
+        let (reached, further) = running.and(path);
+        (reached, reason.or(further))
+    }
+
+    /// Returns true if all requests surely reach a statement of a path.
+    pub(super) fn reached_by_all(&self, path: &Requests) -> bool {
+        self.reached(path).0.must().constant() == Some(&true)
     }
 
     /// Records an outcome for a node and all nodes in it that have none.
@@ -76,105 +94,58 @@ impl<'t> Machine<'_, 't> {
         ledger.rest_of_block(nodes, outcome, Effect::Operation, text);
     }
 
-    /// Records that a statement was left out.
-    pub(super) fn left_out(&self, node: &Node, reason: &str) {
-        let effect = self.effect(node);
-        self.translator.ledger.left_out(node, effect, reason);
-    }
-
-    /// Returns the part of the behaviour that a statement changes.
-    fn effect(&self, node: &Node) -> Effect {
-        let of_one = |node: &Node| match &node.kind {
-            Kind::Return(action, arguments) => match (action.as_str(), arguments.first()) {
-                ("synth", Some(Expr::Number(status)))
-                    if [401.0, 403.0, 405.0, 429.0].contains(status) =>
-                {
-                    Effect::Access
-                }
-                ("pass" | "pipe" | "hash" | "lookup" | "purge" | "hit_for_pass", _) => {
-                    Effect::Caching
-                }
-                ("deliver" | "fetch" | "ok" | "", _) => Effect::Operation,
-                _ => Effect::Response,
-            },
-            Kind::Set(target, ..) | Kind::Unset(target) => {
-                match target.to_ascii_lowercase().as_str() {
-                    "beresp.ttl"
-                    | "beresp.grace"
-                    | "beresp.uncacheable"
-                    | "req.grace"
-                    | "req.ttl"
-                    | "req.url"
-                    | "req.http.cookie"
-                    | "req.http.host"
-                    | "req.hash_always_miss" => Effect::Caching,
-                    target if target.starts_with("resp.http.x-") => Effect::Operation,
-                    target if target.starts_with("beresp.keep") => Effect::Operation,
-                    _ => Effect::Response,
-                }
-            }
-            Kind::Action(action) => match action.as_call().map_or("", |(name, _)| name) {
-                "hash_data" | "ban" | "std.ban" => Effect::Caching,
-                name if name.starts_with("purge.") || name.starts_with("xkey.") => Effect::Caching,
-                name if name.starts_with("std.") => Effect::Operation,
-                _ => Effect::Response,
-            },
-            _ => Effect::Operation,
-        };
-        let nodes = every(std::slice::from_ref(node));
-        let effects = nodes.into_iter().map(of_one);
-        effects.max().unwrap_or(Effect::Response)
-    }
-
     /// Runs the branches of an `if`.
-    fn chain(&mut self, branches: &[&'t Node], path: &Decision<bool>) {
-        if self.is_idiom(branches, path) {
+    fn chain(&mut self, branches: &[&'t Node], path: &Requests) {
+        let is_lost = path.is_lost();
+        if !is_lost && self.is_idiom(branches, path) {
             return;
         }
         let mut remaining = path.clone();
-        for (position, branch) in branches.iter().enumerate() {
+        // The reason why no statement of the rest of the chain is translated.
+        let mut lost: Option<String> = None;
+        for branch in branches {
             let children: Vec<&'t Node> = branch.children.iter().collect();
             let (Kind::If(expr) | Kind::ElseIf(expr)) = &branch.kind else {
-                let ledger = &self.translator.ledger;
-                ledger.translated(*branch, "rules with conditions");
                 self.statements(&children, &remaining);
+                match lost {
+                    _ if is_lost => {}
+                    Some(reason) => self.left_out_branch(branch, &reason),
+                    None => {
+                        let ledger = &self.translator.ledger;
+                        ledger.translated(*branch, "rules with conditions");
+                    }
+                }
                 return;
             };
             let condition = self.condition(expr);
-            let split = condition.and_then(|condition| {
-                let then = remaining.and(&condition.decision)?;
-                let otherwise = remaining.and(&condition.decision.not());
-                Ok((condition, then, otherwise))
-            });
-            match split {
-                Ok((condition, then, otherwise)) => {
-                    self.branched(branch, &condition);
-                    let before = (self.running.clone(), self.answered.clone());
-                    self.statements(&children, &then);
-                    let is_purge =
-                        |path: &Decision<bool>| path.without_methods(&PURGE_METHODS).is_never();
-                    if is_purge(&then) && !is_purge(&remaining) {
-                        // The edge answers requests that purge before it applies rules, so no exception is needed.
-                        (self.running, self.answered) = before;
-                        continue;
-                    }
-                    match otherwise {
-                        Ok(otherwise) => remaining = otherwise,
-                        Err(reason) => {
-                            for node in &branches[position + 1..] {
-                                self.left_out_branch(node, &reason, &remaining);
-                            }
-                            return;
-                        }
-                    }
-                }
-                Err(reason) => {
-                    for node in &branches[position..] {
-                        self.left_out_branch(node, &reason, &remaining);
-                    }
-                    return;
-                }
+            let split = |requests: Requests, negated: Requests| {
+                (remaining.and(&requests), remaining.and(&negated))
+            };
+            let (requests, negated) =
+                (condition.requests(), condition.clone().negated().requests());
+            let mut parts = split(requests.clone(), negated.clone());
+            if parts.0.1.is_some() || parts.1.1.is_some() {
+                let requests = requests.simplified();
+                parts = split(requests.clone(), requests.not());
             }
+            let ((then, no_then), (otherwise, no_otherwise)) = parts;
+            let before = (self.running.clone(), self.answered.clone());
+            self.statements(&children, &then);
+            let is_purge = |path: &Requests| path.may().without_methods(&PURGE_METHODS).is_never();
+            let is_of_purge = is_purge(&then) && !is_purge(&remaining);
+            lost = lost.or_else(|| condition.lost.clone());
+            match lost.clone().or(no_then) {
+                _ if is_lost => {}
+                Some(reason) => self.left_out_branch(branch, &reason),
+                None => self.branched(branch, &condition),
+            }
+            if is_of_purge {
+                // The edge answers requests that purge before it applies rules, so no exception is needed.
+                (self.running, self.answered) = before;
+                continue;
+            }
+            lost = lost.or(no_otherwise);
+            remaining = otherwise;
         }
     }
 
@@ -192,45 +163,7 @@ impl<'t> Machine<'_, 't> {
         }
     }
 
-    /// Records a block whose condition is lost. Requests that may be exceptions from caching are passed.
-    fn left_out_branch(&mut self, branch: &'t Node, reason: &str, remaining: &Decision<bool>) {
-        let is_pass = |node: &&Node| match &node.kind {
-            Kind::Return(action, _) => matches!(action.as_str(), "pass" | "pipe"),
-            Kind::Set(target, _, value) => {
-                target == "beresp.uncacheable" && *value == Expr::Bool(true)
-            }
-            _ => false,
-        };
-        let is_exception = every(&branch.children).iter().any(is_pass);
-        let is_common = self.status.is_none_or(|status| status == 200);
-        let mut text = reason.to_owned();
-        if is_exception && is_common && matches!(self.phase, Phase::Request | Phase::Response) {
-            let reached = self.reached(remaining);
-            let reached = reached.unwrap_or_else(|_| remaining.clone());
-            if self.pass(&reached, branch).is_ok() {
-                text.push_str(
-                    "; these requests, and those that the condition excludes, are passed",
-                );
-            }
-        }
-        let effect = self.effect(branch);
-        let ledger = &self.translator.ledger;
-        ledger.left_out(branch, effect, &text);
-        ledger.rest_of_block(
-            &branch.children,
-            Outcome::LeftOut,
-            Effect::Operation,
-            "belongs to an `if` that was left out",
-        );
-    }
-
-    /// Passes requests.
-    pub(super) fn pass(&mut self, path: &Decision<bool>, from: &Node) -> Result<(), String> {
-        let value = || Value::Toml("true".to_owned());
-        self.set(Key::One("pass"), path, value(), from)
-    }
-
-    fn statement(&mut self, node: &'t Node, reached: &Decision<bool>) {
+    fn statement(&mut self, node: &'t Node, reached: &Requests) {
         let ledger = &self.translator.ledger;
         match &node.kind {
             Kind::Block => {
@@ -241,9 +174,10 @@ impl<'t> Machine<'_, 't> {
             Kind::Call(name) => self.call(node, name, reached),
             Kind::Return(action, _) if action.is_empty() => {
                 ledger.translated(node, "rules of sites");
-                match reached.not().and(&self.local) {
-                    Ok(local) => self.local = local,
-                    Err(reason) => self.left_out(node, &reason),
+                let reason;
+                (self.local, reason) = self.local.without(reached);
+                if let Some(reason) = reason {
+                    self.left_out(node, &reason);
                 }
             }
             Kind::Return(action, arguments) => self.returned(node, action, arguments, reached),
@@ -255,12 +189,14 @@ impl<'t> Machine<'_, 't> {
                 };
                 if let Err(reason) = done {
                     self.left_out(node, &reason);
+                    self.lost(node, reached);
                 }
             }
             Kind::Unset(target) => {
                 let lower = target.to_ascii_lowercase();
                 if let Err(reason) = self.unset(node, &lower, target, reached) {
                     self.left_out(node, &reason);
+                    self.lost(node, reached);
                 }
             }
             Kind::Action(action) => {
@@ -268,6 +204,7 @@ impl<'t> Machine<'_, 't> {
                 let values: Vec<&Expr> = arguments.iter().map(|(_, value)| value).collect();
                 if let Err(reason) = self.action(node, name, &values, reached) {
                     self.left_out(node, &reason);
+                    self.lost_action(name, &values, node, reached);
                 }
             }
             // Without a block before it, and declarations, which have outcomes of their own.
@@ -275,18 +212,20 @@ impl<'t> Machine<'_, 't> {
         }
     }
 
-    fn call(&mut self, node: &'t Node, name: &str, reached: &Decision<bool>) {
+    pub(super) fn call(&mut self, node: &'t Node, name: &str, reached: &Requests) {
         let Some(subs) = self.translator.subs.get(name).cloned() else {
-            let text = format!("there is no subroutine {name}");
-            return self.left_out(node, &text);
+            let text = format!("there is no subroutine {name}, so its requests are denied");
+            self.left_out(node, &text);
+            return self.deny(reached, 403, node);
         };
         if self.depth >= CALLS_MAX {
             return self.left_out(node, "the subroutine calls itself");
         }
-        self.translator
-            .ledger
-            .translated(node, "the rules of the subroutine");
-        let local = std::mem::replace(&mut self.local, Decision::always(true));
+        if !reached.is_lost() {
+            let ledger = &self.translator.ledger;
+            ledger.translated(node, "the rules of the subroutine");
+        }
+        let local = std::mem::replace(&mut self.local, Requests::all());
         self.depth += 1;
         for sub in subs {
             self.translator.ledger.translated(sub, "rules of sites");
@@ -298,9 +237,10 @@ impl<'t> Machine<'_, 't> {
     }
 
     /// Ends the subroutine for requests.
-    pub(super) fn end(&mut self, reached: &Decision<bool>) -> Result<(), String> {
-        self.running = reached.not().and(&self.running)?;
-        Ok(())
+    pub(super) fn end(&mut self, reached: &Requests) -> Result<(), String> {
+        let reason;
+        (self.running, reason) = self.running.without(reached);
+        reason.map_or(Ok(()), Err)
     }
 
     fn assign(
@@ -309,7 +249,7 @@ impl<'t> Machine<'_, 't> {
         lower: &str,
         target: &str,
         value: &Expr,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         match lower.split('.').next().unwrap_or_default() {
             "req" | "bereq" => self.assign_request(node, lower, target, value, reached),
@@ -327,7 +267,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         lower: &str,
         target: &str,
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         match lower.split('.').next().unwrap_or_default() {
             "req" | "bereq" => self.unset_request(node, lower, target, reached),
@@ -343,16 +283,15 @@ impl<'t> Machine<'_, 't> {
         }
     }
 
-    fn returned(
-        &mut self,
-        node: &'t Node,
-        action: &str,
-        arguments: &[Expr],
-        reached: &Decision<bool>,
-    ) {
+    fn returned(&mut self, node: &'t Node, action: &str, arguments: &[Expr], reached: &Requests) {
         let done = match self.phase {
             Phase::Request => self.returned_request(node, action, arguments, reached),
             Phase::Response => self.returned_response(node, action, reached),
+            Phase::Fetch if matches!(action, "pass" | "pipe") => {
+                self.pass(reached, node);
+                self.translator.ledger.translated(node, "pass");
+                self.end(reached)
+            }
             _ => match action {
                 "deliver" | "fetch" | "lookup" | "hash" | "ok" | "pass" | "pipe" | "miss" => {
                     self.translator
@@ -365,8 +304,9 @@ impl<'t> Machine<'_, 't> {
         };
         if let Err(reason) = done {
             self.left_out(node, &reason);
-            // The statements behind it do not run for these requests.
-            _ = self.end(reached);
+            self.lost(node, reached);
+            // Statements behind it that restrict requests run for these, too.
+            _ = self.end(&reached.unsure());
         }
     }
 
@@ -375,7 +315,7 @@ impl<'t> Machine<'_, 't> {
         node: &'t Node,
         name: &str,
         arguments: &[&Expr],
-        reached: &Decision<bool>,
+        reached: &Requests,
     ) -> Result<(), String> {
         match name {
             "hash_data" => self.hash_data(node, arguments, reached),
@@ -392,7 +332,11 @@ impl<'t> Machine<'_, 't> {
                 Ok(())
             }
             name if name.starts_with("cookie.") => self.cookie_jar(node, name, arguments, reached),
-            _ => Ok(()),
+            _ => {
+                // The row of the function has its outcome.
+                self.lost_action(name, arguments, node, reached);
+                Ok(())
+            }
         }
     }
 }

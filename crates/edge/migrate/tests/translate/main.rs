@@ -7,4 +7,5 @@ mod caddy_oracle;
 mod nginx;
 mod support;
 mod vcl;
+mod vcl_closed;
 mod written;

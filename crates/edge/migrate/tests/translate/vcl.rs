@@ -66,7 +66,7 @@ const EXPECTED: &[Listed] = &[
     ("ab-test.vcl", 8, 8, &[]),
     ("api-gateway.vcl", 8, 8, &[]),
     ("discourse.vcl", 12, 12, &[]),
-    ("drupal.vcl", 14, 13, &[44]),
+    ("drupal.vcl", 14, 12, &[44, 70]),
     ("geo.vcl", 5, 5, &[28]),
     ("gitlab.vcl", 8, 8, &[]),
     ("image-resizer.vcl", 8, 8, &[]),
@@ -78,10 +78,10 @@ const EXPECTED: &[Listed] = &[
     ("nextcloud.vcl", 8, 8, &[]),
     ("package-mirror.vcl", 12, 12, &[]),
     ("shop.vcl", 13, 13, &[]),
-    ("stale-if-error.vcl", 5, 5, &[]),
+    ("stale-if-error.vcl", 5, 4, &[]),
     ("typo3.vcl", 9, 9, &[]),
     ("video.vcl", 11, 11, &[]),
-    ("wiki.vcl", 9, 8, &[24]),
+    ("wiki.vcl", 9, 8, &[24, 25]),
     ("wordpress.vcl", 23, 23, &[]),
 ];
 
@@ -237,6 +237,182 @@ fn a_lost_exception_from_caching_bypasses_the_cache() {
             .next()
             .unwrap_or_default()
     ));
+}
+
+/// Programs that a translation must not open, with a line that the result has. Each of them has a loss.
+const CLOSED: &[(&str, &str, &str)] = &[
+    (
+        "vcl_backend_response",
+        "if (!beresp.http.Cache-Control) { set beresp.uncacheable = true; return (deliver); }",
+        "pass = true",
+    ),
+    (
+        "vcl_backend_response",
+        "if (beresp.http.Cache-Control ~ \"max-age=5\") { set beresp.ttl = 0s; return (deliver); }",
+        "pass = true",
+    ),
+    (
+        "vcl_backend_response",
+        "if (beresp.http.X-Private) { set beresp.ttl = 0s; }",
+        "pass = true",
+    ),
+    (
+        "vcl_backend_response",
+        "if (beresp.http.X-Short) { return (deliver); } set beresp.ttl = 1h;",
+        "pass = true",
+    ),
+    (
+        "vcl_recv",
+        "if (std.random(0, 9) < 1) { call denied; } return (hash);",
+        "deny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (std.random(0, 9) < 1) { call absent; } return (hash);",
+        "deny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (std.random(0, 9) < 1 && req.url ~ \"^/a/\") { return (synth(403)); } return (hash);",
+        "path = \"/a/*\"\ndeny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.X !~ \"^secret[0-9]{5}$\") { return (synth(403)); } return (hash);",
+        "deny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.X ~ \"(?i)debug\") { return (pass); } return (hash);",
+        "header.X = \"*\"\npass = true",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.Cookie !~ \"auth=[a-z]+xyz\") { return (synth(403)); } return (hash);",
+        "deny = 403",
+    ),
+    (
+        "vcl_recv",
+        "set req.url = regsub(req.url, \"^/api/\", \"/\"); if (req.url ~ \"^/admin\") { return (synth(403)); }",
+        "path_regex = \"^/api/(.*)$\"\ndeny = 403",
+    ),
+    (
+        "vcl_recv",
+        "set req.http.X = req.http.Y + std.time(now); if (req.http.X) { return (hash); } return (synth(403));",
+        "deny = 403",
+    ),
+    ("vcl_hash", "hash_data(client.ip);", "pass = true"),
+    (
+        "vcl_deliver",
+        "if (req.url ~ \"^/d\") { return (synth(403)); }",
+        "path = \"/d*\"\ndeny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (req.method == \"PURGE\" && client.ip ~ office && req.http.X == \"k\") { return (purge); }",
+        "hosts = [\"*\"]",
+    ),
+];
+
+#[test]
+fn a_lost_statement_fails_closed() {
+    for (sub, statements, expected) in CLOSED {
+        let text = format!(
+            "vcl 4.1; acl office {{ \"10.0.0.0\"/8; }} backend default {{ .host = \"10.0.0.1\"; }}\n\
+             sub denied {{ return (synth(403)); }}\nsub {sub} {{ {statements} }}\n"
+        );
+        let migration = translate("t", &text).expect("translated");
+        let toml = without_sources(&migration.toml);
+        assert!(toml.contains(expected), "{statements}: {toml}");
+        assert!(!toml.contains("[purge]"), "{statements}: {toml}");
+        assert_ne!(migration.report.losses().count(), 0, "{statements}");
+    }
+}
+
+/// Returns a configuration without its comments.
+fn without_sources(toml: &str) -> String {
+    let lines = toml
+        .lines()
+        .map(|line| line.split("    #").next().unwrap_or_default());
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Statements that are translated exactly, with the lines of the result that state them.
+#[test]
+fn an_exception_from_caching_is_stated_wherever_it_is_made() {
+    for (sub, statements, expected) in [
+        (
+            "vcl_miss",
+            "if (req.url ~ \"^/m\") { return (pass); }",
+            "path = \"/m*\"\npass = true",
+        ),
+        (
+            "vcl_hit",
+            "if (req.url ~ \"^/h\") { return (pass); }",
+            "path = \"/h*\"\npass = true",
+        ),
+        (
+            "vcl_backend_fetch",
+            "if (bereq.url ~ \"^/f\") { set bereq.uncacheable = true; }",
+            "path = \"/f*\"\npass = true",
+        ),
+        (
+            "vcl_backend_response",
+            "if (bereq.url ~ \"^/p\") { set beresp.http.Cache-Control = \"private, no-store\"; }",
+            "path = \"/p*\"\ndefault_ttl = false\npass = true",
+        ),
+        (
+            "vcl_backend_response",
+            "if (beresp.status == 404) { set beresp.uncacheable = true; }",
+            "404 = \"0s\"",
+        ),
+        (
+            "vcl_recv",
+            "if (req.url != \"/x\") { return (synth(403)); }",
+            "path = \"/x\"\nparameter = \"*\"\ndeny = 403",
+        ),
+    ] {
+        let text = format!(
+            "vcl 4.1; backend default {{ .host = \"10.0.0.1\"; }} sub {sub} {{ {statements} }}"
+        );
+        let migration = translate("t", &text).expect("translated");
+        let toml = without_sources(&migration.toml);
+        assert!(toml.contains(expected), "{statements}: {toml}");
+        assert_eq!(
+            migration.report.losses().count(),
+            0,
+            "{statements}: {:#?}",
+            migration.report
+        );
+    }
+}
+
+/// Cookies are only removed from all responses if the configuration does so for all that it stores.
+#[test]
+fn cookies_are_stripped_from_all_stored_responses_or_from_none() {
+    let strips = |response: &str| toml("return (hash);", response).contains("set_cookie");
+    let removal = "if (beresp.ttl > 0s) { unset beresp.http.Set-Cookie; }";
+    assert!(strips(removal));
+    assert!(!strips(&format!(
+        "if (bereq.url ~ \"^/a\") {{ {removal} }}"
+    )));
+    assert!(!strips(&removal.replace('>', "<")));
+    let excluded =
+        "if (beresp.http.Set-Cookie) { set beresp.uncacheable = true; return (deliver); }";
+    assert!(!strips(&format!("{excluded} {removal}")));
+}
+
+/// Subroutines that call each other in two places, and hosts with many rules, are refused in a bounded number of steps.
+#[test]
+fn a_configuration_that_needs_too_many_steps_is_refused() {
+    let backend = "vcl 4.1; backend default { .host = \"10.0.0.1\"; }\n";
+    let calls: String = (0..30)
+        .map(|n| format!("sub s{n} {{ call s{0}; call s{0}; }}\n", n + 1))
+        .collect();
+    let nested = format!("{backend}{calls}sub s30 {{ }} sub vcl_recv {{ call s0; }}");
+    let refused = |text: &str| matches!(translate("t", text), Err(MigrateError::TooComplex { .. }));
+    assert!(refused(&nested));
+    assert!(!refused(&nested.replace("call s0", "call s25")));
 }
 
 /// Varnish's own subroutine behind that of the configuration obeys `private` and passes requests with cookies.

@@ -47,20 +47,24 @@ const _: () = assert!(RESIDENTS_MAX <= MARK as usize);
 /// One state per slot, readable under shared access while the number of slots grows.
 #[derive(Debug)]
 pub(crate) struct AccessStates<S> {
-    chunks: Box<[OnceLock<Box<[S]>>]>,
+    groups: [OnceLock<Group<S>>; GROUPS_MAX],
 }
+
+type Group<S> = Box<[OnceLock<Box<[S]>>; GROUP_CHUNKS]>;
 
 impl<S: Default> AccessStates<S> {
     pub(crate) fn new() -> Self {
         Self {
-            chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(),
+            groups: [const { OnceLock::new() }; GROUPS_MAX],
         }
     }
 
-    /// Allocates the state of slot `index`. Called under exclusive access at admission.
+    /// Allocates the state of slot `index`, if it is absent.
     pub(crate) fn grow_to(&self, index: u32) {
-        let chunk = index as usize / CHUNK_SLOTS;
-        self.chunks[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| S::default()).collect());
+        let (group, chunk, _) = place(index);
+        let group =
+            self.groups[group].get_or_init(|| Box::new([const { OnceLock::new() }; GROUP_CHUNKS]));
+        group[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| S::default()).collect());
     }
 
     /// Returns the state of a slot that is or was allocated.
@@ -69,18 +73,36 @@ impl<S: Default> AccessStates<S> {
     /// harmless.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &S {
-        let chunk = self.chunks[index as usize / CHUNK_SLOTS]
-            .get()
-            .expect("the chunk of every slot exists");
-        &chunk[index as usize % CHUNK_SLOTS]
+        self.get(index).expect("the chunk of every slot exists")
     }
+
+    /// Returns the state of a slot, if it has one.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&S> {
+        let (group, chunk, slot) = place(index);
+        self.groups[group].get()?[chunk].get()?.get(slot)
+    }
+}
+
+/// Returns the group of a slot, its chunk in the group, and its place in the chunk.
+#[inline]
+const fn place(index: u32) -> (usize, usize, usize) {
+    let chunk = index as usize / CHUNK_SLOTS;
+    (
+        chunk / GROUP_CHUNKS,
+        chunk % GROUP_CHUNKS,
+        index as usize % CHUNK_SLOTS,
+    )
 }
 
 /// Slots per chunk: 32 KiB for states of 8 bytes, so that a small cache stays small.
 const CHUNK_SLOTS: usize = 4096;
 
-/// 16 384 chunks of 4096 slots: 67 million resident objects per tier. The empty table takes 384 KiB.
-const CHUNKS_MAX: usize = 16_384;
+/// Chunks per group. The table of a group takes 3 KiB, and so does the table of the groups.
+const GROUP_CHUNKS: usize = 128;
+
+/// 128 groups of 128 chunks of 4096 slots: 67 million resident objects per tier.
+const GROUPS_MAX: usize = 128;
 
 /// The maximum number of objects in a tier. A tier with this many objects admits no further object.
-pub const RESIDENTS_MAX: usize = CHUNK_SLOTS * CHUNKS_MAX;
+pub const RESIDENTS_MAX: usize = CHUNK_SLOTS * GROUP_CHUNKS * GROUPS_MAX;

@@ -73,21 +73,17 @@ pub enum Hits {
 pub struct HitLog<O> {
     states: AccessStates<AtomicU8>,
     /// The objects that were hit since the last offer, for [`Hits::InOrder`].
-    pending: Box<[AtomicU32]>,
-    /// The number of hits in `pending`. Concurrent hits may raise it above the length of `pending`.
+    pending: AccessStates<AtomicU32>,
+    /// The number of hits in `pending`. Concurrent hits may raise it above [`PENDING_HITS_MAX`].
     pending_count: AtomicU32,
     order: PhantomData<fn(O)>,
 }
 
 impl<O: ListOrder> HitLog<O> {
     pub(super) fn new() -> Self {
-        let pending_max = match O::HITS {
-            Hits::InOrder => PENDING_HITS_MAX,
-            Hits::Ignored | Hits::Counted(_) => 0,
-        };
         Self {
             states: AccessStates::new(),
-            pending: (0..pending_max).map(|_| AtomicU32::new(0)).collect(),
+            pending: AccessStates::new(),
             pending_count: AtomicU32::new(0),
             order: PhantomData,
         }
@@ -104,9 +100,12 @@ impl<O: ListOrder> HitLog<O> {
         if self.pending_count.load(Relaxed) == 0 {
             return;
         }
-        let hits = self.pending_count.swap(0, Relaxed) as usize;
-        for pending in &self.pending[..hits.min(self.pending.len())] {
-            each(pending.load(Relaxed));
+        let hits = self.pending_count.swap(0, Relaxed);
+        for position in 0..hits.min(PENDING_HITS_MAX) {
+            // A hit that is being listed may not have its place yet.
+            if let Some(pending) = self.pending.get(position) {
+                each(pending.load(Relaxed));
+            }
         }
     }
 
@@ -137,9 +136,12 @@ impl<O: ListOrder> HitLog<O> {
         state.store((bits & !COUNT) | count, Relaxed);
     }
 
-    /// Returns the bytes of the list of hits. The states take one more byte per object, which is not included.
+    /// Returns the most bytes of the list of hits. The states take one more byte per object, which is not included.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
-        self.pending.len() * size_of::<AtomicU32>()
+        match O::HITS {
+            Hits::InOrder => PENDING_HITS_MAX as usize * size_of::<AtomicU32>(),
+            Hits::Ignored | Hits::Counted(_) => 0,
+        }
     }
 
     /// Records a hit. `increment` increments the number of listed hits.
@@ -161,14 +163,15 @@ impl<O: ListOrder> HitLog<O> {
 
     /// Adds a hit to the list. Returns false if the list is full.
     fn list(&self, index: Index, increment: impl Fn(&AtomicU32) -> u32) -> bool {
-        if self.pending_count.load(Relaxed) as usize >= self.pending.len() {
+        if self.pending_count.load(Relaxed) >= PENDING_HITS_MAX {
             return false;
         }
         let position = increment(&self.pending_count);
-        match self.pending.get(position as usize) {
-            Some(pending) => pending.store(index, Relaxed),
-            None => return false,
+        if position >= PENDING_HITS_MAX {
+            return false;
         }
+        self.pending.grow_to(position);
+        self.pending.at(position).store(index, Relaxed);
         true
     }
 }
@@ -192,8 +195,8 @@ const UNLISTED: u8 = 0x40;
 /// The bits of the state that count hits.
 const COUNT: u8 = 0x3f;
 
-/// The maximum number of hits in the list, which takes 256 KiB. Processing them takes about half a millisecond.
+/// The maximum number of hits in the list, which then takes 256 KiB. Processing them takes about half a millisecond.
 ///
 /// Traffic of downloads has up to 12,748 hits between two misses (trace tc0, 2 GiB). With a maximum of 1024, the
 /// object hit ratio of LRU was 0.8307 there instead of 0.8326.
-const PENDING_HITS_MAX: usize = 1 << 16;
+const PENDING_HITS_MAX: u32 = 1 << 16;

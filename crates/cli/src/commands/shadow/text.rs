@@ -150,7 +150,7 @@ pub(super) fn lines(report: &ShadowReport) -> Vec<String> {
     }
     if let Some(log) = &report.log {
         lines.push(format!(
-            "{}: {} lines, {} rotations, {} truncations, {} not read",
+            "log {}: {} lines, {} rotations, {} truncations, {} not read",
             log.path,
             output::count(log.lines),
             log.rotations,

@@ -8,7 +8,7 @@
 //! the lock. Until it is written, other queries read its chunks in memory, and the next full container waits.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::chunks::{FullContainer, Shared, State};
 use crate::requests::WouldBlock;
@@ -165,11 +165,16 @@ impl Shared {
 
     /// Waits until the full container is written, if there is one with a number below `end`.
     pub(crate) fn wait_written(&self, end: u32) {
-        let is_unwritten = |state: &mut State| {
+        let is_unwritten = |state: &State| {
             let full = state.unwritten.as_ref();
             full.is_some_and(|full| full.listing.number < end)
         };
-        drop(self.written.wait_while(self.state(), is_unwritten));
+        let mut state = self.state();
+        while is_unwritten(&state) {
+            // `wait_while` would return at once after a panic of another thread.
+            let waited = self.written.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn read_for(&self, position: u32) -> ReadTrailer {

@@ -108,9 +108,9 @@ impl Chunks {
         self.0.save_checkpoint()
     }
 
-    /// Makes the containers with numbers below `end` durable. They exist with the same numbers after a crash. Waits for
-    /// the write of such a container if it is not written yet, but not for writes of later containers, which may follow
-    /// each other without a pause. `end` is at most the [open container's number](Self::open_container_number).
+    /// Makes the containers with numbers below `end` durable. They exist with the same numbers after a crash, except
+    /// those whose write has failed. Waits for the write of such a container if it is not written yet, but not for
+    /// writes of later containers, which may follow each other without a pause. `end` is at most the [open container's number](Self::open_container_number).
     pub fn sync(&self, end: u32) -> io::Result<()> {
         self.0.wait_written(end);
         self.0.device.sync()
@@ -451,7 +451,8 @@ impl Shared {
     }
 
     /// Removes the chunks at a position, whose trailer is `listing`, from the index. The open container will be written
-    /// to this position.
+    /// to this position. If the previous write to the position failed, the counters lose the sizes of `listing` a second
+    /// time.
     fn evict(&self, position: u32, listing: Option<Arc<Listing>>, state: &mut State) {
         if let Some(listing) = listing {
             state

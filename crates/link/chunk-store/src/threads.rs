@@ -106,7 +106,7 @@ struct Job {
     stored_bytes: usize,
 }
 
-/// The kinds of jobs, in the order in which they are performed.
+/// The kinds of jobs, in the order in which they are performed while [`STORING_THREADS_MIN`] threads may write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// A stream waits for the answer, and nothing is stored.
@@ -132,12 +132,15 @@ impl QueueState {
 
     /// Takes the next job that may begin.
     fn pop(&mut self) -> Option<Job> {
-        let lanes = if self.storing < STORING_THREADS_MAX {
-            &mut self.lanes[..]
-        } else {
-            &mut self.lanes[..1]
+        let order: &[Lane] = match self.storing {
+            ..STORING_THREADS_MIN => &[Lane::AwaitedStore, Lane::Read, Lane::Store],
+            STORING_THREADS_MIN..STORING_THREADS_MAX => {
+                &[Lane::Read, Lane::AwaitedStore, Lane::Store]
+            }
+            STORING_THREADS_MAX.. => &[Lane::Read],
         };
-        let job = lanes.iter_mut().find_map(VecDeque::pop_front)?;
+        let mut queues = order.iter();
+        let job = queues.find_map(|lane| self.lanes[*lane as usize].pop_front())?;
         self.stored_bytes -= job.stored_bytes;
         self.storing += usize::from(job.lane != Lane::Read);
         Some(job)
@@ -256,6 +259,10 @@ impl fmt::Debug for StoreThreads {
 /// reads of four peers proceed together.
 const THREADS_MAX: usize = 64;
 
+/// While fewer threads have a job that may write, [`Lane::AwaitedStore`] is first, so that reads that follow each other
+/// without a pause do not keep a stream waiting.
+const STORING_THREADS_MIN: usize = 16;
+
 /// The highest number of threads whose jobs may write. The others read: as many as a peer has reads at once.
 const STORING_THREADS_MAX: usize = THREADS_MAX - 16;
 
@@ -267,3 +274,36 @@ const JOB_BYTES: usize = 512;
 
 /// The time after which an idle thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads that follow each other without a pause leave 16 threads to stores for which streams wait, and stores leave
+    /// 16 threads to reads.
+    #[test]
+    fn neither_reads_nor_stores_keep_the_others_waiting() {
+        let mut queue = QueueState::default();
+        let job = |lane| Job {
+            perform: Box::new(|_| ()),
+            lane,
+            stored_bytes: 0,
+        };
+        for _ in 0..100 {
+            queue.push(job(Lane::Read));
+            queue.push(job(Lane::AwaitedStore));
+            queue.push(job(Lane::Store));
+        }
+        let mut begun = |jobs: usize, lane: Lane| {
+            let popped = (0..jobs).map_while(|_| queue.pop());
+            popped.filter(|job| job.lane == lane).count()
+        };
+        assert_eq!(begun(16, Lane::AwaitedStore), 16);
+        assert_eq!(begun(100, Lane::Read), 100);
+        assert_eq!(begun(32, Lane::AwaitedStore), 32);
+        // 48 threads may write now.
+        assert!(queue.pop().is_none());
+        queue.push(job(Lane::Read));
+        assert!(queue.pop().is_some());
+    }
+}

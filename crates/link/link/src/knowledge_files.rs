@@ -190,7 +190,7 @@ impl KnowledgeFiles {
 
     /// Records the time of a peer's last connection: the modification time of its file. A failure makes the file seem
     /// older.
-    fn touch(&self, name: &str) {
+    pub(crate) fn touch(&self, name: &str) {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_NOW,
@@ -205,7 +205,7 @@ impl KnowledgeFiles {
     /// Removes the oldest files until at most `files_max` remain. A peer with a new store gets a new file, so
     /// old files would accumulate.
     fn remove_oldest(&self) -> io::Result<()> {
-        let _saved_hashes = self.saved_hashes();
+        let mut saved_hashes = self.saved_hashes();
         let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
         let entries = match fs::read_dir(&self.folder) {
             // No file was written yet.
@@ -224,9 +224,13 @@ impl KnowledgeFiles {
         }
         files.sort_unstable();
         let surplus = files.len().saturating_sub(self.files_max);
-        files
-            .drain(..surplus)
-            .try_for_each(|(_, path)| fs::remove_file(path))
+        files.drain(..surplus).try_for_each(|(_, path)| {
+            // If the peer returns with the same knowledge, its file is written again.
+            if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
+                saved_hashes.remove(name);
+            }
+            fs::remove_file(path)
+        })
     }
 
     fn saved_hashes(&self) -> MutexGuard<'_, HashMap<String, ChunkId>> {

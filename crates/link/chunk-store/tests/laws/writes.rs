@@ -187,12 +187,15 @@ fn a_sync_waits_only_for_its_containers() {
     gate.wait_reached(1);
     let syncing = store.clone();
     at_once(move || syncing.sync(1)).expect("the disk has no faults");
-    let later = std::thread::spawn(move || {
+    let (ended, end) = channel();
+    std::thread::spawn(move || {
         let synced = store.sync(2);
-        synced.map(|()| store.counters().written)
+        ended.send(synced.map(|()| store.counters().written))
     });
+    let early = end.recv_timeout(Duration::from_millis(100));
+    assert!(early.is_err(), "the sync waits for the write");
     gate.open();
-    let written = later.join().expect("no thread panics");
+    let written = end.recv().expect("no thread panics");
     assert_eq!(written.expect("the disk has no faults"), 2);
     filler.join().expect("all chunks are stored");
 }

@@ -125,11 +125,13 @@ impl Shared {
             epoch: peer_hello.epoch,
             session: None,
         });
-        if is_known {
-            return None;
-        }
         let identity = identity.map(|identity| &**identity.key());
         let name = files.file_name(identity, peer_hello.epoch);
+        if is_known {
+            // The connection may end before the next save.
+            tokio::task::spawn_blocking(move || files.touch(&name));
+            return None;
+        }
         let known = files.load_in_turn(name.clone()).await?;
         Some((name, known))
     }

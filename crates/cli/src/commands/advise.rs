@@ -107,10 +107,9 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
 /// Prints the recommendation for logs.
 fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let found = logs::read(&args.log)?;
-    let faults = found
-        .faults
-        .as_ref()
-        .map(edgeward_live::faults::Faults::findings);
+    let faults = found.faults.as_ref();
+    let withheld_ratio = faults.map(edgeward_live::faults::Faults::withheld_ratio);
+    let faults = faults.map(edgeward_live::faults::Faults::findings);
     let faults = faults.map(|findings| faults::json_of(&findings));
     let findings = faults.as_ref().and_then(Value::as_array).map(Vec::as_slice);
     // The present setting is known with `--hot`.
@@ -118,6 +117,7 @@ fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         let mut document = logs::document(&found);
         document["faults"] = json!(findings);
+        document["withheld_ratio"] = json!(withheld_ratio);
         document["disk"] = json!(advise_disk(&found.results.disks).map(disk_json));
         if let Some(advice) = &advice {
             let object = document.as_object_mut().context("an object")?;
@@ -139,6 +139,13 @@ fn run_logs(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         if findings.is_some() {
             let hint = "the log has no bodies: equal sizes are a hint that parameters do not change the body";
             writeln!(out, "{}({hint})", faults_text(findings))?;
+            if let Some(ratio) = withheld_ratio.filter(|ratio| *ratio > 0.01) {
+                let share = output::percent(ratio);
+                writeln!(
+                    out,
+                    "(the log excludes so many rules that {share} of the other faults are not shown)"
+                )?;
+            }
         }
         out.flush()?;
     }

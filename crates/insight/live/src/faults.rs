@@ -40,8 +40,8 @@ pub use kind::FaultKind;
 use recent::RecentTable;
 pub use request::{ObjectFacts, Observed, ResponseFacts, ResponseSource};
 use url::{
-    PARAMETERS_MAX, Parameter, gives_access, is_buster, is_host, is_noise, is_static, is_tracking,
-    parameters, pattern_of, sorted_text, subject_of, subjects,
+    PARAMETERS_MAX, Parameter, folder_pattern_of, gives_access, is_buster, is_host, is_noise,
+    is_static, is_tracking, parameters, pattern_of, sorted_text, subject_of, subjects,
 };
 
 /// A fault with its evidence.
@@ -178,7 +178,7 @@ impl Faults {
                 self.evidence.add(fault, seen, false, false);
             }
         }
-        if matches!(seen.status, 401 | 403 | 404 | 410) {
+        if matches!(seen.status, 302 | 303 | 307 | 400 | 401 | 403 | 404 | 410) {
             self.observe_refusal(seen, query);
         }
         if seen.status != 200 {
@@ -232,12 +232,16 @@ impl Faults {
             _ if !parsed.is_known || before.body == 0 || now.body == 0 => None,
             _ => Some(before.body == now.body),
         };
-        exclude_rules(
-            &mut self.exclusions,
-            (seen, pattern),
-            parsed.is_static,
-            is_same,
-        );
+        // A rule for the folder has its files, too.
+        let folder = folder_pattern_of(parsed.path).filter(|folder| folder != pattern);
+        for pattern in [Some(pattern), folder.as_deref()].into_iter().flatten() {
+            exclude_rules(
+                &mut self.exclusions,
+                (seen, pattern),
+                parsed.is_static,
+                is_same,
+            );
+        }
         let age = seen.at.since(before.fetched_at);
         let repeats = parsed.is_fetch && parsed.is_known && is_same != Some(false);
         let evidence = &mut self.evidence;
@@ -465,14 +469,15 @@ impl Faults {
     /// Follows a request that the origin has refused, or for which it has nothing.
     fn observe_refusal(&mut self, seen: &Observed<'_>, query: &str) {
         for name in subjects(&parameters(query)) {
-            if is_tracking(name) {
-                // It gives no access. Many broken links have one, so it is only evidence against the fault.
+            if is_tracking(name) || seen.status < 401 {
+                // It gives no access, or the answer may have another reason: many broken links have a parameter of web
+                // analysis, and a redirect to a login looks like one to a new address. It is only evidence against the
+                // fault.
                 let fault = (FaultKind::IgnoredParameter, seen.site, name);
                 self.evidence.add(fault, seen, false, false);
             } else {
                 // It may give access. The rule would remove it from requests to the origin, too.
-                self.exclusions
-                    .exclude(RuleGroup::Parameter, seen.site, name);
+                self.exclusions.exclude(RuleGroup::Parameter, name);
             }
         }
     }
@@ -553,12 +558,12 @@ impl Faults {
         };
         // These rules would be wrong for a single other response.
         let needs_all = match row.kind {
-            FaultKind::PrivateStatic | FaultKind::CookieOnStatic => true,
+            FaultKind::PrivateStatic | FaultKind::CookieOnStatic | FaultKind::NeedlessVary => true,
             FaultKind::IgnoredParameter => !is_tracking(&row.subject),
             _ => false,
         };
         row.samples >= SAMPLES_MIN
-            && !self.exclusions.excludes(row.kind, row.site, &row.subject)
+            && !self.exclusions.excludes(row.kind, &row.subject)
             && row.against <= AGAINST_MAX * row.samples
             && (row.against == 0.0 || !needs_all)
             && cost >= SHARE_MIN * self.requests
@@ -614,14 +619,16 @@ fn exclude_rules(
     let is_for_user = seen.has_credentials && is_same == Some(false);
     let forbids = head_has(head.cache_control, &["no-store", "private"]);
     let may_be_for_user = is_for_user || (forbids && seen.has_credentials);
-    let mut exclude = |group| exclusions.exclude(group, seen.site, pattern);
+    let mut exclude = |group| exclusions.exclude(group, pattern);
     if is_for_user || forbids || head.sets_cookie {
         exclude(RuleGroup::Lifetime);
     }
     if is_static && may_be_for_user {
         exclude(RuleGroup::StaticLifetime);
     }
-    if may_be_for_user || head_has(head.vary, &["cookie", "authorization", "origin"]) {
+    let is_any_of_user = seen.has_credentials && head_has(head.vary, &["*"]);
+    let depends_on_user = head_has(head.vary, &["cookie", "authorization", "origin"]);
+    if may_be_for_user || is_any_of_user || depends_on_user {
         exclude(RuleGroup::Vary);
     }
 }

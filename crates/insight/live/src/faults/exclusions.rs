@@ -64,15 +64,15 @@ impl Exclusions {
         }
     }
 
-    /// Excludes a rule from now on.
-    pub(super) fn exclude(&mut self, group: RuleGroup, site: Option<usize>, subject: &str) {
-        let hash = self.hash(site, subject);
+    /// Excludes a rule from now on, at all sites: a reload may change the numbers of sites.
+    pub(super) fn exclude(&mut self, group: RuleGroup, subject: &str) {
+        let hash = self.hash(subject);
         self.current[group as usize].insert(hash);
     }
 
     /// Returns true if the rule that mends this fault is excluded.
-    pub(super) fn excludes(&self, kind: FaultKind, site: Option<usize>, subject: &str) -> bool {
-        let hash = self.hash(site, subject);
+    pub(super) fn excludes(&self, kind: FaultKind, subject: &str) -> bool {
+        let hash = self.hash(subject);
         RuleGroup::of(kind).is_some_and(|group| {
             let group = group as usize;
             self.current[group].has(hash) || self.previous[group].has(hash)
@@ -98,9 +98,8 @@ impl Exclusions {
         ratios.fold(0.0, f64::max)
     }
 
-    fn hash(&self, site: Option<usize>, subject: &str) -> u64 {
-        let seed = self.seed ^ site.map_or(u64::MAX, |site| site as u64);
-        xxh3_64_with_seed(subject.as_bytes(), seed)
+    fn hash(&self, subject: &str) -> u64 {
+        xxh3_64_with_seed(subject.as_bytes(), self.seed)
     }
 }
 
@@ -176,9 +175,9 @@ mod tests {
         let mut exclusions = Exclusions::new(7);
         for (count, expected) in [(2000_usize, 0.0..0.005), (20_000, 0.5..0.9)] {
             for n in 0..count {
-                exclusions.exclude(RuleGroup::Parameter, Some(0), &n.to_string());
+                exclusions.exclude(RuleGroup::Parameter, &n.to_string());
             }
-            let excludes = |n: usize, kind| exclusions.excludes(kind, Some(0), &n.to_string());
+            let excludes = |n: usize, kind| exclusions.excludes(kind, &n.to_string());
             assert!((0..count).all(|n| excludes(n, FaultKind::IgnoredParameter)));
             let others = (count..count + 10_000).filter(|n| excludes(*n, FaultKind::CacheBuster));
             let withheld = others.count() as f64 / 10_000.0;
@@ -198,7 +197,7 @@ mod tests {
         let day = |days: u64| Timestamp::from_secs(days * 86_400);
         let mut exclusions = Exclusions::new(7);
         let excludes = |exclusions: &Exclusions, subject: &str| {
-            exclusions.excludes(FaultKind::ShortLifetime, None, subject)
+            exclusions.excludes(FaultKind::ShortLifetime, subject)
         };
         for (days, shown, expected) in [
             (0, Some("/a/*"), [true, false]),
@@ -209,7 +208,7 @@ mod tests {
         ] {
             exclusions.forget_old(day(days));
             if let Some(subject) = shown {
-                exclusions.exclude(RuleGroup::Lifetime, None, subject);
+                exclusions.exclude(RuleGroup::Lifetime, subject);
             }
             let actual = ["/a/*", "/b/*"].map(|subject| excludes(&exclusions, subject));
             assert_eq!(actual, expected, "{days} days");

@@ -8,9 +8,17 @@ pub(super) fn pattern_of(path: &str) -> Option<String> {
     if let Some(extension) = extension.filter(|it| STATIC_EXTENSIONS.contains(it)) {
         return Some(format!("*.{extension}"));
     }
-    let folder = path.get(1..)?.split_once('/').map(|(folder, _)| folder);
-    let start = folder.map_or_else(|| path.to_owned(), |folder| format!("/{folder}/*"));
-    is_plain_path(start.trim_end_matches('*')).then_some(start)
+    folder_pattern_of(path).or_else(|| {
+        let is_name = path.get(1..).is_some_and(|name| !name.contains('/'));
+        (is_name && is_plain_path(path)).then(|| path.to_owned())
+    })
+}
+
+/// Returns the pattern of all paths below the first folder of this path.
+pub(super) fn folder_pattern_of(path: &str) -> Option<String> {
+    let (folder, _) = path.get(1..)?.split_once('/')?;
+    let start = format!("/{folder}/");
+    is_plain_path(&start).then(|| start + "*")
 }
 
 /// Returns true if a path needs no encoding and no escape in a rule, and all origins read it in the same way.
@@ -123,13 +131,14 @@ pub(super) fn is_host(host: &str) -> bool {
         && host.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
-/// Parts of the names of parameters that give access. `experiment` and `keyword` count, too: a finding that is missed
+/// Parts of the names of parameters that give access. `experiment` and `postcode` count, too: a finding that is missed
 /// costs less than a rule that serves a body without its key.
-const ACCESS: [&str; 20] = [
+const ACCESS: [&str; 25] = [
+    "acl",
     "auth",
+    "code",
     "credential",
     "exp",
-    "expires",
     "hash",
     "hdnea",
     "hdnts",
@@ -137,12 +146,16 @@ const ACCESS: [&str; 20] = [
     "jwt",
     "key",
     "md5",
-    "password",
+    "nonce",
+    "otp",
+    "pass",
     "policy",
+    "pwd",
     "secret",
-    "session",
+    "sess",
+    "sid",
     "sig",
-    "signature",
+    "ticket",
     "token",
     "x-amz-",
     "x-goog-",

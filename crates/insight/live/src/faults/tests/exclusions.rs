@@ -206,6 +206,7 @@ fn parameters_that_give_access_or_select_some_bodies_are_no_fault() {
         ("url_token", false, false),
         ("accessToken", false, false),
         ("apikey", false, false),
+        ("pwd", false, false),
         ("from", true, false),
         ("from", false, true),
     ] {
@@ -224,4 +225,43 @@ fn parameters_that_give_access_or_select_some_bodies_are_no_fault() {
         }
         assert_eq!(site.findings(), [], "{name} {refuses} {selects}");
     }
+}
+
+/// A rule for a folder has its files, too. Method: one file of the folder says `no-store`.
+#[test]
+fn a_file_that_must_not_be_stored_forbids_a_lifetime_for_its_folder() {
+    let mut site = Site::new();
+    for n in 0..1000_u64 {
+        site.request(without_lifetime(good("a.example", "/docs/1", "1")));
+        if n % 100 == 1 {
+            let mut live = without_lifetime(good("a.example", "/docs/live.txt", &n.to_string()));
+            live.head = live.head.map(|head| ResponseFacts {
+                cache_control: b"no-store",
+                ..head
+            });
+            site.request(live);
+        }
+    }
+    assert_eq!(site.findings(), []);
+}
+
+/// Method: two variants of a page have one body, and a third that few clients get has another one.
+#[test]
+fn a_vary_that_matters_to_few_clients_is_not_needless() {
+    let mut site = Site::new();
+    for n in 0..1000_u64 {
+        let is_other = n % 100 == 1;
+        let body = if is_other { "another page" } else { "a page" };
+        let mut seen = good("a.example", "/news/today", body);
+        seen.head = seen.head.map(|head| ResponseFacts {
+            vary: b"User-Agent",
+            ..head
+        });
+        seen.object = seen.object.map(|object| ObjectFacts {
+            key: if is_other { 2 } else { n % 2 },
+            ..object
+        });
+        site.request(seen);
+    }
+    assert_eq!(site.findings(), []);
 }

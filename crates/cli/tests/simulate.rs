@@ -144,6 +144,13 @@ fn a_fleet_is_compared_with_separate_caches_and_with_one_node() {
     assert_eq!(belady.status.code(), Some(2));
     let message = String::from_utf8_lossy(&belady.stderr);
     assert!(message.contains("does not support --nodes"), "{message}");
+    for at in ["0%", "100%"] {
+        let options = ["simulate", "-p=lru", "-c=1%", "--nodes=2", "--lose", at];
+        let outside = edgeward(&options, &trace);
+        assert_eq!(outside.status.code(), Some(2), "{at}");
+        let message = String::from_utf8_lossy(&outside.stderr);
+        assert!(message.contains("--lose"), "{message}");
+    }
 }
 
 #[test]

@@ -107,8 +107,8 @@ pub enum PlacementError {
     },
 }
 
-/// The maximum number of nodes of a group. A lookup computes one score of about 10 ns per node, so it takes at most a
-/// few microseconds.
+/// The maximum number of nodes of a group. A lookup computes one score of about 10 ns per node, so it takes a few
+/// microseconds, and as much again for each node that the bound on the load skips.
 pub const NODES_MAX: usize = 256;
 
 /// The percentage by which the load of a node may exceed the mean: the bound is 1.25 times the mean. A smaller bound

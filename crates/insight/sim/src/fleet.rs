@@ -65,7 +65,7 @@ impl FleetConfig {
     pub fn one_node(mut self) -> Self {
         let shields = self.shield.take();
         let shield_bytes = shields.map_or(0, |shields| {
-            u64::from(shields.nodes) * shields.capacity_bytes
+            u64::from(shields.nodes).saturating_mul(shields.capacity_bytes)
         });
         self.node.capacity_bytes = u64::from(self.nodes)
             .saturating_mul(self.node.capacity_bytes)
@@ -80,7 +80,7 @@ impl FleetConfig {
 
 /// A simulated fleet with its counts.
 ///
-/// Memory: 4 bytes per object and node, and 16 bytes per object if nodes keep copies.
+/// Memory: up to 13 bytes per object and node, 16 bytes per object if nodes keep copies, and 8 if a node fails later.
 #[derive(Debug)]
 pub struct Fleet {
     config: FleetConfig,

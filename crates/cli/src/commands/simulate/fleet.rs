@@ -15,6 +15,7 @@ use edgeward_sim::{
 use edgeward_types::ByteSize;
 
 use super::part::Part;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Table};
 
 /// Options of a fleet.
@@ -112,6 +113,21 @@ impl FleetArgs {
             });
         }
         Some(configs)
+    }
+
+    /// Checks that a node that is lost is lost within a trace of so many requests.
+    pub(super) fn check(&self, requests: u64) -> anyhow::Result<()> {
+        let lost_at = self.lose.map(|lose| lose.requests(Some(requests)));
+        match lost_at {
+            Some(at) if !(1..requests).contains(&at) => Err(Diagnostic::new(format!(
+                "--lose: a node is lost after {} requests, and the trace has {}",
+                output::count(at),
+                output::count(requests)
+            ))
+            .hint("--lose 60% loses it after 60 % of the requests")
+            .into()),
+            _ => Ok(()),
+        }
     }
 }
 

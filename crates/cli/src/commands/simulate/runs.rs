@@ -85,6 +85,7 @@ pub(super) fn simulate(
     pass.end_trace(inputs.bytes());
     let facts = traffic.facts();
     check_facts(&facts, inputs)?;
+    args.fleet.check(facts.requests)?;
     let mut simulation = Simulation {
         trace: facts,
         runs: Vec::new(),

@@ -21,13 +21,13 @@ use crate::output::{self, Column, Table};
 /// Options of a fleet.
 #[derive(Args, Clone, Debug)]
 pub(super) struct FleetArgs {
-    /// Simulate a fleet of this number of nodes, each with --capacity
+    /// Simulate a fleet of N nodes of --capacity each
     ///
     /// The results compare three ways: separate caches, a fleet in which each object has one owner, and one node with
     /// the sum of the memory. Each request arrives at a node that is drawn by --seed, because a trace has no clients.
     #[arg(
         long,
-        value_name = "NODES",
+        value_name = "N",
         value_parser = clap::value_parser!(u16).range(2..=NODES_MAX as i64),
         conflicts_with_all = ["disk", "bounds", "by_c", "curve", "fetch_latency", "csv", "parquet"],
     )]
@@ -36,7 +36,7 @@ pub(super) struct FleetArgs {
     /// Number of shields: nodes that the edges of the fleet ask instead of the origin
     #[arg(
         long,
-        value_name = "NODES",
+        value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64),
         requires = "nodes",
         hide_short_help = true

@@ -451,8 +451,8 @@ impl Shared {
     }
 
     /// Removes the chunks at a position, whose trailer is `listing`, from the index. The open container will be written
-    /// to this position. If the previous write to the position failed, the counters lose the sizes of `listing` a second
-    /// time.
+    /// to this position. If the previous write to the position failed, the counters lose the sizes of `listing` a
+    /// second time.
     fn evict(&self, position: u32, listing: Option<Arc<Listing>>, state: &mut State) {
         if let Some(listing) = listing {
             state

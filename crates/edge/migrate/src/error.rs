@@ -20,6 +20,14 @@ pub enum MigrateError {
     /// A file is not a configuration.
     #[error(transparent)]
     Syntax(#[from] ParseError),
+    /// The address of a site is unknown, and other sites would answer its requests.
+    #[error("{at}: {reason}")]
+    UnknownAddress {
+        /// The line of the site.
+        at: String,
+        /// The reason.
+        reason: String,
+    },
     /// No part of the input sends requests to an HTTP server.
     #[error("the configuration names no HTTP server that the edge could take over as an origin")]
     Empty,

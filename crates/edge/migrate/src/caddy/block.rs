@@ -304,7 +304,8 @@ impl<'t> Site<'_, 't> {
         requests: &Decision<bool>,
     ) {
         let plain = name.trim_start_matches(['+', '-', '?', '>']);
-        let is_stated = is_field_name(plain) && !plain.contains('*') && {
+        let is_host = plain.eq_ignore_ascii_case("host");
+        let is_stated = is_field_name(plain) && !plain.contains('*') && !is_host && {
             let value = Value::RemoveField(plain.to_owned());
             self.change("request", requests, value, directive).is_ok()
         };

@@ -224,6 +224,10 @@ impl Site<'_, '_> {
                 "https" => Ok(scheme("https").into()),
                 other => Err(format!("rules have no condition for the protocol {other}")),
             },
+            "host" if self.changed_fields.contains("host") => Err(
+                "a directive in front of it changes the host, and rules compare that of the client"
+                    .to_owned(),
+            ),
             "host" => {
                 let mut holds = false;
                 for name in args {
@@ -235,6 +239,8 @@ impl Site<'_, '_> {
             "header" => self.header(matcher),
             "header_regexp" => self.header_regexp(matcher),
             "query" => {
+                // A directive that replaces the path may replace the query.
+                self.has_sent_path(path)?;
                 let [arg] = &args[..] else {
                     return Err(
                         "rules compare one parameter, and Caddy needs all of these".to_owned()

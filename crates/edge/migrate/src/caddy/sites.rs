@@ -22,6 +22,8 @@ struct Address<'t> {
     host: Host,
     is_https: bool,
     port: u16,
+    /// The path, and empty for an address of all paths.
+    path: String,
     site: &'t Directive,
 }
 
@@ -68,6 +70,10 @@ struct Served<'a, 't> {
     at: Listeners,
     /// The blocks whose addresses are unknown.
     is_unknown: bool,
+    /// Caddy answers names that are some labels below the domain by another site.
+    is_shared: bool,
+    /// The addresses with a path that may have the host.
+    partial: Vec<&'a Address<'t>>,
 }
 
 /// A group of hosts with the same rules.
@@ -86,6 +92,7 @@ pub(super) fn sites(
     let blocks = directives.iter().filter(|site| site.block.is_some());
     let blocks = blocks.filter(|site| !site.name.is_empty() && !site.name.starts_with(['(', '&']));
     let mut addresses: Vec<Address<'_>> = Vec::new();
+    let mut partial: Vec<Address<'_>> = Vec::new();
     let mut known: BTreeSet<(Host, bool)> = BTreeSet::new();
     for site in blocks {
         translator.ledger.translated(site, "site");
@@ -95,6 +102,14 @@ pub(super) fn sites(
             .filter(|word| !word.is_empty())
         {
             match address(word, site, options) {
+                Ok(address) if !address.path.is_empty() => {
+                    translator.ledger.left_out(
+                        site,
+                        Effect::Access,
+                        "sites have no paths, use handle; requests of its path are denied until you decide",
+                    );
+                    partial.push(address);
+                }
                 Ok(address) => {
                     let is_new = known.insert((address.host.clone(), address.is_https));
                     match is_new {
@@ -106,7 +121,13 @@ pub(super) fn sites(
                         true => addresses.push(address),
                     }
                 }
-                Err(reason) => translator.ledger.left_out(site, Effect::Response, &reason),
+                // Other sites would answer the requests of an address that is unknown.
+                Err(reason) => {
+                    return Err(MigrateError::UnknownAddress {
+                        at: site.at.to_string(),
+                        reason,
+                    });
+                }
             }
         }
     }
@@ -117,8 +138,11 @@ pub(super) fn sites(
         let all = [address.host.clone()].into_iter().chain(named);
         hosts.extend(all.filter(|host| known.insert(host.clone())));
     }
+    let of_paths = partial.iter().map(|address| address.host.clone());
+    hosts.extend(of_paths.filter(|host| known.insert(host.clone())));
+    let count = addresses.len() + partial.len();
     if translator
-        .spend(hosts.len().saturating_mul(addresses.len()) / 4)
+        .spend(hosts.len().saturating_mul(count) / 4)
         .is_err()
     {
         return Err(MigrateError::TooLarge);
@@ -127,7 +151,7 @@ pub(super) fn sites(
     hosts.retain(|host| addresses.iter().any(|address| address.host.covers(host)));
     let served: Vec<Served<'_, '_>> = hosts
         .into_iter()
-        .map(|host| served(host, &addresses, options))
+        .map(|host| served(host, &addresses, &partial, options))
         .collect();
     let mut all = Listeners::default();
     for host in &served {
@@ -194,11 +218,14 @@ pub(super) fn sites(
 fn served<'a, 't>(
     host: Host,
     addresses: &'a [Address<'t>],
+    partial: &'a [Address<'t>],
     options: &Options<'t>,
 ) -> Served<'a, 't> {
-    let covering = addresses
-        .iter()
-        .filter(|address| address.host.covers(&host));
+    let covering = addresses.iter().filter(|address| has(&address.host, &host));
+    let is_of_all = |address: &Address<'_>| address.host == Host::Other;
+    let is_shared = matches!(host, Host::Below(_)) && addresses.iter().any(is_of_all);
+    let partial = partial.iter().filter(|address| address.host.covers(&host));
+    let partial = partial.collect();
     let best = covering
         .clone()
         .map(|address| specificity(&address.host))
@@ -212,6 +239,8 @@ fn served<'a, 't>(
         plain: own.iter().find(|address| !address.is_https).copied(),
         at: Listeners::default(),
         is_unknown: false,
+        is_shared,
+        partial,
     };
     let mut bound = |address: &Address<'t>, port: u16| -> Vec<SocketAddr> {
         listeners::bound(bind(address.site, options), port).unwrap_or_else(|_| {
@@ -230,6 +259,17 @@ fn served<'a, 't>(
         }
     }
     served
+}
+
+/// Returns true if an address of Caddy has a host: its `*` is one label, and that of the edge any number of them.
+fn has(address: &Host, host: &Host) -> bool {
+    match (address, host) {
+        (Host::Below(domain), Host::Exact(name)) => name
+            .split_once('.')
+            .is_some_and(|(_, rest)| rest == domain.as_str()),
+        (Host::Below(domain), Host::Below(other)) => domain == other,
+        _ => address.covers(host),
+    }
 }
 
 /// Returns the line with the addresses of a site.
@@ -267,9 +307,6 @@ fn address<'t>(
         None => (None, text),
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if !path.is_empty() {
-        return Err("sites have no paths; use handle".to_owned());
-    }
     let (name, port) = match authority.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => (name, Some(port)),
         _ => (authority, None),
@@ -301,6 +338,7 @@ fn address<'t>(
             true => options.https_port,
             false => options.http_port,
         }),
+        path: path.to_owned(),
         site,
     })
 }
@@ -318,7 +356,9 @@ fn matched_hosts(directives: &[Directive]) -> Vec<Host> {
             _ => &[],
         };
         for name in args {
-            if let Ok(address) = address(name, directive, &Options::default()) {
+            if let Ok(address) = address(name, directive, &Options::default())
+                && address.path.is_empty()
+            {
                 hosts.push(address.host);
             }
         }
@@ -482,10 +522,38 @@ fn rules<'t>(
             translator.ledger.left_out(block, Effect::Access, &text);
         }
     }
+    close_wider(&mut site, served);
     site.state_uncached();
     let mut rules = grouping::rules(grouping::sequences(&site.settings));
     for rule in &mut rules {
         rule.when = paths::written(std::mem::take(&mut rule.when));
     }
     rules
+}
+
+/// Denies requests of a host that Caddy answers by another site than the edge.
+fn close_wider(site: &mut Site<'_, '_>, served: &Served<'_, '_>) {
+    let always = Decision::always(true);
+    for address in &served.partial {
+        let start = format!("/{}*", address.path.trim_end_matches('*'));
+        let requests = paths::condition(&[start], "");
+        site.close(requests.as_ref().unwrap_or(&always), &address.site.at);
+    }
+    let block = served.encrypted.or(served.plain);
+    if let (Host::Below(domain), Some(block)) = (&served.host, block) {
+        let text = format!(
+            "`*` is one label for Caddy and any number of labels for the edge, so the site has hosts such as \
+             x.y.{domain}, too"
+        );
+        let advice = match served.is_shared {
+            true => {
+                site.close(&always, &block.site.at);
+                "another site answers these, so it is denied until you decide"
+            }
+            false => "list its hosts if the origin may not get these",
+        };
+        let text = format!("{text}; {advice}");
+        let ledger = &site.translator.ledger;
+        ledger.left_out(block.site, Effect::Access, &text);
+    }
 }

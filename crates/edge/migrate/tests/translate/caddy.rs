@@ -47,7 +47,7 @@ const EXPECTED: &[Listed] = &[
     ("magento.caddyfile", 4, 4, &[]),
     ("maintenance.caddyfile", 0, 0, &[]),
     ("mastodon.caddyfile", 2, 2, &[]),
-    ("multi.caddyfile", 0, 0, &[]),
+    ("multi.caddyfile", 0, 0, &[17]),
     ("news.caddyfile", 7, 7, &[]),
     ("nextcloud.caddyfile", 0, 0, &[]),
     ("package-mirror.caddyfile", 5, 5, &[]),

@@ -108,6 +108,32 @@ const CASES: &[Case] = &[
         denied: &["/c"],
         admitted: &["/a/x"],
     },
+    // Matchers compare the query that the directives in front of them have left.
+    Case {
+        site: "rewrite /old /new?admin=1\n@a query admin=*\nrespond @a 403\nreverse_proxy b",
+        losses: &[4],
+        denied: &["/old", "/old?admin=1", "/?admin=1"],
+        admitted: &[],
+    },
+    Case {
+        site: "handle /p/* {\nrewrite * {path}?role=guest\n@g query role=guest\nrespond @g 403\nreverse_proxy b\n}\n\
+               reverse_proxy b",
+        losses: &[5],
+        denied: &["/p/x", "/p/x?role=admin"],
+        admitted: &["/x"],
+    },
+    Case {
+        site: "uri query -token\n@a not query token=*\nrespond @a 403\nreverse_proxy b",
+        losses: &[2, 4],
+        denied: &["/?token=1", "/"],
+        admitted: &[],
+    },
+    Case {
+        site: "request_header Host b.example\n@b host b.example\nrespond @b 403\nreverse_proxy b",
+        losses: &[4],
+        denied: &["/"],
+        admitted: &[],
+    },
     // A field that a directive removes is not that of the client.
     Case {
         site: "request_header -X-User\n@u header X-User *\nhandle @u {\nreverse_proxy b\n}\nrespond 403",
@@ -255,6 +281,86 @@ fn a_directive_that_rules_cannot_state_denies_or_bypasses_the_cache() {
                 migration.toml
             );
         }
+    }
+}
+
+/// Requests of hosts that Caddy answers by another site than the edge are denied: for each configuration the lines that
+/// were left out, and the requests of hosts with true if an origin gets them.
+#[test]
+fn requests_that_another_site_of_caddy_answers_are_denied() {
+    const PROXY: &str = "{\nreverse_proxy b\n}\n";
+    type Answers<'a> = &'a [(&'a str, &'a str, bool)];
+    let table: &[(&str, &[usize], Answers<'_>)] = &[
+        // `*` is one label.
+        (
+            "http://*.a.example PROXY:80 {\nrespond 403\n}\n",
+            &[1],
+            &[("*.a.example", "/", false), ("*", "/", false)],
+        ),
+        (
+            "http://*.a.example PROXY",
+            &[1],
+            &[("*.a.example", "/", true)],
+        ),
+        (
+            ":80 {\n@a host *.a.example\nhandle @a PROXYrespond 403\n}\n",
+            &[1],
+            &[("*.a.example", "/", false), ("*", "/", false)],
+        ),
+        (
+            "http://*.a.example {\n@x host x.a.example\nhandle @x PROXY@y host x.y.a.example\nhandle @y PROXY}\n",
+            &[1],
+            &[("x.a.example", "/", true), ("x.y.a.example", "/", false)],
+        ),
+        // A site of a path.
+        (
+            "http://a.example/admin/* {\nrespond 403\n}\nhttp://a.example PROXY",
+            &[1, 2],
+            &[("a.example", "/Admin/x", false), ("a.example", "/", true)],
+        ),
+        (
+            "http://a.example/admin {\nrespond 403\n}\n:80 PROXY",
+            &[1, 2],
+            &[
+                ("a.example", "/admin", false),
+                ("a.example", "/", true),
+                ("*", "/admin", true),
+            ],
+        ),
+        (
+            "http://x.y.a.example/b* {\nrespond 403\n}\nhttp://*.a.example PROXY",
+            &[1, 2, 4],
+            &[("x.y.a.example", "/b", false), ("*.a.example", "/b", true)],
+        ),
+        (
+            "http:///%61* {\nrespond 403\n}\nhttp://a.example PROXY",
+            &[1, 2],
+            &[("a.example", "/", false)],
+        ),
+    ];
+    for (text, losses, answers) in table {
+        let text = text.replace("PROXY", PROXY) + "http://z.example {\nreverse_proxy z\n}\n";
+        let migration = translate(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let found = migration.report.losses().map(|entry| entry.at.line);
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            *losses,
+            "{text}\n{}",
+            migration.toml
+        );
+        for (host, request, is_admitted) in *answers {
+            let answer = Rules::of(&migration.toml, host).answer(&Request::of(request));
+            let found = answer.origin.is_some();
+            assert_eq!(found, *is_admitted, "{host}{request}\n{}", migration.toml);
+        }
+    }
+    for address in ["{$HOST}", "http://a.*.example", "ftp://a.example"] {
+        let text = format!("{address} {{\nrespond 403\n}}\n:80 {PROXY}");
+        let error = translate(&text).err();
+        assert!(
+            matches!(error, Some(MigrateError::UnknownAddress { .. })),
+            "{address}: {error:?}"
+        );
     }
 }
 

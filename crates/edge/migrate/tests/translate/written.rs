@@ -67,7 +67,10 @@ struct Rule {
 impl Rules {
     /// Reads the rules of the site with this host.
     pub(crate) fn of(toml: &str, host: &str) -> Self {
-        let is_of_host = |part: &&str| part.contains(&format!("hosts = [\"{host}\""));
+        let is_of_host = |part: &&str| {
+            let hosts = part.lines().find(|line| line.starts_with("hosts = "));
+            hosts.is_some_and(|line| line.contains(&format!("\"{host}\"")))
+        };
         let site = toml.split("[[site]]\n").find(is_of_host);
         let tables = site.expect("the site").split("[[site.rule]]\n");
         let rule = |text: &str| {

@@ -171,7 +171,8 @@ fn a_worker_that_lags_sheds_hits_last_and_recovers_by_itself() {
         client.try_head().is_none(),
         "the connection of a shed hit is closed"
     );
-    wait_for_level(&mut admin, "normal");
+    // The admin server has closed the idle connection.
+    wait_for_level(&mut Admin::of(&bed), "normal");
     assert!(bed.get("/hit").is_hit());
     assert!(bed.metric("edgeward_shed_total{work=\"hit\"}") >= 1.0);
 }

@@ -225,7 +225,7 @@ fn unwrap_group(pattern: &str) -> &str {
 }
 
 /// Divides an expression at each `|` outside of groups. `None` if its parentheses do not match.
-fn split_branches(pattern: &str) -> Option<Vec<&str>> {
+pub(super) fn split_branches(pattern: &str) -> Option<Vec<&str>> {
     let mut branches = Vec::new();
     let (mut depth, mut start, mut is_escaped) = (0_usize, 0, false);
     for (at, c) in pattern.char_indices() {

@@ -7,6 +7,7 @@ use super::requests::Requests;
 use super::state::{Machine, Phase, Synthetic};
 use super::text::spelled;
 use super::tree::{Expr, Kind, Node, Operator, every};
+use crate::decision::Decision;
 use crate::grouping::Setting;
 use crate::report::Effect;
 use crate::rule::{Key, Value, When};
@@ -59,6 +60,13 @@ impl<'t> Machine<'_, 't> {
             // The edge answers requests that purge itself.
             let text = "the edge answers 200 to a purge, and 403 to a client that may not purge";
             ledger_of(self).differs(node, Effect::Operation, text);
+            // These requests do not reach the origin, and the rule is not needed where purge.allow has its methods.
+            let status = if (400..=499).contains(&code) {
+                code
+            } else {
+                403
+            };
+            self.deny_purge(reached, status, node);
             // A refused purge is an exception from later ones.
             return match code {
                 200..=299 => Ok(()),
@@ -191,7 +199,25 @@ impl<'t> Machine<'_, 't> {
         Ok(())
     }
 
-    /// Translates `return (purge)` and functions that purge.
+    /// Translates `return (purge)`. Requests that purge do not reach the origin.
+    pub(super) fn purge(&mut self, node: &'t Node, reached: &Requests) {
+        self.allow_purge(node, reached);
+        if !self.translator.purges(reached) {
+            self.deny_purge(reached, 403, node);
+        }
+    }
+
+    /// Denies requests that purge, also to the clients that may do so: the edge answers those before it applies rules.
+    fn deny_purge(&mut self, reached: &Requests, status: u16, node: &Node) {
+        let holds = reached.may().layers().iter().filter(|(_, holds)| *holds);
+        let of_all_clients = holds.map(|(when, _)| When {
+            clients: Vec::new(),
+            ..when.clone()
+        });
+        self.deny(&Decision::any(of_all_clients).into(), status, node);
+    }
+
+    /// Translates functions that purge.
     pub(super) fn allow_purge(&mut self, node: &'t Node, reached: &Requests) {
         let ledger = ledger_of(self);
         let mut methods: Vec<&str> = Vec::new();
@@ -233,8 +259,13 @@ impl<'t> Machine<'_, 't> {
                 }
             },
         };
-        self.translator.allow_purges(&networks, node);
-        ledger.translated(node, "purge.allow");
+        match self.translator.allow_purges(&networks, &methods, node) {
+            true => ledger.translated(node, "purge.allow"),
+            false => {
+                let text = "purge.allow is for all methods that purge: it has the networks that may use each";
+                ledger.left_out(node, Effect::Access, text);
+            }
+        }
     }
 
     /// Returns the networks of the ACL that conditions on `client.ip` in front of a purge name.

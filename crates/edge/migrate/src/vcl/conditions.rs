@@ -390,24 +390,38 @@ impl Machine<'_, '_> {
 
     /// Returns when an expression matches the URL.
     fn match_url(&self, literal: &str) -> Result<Condition, Reason> {
-        let found = urls::matches(literal, !self.is_without_query)?;
+        let found = match (
+            urls::matches(literal, !self.is_without_query),
+            urls::alternatives(literal),
+        ) {
+            (Ok(found), _) => found,
+            (Err(reason), None) => return Err(reason),
+            (Err(_), Some(all)) => return Ok(self.match_one_of(&all)),
+        };
         let names = &found.when.parameters;
         if !names.is_empty() {
             let is_literal = |name: &String| !name.contains('*');
             let is_changed = self.is_without_query
                 || self.settings.contains_key(&Key::One("query.keep"))
-                || !self.dropped.is_empty() && !names.iter().all(is_literal)
+                || found.reach == Reach::Exact
+                    && !self.dropped.is_empty()
+                    && !names.iter().all(is_literal)
                 || names.iter().any(|name| self.is_dropped(name));
             if is_changed {
                 return Err("a statement has removed parameters that are compared".to_owned());
             }
         }
+        let or_path = |when: When| Decision::any([when].into_iter().chain(found.or_path.clone()));
         let requests = match found.reach {
             Reach::Exact => Decision::any([found.when]).into(),
-            Reach::Wider => Requests::wider(Decision::any([found.when])),
+            Reach::Wider => Requests::wider(or_path(found.when)),
             Reach::Narrower(may) => {
                 let exact = Decision::any([found.when]);
-                Requests::between(exact.clone(), exact, Decision::any([may])).unreported()
+                Requests::between(exact.clone(), exact, or_path(may)).unreported()
+            }
+            Reach::IgnoresCase(may) => {
+                let never = Decision::always(false);
+                Requests::between(never, or_path(found.when), or_path(may))
             }
             // Other requests with a query are only restricted.
             Reach::WithoutQuery(prefixes) => {
@@ -429,6 +443,19 @@ impl Machine<'_, '_> {
         Ok(Condition::from(requests).with(found.difference))
     }
 
+    /// Returns when one of several expressions matches the URL.
+    fn match_one_of(&self, all: &[String]) -> Condition {
+        let mut joined = Condition::from(Requests::none());
+        for literal in all {
+            let part = or_lost(self.match_url(literal));
+            let (requests, reason) = joined.requests.or(&part.requests);
+            joined.requests = requests;
+            joined.differences.extend(part.differences);
+            joined.lost = joined.lost.or(part.lost).or(reason);
+        }
+        joined
+    }
+
     /// Returns the decision that holds for requests with a condition and without query parameters.
     fn without_query(&self, when: When) -> Decision<bool> {
         let with_query = When {
@@ -444,7 +471,7 @@ impl Machine<'_, '_> {
     }
 
     /// Returns true if a statement has removed query parameters with a name.
-    fn is_dropped(&self, name: &str) -> bool {
+    pub(super) fn is_dropped(&self, name: &str) -> bool {
         self.dropped.iter().any(|glob| match glob.split_once('*') {
             Some((start, _)) => name.starts_with(start),
             None => glob == name,

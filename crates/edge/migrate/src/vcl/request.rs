@@ -432,18 +432,25 @@ impl<'t> Machine<'_, 't> {
             Expr::Sum(parts) => parts.iter().collect(),
             value => vec![value],
         };
+        let has_text = parts.iter().any(|part| part.as_text().is_some());
         let mut classes: Vec<String> = Vec::new();
         let mut difference = None;
         for part in parts {
             self.classes(part, &mut classes, &mut difference)?;
         }
+        // A text distinguishes the requests that reach the statement from the others.
+        let of_conditions = match classes.is_empty() && has_text {
+            true => self.classes_of_path(reached, &mut difference)?,
+            false => Vec::new(),
+        };
         if self.phase != Phase::Hash {
             return Err("hash_data outside of vcl_hash".to_owned());
         }
-        match classes.is_empty() {
+        match classes.is_empty() && of_conditions.is_empty() {
             true => ledger_of(self).implied(node, "URL, host and scheme are always in the key"),
             false => {
                 self.append("key", reached.may(), &classes, node)?;
+                self.append("key", &Decision::always(true), &of_conditions, node)?;
                 match difference {
                     Some(text) => ledger_of(self).differs(node, Effect::Caching, text),
                     None => ledger_of(self).translated(node, "key"),
@@ -523,6 +530,11 @@ impl<'t> Machine<'_, 't> {
                         .and_then(|rest| rest.strip_suffix('}'));
                     match only {
                         Some(name) => add(format!("header:{name}")),
+                        None if text == "${uri}" && self.changes_query() => {
+                            return Err(
+                                "the key lacks parameters that a statement removes".to_owned()
+                            );
+                        }
                         None if text == "${uri}" || text == "${path}" || text == "${host}" => {}
                         None => return Err("the key of the edge has no composed texts".to_owned()),
                     }
@@ -533,32 +545,84 @@ impl<'t> Machine<'_, 't> {
                 Field::Absent | Field::Text(_) => {}
             }
             // The value follows from these conditions, so they distinguish the same requests.
-            when.cookies
-                .iter()
-                .for_each(|cookie| match cookie.as_str() {
-                    "*" => {}
-                    cookie => add(format!("has-cookie:{cookie}")),
-                });
-            for name in when.headers.keys() {
-                match name.to_ascii_lowercase().as_str() {
-                    "user-agent" => {
-                        *difference = Some("key = [\"device\"]: the edge's own classes of devices");
-                        add("device".to_owned());
-                    }
-                    "cookie" => {
-                        let globs = when.headers.get(name).into_iter().flatten();
-                        for glob in globs {
-                            add(cookie_class(glob)?);
-                        }
-                    }
-                    _ => add(format!("header:{name}")),
-                }
-            }
-            if !when.clients.is_empty() {
-                return Err("the key of the edge has no addresses".to_owned());
+            let is_sure = match part.as_name().map(str::to_ascii_lowercase) {
+                Some(name) => !self
+                    .unsure
+                    .contains_key(request_field(&name).unwrap_or_default()),
+                None => self.unsure.is_empty(),
+            };
+            for class in self.classes_of(when, is_sure, difference)? {
+                add(class);
             }
         }
         Ok(())
+    }
+
+    /// Returns the classes that distinguish requests that reach a statement from the others.
+    fn classes_of_path(
+        &self,
+        reached: &Requests,
+        difference: &mut Option<&'static str>,
+    ) -> Result<Vec<String>, String> {
+        let mut all: Vec<String> = Vec::new();
+        for decision in [reached.best(), reached.must(), reached.may()] {
+            for (when, _) in decision.layers() {
+                let is_new = |class: &String| !all.contains(class);
+                let classes = self.classes_of(when, reached.is_exact(), difference)?;
+                let new: Vec<String> = classes.into_iter().filter(is_new).collect();
+                all.extend(new);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the classes of the key that distinguish requests with a condition from others. `is_sure` is false if the
+    /// condition stands for one that asks for more.
+    fn classes_of(
+        &self,
+        when: &When,
+        is_sure: bool,
+        difference: &mut Option<&'static str>,
+    ) -> Result<Vec<String>, String> {
+        const WHOLE: &str =
+            "the key has the whole field, so each of its values has stored responses of its own";
+        let mut classes = Vec::new();
+        for cookie in &when.cookies {
+            match cookie.as_str() {
+                "*" => classes.push("has-cookie:*".to_owned()),
+                cookie if is_sure => classes.push(format!("has-cookie:{cookie}")),
+                _ => {
+                    *difference = Some(WHOLE);
+                    classes.push("header:Cookie".to_owned());
+                }
+            }
+        }
+        for name in when.headers.keys() {
+            if ["user-agent", "cookie"].contains(&name.to_ascii_lowercase().as_str()) {
+                *difference = Some(WHOLE);
+            }
+            classes.push(format!("header:{name}"));
+        }
+        if !when.clients.is_empty() {
+            return Err("the key of the edge has no addresses".to_owned());
+        }
+        // GET and HEAD have one stored response.
+        let has = |method: &str| when.methods.iter().any(|known| known == method);
+        if has("GET") != has("HEAD") {
+            return Err("the key of the edge has no methods".to_owned());
+        }
+        let is_kept = |name: &String| !name.contains('*') && !self.is_dropped(name);
+        if self.changes_query() && !when.parameters.iter().all(is_kept) {
+            return Err("the key has no parameters that a statement has removed".to_owned());
+        }
+        Ok(classes)
+    }
+
+    /// Returns true if a statement has removed parameters, so that the key lacks them.
+    fn changes_query(&self) -> bool {
+        self.is_without_query
+            || !self.dropped.is_empty()
+            || self.settings.contains_key(&Key::One("query.keep"))
     }
 
     /// Returns true if requests with a condition are passed or answered, so that they need no key.
@@ -605,7 +669,7 @@ impl<'t> Machine<'_, 't> {
                 self.end(reached)
             }
             "purge" => {
-                self.allow_purge(node, reached);
+                self.purge(node, reached);
                 self.end(reached)
             }
             "synth" => self.synth(node, arguments, reached),
@@ -677,19 +741,6 @@ impl<'t> Machine<'_, 't> {
             });
             self.settings.insert(Key::Field("request", lower), stated);
         }
-    }
-}
-
-/// Returns the class of the key that distinguishes the requests whose field `Cookie` matches a glob.
-fn cookie_class(glob: &str) -> Result<String, String> {
-    let text = glob
-        .strip_prefix('*')
-        .and_then(|rest| rest.strip_suffix('*'));
-    let text = text.unwrap_or(glob);
-    match text.split_once('=') {
-        _ if text.contains('*') => Err("the key of the edge has no such cookies".to_owned()),
-        Some((name, _)) => Ok(format!("cookie:{name}")),
-        None => Ok(format!("has-cookie:*{text}*")),
     }
 }
 

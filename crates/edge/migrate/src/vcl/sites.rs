@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::PURGE_METHODS;
 use super::host_names;
 use super::lifetimes::{ByStatus, Lifetimes, in_toml};
 use super::origins;
@@ -115,15 +114,8 @@ fn grouped(
     }));
     if translator.purgers.borrow().is_some() {
         // The edge answers requests that purge before it applies rules.
-        let is_purge = |step: &Step| {
-            let methods = &step.when.methods;
-            !methods.is_empty()
-                && methods
-                    .iter()
-                    .all(|method| PURGE_METHODS.contains(&method.as_str()))
-        };
         for sequence in &mut sequences {
-            sequence.retain(|step| !is_purge(step));
+            sequence.retain(|step| !translator.is_purge(&step.when.methods));
         }
     }
     grouping::rules(sequences)

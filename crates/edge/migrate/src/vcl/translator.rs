@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use super::requests::Requests;
 use super::tree::{Kind, Node, every};
 use crate::ledger::Ledger;
 use crate::origin_list::Origins;
@@ -40,6 +41,8 @@ pub(super) struct Translator<'t> {
     pub(super) effects: RefCell<BTreeMap<(String, bool), Effect>>,
     /// Networks that may purge, with the line that states it.
     pub(super) purgers: RefCell<Option<(Vec<String>, Position)>>,
+    /// The methods with which these may purge.
+    purge_methods: RefCell<Vec<String>>,
 }
 
 impl<'t> Translator<'t> {
@@ -58,6 +61,7 @@ impl<'t> Translator<'t> {
             origins: RefCell::default(),
             facts: RefCell::default(),
             strips: RefCell::default(),
+            purge_methods: RefCell::default(),
             effects: RefCell::default(),
             purgers: RefCell::default(),
         };
@@ -170,15 +174,29 @@ impl<'t> Translator<'t> {
         facts.set(key, value.to_owned(), None);
     }
 
-    /// Adds networks that may purge.
-    pub(super) fn allow_purges(&self, networks: &[String], from: &Node) {
+    /// States the networks that may purge by these methods. Returns false if fewer networks than these may do so.
+    pub(super) fn allow_purges(&self, networks: &[String], methods: &[&str], from: &Node) -> bool {
+        let mut known = self.purge_methods.borrow_mut();
+        known.extend(methods.iter().map(|&method| method.to_owned()));
         let mut purgers = self.purgers.borrow_mut();
-        let (known, _) = purgers.get_or_insert_with(|| (Vec::new(), from.at.clone()));
-        for network in networks {
-            if !known.contains(network) {
-                known.push(network.clone());
-            }
+        match &mut *purgers {
+            None => *purgers = Some((networks.to_vec(), from.at.clone())),
+            Some((known, _)) => known.retain(|network| networks.contains(network)),
         }
+        let known = purgers.as_ref().map_or(&[][..], |(known, _)| known);
+        networks.iter().all(|network| known.contains(network))
+    }
+
+    /// Returns true if `purge.allow` decides about requests with these methods.
+    pub(super) fn is_purge(&self, methods: &[String]) -> bool {
+        let known = self.purge_methods.borrow();
+        !methods.is_empty() && methods.iter().all(|method| known.contains(method))
+    }
+
+    /// Returns true if `purge.allow` decides about all requests of a set.
+    pub(super) fn purges(&self, requests: &Requests) -> bool {
+        let mut holds = requests.may().layers().iter().filter(|(_, holds)| *holds);
+        holds.all(|(when, _)| self.is_purge(&when.methods))
     }
 
     /// Returns the table with the networks that may purge.

@@ -13,6 +13,8 @@ use crate::values::{self, wider_globs};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct UrlMatch {
     pub(super) when: When,
+    /// Paths in which the expression is found, too, as `a=` in `/a=1`.
+    pub(super) or_path: Option<When>,
     pub(super) reach: Reach,
     /// The difference, if the expression may also ask for a part of the query.
     pub(super) difference: Option<&'static str>,
@@ -26,6 +28,8 @@ pub(super) enum Reach {
     Wider,
     /// The condition holds for fewer requests than this one, which may hold for further ones.
     Narrower(When),
+    /// The condition states the usual cases of letters, and this one holds for further requests.
+    IgnoresCase(When),
     /// The condition is the expression for requests without a query, and for paths that match one of these globs.
     WithoutQuery(Vec<String>),
 }
@@ -69,6 +73,7 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
     let pattern = &pattern.replace("\\/", "/");
     let exact = |when: When| UrlMatch {
         when,
+        or_path: None,
         reach: Reach::Exact,
         difference: None,
     };
@@ -86,19 +91,7 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
         return Ok(exact(parameters(vec!["*".to_owned()])));
     }
     if let Some(found) = parameter_names(pattern) {
-        return Ok(UrlMatch {
-            reach: match (found.has_value, found.start) {
-                (true, _) | (_, Start::One) => Reach::Wider,
-                (false, Start::Either) => Reach::Exact,
-                // `v=` is also found in `?rev=1`.
-                (false, Start::Missing) => {
-                    let ends = found.names.iter().map(|name| format!("*{name}"));
-                    Reach::Narrower(parameters(ends.collect()))
-                }
-            },
-            difference: (found.has_value || found.start != Start::Either).then_some(NAME_ALONE),
-            when: parameters(found.names),
-        });
+        return of_parameters(found, pattern, ignores_case);
     }
     // An optional query, and anything behind it.
     let pattern = pattern.strip_suffix(r"\??.*$").unwrap_or(pattern);
@@ -146,6 +139,7 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
                 reach => reach,
             },
             when: paths(globs),
+            or_path: None,
             difference,
         });
     }
@@ -155,9 +149,58 @@ pub(super) fn matches(pattern: &str, has_query: bool) -> Result<UrlMatch, Reason
             regexes,
             ..When::default()
         },
+        or_path: None,
         reach,
         difference,
     })
+}
+
+/// Returns the requests with the parameters that an expression asks for.
+fn of_parameters(
+    found: ParameterNames,
+    pattern: &str,
+    ignores_case: bool,
+) -> Result<UrlMatch, Reason> {
+    // `v=` is also found in `?rev=1` and in `/v=1`, and `[?&]v` in `?version=1`.
+    let start = if found.is_within() { "*" } else { "" };
+    let end = if found.is_open { "*" } else { "" };
+    let names = found.names.iter();
+    let wide = names.map(|name| format!("{start}{name}{end}").replace("**", "*"));
+    let wide = parameters(wide.collect());
+    let or_path = match found.start {
+        Start::Missing => Some(When {
+            regexes: vec![values::regex(pattern, ignores_case)?],
+            ..When::default()
+        }),
+        _ => None,
+    };
+    let is_exact = !found.has_value && !ignores_case;
+    let (when, reach) = match (is_exact, found.start) {
+        _ if ignores_case => (
+            parameters(values::spellings(wide.parameters)),
+            Reach::IgnoresCase(parameters(vec!["*".to_owned()])),
+        ),
+        (true, Start::Either) => (wide, Reach::Exact),
+        (true, Start::Missing) => (parameters(found.names), Reach::Narrower(wide)),
+        _ => (wide, Reach::Wider),
+    };
+    Ok(UrlMatch {
+        difference: (reach != Reach::Exact).then_some(NAME_ALONE),
+        when,
+        or_path,
+        reach,
+    })
+}
+
+/// Divides an expression into its alternatives. `None` if it has one.
+pub(super) fn alternatives(pattern: &str) -> Option<Vec<String>> {
+    let (start, pattern) = match pattern.strip_prefix("(?i)") {
+        Some(rest) => ("(?i)", rest),
+        None => ("", pattern),
+    };
+    let branches = values::split_branches(pattern)?;
+    let all = branches.iter().map(|branch| format!("{start}{branch}"));
+    (branches.len() > 1).then(|| all.collect())
 }
 
 /// Returns true if an expression may ask for the end of the URL, so that a query behind the path matters.
@@ -204,6 +247,15 @@ struct ParameterNames {
     start: Start,
     /// True if the expression also asks for values, or for the end of the query.
     has_value: bool,
+    /// True if any text may follow the name.
+    is_open: bool,
+}
+
+impl ParameterNames {
+    /// Returns true if another text may stand in front of the name.
+    fn is_within(&self) -> bool {
+        matches!(self.start, Start::Missing | Start::Anywhere)
+    }
 }
 
 /// The sign in front of a parameter that an expression asks for.
@@ -212,6 +264,8 @@ enum Start {
     Missing,
     /// `?` or `&` alone, so that the place of the parameter counts.
     One,
+    /// `?` with any text behind it.
+    Anywhere,
     Either,
 }
 
@@ -221,10 +275,13 @@ const PARAMETER_START: &str = concat!(
     r"|\[&\?\]|\[\\\?&\]|\[&\\\?\]|\(\\\?\|\\&\)|\\\?\(\.\*&\)\?|\\\?\.\*|\\\?|\\&|&)",
 );
 
+/// The end of a parameter: a value without alternatives, or the end of the name.
+const PARAMETER_END: &str = r"=(?:[^|()]|\([^()]*\))*|\(=\|\$\)|\(=\|&\|\$\)|\\b|\$";
+
 /// Reads an expression such as `[?&](a|b)=` or `preview=true`.
 fn parameter_names(pattern: &str) -> Option<ParameterNames> {
     let text = format!(
-        r"^(?:\.\*)?({PARAMETER_START})?(\((?:\?:)?[^()]+\)|[\w.*+\[\]\\|-]+?)(=.*|\(=.*|\\b|\$)?$"
+        r"^(?:\.\*)?({PARAMETER_START})?(\((?:\?:)?[^()]+\)|[\w.*+\[\]\\-]+?)({PARAMETER_END})?$"
     );
     let shape = Regex::new(&text).expect("the expression is valid");
     let found = shape.captures(pattern)?;
@@ -238,9 +295,11 @@ fn parameter_names(pattern: &str) -> Option<ParameterNames> {
         start: match found.get(1).map(|start| start.as_str()) {
             None => Start::Missing,
             Some("&" | r"\&" | r"\?") => Start::One,
+            Some(r"\?.*") => Start::Anywhere,
             Some(_) => Start::Either,
         },
         has_value: !matches!(end, "=" | "(=|$)" | "(=|&|$)"),
+        is_open: matches!(end, "" | r"\b"),
     })
 }
 
@@ -588,10 +647,14 @@ mod tests {
             ("&a=", Expected::Parameters(&["a"]), Wider, false),
             (
                 "preview=true",
-                Expected::Parameters(&["preview"]),
+                Expected::Parameters(&["*preview"]),
                 Wider,
                 false,
             ),
+            ("[?&]a", Expected::Parameters(&["a*"]), Wider, false),
+            (r"\?.*a=", Expected::Parameters(&["*a"]), Wider, false),
+            ("a|b=1", Refused, Exact, false),
+            ("[?&]a=(b|c)", Expected::Parameters(&["a"]), Wider, false),
             (r"\?", Expected::Parameters(&["*"]), Exact, true),
             (
                 r"[?&](utm_[a-z]+|gclid)=",

@@ -10,6 +10,7 @@ use super::requests::Requests;
 use super::state::{Machine, Phase};
 use super::tree::{Expr, Kind, Node};
 use crate::report::{Effect, Outcome};
+use crate::rule::Key;
 
 /// The deepest nesting of calls. Varnish refuses recursion.
 const CALLS_MAX: usize = 32;
@@ -130,6 +131,7 @@ impl<'t> Machine<'_, 't> {
             }
             let ((then, no_then), (otherwise, no_otherwise)) = parts;
             let before = (self.running.clone(), self.answered.clone());
+            let denied = self.settings.get(&Key::One("deny")).cloned();
             self.statements(&children, &then);
             let is_purge = |path: &Requests| path.may().without_methods(&PURGE_METHODS).is_never();
             let is_of_purge = is_purge(&then) && !is_purge(&remaining);
@@ -142,6 +144,12 @@ impl<'t> Machine<'_, 't> {
             if is_of_purge {
                 // The edge answers requests that purge before it applies rules, so no exception is needed.
                 (self.running, self.answered) = before;
+                if self.translator.purges(&then) {
+                    match denied {
+                        Some(denied) => _ = self.settings.insert(Key::One("deny"), denied),
+                        None => _ = self.settings.remove(&Key::One("deny")),
+                    }
+                }
                 continue;
             }
             lost = lost.or(no_otherwise);

@@ -278,6 +278,26 @@ const CLOSED: &[(&str, &str, &str)] = &[
     ),
     (
         "vcl_recv",
+        "if (req.url ~ \"(?i)[?&]debug=\") { return (synth(403)); } return (hash);",
+        "parameter = \"*\"\ndeny = 403",
+    ),
+    (
+        "vcl_hash",
+        "if (client.ip ~ office) { hash_data(\"1\"); }",
+        "client = \"10.0.0.0/8\"\npass = true",
+    ),
+    (
+        "vcl_recv",
+        "if (req.method == \"PURGE\") { return (purge); }",
+        "method = \"PURGE\"\ndeny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (req.method == \"REFRESH\" && client.ip ~ office) { return (purge); }",
+        "method = \"REFRESH\"\ndeny = 403",
+    ),
+    (
+        "vcl_recv",
         "if (req.http.X !~ \"^secret[0-9]{5}$\") { return (synth(403)); } return (hash);",
         "deny = 403",
     ),
@@ -382,6 +402,97 @@ fn an_exception_from_caching_is_stated_wherever_it_is_made() {
             migration.report.losses().count(),
             0,
             "{statements}: {:#?}",
+            migration.report
+        );
+    }
+}
+
+/// Conditions whose counterpart is wider or another one, with lines of the result. None of them is a loss.
+#[test]
+fn a_condition_holds_at_the_edge_for_all_requests_for_which_it_does_in_varnish() {
+    for (statements, hash, expected) in [
+        (
+            "if (req.url ~ \"wp-admin|wp-login|preview=true\") { return (pass); }",
+            "",
+            &[
+                "path_regex = [\"preview=true\", \"wp-login\", \"wp-admin\"]\npass = true",
+                "parameter = \"*preview\"",
+            ][..],
+        ),
+        (
+            "if (req.url ~ \"\\?add=|\\?remove_item=\") { return (pass); }",
+            "",
+            &["parameter = [\"remove_item\", \"add\"]\npass = true"],
+        ),
+        (
+            "if (req.url ~ \"debug=1|^/internal/\") { return (synth(403)); }",
+            "",
+            &[
+                "path = \"/internal/*\"\ndeny = 403",
+                "parameter = \"*debug\"\ndeny = 403",
+            ],
+        ),
+        (
+            "if (req.url ~ \"[?&]debug\") { return (pass); }",
+            "",
+            &["parameter = \"debug*\"\npass = true"],
+        ),
+        (
+            "if (req.url ~ \"token=\") { return (synth(403)); }",
+            "",
+            &[
+                "path_regex = \"token=\"\ndeny = 403",
+                "parameter = \"*token\"\ndeny = 403",
+            ],
+        ),
+        (
+            "",
+            "if (req.http.Cookie ~ \"logged_in\") { hash_data(\"1\"); }",
+            &["key = [\"header:Cookie\"]"],
+        ),
+        (
+            "",
+            "if (req.http.X-A ~ \"^a\") { hash_data(\"1\"); }",
+            &["key = [\"header:X-A\"]"],
+        ),
+        (
+            "if (req.http.User-Agent ~ \"MyShopApp\") { set req.http.X-Class = \"app\"; }",
+            "hash_data(req.http.X-Class);",
+            &["key = [\"header:X-Class\", \"header:User-Agent\"]"],
+        ),
+        (
+            "if (req.http.Cookie ~ \"vip\") { set req.http.X-Class = \"vip\"; }",
+            "hash_data(req.http.X-Class);",
+            &["key = [\"header:X-Class\", \"header:Cookie\"]"],
+        ),
+        (
+            "if (req.method == \"PURGE\") { return (synth(405)); }",
+            "",
+            &["method = \"PURGE\"\ndeny = 405"],
+        ),
+        (
+            "if (req.method == \"BAN\" || req.method == \"REFRESH\") { return (synth(405)); }\n\
+             if (req.method == \"PURGE\") { if (client.ip !~ office) { return (synth(405)); } return (purge); }",
+            "",
+            &[
+                "method = [\"REFRESH\", \"BAN\"]\ndeny = 405",
+                "[purge]\nallow = [\"10.0.0.0/8\"]",
+            ],
+        ),
+    ] {
+        let text = format!(
+            "vcl 4.1; acl office {{ \"10.0.0.0\"/8; }} backend default {{ .host = \"10.0.0.1\"; }}\n\
+             sub vcl_recv {{ {statements} return (hash); }} sub vcl_hash {{ {hash} }}"
+        );
+        let migration = translate("t", &text).expect("translated");
+        let toml = without_sources(&migration.toml);
+        for line in expected {
+            assert!(toml.contains(line), "{text}: {line}: {toml}");
+        }
+        assert_eq!(
+            migration.report.losses().count(),
+            0,
+            "{text}: {:#?}",
             migration.report
         );
     }

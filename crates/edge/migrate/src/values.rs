@@ -144,7 +144,9 @@ pub(super) fn wider_globs(pattern: &str) -> Option<Vec<String>> {
         while let Some(c) = chars.next() {
             let literal = match c {
                 '\\' => match chars.next()? {
-                    c if c.is_ascii_alphanumeric() => None,
+                    'd' | 'D' | 's' | 'S' | 'w' | 'W' | 'b' | 'B' => None,
+                    // The code of a character, or a class of another dialect.
+                    c if c.is_ascii_alphanumeric() => return None,
                     c => Some(c),
                 },
                 '.' => None,
@@ -154,6 +156,8 @@ pub(super) fn wider_globs(pattern: &str) -> Option<Vec<String>> {
                     loop {
                         match chars.next()? {
                             '\\' => _ = chars.next(),
+                            // A class of POSIX, as `[:alpha:]`.
+                            '[' if chars.peek() == Some(&':') => return None,
                             ']' if !is_first => break,
                             '^' if is_first => continue,
                             _ => {}
@@ -345,6 +349,9 @@ mod tests {
             ("ab?c", Some(vec!["*a*c*"])),
             (".*", None),
             ("a(b|c)d", None),
+            ("a[[:alnum:]]_b", None),
+            (r"a\x41b", None),
+            (r"a\db", Some(vec!["*a*b*"])),
         ] {
             let expected: Option<Vec<String>> =
                 globs.map(|globs| globs.into_iter().map(str::to_owned).collect());

@@ -104,6 +104,7 @@ impl<'t> Machine<'_, 't> {
                     node,
                 )?;
                 ledger_of(self).translated(node, "redirect, redirect_status");
+                self.deny_excess(reached, node);
             }
             (_, 400..=499) if is_known => {
                 self.deny(reached, status, node);
@@ -123,6 +124,7 @@ impl<'t> Machine<'_, 't> {
                 let text = "the edge does not answer with this status and text, so these requests get 404; write the \
                             text to a file, and answer = \"FILE\" in place of deny";
                 ledger_of(self).left_out(node, Effect::Response, text);
+                self.deny_excess(reached, node);
             }
         }
         for (name, value, from) in answer.fields {

@@ -74,7 +74,7 @@ pub(super) fn names(pattern: &str) -> Option<Vec<String>> {
         r"^(?:\(\?:\^\|;[^()]*\)|\(\^\|;[^()]*\)|",
         r"\(;\|\^\)|\(\^\|(?:\(\?<=; \)|[^()]*)\)|\^|;\\s[*+]|; \*|;\?|; ?|\\b)?",
         r"(?: ?\*|\\s\*)?(\((?:\?:)?(?:[^()]|\([^()]*\))+\)(?:[\w.*+\[\]\\^-]*)|[^()=;|]+(?:\([^()]*\))?[^()=;|]*)",
-        r"(?:=(?:.*)?)?$",
+        r"(?:=(?:[^|()]|\([^()]*\))*)?$",
     );
     let shape = Regex::new(SHAPE).expect("the expression is valid");
     let group = shape.captures(pattern)?.get(1)?.as_str();
@@ -269,6 +269,8 @@ mod tests {
             };
             assert_eq!((found.when, found.is_exact), (when, is_exact), "{pattern}");
         }
-        assert!(matches(".*").is_err());
+        for pattern in [".*", "(^|; )logged_in=1|(^|; )admin=1"] {
+            assert!(matches(pattern).is_err(), "{pattern}");
+        }
     }
 }

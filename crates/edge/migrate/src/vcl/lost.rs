@@ -35,6 +35,13 @@ impl<'t> Machine<'_, 't> {
         self.restrict_and_report("deny", value, path, from, (Effect::Access, text));
     }
 
+    /// Denies requests that Varnish may answer itself, if a rule does not answer them.
+    pub(super) fn deny_excess(&mut self, path: &Requests, from: &Node) {
+        if let Some(excess) = path.excess() {
+            self.deny(&Requests::within(excess), 403, from);
+        }
+    }
+
     fn restrict_and_report(
         &mut self,
         key: &'static str,
@@ -100,10 +107,11 @@ impl<'t> Machine<'_, 't> {
             // The subroutine that makes the answer of a status above 599 states another one.
             ("synth" | "error", Some(Expr::Number(code))) => match *code as u16 {
                 status @ 400..=499 => Some(status),
-                200..=399 | 500..=599 => None,
+                500..=599 => None,
                 _ => Some(403),
             },
             ("synth" | "error" | "fail" | "vcl", _) => Some(403),
+            ("abandon", _) if self.phase == Phase::Fetch => Some(403),
             _ => None,
         };
         match (self.phase, action) {
@@ -224,13 +232,12 @@ impl<'t> Machine<'_, 't> {
 fn effect_of_one(node: &Node, phase: Phase) -> Effect {
     match &node.kind {
         Kind::Return(action, arguments) => match (action.as_str(), arguments.first()) {
-            ("synth", Some(Expr::Number(status))) if !(200.0..400.0).contains(status) => {
-                match (500.0..600.0).contains(status) {
-                    true => Effect::Response,
-                    false => Effect::Access,
-                }
+            // An answer in place of the origin's, as a redirect to a login, also restricts access.
+            ("synth", Some(Expr::Number(status))) if (500.0..600.0).contains(status) => {
+                Effect::Response
             }
-            ("fail" | "vcl", _) => Effect::Access,
+            ("synth" | "fail" | "vcl", _) => Effect::Access,
+            ("abandon", _) if phase == Phase::Fetch => Effect::Access,
             ("pass" | "pipe" | "hash" | "lookup" | "purge" | "hit_for_pass" | "restart", _) => {
                 Effect::Caching
             }

@@ -549,9 +549,7 @@ fn is_own_exclusion(expr: &Expr) -> bool {
                 ("beresp.ttl", Operator::LessOrEqual) => is_zero(right),
                 ("beresp.http.vary", Operator::Equal) => right.as_text().as_deref() == Some("*"),
                 (
-                    "beresp.http.cache-control"
-                    | "beresp.http.pragma"
-                    | "beresp.http.surrogate-control",
+                    "beresp.http.cache-control" | "beresp.http.surrogate-control",
                     Operator::Match,
                 ) => forbids_storing(right),
                 _ => false,

@@ -300,6 +300,11 @@ impl<'t> Machine<'_, 't> {
                 self.translator.ledger.translated(node, "pass");
                 self.end(reached)
             }
+            Phase::Fetch if matches!(action, "abandon" | "fail") => {
+                self.deny(reached, 503, node);
+                self.translator.ledger.translated(node, "deny");
+                self.end(reached)
+            }
             _ => match action {
                 "deliver" | "fetch" | "lookup" | "hash" | "ok" | "pass" | "pipe" | "miss" => {
                     self.translator

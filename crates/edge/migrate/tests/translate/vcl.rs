@@ -278,6 +278,41 @@ const CLOSED: &[(&str, &str, &str)] = &[
     ),
     (
         "vcl_recv",
+        "if (req.http.X != digest.hmac_sha256(\"k\", req.url)) { return (synth(302, \"/login\")); } return (hash);",
+        "deny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.X !~ \"^secret[0-9]{5}$\") { return (synth(200, \"no\")); } return (hash);",
+        "header.X = \"secret*\"\ndeny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (std.random(0, 9) < 1) { return (synth(200, \"ok\")); } return (hash);",
+        "deny = 403",
+    ),
+    (
+        "vcl_backend_fetch",
+        "if (std.random(0, 9) < 1) { return (abandon); }",
+        "deny = 403",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.Cookie ~ \"SESS[[:alnum:]]_id\") { return (pass); } return (hash);",
+        "pass = true",
+    ),
+    (
+        "vcl_recv",
+        "if (req.http.Cookie ~ \"(^|; )logged_in=1|(^|; )admin=1\") { return (pass); } return (hash);",
+        "pass = true",
+    ),
+    (
+        "vcl_backend_response",
+        "if (beresp.http.Pragma ~ \"no-cache\") { set beresp.uncacheable = true; return (deliver); } set beresp.ttl = 1h;",
+        "pass = true",
+    ),
+    (
+        "vcl_recv",
         "if (req.url ~ \"(?i)[?&]debug=\") { return (synth(403)); } return (hash);",
         "parameter = \"*\"\ndeny = 403",
     ),
@@ -370,6 +405,11 @@ fn an_exception_from_caching_is_stated_wherever_it_is_made() {
             "vcl_hit",
             "if (req.url ~ \"^/h\") { return (pass); }",
             "path = \"/h*\"\npass = true",
+        ),
+        (
+            "vcl_backend_fetch",
+            "if (bereq.url ~ \"^/f\") { return (abandon); }",
+            "path = \"/f*\"\ndeny = 503",
         ),
         (
             "vcl_backend_fetch",

@@ -6,7 +6,7 @@
 
 use super::origins;
 use super::paths;
-use super::state::Site;
+use super::state::{METHOD, Site};
 use super::text::plain_name;
 use super::tree::Directive;
 use crate::decision::Decision;
@@ -244,19 +244,10 @@ impl<'t> Site<'_, 't> {
         let text = "belongs to a directive that was left out";
         ledger.rest_of_block(directive.inner(), Outcome::LeftOut, Effect::Operation, text);
         self.keep_origins(directive.inner());
-        match loss {
-            Loss::Access => self.close(requests, &directive.at),
-            Loss::Fields => {
-                let lines = directive.inner().iter();
-                let of_block = lines.map(|line| line.name.as_str());
-                let own = directive.words().first().map(String::as_str);
-                for name in own.into_iter().chain(of_block) {
-                    self.changed_fields.insert(plain_name(name));
-                    self.lost_field(directive, name, requests);
-                }
-            }
-            _ => {}
+        if loss == Loss::Access {
+            self.close(requests, &directive.at);
         }
+        self.lost_changes(directive, requests);
         if may_restrict_caching(directive) {
             self.uncached
                 .push((requests.clone(), Some(directive.at.clone())));
@@ -266,6 +257,28 @@ impl<'t> Site<'_, 't> {
             "rewrite" | "uri" | "try_files" | "import" | "handle" | "handle_path" | "route"
         ) {
             self.replace_path(requests);
+        }
+    }
+
+    /// Records the changes of requests that a directive, or one in its block, may make to some of these requests.
+    fn lost_changes(&mut self, directive: &'t Directive, requests: &Decision<bool>) {
+        match directive.name.as_str() {
+            "request_header" => {
+                let lines = directive.inner().iter();
+                let of_block = lines.map(|line| line.name.as_str());
+                let own = directive.words().first().map(String::as_str);
+                for name in own.into_iter().chain(of_block) {
+                    self.changed_fields.insert(plain_name(name));
+                    self.lost_field(directive, name, requests);
+                }
+            }
+            "method" => _ = self.changed_fields.insert(METHOD.to_owned()),
+            name if name.starts_with('@') => {}
+            _ => {
+                for inner in directive.inner() {
+                    self.lost_changes(inner, requests);
+                }
+            }
         }
     }
 
@@ -335,6 +348,7 @@ fn loss(directive: &Directive, is_exact: bool) -> Loss {
     match directive.name.as_str() {
         "encode" | "log" | "root" | "tracing" | "log_skip" | "skip_log" | "log_append" | "fs"
         | "tls" | "bind" => Loss::Operation,
+        "intercept" if answers(directive.inner()) => Loss::Access,
         "header"
         | "handle_errors"
         | "intercept"
@@ -399,6 +413,14 @@ fn restricts(directive: &Directive) -> bool {
         "handle" | "handle_path" | "route" => may_answer(directive),
         _ => loss(directive, true) == Loss::Access,
     }
+}
+
+/// Returns true if `intercept` may deny or answer requests in its block.
+fn answers(block: &[Directive]) -> bool {
+    block.iter().any(|line| match line.name.as_str() {
+        "handle_response" => answers(line.inner()),
+        _ => restricts(line),
+    })
 }
 
 /// Returns true if Caddy may answer requests in a block itself. A `handle` without `reverse_proxy` for all of them is

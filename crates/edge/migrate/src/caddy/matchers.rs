@@ -5,7 +5,7 @@
 
 use super::order::Matched;
 use super::paths;
-use super::state::{Proxies, Site};
+use super::state::{METHOD, Proxies, Site};
 use super::tree::Directive;
 use crate::decision::Decision;
 use crate::hosts::{Host, Reason};
@@ -203,6 +203,10 @@ impl Site<'_, '_> {
                 let regex = paths::regex(pattern, &self.prefix)?;
                 Ok(paths::matching(regex).into())
             }
+            "method" if self.changed_fields.contains(METHOD) => Err(
+                "a directive in front of it changes the method, and rules compare that of the client"
+                    .to_owned(),
+            ),
             "method" => {
                 let is_method = |text: &String| {
                     !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase())
@@ -258,6 +262,11 @@ impl Site<'_, '_> {
                 condition.is_wide = (value != "*").then_some(NAMES_ALONE);
                 Ok(condition)
             }
+            // The edge finds a name in more queries than Caddy: in `x=1;name=2` and `name[]=2`, too.
+            "not" if matcher.arg(0) == "query" || has_query(matcher.inner()) => Err(
+                "the edge finds parameters in more queries, so the condition cannot be negated"
+                    .to_owned(),
+            ),
             "not" => {
                 let inner = match matcher.args.is_empty() {
                     true => self.all(matcher.inner(), path),
@@ -378,6 +387,14 @@ impl Site<'_, '_> {
             false => Err(format!("rules have no condition for the field {field}")),
         }
     }
+}
+
+/// Returns true if a matcher, or one that it negates, compares a parameter.
+fn has_query(lines: &[Directive]) -> bool {
+    let is_of_query = |line: &Directive| {
+        line.name == "query" || line.arg(0) == "query" || has_query(line.inner())
+    };
+    lines.iter().any(is_of_query)
 }
 
 /// Returns the matcher behind the first word of a line.

@@ -306,7 +306,7 @@ fn address<'t>(
         }
         None => (None, text),
     };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (name, port) = match authority.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => (name, Some(port)),
         _ => (authority, None),
@@ -535,8 +535,7 @@ fn rules<'t>(
 fn close_wider(site: &mut Site<'_, '_>, served: &Served<'_, '_>) {
     let always = Decision::always(true);
     for address in &served.partial {
-        let start = format!("/{}*", address.path.trim_end_matches('*'));
-        let requests = paths::condition(&[start], "");
+        let requests = paths::condition(std::slice::from_ref(&address.path), "");
         site.close(requests.as_ref().unwrap_or(&always), &address.site.at);
     }
     let block = served.encrypted.or(served.plain);

@@ -18,6 +18,9 @@ use crate::toml::Table;
 /// The steps of a translation: comparisons of two conditions. A configuration of a thousand sites takes some millions.
 const STEPS_MAX: u64 = 150_000_000;
 
+/// The method of a request, among the names of fields that directives have changed. No field has this name.
+pub(super) const METHOD: &str = ":method";
+
 /// The state of a translation.
 #[derive(Debug)]
 pub(super) struct Translator {
@@ -173,7 +176,7 @@ pub(super) struct Site<'e, 't> {
     pub(super) prefix: String,
     /// Requests whose path a directive has replaced.
     pub(super) rewritten: Decision<bool>,
-    /// The names of request fields that a directive has changed, in lower case.
+    /// The names of request fields that a directive has changed, in lower case, and [`METHOD`].
     pub(super) changed_fields: BTreeSet<String>,
 }
 

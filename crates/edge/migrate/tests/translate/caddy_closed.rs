@@ -141,6 +141,58 @@ const CASES: &[Case] = &[
         denied: &["/ X-User:a"],
         admitted: &[],
     },
+    // Directives within a block that was left out may have changed fields.
+    Case {
+        site: "@u expression true\nroute @u {\nrequest_header X-Role guest\n}\n@g header X-Role guest\n\
+               respond @g 403\nreverse_proxy b",
+        losses: &[3, 7],
+        denied: &["/ X-Role:guest", "/"],
+        admitted: &[],
+    },
+    Case {
+        site: "@u expression true\nhandle @u {\nroute {\nrequest_header -X-*\n}\nreverse_proxy b\n}\nreverse_proxy b",
+        losses: &[3, 5],
+        denied: &["/ X-Role:a"],
+        admitted: &[],
+    },
+    Case {
+        site: "method POST\n@p method POST\nrespond @p 403\nreverse_proxy b",
+        losses: &[2, 4],
+        denied: &["/", "POST /"],
+        admitted: &[],
+    },
+    Case {
+        site: "@p method POST\nrespond @p 403\nreverse_proxy b",
+        losses: &[],
+        denied: &["POST /"],
+        admitted: &["/"],
+    },
+    // The edge finds the name of a parameter in more queries than Caddy.
+    Case {
+        site: "@t not query token=*\nrespond @t 403\nreverse_proxy b",
+        losses: &[3],
+        denied: &["/", "/?x=1;token=2", "/?token[]=2"],
+        admitted: &[],
+    },
+    Case {
+        site: "@t {\npath /a/*\nnot {\nquery token=*\n}\n}\nrespond @t 403\nreverse_proxy b",
+        losses: &[8],
+        denied: &["/a/x", "/a/x?token[]=2"],
+        admitted: &["/b"],
+    },
+    // Responses of the origin may be replaced by a denial.
+    Case {
+        site: "intercept /a/* {\n@no status 404\nhandle_response @no {\nrespond 403\n}\n}\nreverse_proxy b",
+        losses: &[2],
+        denied: &["/a/x"],
+        admitted: &["/x"],
+    },
+    Case {
+        site: "intercept /a/* {\nhandle_response {\nheader X-A b\ncopy_response\n}\n}\nreverse_proxy b",
+        losses: &[2],
+        denied: &[],
+        admitted: &["/a/x"],
+    },
     // A directive without a condition denies, as far as its matcher is known.
     Case {
         site: "@x {\npath /b/*\nexpression {path}.startsWith(\"/b\")\n}\nrespond @x 403\nreverse_proxy b",
@@ -319,11 +371,12 @@ fn requests_that_another_site_of_caddy_answers_are_denied() {
             &[("a.example", "/Admin/x", false), ("a.example", "/", true)],
         ),
         (
-            "http://a.example/admin {\nrespond 403\n}\n:80 PROXY",
+            "http://a.example/admin http://a.example/ {\nrespond 403\n}\n:80 PROXY",
             &[1, 2],
             &[
                 ("a.example", "/admin", false),
-                ("a.example", "/", true),
+                ("a.example", "/", false),
+                ("a.example", "/admin/x", true),
                 ("*", "/admin", true),
             ],
         ),

@@ -179,7 +179,7 @@ impl Machine<'_, '_> {
                     Field::Cookie(cookie) => {
                         Ok(Self::with_cookies(std::slice::from_ref(cookie)).into())
                     }
-                    Field::Unknown => Err(unknown(name)),
+                    Field::Unknown | Field::Removed => Err(unknown(name)),
                 })),
             };
         }
@@ -478,6 +478,22 @@ impl Machine<'_, '_> {
         })
     }
 
+    /// Returns when a field is absent, or present without a value.
+    fn emptiness(&self, field: &str, name: &str) -> Result<Condition, Reason> {
+        let mut absent = self.presence(name)?.negated();
+        if matches!(field, "host" | "x-forwarded-for" | "cookie") {
+            return Ok(absent);
+        }
+        let empty = self.field_holds(field, |value| match value {
+            Field::Client => Ok(header(&spelled(name), vec![String::new()]).into()),
+            _ => Ok(Decision::always(false).into()),
+        });
+        let (requests, reason) = absent.requests.or(&empty.requests);
+        absent.requests = requests;
+        absent.lost = absent.lost.or(reason);
+        Ok(absent)
+    }
+
     fn compare_field(
         &self,
         field: &str,
@@ -490,10 +506,10 @@ impl Machine<'_, '_> {
             false => literal.is_empty(),
         };
         if is_empty {
-            return Ok(self.presence(name)?.negated());
+            return self.emptiness(field, name);
         }
         if is_match && matches!(literal, "." | ".+" | "^.+$") {
-            return self.presence(name);
+            return Ok(self.emptiness(field, name)?.negated());
         }
         // Varnish compares an absent field as an empty text.
         if is_match && matches!(literal, ".*" | "^.*$" | "^.*" | "") {
@@ -546,7 +562,7 @@ impl Machine<'_, '_> {
                     )),
                 },
             },
-            Field::Unknown => Err(unknown(name)),
+            Field::Unknown | Field::Removed => Err(unknown(name)),
             _ => Err(format!(
                 "the value of {name} depends on the request, so rules do not compare it"
             )),

@@ -3,6 +3,7 @@
 //! A statement that is left out must not open access or store more than Varnish does. All requests that may reach a
 //! lost `return (synth(403))` are denied, and those that may reach a lost exception from caching are passed.
 
+use super::request::is_own;
 use super::requests::{Requests, upper_or};
 use super::state::{Field, Machine, Phase, URL};
 use super::text::{request_field, spelled};
@@ -128,6 +129,10 @@ impl<'t> Machine<'_, 't> {
         if let Some(field) = request_field(lower) {
             return match field {
                 "host" => self.lose_variable("host", lost),
+                // The client's own value must not reach the origin.
+                field if matches!(node.kind, Kind::Unset(_)) && !is_own(field) => {
+                    self.lose_removed(&spelled(target), lost, node);
+                }
                 _ => self.lose_field(&spelled(target), lost, node),
             };
         }

@@ -35,6 +35,11 @@ const OWN_FIELDS: [&str; 17] = [
     "accept-encoding",
 ];
 
+/// Returns true for a field that the edge writes itself, and for cookies, on which hits do not depend.
+pub(super) fn is_own(field: &str) -> bool {
+    field == "cookie" || OWN_FIELDS.contains(&field)
+}
+
 impl<'t> Machine<'_, 't> {
     pub(super) fn assign_request(
         &mut self,
@@ -539,7 +544,7 @@ impl<'t> Machine<'_, 't> {
                         None => return Err("the key of the edge has no composed texts".to_owned()),
                     }
                 }
-                Field::Unknown => {
+                Field::Unknown | Field::Removed => {
                     return Err("a statement without a counterpart makes the value".to_owned());
                 }
                 Field::Absent | Field::Text(_) => {}
@@ -711,7 +716,9 @@ impl<'t> Machine<'_, 't> {
             let settings = field.value.bind(|value| {
                 Ok(match value {
                     Field::Client | Field::Cookie(_) | Field::Unknown => Decision::always(None),
-                    Field::Absent => Decision::always(Some(Value::RemoveField(name.clone()))),
+                    Field::Absent | Field::Removed => {
+                        Decision::always(Some(Value::RemoveField(name.clone())))
+                    }
                     Field::Text(text) if text.is_empty() => {
                         Decision::always(Some(Value::RemoveField(name.clone())))
                     }

@@ -26,6 +26,8 @@ pub(super) enum Field {
     Cookie(String),
     /// A value that a statement without a counterpart makes.
     Unknown,
+    /// As [`Field::Unknown`]. The origin does not get the field, since the statement may remove it.
+    Removed,
 }
 
 /// The name of the URL among the fields. No field has such a name.
@@ -215,8 +217,17 @@ impl<'e, 't> Machine<'e, 't> {
 
     /// Records that a statement without a counterpart may change a field.
     pub(super) fn lose_field(&mut self, name: &str, path: &Requests, from: &Node) {
+        self.lose_value(name, Field::Unknown, path, from);
+    }
+
+    /// Records that a statement without a counterpart may remove a field.
+    pub(super) fn lose_removed(&mut self, name: &str, path: &Requests, from: &Node) {
+        self.lose_value(name, Field::Removed, path, from);
+    }
+
+    fn lose_value(&mut self, name: &str, value: Field, path: &Requests, from: &Node) {
         let lower = name.to_ascii_lowercase();
-        let unknown = Decision::always(Field::Unknown);
+        let unknown = Decision::always(value);
         let value = Decision::select(path.may(), &unknown, &self.field(name)).unwrap_or(unknown);
         let changed = ChangedField {
             name: name.to_owned(),

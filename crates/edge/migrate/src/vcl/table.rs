@@ -173,7 +173,7 @@ const ROWS: &[Row] = &[
     (
         &["hash_data"],
         Settings(Caching),
-        "`key`: fields, cookies, presence of cookies, devices; URL, host and scheme are always in the key",
+        "`key`: fields, cookies, presence of cookies; URL, host and scheme are always in the key",
     ),
     (
         &["beresp.ttl", "beresp.uncacheable", "return (deliver)"],

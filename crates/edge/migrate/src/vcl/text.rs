@@ -37,7 +37,9 @@ impl Machine<'_, '_> {
         match value.constant() {
             Some(Field::Text(text)) => Ok(text.clone()),
             Some(Field::Absent) => Ok(String::new()),
-            Some(Field::Unknown) => Err("a part of the text is unknown".to_owned()),
+            Some(Field::Unknown | Field::Removed) => {
+                Err("a part of the text is unknown".to_owned())
+            }
             Some(_) => Err("the text consists of cookies that remain".to_owned()),
             None => Err("the text depends on conditions, and a template has none".to_owned()),
         }

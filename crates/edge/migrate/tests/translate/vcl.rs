@@ -313,6 +313,11 @@ const CLOSED: &[(&str, &str, &str)] = &[
     ),
     (
         "vcl_recv",
+        "if (std.random(0, 9) < 1) { unset req.http.X-Remote-User; } return (hash);",
+        "request.remove = [\"X-Remote-User\"]",
+    ),
+    (
+        "vcl_recv",
         "if (req.url ~ \"(?i)[?&]debug=\") { return (synth(403)); } return (hash);",
         "parameter = \"*\"\ndeny = 403",
     ),
@@ -471,6 +476,11 @@ fn a_condition_holds_at_the_edge_for_all_requests_for_which_it_does_in_varnish()
                 "path = \"/internal/*\"\ndeny = 403",
                 "parameter = \"*debug\"\ndeny = 403",
             ],
+        ),
+        (
+            "if (req.http.User-Agent == \"\") { return (synth(403)); }",
+            "",
+            &["header.User-Agent = \"\"\ndeny = 403"],
         ),
         (
             "if (req.url ~ \"[?&]debug\") { return (pass); }",

@@ -256,7 +256,7 @@ fn a_good_site_has_no_faults() {
     assert_eq!(findings, Vec::<Value>::new());
 }
 
-/// Method: a trace of 10 objects in turn, and a log of which the first file is a trace.
+/// Method: a trace that requests 10 objects in turn, and then two files: a trace and an access log.
 #[test]
 fn traces_and_logs_are_distinguished_by_their_lines() {
     let folder = tempfile::tempdir().expect("a folder");

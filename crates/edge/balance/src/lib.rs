@@ -5,8 +5,8 @@
 //! ejection, and gets few requests after it has recovered. A [`RetryBudget`] limits the requests that are sent again
 //! to another server.
 //!
-//! A [`Placement`] has the nodes of a group of a fleet. It returns the owner of a cache key, [`next_hop`] the path of a
-//! request, and a [`CopyRule`] the objects of which other nodes keep copies.
+//! A [`Placement`] has the nodes of a group of a fleet, and returns the owner of a cache key. [`next_hop`] returns the
+//! path of a request. A [`CopyRule`] decides if a node keeps a copy of another node's object.
 //!
 //! The crate has no clock, no random numbers and no I/O: times and random numbers are arguments.
 #![forbid(unsafe_code)]

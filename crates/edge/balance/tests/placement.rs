@@ -263,7 +263,7 @@ fn a_copy_must_save_more_per_byte_than_the_memory() {
         used_bytes: 1_024_000,
     };
     let rule = CopyRule { peer_cost: 0.5 };
-    // The share of the asking node is 2 requests per second, of which a copy saves the half: one per second.
+    // The share of the asking node is 2 requests per second. A copy saves half of their cost.
     let keeps = |size_bytes| rule.keeps_copy(8.0, 0.25, size_bytes, memory);
     assert!(keeps(1023) && !keeps(1024));
     let without = CopyRule { peer_cost: 0.0 };

@@ -22,7 +22,7 @@
 //!
 //! **Responses.** Make the field section by [`push_response`], or take the stored one and append fields by
 //! [`push_header`]. Write a HEADERS frame: [`push_frame_head`] with the length of the section, then the section. Write
-//! content as DATA frames, of which this crate makes the heads: one frame for the whole content if its length is known.
+//! content as DATA frames: one frame for the whole content if its length is known. This crate makes the frame heads.
 //! Trailers ([`push_trailers`]) are a last HEADERS frame. Then finish the stream. Compare [`response_bytes`] with the
 //! client's [`Settings`] before the head is sent.
 //!

@@ -131,7 +131,7 @@ pub(crate) fn find(name: &[u8], value: &[u8]) -> Option<StaticIndex> {
     }
 }
 
-/// Returns the slot of a name. No two names of the table have the same. The multipliers were found by trying random
+/// Returns the slot of a name. No two names of the table share a slot. The multipliers were found by trying random
 /// ones; [`slots`] checks them.
 const fn slot(name: &[u8]) -> Option<usize> {
     let length = name.len();

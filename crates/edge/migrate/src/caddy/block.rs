@@ -308,8 +308,8 @@ impl<'t> Site<'_, 't> {
         }
     }
 
-    /// Removes a request field of which a change was left out: the origin may trust it. Without its name, the requests
-    /// are denied.
+    /// Removes a request field whose change was left out, because the origin may trust the field. Denies the requests if
+    /// the name of the field is unknown.
     pub(super) fn lost_field(
         &mut self,
         directive: &Directive,

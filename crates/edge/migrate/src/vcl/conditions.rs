@@ -139,7 +139,7 @@ impl Machine<'_, '_> {
         joined
     }
 
-    /// Returns a condition on the cookies of the vmod `cookie`, of which functions may have removed some.
+    /// Returns a condition on the cookies that the functions of the vmod `cookie` have left.
     fn of_jar(&self, decision: Decision<bool>) -> Result<Condition, Reason> {
         let is_known = |field: &Field| matches!(field, Field::Client | Field::Cookies(_));
         if !self.jar.layers().iter().all(|(_, field)| is_known(field)) {

@@ -132,7 +132,7 @@ impl Requests {
         self.may().is_never()
     }
 
-    /// Returns the requests in the set of which the report has to speak, as they are restricted in place of others.
+    /// Returns the requests that are restricted beyond the source's condition, if the report must name them.
     pub(super) fn excess(&self) -> Option<Decision<bool>> {
         let bounds = self.bounds.as_ref().filter(|bounds| bounds.is_reported)?;
         let excess = upper_and(&bounds.may, &self.best.not());

@@ -607,7 +607,7 @@ fn forbids_storing(expr: &Expr) -> bool {
     let mut words = words.filter(|word| !matches!(*word, "" | "i"));
     let is_known = |word: &str| matches!(word, "private" | "no-cache" | "no-store");
     match expr {
-        // The field gets the text, of which one word suffices.
+        // The statement sets the field to this text. One directive that forbids to store is sufficient.
         _ if text.contains(',') || !text.contains(['|', '(']) => words.any(is_known),
         _ => words.all(is_known),
     }

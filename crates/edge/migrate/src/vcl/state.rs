@@ -26,7 +26,7 @@ pub(super) enum Field {
     Cookie(String),
     /// A value that a statement without a counterpart makes.
     Unknown,
-    /// As [`Field::Unknown`]. The origin does not get the field, since the statement may remove it.
+    /// An unknown value, like [`Field::Unknown`]. The origin does not get the field, since the statement may remove it.
     Removed,
 }
 

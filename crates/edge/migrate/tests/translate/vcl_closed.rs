@@ -127,7 +127,7 @@ const OF_RESPONSES: &[Condition] = &[
 
 fn found(pattern: &str, text: &str) -> bool {
     thread_local! {
-        /// Compiled expressions, of which each program uses few.
+        /// The compiled expressions of all programs.
         static KNOWN: RefCell<BTreeMap<String, Regex>> = RefCell::default();
     }
     KNOWN.with_borrow_mut(|known| {

@@ -113,6 +113,7 @@ pub use frame::{FrameDecoder, FrameEvent, FrameLimits, FrameType, StreamKind, pu
 pub use priority::{PRIORITY, Priority};
 pub use qpack::decoder::{FIELD_OVERHEAD_BYTES, FieldLine, FieldSection, SectionLimits};
 pub use qpack::encoder::{begin_section, push_field};
+pub use qpack::huffman::decode as decode_huffman;
 pub use request::{RequestHead, decode_request, decode_trailers};
 pub use request_stream::{RequestEvent, RequestLimits, RequestStream};
 pub use response::{push_header, push_response, push_trailers, response_bytes};

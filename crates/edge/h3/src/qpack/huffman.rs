@@ -32,9 +32,9 @@ pub(crate) fn encode(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the decoded text to `text`. Returns `None` if `encoded` is invalid: it has the symbol EOS, or padding that
-/// is longer than 7 bits or not a prefix of EOS.
-pub(crate) fn decode(encoded: &[u8], text: &mut Vec<u8>) -> Option<()> {
+/// Appends the decoded text of a string of HPACK or QPACK to `text`. Returns `None` if `encoded` is invalid: it has the
+/// symbol EOS, or padding that is longer than 7 bits or not a prefix of EOS.
+pub fn decode(encoded: &[u8], text: &mut Vec<u8>) -> Option<()> {
     text.reserve(8 * encoded.len() / LENGTH_MIN);
     // The high `available` bits of `bits` are not decoded yet. The others are zeros.
     let (mut bits, mut available) = (0u64, 0u32);

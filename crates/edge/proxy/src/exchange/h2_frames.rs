@@ -16,7 +16,6 @@
 
 mod frame_head;
 mod header_blocks;
-mod huffman;
 mod representations;
 
 use frame_head::*;

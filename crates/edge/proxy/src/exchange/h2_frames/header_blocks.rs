@@ -23,7 +23,6 @@ use std::collections::VecDeque;
 
 use http::{HeaderName, Method, StatusCode};
 
-use super::huffman;
 use super::representations::{parse_integer, push_integer, push_text, skip_string};
 pub(crate) use paths::take_path;
 use paths::{DelimitedPath, Paths, delimited};
@@ -426,7 +425,7 @@ fn string<'a: 't, 't>(
         return Ok((text, rest));
     }
     decoded.clear();
-    huffman::decode(text, decoded).ok_or(Undecodable)?;
+    edgeward_h3::decode_huffman(text, decoded).ok_or(Undecodable)?;
     Ok((decoded, rest))
 }
 

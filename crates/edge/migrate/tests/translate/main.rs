@@ -8,4 +8,5 @@ mod nginx;
 mod support;
 mod vcl;
 mod vcl_closed;
+mod vcl_decisions;
 mod written;

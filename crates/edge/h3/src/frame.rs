@@ -290,12 +290,12 @@ const CONTROL_TOO_LARGE: ConnectionError = ConnectionError::new(
 );
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn frame(frame_type: FrameType, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(frame_type: FrameType, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         push_frame_head(&mut out, frame_type, payload.len() as u64);
         out.extend_from_slice(payload);

@@ -1,5 +1,5 @@
 //! HTTP/3 (RFC 9114) for a server, without I/O and without a runtime: bytes of streams become requests, responses
-//! become bytes. QUIC, sockets and tasks are the driver's.
+//! become bytes. The driver has QUIC, sockets and tasks.
 //!
 //! Field sections use the static table of QPACK (RFC 9204) and no dynamic one. The section of a response is therefore
 //! the same for every client, and can be stored with the response; a body is passed on as the [`Bytes`] that arrived.
@@ -8,7 +8,7 @@
 //!
 //! **Begin.** Make a [`Connection`] when the handshake is complete. Open one unidirectional stream and write
 //! [`Connection::push_preface`] to it: this is the control stream. It must stay open ([`Connection::control_stopped`]
-//! is the error if the client stops it). No other stream is opened by the server.
+//! is the error if the client stops it). The server opens no other stream.
 //!
 //! **Unidirectional streams of the client.** Keep a [`UniStream`] for each. Pass bytes to [`Connection::receive_uni`]
 //! until it returns `None`, and the end or reset of the stream to [`Connection::finish_uni`].
@@ -85,7 +85,7 @@
 //! streams by the parameters of the transport, and charges [`RequestStream::buffered_bytes`] and the heads of requests
 //! to its memory budget. A [`Bytes`] of content keeps the buffer that it is a part of.
 //!
-//! # Not there
+//! # Not supported
 //!
 //! Server push is never used, and datagrams (RFC 9297) are not negotiated. A client's dynamic table is refused by a
 //! capacity of 0, which every client must accept (RFC 9204 §3.2.3).
@@ -120,4 +120,3 @@ pub use response::{push_header, push_response, push_trailers, response_bytes};
 pub use scheduler::Scheduler;
 pub use settings::Settings;
 pub use stream_id::StreamId;
-pub use varint::{VARINT_MAX, push_varint, read_varint};

@@ -230,4 +230,4 @@ fn malformed(reason: &'static str) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

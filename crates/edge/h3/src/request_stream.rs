@@ -81,8 +81,8 @@ impl RequestStream {
                 }
                 (FrameEvent::DataBegins(length), State::Content(Some(rest))) => {
                     let rest = rest.checked_sub(length);
-                    let rest = rest.ok_or_else(|| wrong_length("more content than Content-Length"));
-                    self.state = State::Content(Some(rest?));
+                    let error = StreamError::malformed("more content than Content-Length");
+                    self.state = State::Content(Some(rest.ok_or(error)?));
                 }
                 (FrameEvent::DataBegins(_), State::Content(None) | State::Tunnel) => {}
                 (FrameEvent::Data(piece), _) => return Ok(Some(RequestEvent::Data(piece))),
@@ -123,7 +123,7 @@ impl RequestStream {
                 status: None,
                 reason: "a request ends without a head",
             })),
-            State::Content(rest) => check_end(rest),
+            State::Content(rest) => Ok(check_end(rest)?),
             State::Tunnel | State::Trailed => Ok(()),
         }
     }
@@ -135,15 +135,11 @@ impl RequestStream {
 }
 
 /// Checks that the content has the length that the head states (RFC 9114 §4.1.2).
-fn check_end(rest: Option<u64>) -> Result<(), Error> {
+fn check_end(rest: Option<u64>) -> Result<(), StreamError> {
     match rest {
         None | Some(0) => Ok(()),
-        Some(_) => Err(wrong_length("less content than Content-Length")),
+        Some(_) => Err(StreamError::malformed("less content than Content-Length")),
     }
-}
-
-fn wrong_length(reason: &'static str) -> Error {
-    StreamError::malformed(reason).into()
 }
 
 fn unexpected(reason: &'static str) -> Error {

@@ -3,10 +3,10 @@
 use bytes::{Buf as _, Bytes};
 
 /// The largest value, 62 bits.
-pub const VARINT_MAX: u64 = (1 << 62) - 1;
+pub(crate) const VARINT_MAX: u64 = (1 << 62) - 1;
 
 /// Reads the integer at the start of `bytes`. Returns the value and its length; `None` if bytes are missing.
-pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let length = encoded_length(*bytes.first()?);
     let mut value = u64::from(bytes[0] & 0x3f);
     for &byte in bytes.get(1..length)? {
@@ -20,7 +20,7 @@ pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
 /// # Panics
 ///
 /// If the value is above [`VARINT_MAX`].
-pub fn push_varint(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn push_varint(out: &mut Vec<u8>, value: u64) {
     let bytes = value.to_be_bytes();
     let (length, tag) = match value {
         0..0x40 => (1, 0x00),

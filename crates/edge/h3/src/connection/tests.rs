@@ -1,13 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-
-fn frame(frame_type: FrameType, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    push_frame_head(&mut out, frame_type, payload.len() as u64);
-    out.extend_from_slice(payload);
-    out
-}
+use crate::frame::tests::frame;
 
 fn update(stream: u64, text: &str) -> Vec<u8> {
     let mut payload = Vec::new();

@@ -2,9 +2,9 @@
 //! origin is asked on a miss.
 //!
 //! A fleet has up to two groups. The edges serve the clients; the shields, if any, are asked by the edges and ask the
-//! origin. In both, an object has one owner ([`Placement`](crate::Placement)). A request that came from a node never goes to another node
-//! of the same group. Two nodes with different member lists therefore cannot wait for each other, and no request
-//! visits more than two edges and one shield.
+//! origin. In both, an object has one owner ([`Placement`](crate::Placement)). A request that came from a node never
+//! goes to another node of the same group. Two nodes with different member lists therefore cannot wait for each other,
+//! and no request visits more than two edges and one shield.
 
 use super::placement::{NodeId, Owner};
 

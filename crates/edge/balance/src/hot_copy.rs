@@ -65,7 +65,8 @@ impl CopyRule {
         memory: MemoryUse,
     ) -> bool {
         let saved_per_second = owner_rate * share * self.peer_cost;
-        // Compares the quotients by byte. Memory without hits or without objects has no value to lose.
+        // Both sides are multiplied by `used_bytes` and `size_bytes`, so nothing is divided by 0. Memory without hits
+        // keeps each copy that saves something; memory without objects keeps none.
         saved_per_second * memory.used_bytes as f64 > memory.hits_per_second * size_bytes as f64
     }
 }

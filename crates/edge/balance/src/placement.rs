@@ -9,7 +9,6 @@
 //! ([`Placement::owner_within_bound`]). This order differs from key to key, so the load of an overloaded node is
 //! distributed over all others.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -159,12 +158,22 @@ impl Placement {
         self.walk(hash).map(|node| node.id)
     }
 
-    fn walk(&self, hash: u64) -> Walk<'_> {
-        Walk {
-            nodes: &self.nodes,
-            hash,
-            last: None,
-        }
+    /// Returns the nodes in the order of a key. Each step computes all scores again: nearly all walks have one step, and
+    /// no memory for the scores is needed.
+    fn walk(&self, hash: u64) -> impl Iterator<Item = &PlacedNode> {
+        let mut last: Option<(f64, usize)> = None;
+        std::iter::from_fn(move || {
+            let mut best: Option<(f64, usize)> = None;
+            for (at, node) in self.nodes.iter().enumerate() {
+                let candidate = (score(node.key, u64::from(node.weight), hash), at);
+                let is_left = last.is_none_or(|last| precedes(last, candidate));
+                if is_left && best.is_none_or(|best| precedes(candidate, best)) {
+                    best = Some(candidate);
+                }
+            }
+            last = best;
+            best.map(|(_, at)| &self.nodes[at])
+        })
     }
 
     fn first_with_room(&self, hash: u64, has_room: impl Fn(&PlacedNode) -> bool) -> Option<Owner> {
@@ -204,40 +213,10 @@ impl PlacedNode {
     }
 }
 
-/// The nodes in the order of a key. Each step computes all scores again: nearly all walks have one step, and no memory
-/// for the scores is needed.
-struct Walk<'a> {
-    nodes: &'a [PlacedNode],
-    hash: u64,
-    /// The score and position of the last node.
-    last: Option<(f64, usize)>,
-}
-
-impl<'a> Iterator for Walk<'a> {
-    type Item = &'a PlacedNode;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut best: Option<(f64, usize)> = None;
-        for (at, node) in self.nodes.iter().enumerate() {
-            let candidate = (score(node.key, u64::from(node.weight), self.hash), at);
-            let is_left = self.last.is_none_or(|last| precedes(last, candidate));
-            if is_left && best.is_none_or(|best| precedes(candidate, best)) {
-                best = Some(candidate);
-            }
-        }
-        self.last = best;
-        best.map(|(_, at)| &self.nodes[at])
-    }
-}
-
 /// Returns true if the first of two nodes, each with its score and position, precedes the second in a walk. Equal
 /// scores are ordered by id.
 fn precedes(a: (f64, usize), b: (f64, usize)) -> bool {
-    match a.0.total_cmp(&b.0) {
-        Ordering::Greater => true,
-        Ordering::Equal => a.1 < b.1,
-        Ordering::Less => false,
-    }
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).is_lt()
 }
 
 impl fmt::Display for PlacementError {

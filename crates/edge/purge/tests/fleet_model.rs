@@ -15,7 +15,7 @@ use edgeward_types::SplitMix64;
 /// The rule for the stamp of an object that another node has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// That of the fleet.
+    /// The rule of a fleet: [`received_stamp`].
     Received,
     /// The position of the receiver when it asked: the rule of a single node.
     OwnPosition,
@@ -54,7 +54,7 @@ fn the_model_finds_the_fault_of_the_rule_of_a_single_node() {
     assert!(found.is_some(), "the model misses the fault");
 }
 
-/// How often the runs reached each case.
+/// The number of times that the runs reached each case.
 #[derive(Clone, Copy, Debug, Default)]
 struct CaseCounts {
     hits: u64,

@@ -459,7 +459,7 @@ pub struct FleetReport {
     /// The requests that the busiest edge answered, divided by the mean of all edges. An edge answers the requests for
     /// which it is the owner, and those for its copies.
     pub request_load_max_ratio: f64,
-    /// The same for the bytes of these answers.
+    /// The bytes of the answers of the busiest edge, divided by the mean of all edges.
     pub byte_load_max_ratio: f64,
     /// The requests that each edge answered.
     pub node_requests: Vec<u64>,

@@ -158,13 +158,10 @@ pub(super) fn write_tables(out: &mut impl Write, fleets: &[FleetReport]) -> anyh
 
 /// Returns a sentence about the origin bytes of the first fleet and its separate caches, compared with one node.
 pub(super) fn finding(fleets: &[FleetReport]) -> Option<String> {
-    let fleet = fleets.iter().find(|fleet| fleet.kind == FleetKind::Fleet)?;
-    let separate = fleets
-        .iter()
-        .find(|other| other.kind == FleetKind::Separate)?;
-    let one = fleets
-        .iter()
-        .find(|other| other.kind == FleetKind::OneNode)?;
+    let first = |kind: FleetKind| fleets.iter().find(|fleet| fleet.kind == kind);
+    let fleet = first(FleetKind::Fleet)?;
+    let separate = first(FleetKind::Separate)?;
+    let one = first(FleetKind::OneNode)?;
     Some(format!(
         "A fleet of {} nodes with {} each fetches {} times the bytes from the origin that one node with {} fetches; \
          separate caches fetch {} times as many.",

@@ -89,7 +89,7 @@ dist: rust compiler ## the binary for packages, with LTO and stripped: target/di
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 
 # The tools of packages, beside the compilers.
-.PHONY: packages package-static test-packages test-chart
+.PHONY: packages package-static test-packages test-chart chart-tools
 packages: rust compiler ## Debian packages, images, Helm chart, bill of materials, checksums: target/packages
 	@scripts/ensure-debian packages
 	@scripts/ensure-cargo-tool cargo-cyclonedx

@@ -59,12 +59,14 @@ impl<S: Default> AccessStates<S> {
         }
     }
 
-    /// Allocates the state of slot `index`, if it is absent.
-    pub(crate) fn grow_to(&self, index: u32) {
-        let (group, chunk, _) = place(index);
+    /// Returns the state of slot `index`. Allocates it if it is absent.
+    #[inline]
+    pub(crate) fn grow_to(&self, index: u32) -> &S {
+        let (group, chunk, slot) = place(index);
         let group =
             self.groups[group].get_or_init(|| Box::new([const { OnceLock::new() }; GROUP_CHUNKS]));
-        group[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| S::default()).collect());
+        let chunk = group[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| S::default()).collect());
+        &chunk[slot]
     }
 
     /// Returns the state of a slot that is or was allocated.
@@ -98,7 +100,7 @@ const fn place(index: u32) -> (usize, usize, usize) {
 /// Slots per chunk: 32 KiB for states of 8 bytes, so that a small cache stays small.
 const CHUNK_SLOTS: usize = 4096;
 
-/// Chunks per group. The table of a group takes 3 KiB, and so does the table of the groups.
+/// Chunks per group. The table of a group takes 3 KiB, and the table of the groups 2 KiB.
 const GROUP_CHUNKS: usize = 128;
 
 /// 128 groups of 128 chunks of 4096 slots: 67 million resident objects per tier.

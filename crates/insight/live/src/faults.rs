@@ -105,10 +105,10 @@ struct SeenBody {
     fresh_until: Timestamp,
 }
 
-/// A body beside that of another URL with the same shortened one.
+/// The result of the comparison of a body with that of another URL whose shortened form is equal.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
-    /// The part that the shortened URL lacks of the other one.
+    /// The part of the other URL that its shortened form lacks.
     part: u64,
     /// True if the bodies are equal.
     is_same: bool,
@@ -233,7 +233,8 @@ impl Faults {
             _ => Some(before.body == now.body),
         };
         // A rule for the folder has its files, too.
-        let folder = folder_pattern_of(parsed.path).filter(|folder| folder != pattern);
+        let of_folder = || folder_pattern_of(parsed.path);
+        let folder = pattern.starts_with('*').then(of_folder).flatten();
         for pattern in [Some(pattern), folder.as_deref()].into_iter().flatten() {
             exclude_rules(
                 &mut self.exclusions,
@@ -331,7 +332,7 @@ impl Faults {
             return; // short bodies such as `ok` are the same by chance
         }
         let parameters = parameters(parsed.query);
-        // A parameter behind the last one that is compared could select the body.
+        // The number of comparisons is bounded. All are omitted, because an omitted parameter could select the body.
         if parameters.len() <= PARAMETERS_MAX {
             self.compare_parameters(parsed, coding, body, &parameters);
             self.compare_order(parsed, coding, body, &parameters);
@@ -436,8 +437,8 @@ impl Faults {
         }
     }
 
-    /// Compares the body with the last one of a shortened URL, and stores it in its place. `None` if no other URL has
-    /// the shortened one.
+    /// Compares the body with the last body of a shortened URL, and replaces that body. Returns `None` if no other URL
+    /// has this shortened form.
     fn compare(
         &mut self,
         parsed: &Parsed<'_>,

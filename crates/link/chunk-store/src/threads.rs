@@ -37,19 +37,15 @@ impl Chunks {
         pool: &Pool,
         on_answer: impl FnOnce(Result<Option<Answer>, StorePanicked>) + Send + 'static,
     ) {
-        let (request, stored_bytes) = match request {
+        let (request, lane, stored_bytes) = match request {
             // The chunk is a part of a buffer that may be much longer than it.
             Request::Store { id, chunk } => {
                 let chunk = Bytes::copy_from_slice(&chunk);
                 let bytes = chunk.len() + JOB_BYTES;
-                (Request::Store { id, chunk }, bytes)
+                (Request::Store { id, chunk }, Lane::Store, bytes)
             }
-            request => (request, 0),
-        };
-        let lane = match &request {
-            Request::Store { .. } => Lane::Store,
-            Request::Find { .. } => Lane::AwaitedStore,
-            _ => Lane::Read,
+            find @ Request::Find { .. } => (find, Lane::AwaitedStore, 0),
+            request => (request, Lane::Read, 0),
         };
         let (shared, id_key, pool) = (Arc::clone(&self.0.shared), id_key.clone(), pool.clone());
         let perform = move |is_skipped| {

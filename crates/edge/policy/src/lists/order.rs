@@ -91,8 +91,7 @@ impl<O: ListOrder> HitLog<O> {
 
     /// Clears the state of an object at its admission.
     pub(super) fn enter(&self, index: Index) {
-        self.states.grow_to(index);
-        self.states.at(index).store(0, Relaxed);
+        self.states.grow_to(index).store(0, Relaxed);
     }
 
     /// Calls `each` for the listed hits, in their order, and clears the list.
@@ -170,8 +169,7 @@ impl<O: ListOrder> HitLog<O> {
         if position >= PENDING_HITS_MAX {
             return false;
         }
-        self.pending.grow_to(position);
-        self.pending.at(position).store(index, Relaxed);
+        self.pending.grow_to(position).store(index, Relaxed);
         true
     }
 }

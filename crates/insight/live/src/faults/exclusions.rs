@@ -104,7 +104,7 @@ impl Exclusions {
 }
 
 /// A Bloom filter.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Filter {
     words: Vec<u64>,
 }

@@ -30,5 +30,5 @@ pub(super) fn states_lifetime(cache_control: &[u8]) -> bool {
     head_has(cache_control, &["max-age", "s-maxage", "must-revalidate"])
 }
 
-/// A value of so many bytes may be cut: a sample has the beginning of a long one.
+/// The length in bytes from which a value may be cut, because a sample has only the beginning of a long value.
 pub const FIELD_BYTES_MAX: usize = 256;

@@ -125,8 +125,7 @@ impl FaultKind {
         let lifetime = duration_text(lifetime);
         match self {
             Self::NoLifetime => for_all(&format!("default_ttl = \"{lifetime}\"")),
-            Self::ShortLifetime => for_all(&format!("ttl = \"{lifetime}\"")),
-            Self::PrivateStatic => for_all(&format!("ttl = \"{lifetime}\"")),
+            Self::ShortLifetime | Self::PrivateStatic => for_all(&format!("ttl = \"{lifetime}\"")),
             Self::CookieOnStatic => for_all(&format!(
                 "origin_response.remove = [\"Set-Cookie\"]\ndefault_ttl = \"{lifetime}\""
             )),

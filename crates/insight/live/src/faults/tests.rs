@@ -246,7 +246,7 @@ fn a_request_with_many_tracking_parameters_is_counted_once() {
     assert!((finding.hit_share - 0.5).abs() < 0.01, "{finding:?}");
 }
 
-/// A parameter behind the last one that is compared may select the body.
+/// If only the first parameters were compared, a later one could select the body.
 #[test]
 fn a_query_with_too_many_parameters_is_not_compared() {
     for (count, is_compared) in [(PARAMETERS_MAX - 1, true), (PARAMETERS_MAX, false)] {

@@ -167,7 +167,7 @@ const PATH_BYTES_MAX: usize = 128;
 /// The longest name of a parameter in a rule.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The most parameters of a URL that are compared.
+/// The highest number of parameters of a URL whose parameters are compared.
 pub(super) const PARAMETERS_MAX: usize = 16;
 
 /// The extensions of files that seldom change, and that are the same for all users.

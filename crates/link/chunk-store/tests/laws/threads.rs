@@ -306,6 +306,7 @@ fn a_slow_write_delays_no_read() {
             _ = answered.send(());
         });
     }
+    // Two containers of 16 chunks, without the chunk whose request writes the first container.
     let stored_without_wait = 2 * 16 - 1;
     for _ in 0..stored_without_wait {
         answers.recv().expect("the requests are answered");

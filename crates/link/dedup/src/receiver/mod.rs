@@ -560,17 +560,10 @@ impl Receiver {
     /// much memory.
     fn limit_partial_chunks(&mut self, stream: StreamId) {
         let partial = |incoming: &IncomingStream| incoming.partial_chunk_bytes() as u64;
-        let is_long = |incoming: &IncomingStream| partial(incoming) > PARTIAL_CHUNK_BYTES;
-        if self
-            .streams
-            .get(&stream)
-            .is_some_and(|incoming| is_long(incoming))
-            && self
-                .streams
-                .values()
-                .map(|incoming| partial(incoming))
-                .sum::<u64>()
-                > self.config.budget / 4
+        let of_stream = self.streams.get(&stream).map_or(0, |it| partial(it));
+        let of_all = || self.streams.values().map(|it| partial(it)).sum::<u64>();
+        if of_stream > PARTIAL_CHUNK_BYTES
+            && of_all() > self.config.budget / 4
             && let Some(incoming) = self.streams.get_mut(&stream)
         {
             incoming.release_partial_chunk();

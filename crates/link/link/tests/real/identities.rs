@@ -16,20 +16,10 @@ use edgeward_link::{
 };
 
 use crate::lockout::{another_edge, edge};
-use crate::test_bed::{Echo, TestBed, echo, tcp, within};
+use crate::test_bed::{Echo, TestBed, echo, tcp, until, within};
 
 fn name(text: &str) -> EndpointName {
     text.parse().expect("the name is valid")
-}
-
-/// Waits until a condition is true.
-async fn until(condition: impl AsyncFn() -> bool) {
-    within(async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 /// Starts a gateway with the deny list in its folder of keys.

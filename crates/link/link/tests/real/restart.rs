@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::bodies::Random;
 use crate::faults::wait_for_lock;
-use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
+use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, until, within};
 
 /// Sends a body to the target, which echoes it, and compares the echo.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
@@ -34,16 +34,6 @@ fn records(test_bed: &TestBed) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits until the condition holds.
-async fn until(mut condition: impl FnMut() -> bool) {
-    within(async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
-
 /// A restarted gateway sends references to chunks that it sent or received before, whether it was shut down cleanly
 /// or crashed. After a crash it does not reference chunks that its store has lost.
 #[tokio::test]
@@ -62,7 +52,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         } else {
             // Waits until a knowledge file with the chunks of the first two containers is saved. The third container
             // is not written yet, so the crash loses its chunks.
-            until(|| {
+            until(async || {
                 // The file has 36 bytes, and at least 15 more for each container.
                 let bytes = |path| fs::metadata(path).map_or(0, |facts| facts.len());
                 records(&test_bed).into_iter().any(|path| bytes(path) > 60)
@@ -73,7 +63,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         }
         // Waits until the client has noticed that the gateway is gone. Otherwise `client.up()` below could return for
         // the connection to the first gateway.
-        until(|| !matches!(client.state(), LinkState::Up(_))).await;
+        until(async || !matches!(client.state(), LinkState::Up(_))).await;
         let mut config = test_bed.gateway_config(target.addr);
         config.listen = addr;
         let gateway = Gateway::bind(config)
@@ -178,8 +168,8 @@ async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
     }
 }
 
-/// If a gateway has too many records, it removes those of the edges that connected first. It keeps the record of a
-/// connected edge, although the record has not changed for a long time.
+/// If a gateway has too many records, it removes those of the edges whose last connection is the oldest. It keeps the
+/// record of a connected edge, although the record has not changed for a long time.
 #[tokio::test]
 async fn the_record_of_a_connected_edge_is_kept() {
     let target = Echo::start().await;
@@ -190,7 +180,7 @@ async fn the_record_of_a_connected_edge_is_kept() {
     let gateway = gateway.expect("the listener can be bound");
     let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
-    until(|| !records(&test_bed).is_empty()).await;
+    until(async || !records(&test_bed).is_empty()).await;
     let record = records(&test_bed).remove(0);
     let hour = |n: u32| SystemTime::UNIX_EPOCH + n * Duration::from_secs(3600);
     let set_time = |path: &Path, time: SystemTime| {
@@ -199,7 +189,7 @@ async fn the_record_of_a_connected_edge_is_kept() {
         set.expect("the time can be set");
     };
     set_time(&record, hour(0));
-    until(|| {
+    until(async || {
         let facts = fs::metadata(&record);
         facts.is_ok_and(|facts| facts.modified().is_ok_and(|time| time > hour(3)))
     })
@@ -212,7 +202,7 @@ async fn the_record_of_a_connected_edge_is_kept() {
         fs::rename(path, &moved).expect("the file can be renamed");
         moved
     });
-    until(|| records(&test_bed).len() <= 2).await;
+    until(async || records(&test_bed).len() <= 2).await;
     assert_eq!(
         [&record, &others[0], &others[1]].map(|path| path.exists()),
         [true, false, true]
@@ -254,7 +244,7 @@ async fn an_edge_that_waits_for_its_record_is_not_displaced() {
     let client = client.expect("the client starts");
     // The pipe can be opened when the gateway has begun to read it.
     let mut pipe = None;
-    until(|| {
+    until(async || {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK;
         pipe = rustix::fs::open(&record, flags, Mode::empty()).ok();
         pipe.is_some()

@@ -177,6 +177,16 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     panic!("the operation takes more than a minute");
 }
 
+/// Waits until a condition is true.
+pub(crate) async fn until(mut condition: impl AsyncFnMut() -> bool) {
+    within(async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 /// A server that echoes all received bytes, and closes a connection when the client does.
 pub(crate) struct Echo {
     pub(crate) addr: SocketAddr,

@@ -158,8 +158,8 @@ impl Placement {
         self.walk(hash).map(|node| node.id)
     }
 
-    /// Returns the nodes in the order of a key. Each step computes all scores again: nearly all walks have one step, and
-    /// no memory for the scores is needed.
+    /// Returns the nodes in the order of a key. Each step computes all scores again: nearly all walks have one step,
+    /// and no memory for the scores is needed.
     fn walk(&self, hash: u64) -> impl Iterator<Item = &PlacedNode> {
         let mut last: Option<(f64, usize)> = None;
         std::iter::from_fn(move || {

@@ -403,7 +403,7 @@ fn is_wider(wide: &[String], narrow: &[String]) -> bool {
 }
 
 /// Returns true if a glob that ends with its only `*` matches all that another matches.
-fn covers_prefix(wide: &str, glob: &str) -> bool {
+pub(crate) fn covers_prefix(wide: &str, glob: &str) -> bool {
     wide.strip_suffix('*')
         .is_some_and(|prefix| !prefix.contains('*') && glob.starts_with(prefix))
 }

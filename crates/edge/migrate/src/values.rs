@@ -166,8 +166,7 @@ pub(super) fn wider_globs(pattern: &str) -> Option<Vec<String>> {
                     }
                     None
                 }
-                '(' | ')' | '{' | '}' | '|' | '^' | '$' => return None,
-                '*' | '?' | '+' => return None,
+                '(' | ')' | '{' | '}' | '|' | '^' | '$' | '*' | '?' | '+' => return None,
                 c => Some(c),
             };
             let is_repeated = matches!(chars.peek(), Some('*' | '?' | '+' | '{'));
@@ -214,7 +213,7 @@ pub(super) fn literal_branches(pattern: &str) -> Option<Vec<String>> {
 }
 
 /// Removes the parentheses around a whole expression.
-fn unwrap_group(pattern: &str) -> &str {
+pub(super) fn unwrap_group(pattern: &str) -> &str {
     let Some(inner) = pattern
         .strip_prefix('(')
         .and_then(|rest| rest.strip_suffix(')'))

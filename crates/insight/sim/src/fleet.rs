@@ -2,8 +2,8 @@
 //!
 //! Each request arrives at one of the edges, drawn by the seed: a trace has no clients. The decisions are those of
 //! [`edgeward_balance`]: [`next_hop`] and [`Placement`] choose the node that answers, and [`CopyRule`] decides if the
-//! asking node keeps a copy of the object. Each node is a [`Run`] with the policy of the server. The same trace is simulated with
-//! other [`FleetKind`]s, to compare the fleet with separate caches and with one large node.
+//! asking node keeps a copy of the object. Each node is a [`Run`] with the policy of the server. The same trace is
+//! simulated with other [`FleetKind`]s, to compare the fleet with separate caches and with one large node.
 
 use std::num::NonZeroU32;
 

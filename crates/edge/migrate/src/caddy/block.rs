@@ -96,7 +96,7 @@ impl<'t> Site<'_, 't> {
             Ok(reached) => reached,
             Err(reason) => return self.lost(directive, &reason, path, false),
         };
-        if let Some(difference) = condition.is_wide {
+        if let Some(difference) = condition.difference {
             if !denies(directive) {
                 let text = "its matcher has only a wider condition, which serves to deny requests, and to nothing else";
                 return self.lost(directive, text, &reached, false);
@@ -308,8 +308,8 @@ impl<'t> Site<'_, 't> {
         }
     }
 
-    /// Removes a request field whose change was left out, because the origin may trust the field. Denies the requests if
-    /// the name of the field is unknown.
+    /// Removes a request field whose change was left out, because the origin may trust the field. Denies the requests
+    /// if the name of the field is unknown.
     pub(super) fn lost_field(
         &mut self,
         directive: &Directive,

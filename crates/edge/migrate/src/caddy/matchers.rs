@@ -1,15 +1,14 @@
 //! Matchers of a Caddyfile as conditions of rules.
 //!
 //! A condition holds for the same requests as its matcher, with two exceptions that are recorded: it may hold for more
-//! requests ([`Condition::is_wide`]), and if it is unknown, its [`bound`](Unknown::bound) holds for more.
+//! requests ([`Condition::difference`]), and if it is unknown, its [`bound`](Unknown::bound) holds for more.
 
 use super::order::Matched;
 use super::paths;
 use super::state::{METHOD, Proxies, Site};
-use super::tree::Directive;
+use super::tree::{Directive, each};
 use crate::decision::Decision;
 use crate::hosts::{Host, Reason};
-use crate::ledger::Node as _;
 use crate::report::Effect;
 use crate::rule::When;
 use crate::values::{is_field_name, is_network, wider_globs};
@@ -20,14 +19,14 @@ pub(super) struct Condition {
     pub(super) decision: Decision<bool>,
     /// The difference from the matcher, if the condition also holds for requests for which the matcher does not. Such a
     /// condition serves to deny requests, and to nothing else.
-    pub(super) is_wide: Option<&'static str>,
+    pub(super) difference: Option<&'static str>,
 }
 
 /// A matcher that rules cannot state.
 #[derive(Clone, Debug)]
 pub(super) struct Unknown {
     pub(super) reason: Reason,
-    /// Requests among which all are for which the matcher holds.
+    /// A set that contains all requests for which the matcher holds.
     pub(super) bound: Decision<bool>,
 }
 
@@ -35,7 +34,7 @@ impl From<Decision<bool>> for Condition {
     fn from(decision: Decision<bool>) -> Self {
         Self {
             decision,
-            is_wide: None,
+            difference: None,
         }
     }
 }
@@ -91,16 +90,16 @@ impl Site<'_, '_> {
         let ledger = &self.translator.ledger;
         match &condition {
             Ok(condition) => {
-                let note = |directive: &Directive| match condition.is_wide {
+                let note = |directive: &Directive| match condition.difference {
                     Some(text) => ledger.differs(directive, Effect::Response, text),
                     None => ledger.translated(directive, "conditions of rules"),
                 };
                 note(named);
-                every(named.children(), &mut |inner| note(inner));
+                each(named.inner(), &mut |inner| note(inner));
             }
             Err(unknown) => {
                 ledger.left_out(*named, Effect::Operation, &unknown.reason);
-                every(named.children(), &mut |inner| {
+                each(named.inner(), &mut |inner| {
                     ledger.left_out(inner, Effect::Operation, &unknown.reason);
                 });
             }
@@ -140,7 +139,7 @@ impl Site<'_, '_> {
         for matcher in lines {
             let both = self.one(&matcher, path).and_then(|one| {
                 joined.decision = self.translator.both(&joined.decision, &one.decision)?;
-                joined.is_wide = joined.is_wide.or(one.is_wide);
+                joined.difference = joined.difference.or(one.difference);
                 Ok(())
             });
             reason = reason.or_else(|| both.err());
@@ -259,7 +258,7 @@ impl Site<'_, '_> {
                     parameters: vec![name.to_owned()],
                     ..When::default()
                 });
-                condition.is_wide = (value != "*").then_some(NAMES_ALONE);
+                condition.difference = (value != "*").then_some(NAMES_ALONE);
                 Ok(condition)
             }
             // The edge finds a name in more queries than Caddy: in `x=1;name=2` and `name[]=2`, too.
@@ -273,7 +272,7 @@ impl Site<'_, '_> {
                     false => self.all(&[inline(matcher)], path),
                 };
                 let inner = inner.map_err(|unknown| unknown.reason)?;
-                match inner.is_wide {
+                match inner.difference {
                     None => Ok(inner.decision.not().into()),
                     Some(_) => Err(
                         "the condition holds for more requests than the matcher, so it cannot be negated"
@@ -367,7 +366,7 @@ impl Site<'_, '_> {
             .filter(|_| pattern.chars().all(is_plain) && !pattern.contains("(?"))
             .ok_or_else(|| format!("rules have no condition for {field} with {pattern}"))?;
         let mut condition = self.with_field(field, globs)?;
-        condition.is_wide = (!is_literal(pattern)).then_some(PATTERNS);
+        condition.difference = (!is_literal(pattern)).then_some(PATTERNS);
         Ok(condition)
     }
 
@@ -427,13 +426,6 @@ pub(super) fn scheme(scheme: &'static str) -> Decision<bool> {
         scheme: Some(scheme),
         ..When::default()
     })
-}
-
-fn every(directives: &[Directive], visit: &mut dyn FnMut(&Directive)) {
-    for directive in directives {
-        visit(directive);
-        every(directive.inner(), visit);
-    }
 }
 
 #[cfg(test)]

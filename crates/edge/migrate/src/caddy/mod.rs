@@ -28,7 +28,7 @@ use crate::toml::{self, Setting};
 use order::Order;
 use sites::Options;
 use state::{Proxies, Translator};
-use tree::Directive;
+use tree::{Directive, each};
 
 /// Translates the files with all that they import. Relative paths of `import` start at `prefix`.
 pub fn translate(
@@ -111,13 +111,6 @@ pub fn translate(
     let toml = toml::write(&intro, &tables);
     let report = translator.ledger.report(&tree.directives, table::unused);
     Ok(Migration { toml, report })
-}
-
-fn each<'t>(directives: &'t [Directive], visit: &mut dyn FnMut(&'t Directive)) {
-    for directive in directives {
-        visit(directive);
-        each(directive.inner(), visit);
-    }
 }
 
 /// Returns the proxies that the configuration trusts.

@@ -3,7 +3,7 @@
 //! Caddy compares paths without regard to the case of letters, and the edge in their case. Conditions have the globs of
 //! Caddy in lower case while rules are made, and [`written`] turns them into expressions that ignore the case.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, covers_prefix};
 use crate::hosts::Reason;
 use crate::rule::When;
 use crate::values::{self, literal_regex};
@@ -152,12 +152,8 @@ fn glob_regex(glob: &str) -> String {
 /// Returns true if each path that one of the expressions matches also matches one of the globs.
 fn is_implied(when: &When) -> bool {
     when.regexes.iter().all(|regex| {
-        literal_start(regex).is_some_and(|start| {
-            when.paths.iter().any(|path| {
-                path.strip_suffix('*')
-                    .is_some_and(|prefix| !prefix.contains('*') && start.starts_with(prefix))
-            })
-        })
+        literal_start(regex)
+            .is_some_and(|start| when.paths.iter().any(|path| covers_prefix(path, &start)))
     })
 }
 

@@ -78,3 +78,11 @@ impl ledger::Node for Directive {
         self.inner()
     }
 }
+
+/// Visits all directives, those of blocks too.
+pub(super) fn each<'t>(directives: &'t [Directive], visit: &mut dyn FnMut(&'t Directive)) {
+    for directive in directives {
+        visit(directive);
+        each(directive.inner(), visit);
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::acl;
 use super::requests::Requests;
-use super::state::{Machine, Phase, Synthetic};
+use super::state::{Machine, Phase, Synthetic, ledger_of};
 use super::text::spelled;
 use super::tree::{Expr, Kind, Node, Operator, every};
 use crate::decision::Decision;
@@ -61,10 +61,9 @@ impl<'t> Machine<'_, 't> {
             let text = "the edge answers 200 to a purge, and 403 to a client that may not purge";
             ledger_of(self).differs(node, Effect::Operation, text);
             // These requests do not reach the origin, and the rule is not needed where purge.allow has its methods.
-            let status = if (400..=499).contains(&code) {
-                code
-            } else {
-                403
+            let status = match code {
+                400..=499 => code,
+                _ => 403,
             };
             self.deny_purge(reached, status, node);
             // A refused purge is an exception from later ones.
@@ -83,10 +82,7 @@ impl<'t> Machine<'_, 't> {
             return Err(reason.clone());
         }
         let best = reached.best();
-        let (status, is_known) = match answer.status {
-            status @ 300..=599 => (status, true),
-            _ => (503, false),
-        };
+        let status = answer.status;
         let one = |value: String| Value::Toml(value);
         match (&answer.location, status) {
             (Some(location), 301 | 302 | 303 | 307 | 308) => {
@@ -106,11 +102,11 @@ impl<'t> Machine<'_, 't> {
                 ledger_of(self).translated(node, "redirect, redirect_status");
                 self.deny_excess(reached, node);
             }
-            (_, 400..=499) if is_known => {
+            (_, 400..=499) => {
                 self.deny(reached, status, node);
                 ledger_of(self).translated(node, "deny");
             }
-            (_, 500..=599) if is_known => {
+            (_, 500..=599) => {
                 self.set(Key::One("deny"), best, one(status.to_string()), node)?;
                 ledger_of(self).translated(node, "deny");
             }
@@ -186,12 +182,11 @@ impl<'t> Machine<'_, 't> {
                 let value = self.template(value)?;
                 self.synthetic
                     .fields
-                    .push((spelled_response(target), value, node.at.clone()));
+                    .push((spelled(target), value, node.at.clone()));
                 ledger_of(self).translated(node, "response.set");
             }
             // The body, in the syntax of Varnish 7.
             "resp.body" => {
-                self.synthetic.has_body = true;
                 let text =
                     "the edge sends its own text with the status; error_page replaces it by a file";
                 ledger_of(self).differs(node, Effect::Response, text);
@@ -498,13 +493,4 @@ fn is_of_clients(reached: &Requests) -> bool {
             };
             rest == When::default() && when.headers.keys().all(is_tag)
         })
-}
-
-/// Returns the name of the field in `resp.http.NAME`.
-pub(super) fn spelled_response(variable: &str) -> String {
-    spelled(variable)
-}
-
-fn ledger_of<'m>(machine: &'m Machine<'_, '_>) -> &'m crate::ledger::Ledger {
-    &machine.translator.ledger
 }

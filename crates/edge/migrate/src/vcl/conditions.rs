@@ -413,10 +413,10 @@ impl Machine<'_, '_> {
         }
         let or_path = |when: When| Decision::any([when].into_iter().chain(found.or_path.clone()));
         let requests = match found.reach {
-            Reach::Exact => Decision::any([found.when]).into(),
+            Reach::Exact => Decision::when(found.when).into(),
             Reach::Wider => Requests::wider(or_path(found.when)),
             Reach::Narrower(may) => {
-                let exact = Decision::any([found.when]);
+                let exact = Decision::when(found.when);
                 Requests::between(exact.clone(), exact, or_path(may)).unreported()
             }
             Reach::IgnoresCase(may) => {
@@ -436,7 +436,7 @@ impl Machine<'_, '_> {
                         exact.or(&always).unwrap_or(exact)
                     }
                 };
-                let may = Decision::any([found.when]);
+                let may = Decision::when(found.when);
                 Requests::between(exact.clone(), exact, may).unreported()
             }
         };

@@ -29,7 +29,7 @@ impl<'t> Machine<'_, 't> {
         self.restrict_and_report("pass", value, path, from, (Effect::Caching, text));
     }
 
-    /// Answers requests with a status of 400 to 499.
+    /// Denies requests with a status of 400 to 599.
     pub(super) fn deny(&mut self, path: &Requests, status: u16, from: &Node) {
         let value = Value::Toml(status.to_string());
         let text = "requests that Varnish admits are denied, too: their conditions have no exact counterpart";
@@ -115,11 +115,11 @@ impl<'t> Machine<'_, 't> {
             ("abandon", _) if self.phase == Phase::Fetch => Some(403),
             _ => None,
         };
-        match (self.phase, action) {
-            (Phase::Synth | Phase::Hash, _) => {}
-            _ if status.is_some() => self.deny(lost, status.unwrap_or(403), node),
-            (Phase::Response, _) => self.exclude(node, lost),
-            (_, "restart" | "pass" | "pipe") => self.pass(lost, node),
+        match (self.phase, action, status) {
+            (Phase::Synth | Phase::Hash, ..) => {}
+            (.., Some(status)) => self.deny(lost, status, node),
+            (Phase::Response, ..) => self.exclude(node, lost),
+            (_, "restart" | "pass" | "pipe", _) => self.pass(lost, node),
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use super::cookies::{self, Cookies};
 use super::origins;
 use super::requests::Requests;
-use super::state::{Field, Machine, Phase, URL};
+use super::state::{Field, Machine, Phase, URL, ledger_of};
 use super::text::{constant, is_host, request_field, spelled};
 use super::tree::{Expr, Node};
 use super::urls::{self, UrlChange};
@@ -749,8 +749,4 @@ impl<'t> Machine<'_, 't> {
             self.settings.insert(Key::Field("request", lower), stated);
         }
     }
-}
-
-fn ledger_of<'m>(machine: &'m Machine<'_, '_>) -> &'m crate::ledger::Ledger {
-    &machine.translator.ledger
 }

@@ -1,7 +1,7 @@
 //! Statements on responses of origins: lifetimes, grace, fields, and which responses are not stored.
 
 use super::requests::{Requests, upper_and, upper_or};
-use super::state::{Lifetime, Machine, Phase};
+use super::state::{Field, Lifetime, Machine, Phase, ledger_of};
 use super::text::spelled;
 use super::tree::{Expr, Kind, Node, Operator, every};
 use crate::decision::Decision;
@@ -424,10 +424,7 @@ impl<'t> Machine<'_, 't> {
         }
         let text = self.value(value)?;
         for (_, value) in text.layers() {
-            if !matches!(
-                value,
-                super::state::Field::Text(_) | super::state::Field::Absent
-            ) {
+            if !matches!(value, Field::Text(_) | Field::Absent) {
                 return Err("a template has no cookies".to_owned());
             }
         }
@@ -435,7 +432,7 @@ impl<'t> Machine<'_, 't> {
         let key = Key::Field("response", field.to_owned());
         let stated = text.map(|value| {
             let value = match value {
-                super::state::Field::Text(text) => Value::SetField(name.clone(), text.clone()),
+                Field::Text(text) => Value::SetField(name.clone(), text.clone()),
                 _ => Value::RemoveField(name.clone()),
             };
             let from = Some(node.at.clone());
@@ -673,8 +670,4 @@ fn is_implied_of_response(node: &Node) -> bool {
             .is_some_and(|(name, _)| matches!(name, "std.log" | "std.syslog" | "std.timestamp")),
         _ => false,
     }
-}
-
-fn ledger_of<'m>(machine: &'m Machine<'_, '_>) -> &'m crate::ledger::Ledger {
-    &machine.translator.ledger
 }

@@ -9,6 +9,7 @@ use super::tree::Node;
 use crate::decision::Decision;
 use crate::grouping::Setting;
 use crate::hosts::{Host, Reason};
+use crate::ledger::Ledger;
 use crate::rule::{Key, Value, When};
 use crate::source::Position;
 
@@ -82,7 +83,7 @@ pub(super) struct Machine<'e, 't> {
     pub(super) fields: BTreeMap<String, ChangedField>,
     pub(super) settings: BTreeMap<Key, Decision<Option<Setting>>>,
     pub(super) lists: BTreeMap<&'static str, List>,
-    /// Requests whose URL has no query any more.
+    /// True if the URLs of all requests have no query any more.
     pub(super) is_without_query: bool,
     /// The patterns of query parameters that a statement has removed.
     pub(super) dropped: Vec<String>,
@@ -152,7 +153,6 @@ impl PartialEq for Lifetime {
 pub(super) struct Synthetic {
     pub(super) status: u16,
     pub(super) location: Option<String>,
-    pub(super) has_body: bool,
     /// Other fields, with their lines.
     pub(super) fields: Vec<(String, String, Position)>,
 }
@@ -332,7 +332,7 @@ impl<'e, 't> Machine<'e, 't> {
         Ok(())
     }
 
-    /// States the change of a field of the response.
+    /// States the change of a field of the request or response.
     pub(super) fn change(
         &mut self,
         group: &'static str,
@@ -391,4 +391,9 @@ impl std::fmt::Debug for Machine<'_, '_> {
             .field("phase", &self.phase)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the ledger of the translation.
+pub(super) fn ledger_of<'m>(machine: &'m Machine<'_, '_>) -> &'m Ledger {
+    &machine.translator.ledger
 }

@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::hosts::Reason;
 use crate::rule::When;
-use crate::values::{self, wider_globs};
+use crate::values::{self, unwrap_group, wider_globs};
 
 /// Requests for which an expression on the URL is found.
 #[derive(Clone, Debug, PartialEq)]
@@ -229,7 +229,7 @@ fn is_loose(pattern: &str) -> bool {
     for c in pattern.chars() {
         match c {
             'S' | 'W' | 'D' if is_escaped => return true,
-            '.' | '^' if !is_escaped && c == '.' => return true,
+            '.' if !is_escaped => return true,
             '\\' => {
                 is_escaped = !is_escaped;
                 continue;
@@ -305,7 +305,7 @@ fn parameter_names(pattern: &str) -> Option<ParameterNames> {
 
 /// Returns the globs of names in an expression such as `(utm_[a-z]+|gclid)`.
 fn names(group: &str) -> Option<Vec<String>> {
-    let branches = unwrap(group).split('|');
+    let branches = unwrap_group(group).split('|');
     let all: Option<Vec<Vec<String>>> = branches
         .map(|branch| wider_globs(&format!("^{branch}$")))
         .collect();
@@ -317,14 +317,6 @@ fn names(group: &str) -> Option<Vec<String>> {
                 .all(|c| c.is_ascii_alphanumeric() || "_-.*[]".contains(c))
     };
     all.iter().all(is_name).then_some(all)
-}
-
-fn unwrap(group: &str) -> &str {
-    let inner = group
-        .strip_prefix('(')
-        .and_then(|rest| rest.strip_suffix(')'));
-    let inner = inner.unwrap_or(group);
-    inner.strip_prefix("?:").unwrap_or(inner)
 }
 
 /// Returns globs for exactly the paths that an expression with `^` matches, if it consists of literal texts.

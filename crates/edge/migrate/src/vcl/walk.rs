@@ -338,7 +338,6 @@ impl<'t> Machine<'_, 't> {
                 Ok(())
             }
             "synthetic" if self.phase == Phase::Synth => {
-                self.synthetic.has_body = true;
                 let text =
                     "the edge sends its own text with the status; error_page replaces it by a file";
                 self.translator.ledger.differs(node, Effect::Response, text);

@@ -14,6 +14,7 @@ use regex::Regex;
 use toml::de::{DeTable, DeValue};
 
 use crate::support::Files;
+use crate::written::is_glob;
 
 /// A request of the universe, and the values that no rule knows.
 #[derive(Clone, Debug, PartialEq)]
@@ -563,15 +564,6 @@ fn holds(rule: &Table, request: &Request) -> bool {
         "method" => any(expected, &|method| method == "GET"),
         _ => true,
     })
-}
-
-fn is_glob(glob: &str, text: &str) -> bool {
-    match glob.split_once('*') {
-        None => glob == text,
-        Some((start, rest)) => text
-            .strip_prefix(start)
-            .is_some_and(|text| (0..=text.len()).any(|at| is_glob(rest, &text[at..]))),
-    }
 }
 
 fn statements(words: &Words, subs: usize, is_response: bool) -> BoxedStrategy<Vec<Statement>> {

@@ -1,30 +1,19 @@
-//! The decisions of VCL programs: which lines of the result state an exact decision, and how a lost or inexact one fails
-//! closed.
+//! The decisions of VCL programs: which lines of the result state an exact decision, and how a lost or inexact one
+//! fails closed.
 
 use crate::vcl::{toml, translate};
 
 /// A configuration whose exception from caching is lost stores nothing.
 #[test]
 fn a_lost_exception_from_caching_bypasses_the_cache() {
-    let site = |condition: &str| {
-        toml(
-            &format!("if ({condition}) {{ return (pass); }} return (hash);"),
-            "",
-        )
+    let passes = |condition: &str| {
+        let recv = format!("if ({condition}) {{ return (pass); }} return (hash);");
+        let toml = toml(&recv, "");
+        let site = toml.split("[[site.rule]]").next();
+        site.is_some_and(|site| site.contains("\npass = true"))
     };
-    let of_site = |toml: &str| toml.contains("\npass = true");
-    assert!(!of_site(
-        site("req.url ~ \"^/a/\"")
-            .split("[[site.rule]]")
-            .next()
-            .unwrap_or_default()
-    ));
-    assert!(of_site(
-        site("std.random(0, 9) < 1")
-            .split("[[site.rule]]")
-            .next()
-            .unwrap_or_default()
-    ));
+    assert!(!passes("req.url ~ \"^/a/\""));
+    assert!(passes("std.random(0, 9) < 1"));
 }
 
 /// Programs that a translation must not open, with a line that the result has. Each of them has a loss.
@@ -171,7 +160,12 @@ fn a_lost_statement_fails_closed() {
         );
         let migration = translate("t", &text).expect("translated");
         let toml = without_sources(&migration.toml);
-        assert!(toml.contains(expected), "{statements}: {toml}");
+        // Varnish's own `vcl_recv` passes requests with cookies in each result, so the site itself has to pass.
+        let part = match *expected {
+            "pass = true" => toml.split("[[site.rule]]").next().unwrap_or_default(),
+            _ => &toml,
+        };
+        assert!(part.contains(expected), "{statements}: {toml}");
         assert!(!toml.contains("[purge]"), "{statements}: {toml}");
         assert_ne!(migration.report.losses().count(), 0, "{statements}");
     }

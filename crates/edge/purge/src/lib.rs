@@ -5,7 +5,8 @@
 //! an object whose stamp is older than the newest purge, it gets a [`Verdict`] from the table. The cost of a purge
 //! therefore does not depend on the number of objects, and a purge also covers objects that are being fetched.
 //!
-//! The nodes of a fleet share a numbered stream of purges: [`received_stamp`] is the rule for objects that they send
+//! The nodes of a fleet share a numbered stream of purges. [`PurgeMessage`] is a message of the stream, [`Positions`]
+//! relates the numbers of the stream to those of a node, and [`received_stamp`] is the rule for objects that nodes send
 //! each other.
 //!
 //! This crate has no files, threads or clock. `store` keeps the log on disk, and `proxy` uses the verdicts.
@@ -13,6 +14,8 @@
 
 mod fleet;
 pub mod log;
+mod message;
+mod positions;
 mod request;
 mod scope;
 mod selector;
@@ -20,6 +23,8 @@ mod table;
 mod tags;
 
 pub use fleet::{Delivery, received_stamp};
+pub use message::{MESSAGE_BYTES_MAX, MessageError, PurgeMessage};
+pub use positions::Positions;
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
 pub use scope::{GROUPS_MAX, Purge, Scope, ScopeError, Stamp, TEXT_BYTES_MAX, authority_of};
 pub use selector::{METHODS, SelectedPurge, Selection, SelectorError, is_purge_method};

@@ -36,6 +36,13 @@ pub enum Record {
         /// The floor: objects with an older stamp count as purged.
         floor: Stamp,
     },
+    /// The position of the node in the stream of its fleet.
+    Position {
+        /// The newest sequence number when the position was reached.
+        stamp: Stamp,
+        /// The stamp of the stream's purge up to which all purges are applied.
+        position: Stamp,
+    },
 }
 
 /// The header of a log.
@@ -164,6 +171,9 @@ impl Record {
                 | Scope::Prefix(text) => (PREFIX, purge.soft, *stamp, text.as_bytes()),
             },
             Self::State { latest, floor } => (STATE, false, *latest, &floor.0.to_le_bytes()),
+            Self::Position { stamp, position } => {
+                (POSITION, false, *stamp, &position.0.to_le_bytes())
+            }
         };
         let length = u16::try_from(payload.len()).expect("a scope has at most 8192 bytes");
         bytes.extend_from_slice(&length.to_le_bytes());
@@ -206,6 +216,10 @@ impl Record {
             (STATE, 8) if !soft => Ok(Self::State {
                 latest: stamp,
                 floor: Stamp(u64_at(payload, 0)),
+            }),
+            (POSITION, 8) if !soft => Ok(Self::Position {
+                stamp,
+                position: Stamp(u64_at(payload, 0)),
             }),
             (kind, bytes) => Err(LogErrorReason::Kind { kind, bytes }),
         }
@@ -290,6 +304,7 @@ const HASHED: u8 = 1;
 const PREFIX: u8 = 2;
 const PATTERN: u8 = 3;
 const STATE: u8 = 4;
+const POSITION: u8 = 5;
 
 const _: () = assert!(TEXT_BYTES_MAX <= u16::MAX as usize);
 
@@ -332,6 +347,10 @@ mod tests {
                     scope: pattern,
                     soft: true,
                 },
+            },
+            Record::Position {
+                stamp: stamp(7),
+                position: Stamp::at(3, 12),
             },
         ];
         let mut bytes = HEADER.bytes().to_vec();

@@ -150,6 +150,11 @@ impl Scope {
         scopes
     }
 
+    /// Returns the scope of all objects: a pattern that every URL matches.
+    pub fn all() -> Self {
+        Self::Pattern(Pattern::new("*"))
+    }
+
     /// Returns the scope of all URLs that start with a text.
     pub fn prefix(text: &str) -> Result<Self, ScopeError> {
         check("prefix", text)?;

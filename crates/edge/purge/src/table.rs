@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use crate::log::{RECORD_BYTES_MIN, Record};
+use crate::positions::Positions;
 use crate::scope::{
     Purge, Stamp, authority_of, hash_group, hash_host, hash_tag, hash_url, origin_of,
 };
@@ -62,6 +63,7 @@ pub struct PurgeTable {
     old: Generation,
     patterns: VecDeque<(Stamp, Purge)>,
     floor_raises: u64,
+    positions: Positions,
 }
 
 /// Purges of URLs, hosts and tags, by the hash of the text. New purges go to the young generation. When it is full, it
@@ -90,11 +92,22 @@ impl Stamp {
         Self((epoch % (1 << EPOCH_BITS)).max(1) << SEQUENCE_BITS)
     }
 
+    /// Returns the stamp with a sequence number of an epoch.
+    pub fn at(epoch: u64, sequence: u64) -> Self {
+        Self(Self::start_of(epoch).0 + sequence % (1 << SEQUENCE_BITS))
+    }
+
+    /// Returns the sequence number.
+    pub fn sequence(self) -> u64 {
+        self.0 % (1 << SEQUENCE_BITS)
+    }
+
     pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    pub(crate) fn epoch(self) -> u64 {
+    /// Returns the epoch.
+    pub fn epoch(self) -> u64 {
         self.0 >> SEQUENCE_BITS
     }
 }
@@ -117,6 +130,7 @@ impl PurgeTable {
             old: Generation::default(),
             patterns: VecDeque::new(),
             floor_raises: 0,
+            positions: Positions::default(),
         }
     }
 
@@ -164,7 +178,25 @@ impl PurgeTable {
                 self.latest = self.latest.max(latest);
                 self.floor = self.floor.max(floor);
             }
+            Record::Position { stamp, position } => {
+                self.latest = self.latest.max(stamp);
+                self.positions.add(stamp, position);
+            }
         }
+    }
+
+    /// Returns the record of a new position in the stream of the fleet, for the log. `earlier` is the number of purges
+    /// before it whose records are not applied yet.
+    pub fn position_record(&self, position: Stamp, earlier: u64) -> Record {
+        Record::Position {
+            stamp: Stamp(self.latest.0 + earlier),
+            position,
+        }
+    }
+
+    /// Returns the positions in the stream of the fleet.
+    pub fn positions(&self) -> &Positions {
+        &self.positions
     }
 
     fn insert(&mut self, stamp: Stamp, soft: bool, hash: u64) {
@@ -265,11 +297,17 @@ impl PurgeTable {
             latest: self.latest,
             floor: self.floor,
         };
-        [state].into_iter().chain(hashed).chain(compared)
+        let position = self.positions.newest();
+        let position = position.map(|(stamp, position)| Record::Position { stamp, position });
+        [state]
+            .into_iter()
+            .chain(hashed)
+            .chain(compared)
+            .chain(position)
     }
 
     /// Returns an upper bound of the bytes of [`records`](Self::records) in a log, without its header. It has two records
-    /// for each URL, host or tag: a hard and a soft purge.
+    /// for each URL, host or tag: a hard and a soft purge. Two more are the state and the position.
     pub fn records_bytes_max(&self) -> u64 {
         let size = self.size();
         let patterns: usize = self
@@ -277,7 +315,7 @@ impl PurgeTable {
             .iter()
             .map(|(_, purge)| purge.scope.to_string().len())
             .sum();
-        let hashed = (1 + 2 * size.entries) * (RECORD_BYTES_MIN + 8);
+        let hashed = (2 + 2 * size.entries) * (RECORD_BYTES_MIN + 8);
         (hashed + size.patterns * RECORD_BYTES_MIN + patterns) as u64
     }
 }

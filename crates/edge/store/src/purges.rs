@@ -19,6 +19,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
+#[cfg(doc)]
+use edgeward_purge::Positions;
 use edgeward_purge::log::{self, Header, LogError, Record};
 use edgeward_purge::{Limits, Purge, PurgeTable, Stamp, TableSize, Verdict};
 
@@ -113,8 +115,12 @@ type Done = Box<dyn FnOnce(Result<Stamp, PurgeError>) + Send>;
 
 /// A request to the thread that owns the log.
 enum Job {
-    /// The purges of one request.
-    Purge { purges: Vec<Purge>, done: Done },
+    /// The purges of one request, or of the stream of the fleet up to a position.
+    Purge {
+        purges: Vec<Purge>,
+        position: Option<Stamp>,
+        done: Done,
+    },
     /// The log of an earlier process, which has closed it.
     Attach {
         path: PathBuf,
@@ -219,17 +225,52 @@ impl Purges {
         purges: Vec<Purge>,
         done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
     ) {
-        let done = Box::new(done);
+        self.send(purges, None, Box::new(done));
+    }
+
+    /// Like [`purge`](Self::purge), for purges that the stream of the fleet has delivered, up to the stamp `position`.
+    /// One sync persists both, so after a crash the position is never newer than the purges.
+    pub fn purge_up_to(
+        &self,
+        position: Stamp,
+        purges: Vec<Purge>,
+        done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
+    ) {
+        self.send(purges, Some(position), Box::new(done));
+    }
+
+    fn send(&self, purges: Vec<Purge>, position: Option<Stamp>, done: Done) {
         let Some(jobs) = &self.jobs else {
             return done(Err(PurgeError::NoLog));
         };
-        if let Err(refused) = jobs.try_send(Job::Purge { purges, done }) {
+        let job = Job::Purge {
+            purges,
+            position,
+            done,
+        };
+        if let Err(refused) = jobs.try_send(job) {
             self.shared.failures.fetch_add(1, Ordering::Relaxed);
             let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
             if let Job::Purge { done, .. } = job {
                 done(Err(PurgeError::Busy));
             }
         }
+    }
+
+    /// Returns the stamp of the newest purge of the fleet's stream that is applied with all before it. `None` if this
+    /// cache has not followed a stream.
+    pub fn position(&self) -> Option<Stamp> {
+        self.shared.table().positions().position()
+    }
+
+    /// Returns the stamp in the fleet's stream of an object with a stamp of this cache, as [`Positions::of_stream`].
+    pub fn stamp_of_stream(&self, own: Stamp) -> Option<Stamp> {
+        self.shared.table().positions().of_stream(own)
+    }
+
+    /// Returns the stamp in this cache of an object with a stamp of the fleet's stream, as [`Positions::own`].
+    pub fn own_stamp(&self, of_stream: Stamp) -> Option<Stamp> {
+        self.shared.table().positions().own(of_stream)
     }
 
     /// Opens the log of an earlier process, which must have closed it, and adds the purges that were accepted
@@ -324,7 +365,15 @@ impl Writer {
                         self.shared.failures.fetch_add(1, Ordering::Relaxed);
                         done(Err(PurgeError::Busy));
                     }
-                    Job::Purge { purges, done } => batch.push((purges, done)),
+                    Job::Purge {
+                        purges,
+                        position,
+                        done,
+                    } => batch.push(Accepted {
+                        purges,
+                        position,
+                        done,
+                    }),
                     Job::Attach { path, done } => {
                         self.accept(std::mem::take(&mut batch));
                         _ = done.send(self.attach(&path));
@@ -371,7 +420,11 @@ impl Writer {
         // objects too.
         let (send, repeated) = mpsc::sync_channel(1);
         let done: Done = Box::new(move |result| _ = send.send(result));
-        self.accept(vec![(accepted, done)]);
+        self.accept(vec![Accepted {
+            purges: accepted,
+            position: None,
+            done,
+        }]);
         match repeated.recv() {
             Ok(Ok(stamp)) => Ok(stamp),
             Ok(Err(PurgeError::NotDurable(error))) => Err(OpenError::File {
@@ -383,19 +436,24 @@ impl Writer {
     }
 
     /// Makes the purges of all requests durable with one sync, applies them, and calls the requests' functions.
-    fn accept(&mut self, jobs: Vec<(Vec<Purge>, Done)>) {
+    fn accept(&mut self, jobs: Vec<Accepted>) {
         if jobs.is_empty() {
             return;
         }
         if let Some(accepted) = &mut self.accepted {
-            accepted.extend(jobs.iter().flat_map(|(purges, _)| purges.iter().cloned()));
+            accepted.extend(jobs.iter().flat_map(|job| job.purges.iter().cloned()));
         }
         let table = self.shared.table();
-        let purges = jobs.iter().flat_map(|(purges, _)| purges);
-        let records: Vec<Record> = purges
-            .zip(0..)
-            .map(|(purge, earlier)| table.record(purge, earlier))
-            .collect();
+        let mut records = Vec::new();
+        let mut earlier = 0;
+        for job in &jobs {
+            for purge in &job.purges {
+                records.push(table.record(purge, earlier));
+                earlier += 1;
+            }
+            let position = job.position;
+            records.extend(position.map(|position| table.position_record(position, earlier)));
+        }
         drop(table);
         let mut bytes = Vec::new();
         records
@@ -416,8 +474,8 @@ impl Writer {
                 .failures
                 .fetch_add(jobs.len() as u64, Ordering::Relaxed);
         }
-        for (_, done) in jobs {
-            done(match &written {
+        for job in jobs {
+            (job.done)(match &written {
                 Ok(()) => Ok(stamp),
                 Err(error) => Err(PurgeError::NotDurable(Arc::clone(error))),
             });
@@ -447,6 +505,13 @@ impl Writer {
         drop(table);
         file.replace(&bytes)
     }
+}
+
+/// The purges of one [`Job::Purge`].
+struct Accepted {
+    purges: Vec<Purge>,
+    position: Option<Stamp>,
+    done: Done,
 }
 
 struct OpenedLog {

@@ -196,7 +196,11 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
     let (sender, done) = channel();
     let scope = Scope::tag("a").expect("a tag");
     let answer: Done = Box::new(move |result| sender.send(result).expect("the test waits"));
-    writer.accept(vec![(vec![Purge { scope, soft: false }], answer)]);
+    writer.accept(vec![Accepted {
+        purges: vec![Purge { scope, soft: false }],
+        position: None,
+        done: answer,
+    }]);
     assert!(matches!(done.recv(), Ok(Err(PurgeError::NotDurable(_)))));
     assert_eq!(verdict(&purges, before), Verdict::Hard);
     assert_eq!(purges.failures(), 1);
@@ -273,4 +277,44 @@ fn purges_before_the_log_is_attached_are_bounded() {
     }
     assert!(matches!(purge_tag(&new, "a"), Err(PurgeError::Busy)));
     assert_eq!(new.failures(), 1);
+}
+
+/// Method: the file is copied after each batch, as a crash would leave it. A log that was rewritten has the position
+/// too.
+#[test]
+fn a_crash_leaves_the_position_of_the_fleet_with_its_purges() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let purges = open(&path);
+    assert_eq!(purges.position(), None);
+    let before = purges.latest();
+    let apply = |position: Stamp, tags: &[&str]| {
+        let (sender, done) = channel();
+        let scopes = tags.iter().map(|tag| Scope::tag(tag).expect("a tag"));
+        let of_stream = scopes.map(|scope| Purge { scope, soft: false });
+        purges.purge_up_to(position, of_stream.collect(), move |result| {
+            sender.send(result).expect("the test waits");
+        });
+        done.recv().expect("the thread answers").expect("durable")
+    };
+    apply(Stamp::at(5, 7), &[]);
+    let stamp = apply(Stamp::at(5, 9), &["a", "b"]);
+    purge_tag(&purges, "of this node only").expect("accepted");
+    let copy = directory.path().join("copy.log");
+    std::fs::copy(&path, &copy).expect("copied");
+    let after_crash = open(&copy);
+    assert_eq!(after_crash.position(), Some(Stamp::at(5, 9)));
+    assert_eq!(verdict(&after_crash, before), Verdict::Hard);
+    assert_eq!(after_crash.stamp_of_stream(before), Some(Stamp::at(5, 7)));
+    assert_eq!(after_crash.stamp_of_stream(stamp), Some(Stamp::at(5, 9)));
+    assert_eq!(after_crash.own_stamp(Stamp::at(5, 9)), Some(stamp));
+    assert_eq!(after_crash.own_stamp(Stamp::at(5, 8)), Some(before));
+    drop(after_crash);
+    let scopes = vec![Scope::tag("of this node only").expect("a tag"); 1000];
+    for _ in 0..40 {
+        purge_all(&purges, &scopes, false).expect("accepted");
+    }
+    drop(purges);
+    assert!(std::fs::metadata(&path).expect("a file").len() < COMPACTION_BYTES_MIN);
+    assert_eq!(open(&path).position(), Some(Stamp::at(5, 9)));
 }

@@ -1,0 +1,528 @@
+//! A node that applies the purges of a stream in order.
+//!
+//! **The law**: if the position of a node has the sequence number `n`, the node has applied all purges of the stream up
+//! to `n`, or has purged all its objects after they were published. The position is persisted with the purges, so the
+//! law holds after a crash, too. A purge that is applied twice does no harm.
+//!
+//! A node purges all its objects when it cannot learn which purges it lacks: it joins the fleet, the stream has dropped
+//! purges after the node's position, or the stream is another one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use edgeward_purge::{Delivery, Stamp};
+
+/// The decisions of a node that follows a stream. `M` is a message of the stream.
+#[derive(Debug)]
+pub struct Follower<M> {
+    /// The position that is applied and persisted. `None` before the node has joined.
+    position: Option<Stamp>,
+    /// The newest purge that was received in order: it is applied, being applied, or in the queue.
+    received: Option<Stamp>,
+    queue: VecDeque<(Stamp, Work<M>)>,
+    /// The position that the node will have after the batch under way.
+    applying: Option<Stamp>,
+    is_connected: bool,
+    subscription: Option<Subscription>,
+    subscriptions: u64,
+    /// The newest statement of the stream about itself, and the time of the query.
+    stated: Option<(StreamState, Duration)>,
+    next_query_at: Duration,
+    /// The earliest time of the next subscription.
+    subscribe_at: Duration,
+    /// The newest time at which the node is known to have applied all purges of the stream.
+    current_at: Option<Duration>,
+    actions: VecDeque<Action<M>>,
+    counts: Counts,
+}
+
+/// A task for the driver.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action<M> {
+    /// Ask the stream for its state, and call [`Follower::stated`].
+    Query,
+    /// End the subscription, and begin one that delivers all purges from this sequence number on.
+    Subscribe {
+        /// The number of the subscription, which its deliveries state.
+        subscription: u64,
+        /// The first sequence number to deliver.
+        from: u64,
+    },
+    /// Apply the works in this order, persist them with the position, and call [`Follower::applied`].
+    Apply {
+        /// The works, oldest first.
+        works: Vec<Work<M>>,
+        /// The position after them.
+        position: Stamp,
+    },
+}
+
+/// One thing to apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work<M> {
+    /// The purges of a message.
+    Message(M),
+    /// A purge of all objects.
+    All,
+}
+
+/// The state of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamState {
+    /// The epoch: another number after the stream was deleted and created again.
+    pub epoch: u64,
+    /// The sequence number of the oldest message. If the stream has no messages, the next number.
+    pub first: u64,
+    /// The sequence number of the newest message, or 0.
+    pub last: u64,
+}
+
+/// How often a follower met unusual cases, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that were applied.
+    pub applied: u64,
+    /// Deliveries that were ignored because they were applied before.
+    pub repeated: u64,
+    /// Subscriptions that began again because deliveries were missing or failed.
+    pub resubscribed: u64,
+    /// Purges of all objects.
+    pub purged_all: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Subscription {
+    number: u64,
+    /// True until its first delivery. That delivery is the first message that the stream still has.
+    is_fresh: bool,
+    /// The time of its start or its newest delivery.
+    delivered_at: Duration,
+}
+
+impl<M> Follower<M> {
+    /// Returns a node with this persisted position.
+    pub fn new(position: Option<Stamp>) -> Self {
+        Self {
+            position,
+            received: position,
+            queue: VecDeque::new(),
+            applying: None,
+            is_connected: false,
+            subscription: None,
+            subscriptions: 0,
+            stated: None,
+            next_query_at: Duration::ZERO,
+            subscribe_at: Duration::ZERO,
+            current_at: None,
+            actions: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Returns the position that is applied and persisted.
+    pub fn position(&self) -> Option<Stamp> {
+        self.position
+    }
+
+    /// Returns the number of messages that the stream has and that are not applied, as far as the node knows. `None`
+    /// before the stream has stated its state.
+    pub fn behind(&self) -> Option<u64> {
+        let (state, _) = self.stated?;
+        let position = self.position.filter(|p| p.epoch() == epoch_of(state));
+        Some(
+            state
+                .last
+                .saturating_sub(position.map_or(0, Stamp::sequence)),
+        )
+    }
+
+    /// Returns the newest time at which the node is known to have applied all purges that were acknowledged before.
+    /// `None` if the node was never current.
+    pub fn current_at(&self) -> Option<Duration> {
+        self.current_at
+    }
+
+    /// Returns the counts.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns true if the queue is full. The driver then takes no further delivery.
+    pub fn is_full(&self) -> bool {
+        self.queue.len() >= QUEUE_MAX
+    }
+
+    /// Returns the next action.
+    pub fn poll(&mut self) -> Option<Action<M>> {
+        self.actions.pop_front()
+    }
+
+    /// Returns the time of the next call of [`tick`](Self::tick).
+    pub fn wake_at(&self) -> Duration {
+        self.next_query_at
+    }
+
+    /// The connection to the stream is established.
+    pub fn connected(&mut self, now: Duration) {
+        self.is_connected = true;
+        self.subscription = None;
+        self.next_query_at = now;
+        self.tick(now);
+    }
+
+    /// The connection to the stream is lost. The node still applies the messages that it received in order.
+    pub fn disconnected(&mut self) {
+        self.is_connected = false;
+        self.subscription = None;
+    }
+
+    /// Queries the stream at intervals. Begins a subscription again that delivers nothing though the stream has more.
+    pub fn tick(&mut self, now: Duration) {
+        if now < self.next_query_at {
+            return;
+        }
+        self.next_query_at = now + QUERY_INTERVAL;
+        if !self.is_connected {
+            return;
+        }
+        self.actions.push_back(Action::Query);
+        let received = self.received.map_or(0, Stamp::sequence);
+        let has_more = self.stated.is_some_and(|(state, _)| state.last > received);
+        if let Some(subscription) = self.subscription
+            && has_more
+            && !self.is_full()
+            && now >= subscription.delivered_at + STALL_MAX
+        {
+            self.resubscribe(now);
+        }
+    }
+
+    /// The stream has stated its state, as an answer to a query at `asked_at`.
+    pub fn stated(&mut self, now: Duration, asked_at: Duration, state: StreamState) {
+        if self.stated.is_some_and(|(_, known_at)| known_at > asked_at) {
+            return; // a later query was answered first
+        }
+        self.stated = Some((state, asked_at));
+        let last = Stamp::at(state.epoch, state.last);
+        let is_known = self.received.is_some_and(|received| {
+            received.epoch() == last.epoch()
+                && received <= last
+                && received.sequence() + 1 >= state.first
+        });
+        if !is_known {
+            // A purge of all objects covers the messages up to `last`.
+            self.purge_all(last);
+            self.subscription = None;
+        }
+        self.notice_current();
+        if self.subscription.is_none() && now >= self.subscribe_at {
+            self.subscribe(now);
+        }
+        self.apply_next();
+    }
+
+    /// The stream has delivered a message.
+    pub fn delivered(&mut self, now: Duration, subscription: u64, sequence: u64, message: M) {
+        let (Some(current), Some(received)) = (&mut self.subscription, self.received) else {
+            return;
+        };
+        if current.number != subscription {
+            return;
+        }
+        let was_fresh = std::mem::replace(&mut current.is_fresh, false);
+        current.delivered_at = now;
+        let stamp = Stamp::at(received.epoch(), sequence);
+        match Delivery::at(received, stamp) {
+            Delivery::Next => {}
+            Delivery::Repeated => {
+                self.counts.repeated += 1;
+                return;
+            }
+            // The stream no longer has the messages before its first delivery.
+            Delivery::Gap if was_fresh => self.purge_all(Stamp::at(received.epoch(), sequence - 1)),
+            Delivery::Gap => {
+                self.resubscribe(now);
+                return;
+            }
+        }
+        self.received = Some(stamp);
+        self.queue.push_back((stamp, Work::Message(message)));
+        self.apply_next();
+    }
+
+    /// A subscription has failed or ended. The next one begins after a pause.
+    pub fn ended(&mut self, now: Duration, subscription: u64) {
+        if self.subscription.is_some_and(|s| s.number == subscription) {
+            self.counts.resubscribed += 1;
+            self.subscription = None;
+            self.subscribe_at = now + RETRY_AFTER;
+        }
+    }
+
+    /// The batch under way was applied and persisted. After a failure, the node falls back to its position and asks the
+    /// stream for the messages again.
+    pub fn applied(&mut self, now: Duration, is_persisted: bool) {
+        let Some(position) = self.applying.take() else {
+            return;
+        };
+        if is_persisted {
+            self.position = Some(position);
+            self.notice_current();
+            self.apply_next();
+        } else {
+            self.received = self.position;
+            self.queue.clear();
+            self.subscription = None;
+            self.subscribe_at = now + RETRY_AFTER;
+        }
+    }
+
+    /// Adds a purge of all objects, which replaces the queued messages.
+    fn purge_all(&mut self, position: Stamp) {
+        self.queue.clear();
+        self.received = Some(position);
+        self.queue.push_back((position, Work::All));
+        self.counts.purged_all += 1;
+    }
+
+    fn resubscribe(&mut self, now: Duration) {
+        self.counts.resubscribed += 1;
+        self.subscribe(now);
+    }
+
+    fn subscribe(&mut self, now: Duration) {
+        let Some(received) = self.received.filter(|_| self.is_connected) else {
+            return;
+        };
+        self.subscriptions += 1;
+        self.subscription = Some(Subscription {
+            number: self.subscriptions,
+            is_fresh: true,
+            delivered_at: now,
+        });
+        self.actions.push_back(Action::Subscribe {
+            subscription: self.subscriptions,
+            from: received.sequence() + 1,
+        });
+    }
+
+    fn apply_next(&mut self) {
+        if self.applying.is_some() {
+            return;
+        }
+        let count = self.queue.len().min(BATCH_MAX);
+        let Some((position, _)) = self.queue.get(count.wrapping_sub(1)) else {
+            return;
+        };
+        let position = *position;
+        let works: Vec<_> = self.queue.drain(..count).map(|(_, work)| work).collect();
+        let messages = works.iter().filter(|work| matches!(work, Work::Message(_)));
+        self.counts.applied += messages.count() as u64;
+        self.applying = Some(position);
+        self.actions.push_back(Action::Apply { works, position });
+    }
+
+    /// Notes the time of the newest query if all messages that the stream had then are applied.
+    fn notice_current(&mut self) {
+        let (Some((state, asked_at)), Some(position)) = (self.stated, self.position) else {
+            return;
+        };
+        if position >= Stamp::at(state.epoch, state.last) && position.epoch() == epoch_of(state) {
+            self.current_at = self.current_at.max(Some(asked_at));
+        }
+    }
+}
+
+/// Returns the epoch of stamps of a stream.
+fn epoch_of(state: StreamState) -> u64 {
+    Stamp::start_of(state.epoch).epoch()
+}
+
+/// The time between two queries of the stream's state: a node is current if it has what the stream had a second ago.
+const QUERY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time without a delivery while the stream has more. A server delivers within milliseconds.
+const STALL_MAX: Duration = Duration::from_secs(3);
+
+/// The pause after a failed subscription, or after purges that could not be persisted.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The most messages that wait to be applied. A message has at most 512 KiB, and 200 bytes typically.
+const QUEUE_MAX: usize = 512;
+
+/// The most messages that are applied and synced at once.
+const BATCH_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: StreamState = StreamState {
+        epoch: 3,
+        first: 1,
+        last: 5,
+    };
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn stamp(sequence: u64) -> Stamp {
+        Stamp::at(3, sequence)
+    }
+
+    fn actions(follower: &mut Follower<u64>) -> Vec<Action<u64>> {
+        std::iter::from_fn(|| follower.poll()).collect()
+    }
+
+    /// Returns a node at a position that has subscribed.
+    fn following(position: u64, state: StreamState) -> Follower<u64> {
+        let mut follower = Follower::new(Some(stamp(position)));
+        follower.connected(at(0));
+        assert_eq!(actions(&mut follower), [Action::Query]);
+        follower.stated(at(0), at(0), state);
+        follower
+    }
+
+    fn subscribe(subscription: u64, from: u64) -> Action<u64> {
+        Action::Subscribe { subscription, from }
+    }
+
+    fn apply(works: &[Work<u64>], position: u64) -> Action<u64> {
+        Action::Apply {
+            works: works.to_vec(),
+            position: stamp(position),
+        }
+    }
+
+    #[test]
+    fn a_node_that_joins_purges_all_and_follows_from_the_end() {
+        let mut follower = Follower::new(None);
+        follower.connected(at(0));
+        assert_eq!(actions(&mut follower), [Action::Query]);
+        follower.stated(at(0), at(0), STATE);
+        assert_eq!(
+            actions(&mut follower),
+            [subscribe(1, 6), apply(&[Work::All], 5)]
+        );
+        assert_eq!(follower.current_at(), None);
+        follower.applied(at(1), true);
+        assert_eq!(follower.current_at(), Some(at(0)));
+        assert_eq!(follower.position(), Some(stamp(5)));
+    }
+
+    #[test]
+    fn a_node_that_returns_applies_the_purges_after_its_position_in_one_batch_at_a_time() {
+        let mut follower = following(3, STATE);
+        assert_eq!(actions(&mut follower), [subscribe(1, 4)]);
+        assert_eq!(follower.behind(), Some(2));
+        follower.delivered(at(0), 1, 4, 40);
+        follower.delivered(at(0), 1, 5, 50);
+        assert_eq!(actions(&mut follower), [apply(&[Work::Message(40)], 4)]);
+        assert_eq!(follower.current_at(), None);
+        follower.applied(at(0), true);
+        assert_eq!(actions(&mut follower), [apply(&[Work::Message(50)], 5)]);
+        follower.applied(at(0), true);
+        assert_eq!(follower.current_at(), Some(at(0)));
+        assert_eq!(follower.behind(), Some(0));
+    }
+
+    #[test]
+    fn a_repeated_delivery_is_ignored_and_a_gap_begins_a_new_subscription() {
+        let mut follower = following(5, STATE);
+        assert_eq!(actions(&mut follower), [subscribe(1, 6)]);
+        follower.delivered(at(0), 1, 5, 50);
+        assert_eq!(actions(&mut follower), []);
+        follower.delivered(at(0), 1, 7, 70);
+        assert_eq!(actions(&mut follower), [subscribe(2, 6)]);
+        // Deliveries of the earlier subscription are ignored.
+        follower.delivered(at(0), 1, 6, 60);
+        assert_eq!(actions(&mut follower), []);
+        follower.delivered(at(0), 2, 6, 60);
+        assert_eq!(actions(&mut follower), [apply(&[Work::Message(60)], 6)]);
+    }
+
+    /// Both ways of learning it: from the state of the stream, and from the first delivery.
+    #[test]
+    fn purges_that_the_stream_has_dropped_are_replaced_by_a_purge_of_all_objects() {
+        let mut follower = following(3, StreamState { first: 5, ..STATE });
+        assert_eq!(
+            actions(&mut follower),
+            [subscribe(1, 6), apply(&[Work::All], 5)]
+        );
+        let mut follower = following(3, STATE);
+        assert_eq!(actions(&mut follower), [subscribe(1, 4)]);
+        follower.delivered(at(0), 1, 5, 50);
+        let works = [Work::All, Work::Message(50)];
+        assert_eq!(actions(&mut follower), [apply(&works, 5)]);
+        // A stream without messages, after the next one would be the number 6.
+        let follower = following(5, StreamState { first: 6, ..STATE });
+        assert_eq!(follower.current_at(), Some(at(0)));
+    }
+
+    #[test]
+    fn another_stream_and_an_older_copy_of_the_stream_purge_all() {
+        for state in [
+            StreamState { epoch: 4, ..STATE },
+            StreamState { last: 2, ..STATE },
+        ] {
+            let mut follower = following(3, state);
+            let purged = Action::Apply {
+                works: vec![Work::All],
+                position: Stamp::at(state.epoch, state.last),
+            };
+            let next = subscribe(1, state.last + 1);
+            assert_eq!(actions(&mut follower), [next, purged]);
+        }
+    }
+
+    #[test]
+    fn purges_that_were_not_persisted_are_asked_for_again() {
+        let mut follower = following(3, STATE);
+        follower.delivered(at(0), 1, 4, 40);
+        _ = actions(&mut follower);
+        follower.applied(at(0), false);
+        follower.stated(at(0), at(0), STATE);
+        assert_eq!(actions(&mut follower), [], "not before a pause");
+        follower.tick(at(1));
+        follower.stated(at(1), at(1), STATE);
+        assert_eq!(actions(&mut follower), [Action::Query, subscribe(2, 4)]);
+        assert_eq!(follower.position(), Some(stamp(3)));
+    }
+
+    #[test]
+    fn a_subscription_that_delivers_nothing_begins_again() {
+        let mut follower = following(3, STATE);
+        assert_eq!(actions(&mut follower), [subscribe(1, 4)]);
+        follower.tick(STALL_MAX - Duration::from_millis(1));
+        assert_eq!(actions(&mut follower), [Action::Query]);
+        follower.tick(2 * STALL_MAX);
+        assert_eq!(actions(&mut follower), [Action::Query, subscribe(2, 4)]);
+    }
+
+    #[test]
+    fn a_full_queue_asks_for_no_further_delivery_and_is_applied_in_batches() {
+        let mut follower = following(
+            0,
+            StreamState {
+                last: 1000,
+                ..STATE
+            },
+        );
+        for sequence in 1..=QUEUE_MAX as u64 + 1 {
+            assert!(!follower.is_full());
+            follower.delivered(at(0), 1, sequence, sequence);
+        }
+        assert!(follower.is_full());
+        follower.applied(at(0), true);
+        assert!(!follower.is_full());
+        _ = actions(&mut follower);
+        follower.applied(at(0), true);
+        let next = actions(&mut follower);
+        let [Action::Apply { works, position }] = &next[..] else {
+            panic!("{next:?}");
+        };
+        assert_eq!(works.len(), BATCH_MAX);
+        assert_eq!(*position, stamp(2 * BATCH_MAX as u64 + 1));
+    }
+}

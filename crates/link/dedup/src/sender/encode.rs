@@ -14,27 +14,27 @@ use super::SenderCounters;
 use super::piece::{Base, Piece, PieceEncoding};
 
 /// Encodes a piece as a frame.
-pub(super) struct FrameEncoder<'a> {
+pub(super) struct FrameEncoder<'a, C> {
     pub(super) stream: StreamId,
     /// True if the whole body is sent without deduplication.
     pub(super) is_bypassed: bool,
+    /// True while earlier bytes still wait for the link.
+    pub(super) link_busy: bool,
+    pub(super) codec: &'a mut C,
     pub(super) effort: &'a mut Effort,
     pub(super) counters: &'a mut SenderCounters,
     /// A buffer for the compressed bytes.
     pub(super) packed: &'a mut Vec<u8>,
 }
 
-impl FrameEncoder<'_> {
+impl<C: Codec> FrameEncoder<'_, C> {
     /// Appends the frame of a piece to `out`. The caller passes the body's `digest` if the piece contains the next
-    /// bytes for it. The function then adds these bytes, if possible in one pass with the frame's checksum.
-    /// `link_busy` is true while earlier bytes still wait for the link. The caller has loaded the piece's
-    /// [missing](Piece::missing) bytes.
-    pub(super) fn encode<C: Codec>(
+    /// bytes for it. The function then adds these bytes, if possible in one pass with the frame's checksum. The caller
+    /// has loaded the piece's [missing](Piece::missing) bytes.
+    pub(super) fn encode(
         &mut self,
         piece: &mut Piece,
-        link_busy: bool,
         mut digest: Option<&mut BodyDigest>,
-        codec: &mut C,
         knowledge: &mut Knowledge,
         out: &mut impl FrameSink,
     ) {
@@ -56,7 +56,7 @@ impl FrameEncoder<'_> {
             PieceEncoding::Plain => {
                 self.counters.plain += bytes;
                 self.counters.bypassed += if self.is_bypassed { bytes } else { 0 };
-                let method = self.pack(&raw, link_busy, codec);
+                let method = self.pack(&raw);
                 let payload = self.payload(method, &raw);
                 let frame = Frame::Plain {
                     span,
@@ -89,7 +89,7 @@ impl FrameEncoder<'_> {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
                 self.counters.evicted += std::mem::take(&mut piece.evicted_bytes);
                 let base = base.as_mut();
-                let base = base.and_then(|base| self.pack_delta(base, &raw, codec));
+                let base = base.and_then(|base| self.pack_delta(base, &raw));
                 if let Some(base) = base {
                     self.counters.delta += bytes;
                     let (method, payload) = (Method::Zstd, &self.packed[..]);
@@ -105,7 +105,7 @@ impl FrameEncoder<'_> {
                     self.counters.literal += bytes;
                     self.counters.incompressible += if is_noise(&raw) { bytes } else { 0 };
                     piece.encoding = PieceEncoding::Literal { base: None };
-                    let method = self.pack(&raw, link_busy, codec);
+                    let method = self.pack(&raw);
                     let payload = self.payload(method, &raw);
                     let frame = Frame::Literal {
                         span,
@@ -127,16 +127,16 @@ impl FrameEncoder<'_> {
 
     /// Compresses the bytes into `packed`, if `effort` chooses a method. Returns the method, or [`Method::None`] if
     /// the bytes are to be sent uncompressed.
-    fn pack(&mut self, raw: &[u8], link_busy: bool, codec: &mut impl Codec) -> Method {
+    fn pack(&mut self, raw: &[u8]) -> Method {
         if raw.len() < COMPRESSED_BYTES_MIN {
             return Method::None;
         }
-        let method = self.effort.choose(link_busy, raw.len());
+        let method = self.effort.choose(self.link_busy, raw.len());
         if method == Method::None {
             return Method::None;
         }
         self.packed.clear();
-        let is_packed = codec.compress(method, &[], raw, self.packed);
+        let is_packed = self.codec.compress(method, &[], raw, self.packed);
         let packed_bytes = if is_packed {
             self.packed.len()
         } else {
@@ -160,16 +160,13 @@ impl FrameEncoder<'_> {
 
     /// Compresses the bytes into `packed` against a base. Returns the hashes of the base's chunks, or `None` if the
     /// result is not shorter than the bytes.
-    fn pack_delta(
-        &mut self,
-        base: &mut Base,
-        raw: &[u8],
-        codec: &mut impl Codec,
-    ) -> Option<Vec<ChunkId>> {
+    fn pack_delta(&mut self, base: &mut Base, raw: &[u8]) -> Option<Vec<ChunkId>> {
         self.packed.clear();
         // The memory of a piece does not count its base, so the base is released at once.
         let dictionary = base.bytes.take()?;
-        let is_packed = codec.compress(Method::Zstd, &dictionary, raw, self.packed);
+        let is_packed = self
+            .codec
+            .compress(Method::Zstd, &dictionary, raw, self.packed);
         let is_shorter = is_packed && self.packed.len() < raw.len();
         is_shorter.then(|| base.chunks.iter().map(|chunk| chunk.entry.id).collect())
     }

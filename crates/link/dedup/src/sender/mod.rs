@@ -622,12 +622,14 @@ impl Sender {
                             let mut encoder = FrameEncoder {
                                 stream,
                                 is_bypassed,
+                                link_busy,
+                                codec,
                                 effort: &mut self.effort,
                                 counters: &mut self.counters,
                                 packed: &mut self.packed,
                             };
                             let known = &mut *resources.knowledge;
-                            encoder.encode(piece, link_busy, digest, codec, known, out);
+                            encoder.encode(piece, digest, known, out);
                             true
                         }
                         // The peer has acknowledged the piece since it was queued.

@@ -504,6 +504,7 @@ impl Sender {
         self.events
             .extend(streams.map(|stream| SenderEvent::Stopped { stream, reason }));
         (self.next_number, self.unacked) = (0, 0);
+        self.packed = Vec::new();
         self.short_ready.clear();
         self.long_ready.clear();
         self.resets.clear();

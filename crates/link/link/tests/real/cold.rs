@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks};
-use edgeward_link::{Client, LinkStream};
+use edgeward_link::{Client, Gateway, LinkStream};
 use edgeward_store::disk::FileDevice;
 use edgeward_testkit::disk::{ObservedDisk, ReadObserver};
 
 use crate::bodies::Random;
-use crate::test_bed::{EDGE, TestBed, open_on, tcp, within};
+use crate::test_bed::{EDGE, TestBed, open_on, small_containers, tcp, until, within};
 
 /// Makes the first bytes of a disk uncached. Reads of these bytes block until the test releases them.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ struct UncachedPrefix {
 /// A disk with an [`UncachedPrefix`]. At first, all bytes are cached.
 type SlowDisk = ObservedDisk<UncachedPrefix>;
 
-fn slow_disk(path: &Path) -> Arc<SlowDisk> {
-    let disk = FileDevice::open(path, Some(64 << 20)).expect("the device can be created");
+fn slow_disk(path: &Path, bytes: u64) -> Arc<SlowDisk> {
+    let disk = FileDevice::open(path, Some(bytes)).expect("the device can be created");
     let uncached_prefix = UncachedPrefix {
         uncached_end: Mutex::new(0),
         unblocked: Condvar::new(),
@@ -151,7 +151,7 @@ struct ColdClient {
     target: std::net::SocketAddr,
     disk: Arc<SlowDisk>,
     tasks: JoinSet<()>,
-    _gateway: edgeward_link::Gateway,
+    _gateway: Gateway,
     _test_bed: TestBed,
 }
 
@@ -162,7 +162,7 @@ impl ColdClient {
         let target = serve_bodies(bodies.clone(), &mut tasks).await;
         let mut test_bed = TestBed::new(false);
         let gateway = test_bed.gateway(target).await;
-        let disk = slow_disk(&test_bed.store_path(EDGE));
+        let disk = slow_disk(&test_bed.store_path(EDGE), 64 << 20);
         let mut config = test_bed.config_with(EDGE, open_on(Arc::clone(&disk) as _, 7));
         config.slow_requests_max = slow_requests_max;
         let addr = gateway.local_addr().to_string();
@@ -245,7 +245,7 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
     });
     let mut test_bed = TestBed::new(false);
     let gateway = test_bed.gateway(target).await;
-    let disk = slow_disk(&test_bed.store_path(EDGE));
+    let disk = slow_disk(&test_bed.store_path(EDGE), 64 << 20);
     let settings = ChunkSettings {
         trailers_max: 2,
         ..ChunkSettings::new(8 << 10, 7)
@@ -341,4 +341,76 @@ async fn the_number_of_parked_frames_is_bounded() {
         assert!(body == client.bodies[usize::from(number)]);
     }
     client.tasks.abort_all();
+}
+
+/// A stream waits for chunks of a compressed container, and the container is overwritten meanwhile. The stream then
+/// gets the bytes from the gateway, and its body is correct. The chunks of the new container are kept.
+///
+/// Method: a store of about 100 containers. Hold all reads, request a body whose chunks are stored, and fetch other
+/// bodies until each container is overwritten. The trailers of the containers, which list their chunks, are in memory.
+#[tokio::test]
+async fn a_container_may_be_overwritten_while_a_stream_waits_for_it() {
+    for overwrites_with_text in [false, true] {
+        let new_body = |seed| {
+            if overwrites_with_text {
+                Random(seed).text(1_000_000)
+            } else {
+                Random(seed).noise(1_000_000)
+            }
+        };
+        let bodies: Vec<_> = std::iter::once(Random(0).text(1_000_000))
+            .chain((1..20).map(new_body))
+            .collect();
+        let mut tasks = JoinSet::new();
+        let target = serve_bodies(bodies.clone(), &mut tasks).await;
+        let mut test_bed = TestBed::new(false);
+        test_bed.store_settings = small_containers();
+        let mut gateway = test_bed.gateway_config(target);
+        // A delta would need a stored chunk, so that the new bodies would wait too.
+        gateway.link.delta = false;
+        let gateway = Gateway::bind(gateway).await;
+        let gateway = gateway.expect("the listener can be bound");
+        let disk = slow_disk(&test_bed.store_path(EDGE), 2 << 20);
+        let store = Chunks::open(Arc::clone(&disk) as _, small_containers());
+        let store = store.expect("the store opens");
+        let config = test_bed.config_with(EDGE, store.clone());
+        let addr = gateway.local_addr().to_string();
+        let client = Client::start(config, &addr).expect("the client starts");
+        within(client.up()).await;
+        let get = |number: usize| {
+            let stream = client.open(tcp(target)).expect("the link is up");
+            fetch(stream, number as u8)
+        };
+        assert!(within(get(0)).await == bodies[0]);
+        // The chunks of a body are stored after it was delivered, except those that are longer than a container.
+        until(async || store.counters().raw_bytes > 500_000).await;
+        let stored = store.counters();
+        assert!(stored.stored_bytes < stored.raw_bytes * 3 / 4, "{stored:?}");
+        let first_new = store.open_container_number() + 1;
+        disk.observer().block_below(u64::MAX);
+        let mut waiting = JoinSet::new();
+        waiting.spawn(get(0));
+        disk.observer().wait_for_blocked(1).await;
+        let mut newest = 0;
+        while store.open_container_number() < first_new + store.containers() {
+            newest += 1;
+            assert!(within(get(newest)).await == bodies[newest]);
+        }
+        let is_waiting = waiting.try_join_next().is_none();
+        assert!(is_waiting, "the body was read from the blocked disk");
+        disk.observer().block_below(0);
+        let body = within(waiting.join_next()).await.expect("the task exists");
+        assert!(body.expect("the body is complete") == bodies[0]);
+        let received = client.status().await.received;
+        assert!(received.missing > 0, "{received:?}");
+        assert_eq!(store.counters().forgotten, 0);
+        // The last chunks of the newest body may not be stored yet.
+        until(async || {
+            let before = client.status().await.received.from_store;
+            assert!(within(get(newest)).await == bodies[newest]);
+            client.status().await.received.from_store - before > 300_000
+        })
+        .await;
+        tasks.abort_all();
+    }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::bodies::Random;
-use crate::test_bed::{EDGE, Echo, Faults, FaultyRelay, GATEWAY, TestBed, echo, tcp, within};
+use crate::test_bed::{
+    EDGE, Echo, Faults, FaultyRelay, GATEWAY, TestBed, echo, small_containers, tcp, within,
+};
 
 /// Returns the number of runs from the environment variable, or the default.
 fn runs(default: u64) -> u64 {
@@ -69,8 +71,9 @@ fn damage_store(test_bed: &TestBed, endpoint: usize, random: &mut Random) {
 /// bodies are echoed.
 ///
 /// Method: connect the client over a relay that closes connections and flips bits. Run half of the runs without
-/// encryption, because TLS detects flipped bits before the link does. Send eight bodies at the same time in each of
-/// three rounds, and compare the echoes. Between two rounds, drop one endpoint like in a crash and damage its store.
+/// encryption, because TLS detects flipped bits before the link does, and half with small containers that are
+/// compressed. Send eight bodies at the same time in each of three rounds, and compare the echoes. Between two rounds,
+/// drop one endpoint like in a crash and damage its store.
 #[tokio::test]
 async fn no_body_is_delivered_with_wrong_bytes() {
     let mut delivered = 0;
@@ -78,6 +81,9 @@ async fn no_body_is_delivered_with_wrong_bytes() {
         let mut random = Random(0x11ae + run);
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(run % 2 == 0);
+        if run % 4 >= 2 {
+            test_bed.store_settings = small_containers();
+        }
         test_bed.uncached_reads_one_in = (run % 4 < 2).then_some(2 + run % 3);
         test_bed.keep_sent = run % 3 > 0;
         let faults = Faults {

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use edgeward_chunk_store::codec::Compressors;
+use edgeward_dedup::codec::{Codec as _, Method};
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_link::{Client, Gateway, ListenerTarget, LocalListener};
 
 use crate::bodies::Random;
-use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
+use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, small_containers, tcp, until, within};
 
 /// Environment variables of the process: its folder, the address to listen on, the address of the target, to which the
 /// gateway connects, and for an edge the address of the gateway.
@@ -34,8 +36,36 @@ const READY: &str = "endpoint listens";
 /// The number of times that an endpoint is killed.
 const KILLS: u64 = 8;
 
+/// The start of a compressed knowledge file.
+const COMPRESSED: &[u8] = b"EWknowz\x01";
+
+/// Returns a body whose chunks fill more than 271 containers of 16 KiB, the first ones with noise and the others with
+/// compressed text. Its record has 36 bytes, and 15 more for each container; records of 4096 bytes are compressed.
+fn long_body(random: &mut Random) -> Vec<u8> {
+    let mut body = random.noise(5_500_000);
+    body.extend(random.text(1_000_000));
+    body
+}
+
+/// Returns a test bed with stores of small containers, whose records become long.
+fn with_small_containers(mut test_bed: TestBed) -> TestBed {
+    test_bed.store_settings = small_containers();
+    test_bed
+}
+
+/// Waits until the endpoint has saved a compressed record.
+async fn wait_for_compressed_record(folder: &Path) {
+    until(async || {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut contents = files.filter_map(|file| fs::read(file.path()).ok());
+        contents.any(|content| content.starts_with(COMPRESSED))
+    })
+    .await;
+}
+
 /// If a gateway is killed while it writes the knowledge file of a peer, the previous file stays complete. After the
-/// restart, bodies are delivered as they were sent, and most bytes of a repeated body are sent as references.
+/// restart, bodies are delivered as they were sent, and most bytes of a repeated body are sent as references. The file
+/// is compressed, and the store has compressed containers.
 ///
 /// Method: start this test program as the gateway process. Its arguments select this test, and an environment
 /// variable makes the test run a gateway. The gateway saves knowledge files every millisecond. Send new bodies
@@ -48,14 +78,15 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
         return run_gateway(Path::new(&folder)).await;
     }
     let target = Echo::start().await;
-    let mut test_bed = TestBed::in_memory();
+    let mut test_bed = with_small_containers(TestBed::in_memory());
     let mut gateway = start_gateway(&test_bed, "127.0.0.1:0", target.addr).await;
     let addr = gateway.addr.to_string();
     let client = test_bed.client(gateway.addr);
     let mut random = Random(0x51_9417);
-    let repeated_body = random.noise(3_000_000);
+    let repeated_body = long_body(&mut random);
     exchange(&client, &target, &repeated_body).await;
-    let (mut referenced, mut unfinished) = (0, 0_u64);
+    wait_for_compressed_record(&test_bed.knowledge_path(GATEWAY)).await;
+    let (mut referenced, mut resent, mut unfinished) = (0, 0, 0_u64);
     for _ in 0..KILLS {
         let has_restarted = AtomicBool::new(false);
         let knowledge_folder = test_bed.knowledge_path(GATEWAY);
@@ -80,9 +111,11 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
             next
         };
         ((), gateway) = tokio::join!(bodies, kill);
-        let before = client.status().await.received.from_store;
+        let before = client.status().await;
         exchange(&client, &target, &repeated_body).await;
-        referenced += client.status().await.received.from_store - before;
+        let after = client.status().await;
+        referenced += after.received.from_store - before.received.from_store;
+        resent += after.sent.resent - before.sent.resent;
     }
     eprintln!("killed {KILLS} times, {unfinished} of them before a file was complete");
     // Each kill loses only the chunks of the last container of the store, which was not written yet.
@@ -91,6 +124,8 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
         referenced > sent / 2,
         "{referenced} of {sent} bytes sent as references"
     );
+    // A gateway without its record refuses the references of its peer, which then sends the bytes.
+    assert!(resent < sent / 2, "{resent} of {sent} bytes sent again");
     gateway.kill();
 }
 
@@ -104,14 +139,15 @@ async fn a_killed_edge_keeps_the_knowledge_of_its_gateway() {
         return run_edge(Path::new(&folder)).await;
     }
     let target = Echo::start().await;
-    let mut test_bed = TestBed::in_memory();
+    let mut test_bed = with_small_containers(TestBed::in_memory());
     let gateway = test_bed.gateway(target.addr).await;
     let addresses = [(TARGET, target.addr), (GATEWAY_ADDR, gateway.local_addr())];
     let mut edge = EndpointProcess::start(EDGE_TEST, &test_bed, "127.0.0.1:0", &addresses).await;
     let addr = edge.addr;
     let mut random = Random(0x51_9418);
-    let repeated_body = random.noise(3_000_000);
+    let repeated_body = long_body(&mut random);
     assert!(within(echo_over(addr, &repeated_body)).await == Some(repeated_body.clone()));
+    wait_for_compressed_record(&test_bed.knowledge_path(EDGE)).await;
     let from_store = async || {
         let peers = gateway.status().await.peers;
         peers
@@ -165,7 +201,7 @@ fn check_files(folder: &Path) {
             continue;
         }
         let bytes = fs::read(file.path()).expect("the file exists");
-        let knowledge = Knowledge::decode(&bytes, usize::MAX);
+        let knowledge = Knowledge::decode(&encoded_knowledge(&bytes), usize::MAX);
         assert!(
             knowledge.is_some(),
             "{} bytes are not a complete file",
@@ -176,6 +212,20 @@ fn check_files(folder: &Path) {
             fs::write(new, &bytes[..bytes.len() / 2]).expect("the file can be written");
         }
     }
+}
+
+/// Returns the encoded knowledge of a complete file. A compressed file has its length before the compressed bytes.
+fn encoded_knowledge(file: &[u8]) -> Vec<u8> {
+    let Some(rest) = file.strip_prefix(COMPRESSED) else {
+        return file.to_vec();
+    };
+    let (length, compressed) = rest.split_first_chunk().expect("the file has a length");
+    let length = usize::try_from(u64::from_le_bytes(*length)).expect("the length fits in memory");
+    let mut encoded = Vec::new();
+    let decompressed =
+        Compressors::new().decompress(Method::Zstd, &[], compressed, length, &mut encoded);
+    decompressed.expect("the file is complete");
+    encoded
 }
 
 /// Sends a body to the target, which echoes it, and compares the echo. Tries again if the gateway was killed.
@@ -288,7 +338,7 @@ fn is_writing(folder: &Path) -> bool {
 
 /// The main function of the gateway process.
 async fn run_gateway(folder: &Path) {
-    let mut test_bed = TestBed::in_folder(folder);
+    let mut test_bed = with_small_containers(TestBed::in_folder(folder));
     let mut config = test_bed.gateway_config(address(TARGET));
     config.listen = address(LISTEN);
     config.link.times.knowledge = Duration::from_millis(1);
@@ -300,7 +350,7 @@ async fn run_gateway(folder: &Path) {
 
 /// The main function of the edge process.
 async fn run_edge(folder: &Path) {
-    let mut config = TestBed::in_folder(folder).config(EDGE);
+    let mut config = with_small_containers(TestBed::in_folder(folder)).config(EDGE);
     config.times.knowledge = Duration::from_millis(1);
     let gateway = address(GATEWAY_ADDR).to_string();
     let client = Client::start(config, &gateway).expect("the client starts");

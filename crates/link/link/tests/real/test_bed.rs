@@ -12,7 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use edgeward_chunk_store::format::Layout;
 use edgeward_chunk_store::{ChunkSettings, Chunks};
+use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::IdKey;
 use edgeward_link::{
     Client, Encryption, Gateway, GatewayConfig, Keys, LinkConfig, LinkStream, Rule, Target, Times,
@@ -31,6 +33,8 @@ pub(crate) struct TestBed {
     id_key: IdKey,
     /// The number of stores opened so far. A store that is created gets this number as its epoch.
     pub(crate) stores_opened: u64,
+    /// The settings of the stores, except their epochs.
+    pub(crate) store_settings: ChunkSettings,
     /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
     pub(crate) uncached_reads_one_in: Option<u64>,
     /// The folder of the stores, if it is another one than `folder`.
@@ -79,6 +83,7 @@ impl TestBed {
             keys: Some([gateway, edge]),
             id_key,
             stores_opened: 0,
+            store_settings: ChunkSettings::new(8 << 10, 0),
             uncached_reads_one_in: None,
             stores: None,
             keep_sent: false,
@@ -109,7 +114,12 @@ impl TestBed {
             Some(one_in) => ObservedDisk::new(Arc::new(device), PartlyCached::new(one_in)),
             None => Arc::new(device),
         };
-        self.config_with(endpoint, open_on(device, self.stores_opened))
+        let settings = ChunkSettings {
+            epoch: self.stores_opened,
+            ..self.store_settings.clone()
+        };
+        let store = Chunks::open(device, settings).expect("the store opens");
+        self.config_with(endpoint, store)
     }
 
     pub(crate) fn config_with(&self, endpoint: usize, store: Chunks) -> LinkConfig {
@@ -126,6 +136,7 @@ impl TestBed {
                 ..Times::default()
             },
             knowledge: Some(self.knowledge_path(endpoint)),
+            chunk_bytes: self.store_settings.chunk_bytes,
             ..LinkConfig::new(encryption, self.id_key.clone(), store)
         }
     }
@@ -148,6 +159,16 @@ impl TestBed {
 
     pub(crate) fn client(&mut self, gateway: SocketAddr) -> Client {
         Client::start(self.config(EDGE), &gateway.to_string()).expect("the client starts")
+    }
+}
+
+/// Returns the settings of a store with small containers and chunks, so that a few megabytes fill hundreds of
+/// containers. Chunks are compressed.
+pub(crate) fn small_containers() -> ChunkSettings {
+    ChunkSettings {
+        layout: Layout::new(16 << 10).expect("the size is supported"),
+        compression: Method::Zstd,
+        ..ChunkSettings::new(4 << 10, 0)
     }
 }
 

@@ -27,6 +27,7 @@ mod answer;
 pub mod client;
 pub mod disk;
 mod gate;
+pub mod nats;
 mod origin;
 pub mod pebble;
 pub mod programs;

@@ -52,16 +52,42 @@ pub enum Outcome {
 }
 
 /// The reason why a purge is not acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// The node has no connection to the stream.
+    #[error(
+        "the stream of the fleet cannot be reached, and no node has the purge; send it again later"
+    )]
     Disconnected,
     /// Too many purges wait.
+    #[error("too many purges wait for the stream of the fleet; try again")]
     Busy,
     /// The stream has not acknowledged the purge in time. It may still have it.
+    #[error("the stream of the fleet has not acknowledged the purge; send it again")]
     Unanswered,
     /// The stream has the purge, and this node has not applied it in time. It will.
+    #[error("the fleet has the purge, but this node has not applied it yet")]
     NotApplied,
+}
+
+impl PublishError {
+    /// All variants.
+    pub const ALL: [Self; 4] = [
+        Self::Disconnected,
+        Self::Busy,
+        Self::Unanswered,
+        Self::NotApplied,
+    ];
+
+    /// Returns the name, for metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disconnected => "disconnected",
+            Self::Busy => "busy",
+            Self::Unanswered => "unanswered",
+            Self::NotApplied => "not-applied",
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,195 @@
+//! The connection to NATS: what the driver's thread asks of the stream, each in a task of its own.
+
+use std::time::Duration;
+
+use async_nats::ConnectOptions;
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::consumer::{DeliverPolicy, push};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::{self, Context};
+use bytes::Bytes;
+use edgeward_fleet::StreamState;
+use edgeward_types::xxh3::xxh3_64;
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+
+use crate::settings::{NatsCredentials, NatsSettings};
+
+/// A change of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Up,
+    Down,
+}
+
+/// A message of the stream.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    pub(crate) sequence: u64,
+    pub(crate) payload: Bytes,
+}
+
+/// The error of a task. The text is for logs only.
+type TaskError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A handle for requests to JetStream.
+pub(crate) struct Connection {
+    context: Context,
+    stream: Config,
+    subject: String,
+}
+
+impl Connection {
+    /// Begins to connect, and reports each change of the connection. Returns at once; the client connects again by
+    /// itself.
+    pub(crate) async fn start(
+        settings: &NatsSettings,
+        changes: mpsc::Sender<Link>,
+    ) -> Result<Self, TaskError> {
+        // All parts of the program use this provider; an earlier call has installed it.
+        _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut options = ConnectOptions::new()
+            .name(&settings.node)
+            .retry_on_initial_connect()
+            .connection_timeout(CONNECT_TIMEOUT)
+            .ping_interval(PING_INTERVAL)
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .subscription_capacity(SUBSCRIPTION_CAPACITY)
+            .reconnect_delay_callback(|attempts| {
+                let doubled = RECONNECT_AFTER * 2_u32.pow(attempts.min(5) as u32);
+                doubled.min(RECONNECT_AFTER_MAX)
+            })
+            .event_callback(move |event| {
+                let changes = changes.clone();
+                async move {
+                    let change = match event {
+                        async_nats::Event::Connected => Link::Up,
+                        async_nats::Event::Disconnected | async_nats::Event::Closed => Link::Down,
+                        other => {
+                            tracing::warn!(%other, "NATS reports");
+                            return;
+                        }
+                    };
+                    _ = changes.send(change).await;
+                }
+            });
+        options = match &settings.credentials {
+            NatsCredentials::None => options,
+            NatsCredentials::Token(token) => options.token(token.clone()),
+            NatsCredentials::User { user, password } => {
+                options.user_and_password(user.clone(), password.clone())
+            }
+        };
+        if let Some(tls) = &settings.tls {
+            options = options.require_tls(true);
+            if let Some(authorities) = &tls.authorities {
+                options = options.add_root_certificates(authorities.clone());
+            }
+            if let Some((certificate, key)) = &tls.identity {
+                options = options.add_client_certificate(certificate.clone(), key.clone());
+            }
+        }
+        let client = options.connect(&settings.servers).await?;
+        let subject = format!("{}.purges", settings.stream);
+        let mut context = jetstream::new(client);
+        context.set_timeout(REQUEST_TIMEOUT);
+        Ok(Self {
+            context,
+            stream: Config {
+                name: settings.stream.clone(),
+                subjects: vec![subject.clone()],
+                description: Some("purges of an edgeward fleet".to_owned()),
+                discard: DiscardPolicy::Old,
+                storage: StorageType::File,
+                num_replicas: settings.replicas as usize,
+                max_age: settings.age_max,
+                max_bytes: i64::try_from(settings.bytes_max).unwrap_or(i64::MAX),
+                duplicate_window: DUPLICATE_WINDOW.min(settings.age_max),
+                ..Config::default()
+            },
+            subject,
+        })
+    }
+
+    /// Returns the state of the stream. Creates it if it does not exist.
+    pub(crate) async fn state(&self) -> Result<StreamState, TaskError> {
+        let stream = self
+            .context
+            .get_or_create_stream(self.stream.clone())
+            .await?;
+        let info = stream.cached_info();
+        if !info.config.subjects.contains(&self.subject) {
+            let (name, subject) = (&self.stream.name, &self.subject);
+            let error = format!("the stream {name} exists and does not have the subject {subject}");
+            return Err(error.into());
+        }
+        // A stream that is deleted and created again has another time.
+        let created = info.created.unix_timestamp_nanos();
+        Ok(StreamState {
+            epoch: xxh3_64(&created.to_le_bytes()),
+            first: info.state.first_sequence.max(1),
+            last: info.state.last_sequence,
+        })
+    }
+
+    /// Sends all messages from the sequence number `from` on to `deliveries`. Returns when the subscription fails or
+    /// its receiver is dropped.
+    pub(crate) async fn deliver(
+        &self,
+        from: u64,
+        deliveries: mpsc::Sender<Delivered>,
+    ) -> Result<(), TaskError> {
+        let stream = self.context.get_stream_no_info(&self.stream.name).await?;
+        let consumer = stream
+            .create_consumer(push::OrderedConfig {
+                deliver_subject: self.context.client().new_inbox(),
+                filter_subject: self.subject.clone(),
+                deliver_policy: DeliverPolicy::ByStartSequence {
+                    start_sequence: from,
+                },
+                ..push::OrderedConfig::default()
+            })
+            .await?;
+        let mut messages = consumer.messages().await?;
+        while let Some(message) = messages.next().await {
+            let message = message?;
+            let sequence = message.info()?.stream_sequence;
+            let payload = message.message.payload;
+            let delivered = Delivered { sequence, payload };
+            if deliveries.send(delivered).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a message in the stream and returns its sequence number. A message with the same id is stored once.
+    pub(crate) async fn publish(&self, id: &str, message: Bytes) -> Result<u64, TaskError> {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert(NATS_MESSAGE_ID, id);
+        let subject = self.subject.clone();
+        let sent = self.context.publish_with_headers(subject, headers, message);
+        Ok(sent.await?.await?.sequence)
+    }
+}
+
+/// The longest time to connect to a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A server that does not answer two pings is lost. Queries every second find a lost server earlier.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The longest wait for an answer of JetStream.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The pause before the first attempt to connect again; it doubles with each attempt.
+const RECONNECT_AFTER: Duration = Duration::from_millis(50);
+
+/// The longest pause between two attempts.
+const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// The most messages that wait in the client. The server stops earlier, by flow control.
+const SUBSCRIPTION_CAPACITY: usize = 4096;
+
+/// The time for which the stream remembers ids of messages, if its age allows.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

@@ -1,0 +1,618 @@
+//! The thread that follows the stream and publishes to it.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use edgeward_fleet::{
+    Action, Follower, FollowingCache, Outbox, OutboxSettings, Outcome, PublishDone, PublishError,
+    PurgeStream, StreamFacts, StreamState, Work,
+};
+use edgeward_purge::{Purge, PurgeMessage, Scope, Stamp};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet, LocalSet};
+
+use crate::connection::{Connection, Delivered, Link};
+use crate::publishing::Requests;
+use crate::settings::NatsSettings;
+
+/// Follows a stream and publishes to it. [`stop`](Self::stop) or dropping this value ends its thread.
+#[derive(Debug)]
+pub struct FleetClient {
+    shared: Arc<Shared>,
+    node: Box<str>,
+    commands: mpsc::Sender<Command>,
+    stopping: watch::Sender<bool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The thread cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread that follows the stream of the fleet cannot be started")]
+pub struct StartError(#[source] io::Error);
+
+/// The state that other threads read.
+#[derive(Debug)]
+struct Shared {
+    start: Instant,
+    /// The time at which the node was current last, in milliseconds after `start`. `NEVER` before.
+    current_at: AtomicU64,
+    lag_max: Duration,
+    facts: Mutex<StreamFacts>,
+    /// Refused requests, by [`PublishError::ALL`].
+    refused: [AtomicU64; 4],
+}
+
+enum Command {
+    Follow(Arc<dyn FollowingCache>),
+    Publish {
+        messages: Vec<Vec<u8>>,
+        done: PublishDone,
+    },
+}
+
+impl FleetClient {
+    /// Starts the thread, which connects to NATS.
+    pub fn start(settings: NatsSettings) -> Result<Self, StartError> {
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            current_at: AtomicU64::new(NEVER),
+            lag_max: settings.lag_max,
+            facts: Mutex::default(),
+            refused: Default::default(),
+        });
+        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        let (stopping, stop) = watch::channel(false);
+        let node = settings.node.clone().into();
+        let driver = Driver::new(settings, Arc::clone(&shared), received, stop);
+        let thread = std::thread::Builder::new()
+            .name("edgeward-fleet".to_owned())
+            .spawn(move || driver.run())
+            .map_err(StartError)?;
+        Ok(Self {
+            shared,
+            node,
+            commands,
+            stopping,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Ends the thread. Purges that wait fail.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            _ = thread.join();
+        }
+    }
+}
+
+impl Drop for FleetClient {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl PurgeStream for FleetClient {
+    fn follow(&self, cache: Arc<dyn FollowingCache>) {
+        // Only a client that is stopped takes no commands, and one that has many waits for none.
+        _ = self.commands.try_send(Command::Follow(cache));
+    }
+
+    fn publish(&self, scopes: Vec<Scope>, soft: bool, from: &str, done: PublishDone) {
+        let from = format!("{from} at {}", self.node);
+        let messages = PurgeMessage::encode(scopes, soft, &from);
+        let shared = Arc::clone(&self.shared);
+        let done: PublishDone = Box::new(move |result| {
+            if let Err(error) = result
+                && let Some(at) = PublishError::ALL.iter().position(|known| *known == error)
+            {
+                shared.refused[at].fetch_add(1, Ordering::Relaxed);
+            }
+            done(result);
+        });
+        match self.commands.try_send(Command::Publish { messages, done }) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(command)) => {
+                command.refuse(PublishError::Busy);
+            }
+            Err(mpsc::error::TrySendError::Closed(command)) => {
+                command.refuse(PublishError::Disconnected);
+            }
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.shared
+            .lag()
+            .is_some_and(|lag| lag <= self.shared.lag_max)
+    }
+
+    fn facts(&self) -> StreamFacts {
+        let facts = self.shared.facts.lock();
+        let mut facts = facts.unwrap_or_else(PoisonError::into_inner).clone();
+        facts.lag = self.shared.lag();
+        facts.is_current = self.is_current();
+        for (at, error) in PublishError::ALL.into_iter().enumerate() {
+            let count = self.shared.refused[at].load(Ordering::Relaxed);
+            facts.refused[at] = (error.name(), count);
+        }
+        facts
+    }
+}
+
+impl Command {
+    fn refuse(self, error: PublishError) {
+        if let Self::Publish { done, .. } = self {
+            done(Err(error));
+        }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn lag(&self) -> Option<Duration> {
+        let current_at = self.current_at.load(Ordering::Relaxed);
+        let at = (current_at != NEVER).then(|| Duration::from_millis(current_at))?;
+        Some(self.now().saturating_sub(at))
+    }
+}
+
+/// The result of a task of the thread.
+enum Done {
+    Connected(Result<Arc<Connection>, String>),
+    State {
+        asked_at: Duration,
+        state: Result<StreamState, String>,
+    },
+    Ended {
+        subscription: u64,
+        error: Option<String>,
+    },
+    Sent {
+        id: u64,
+        sequence: Option<u64>,
+    },
+    Applied(bool),
+}
+
+/// The cache and the decisions about it.
+struct Following {
+    cache: Arc<dyn FollowingCache>,
+    follower: Follower<Delivered>,
+}
+
+/// The subscription under way.
+struct Subscription {
+    number: u64,
+    deliveries: mpsc::Receiver<Delivered>,
+    task: AbortHandle,
+}
+
+/// The state of the thread.
+struct Driver {
+    settings: NatsSettings,
+    shared: Arc<Shared>,
+    commands: mpsc::Receiver<Command>,
+    stop: watch::Receiver<bool>,
+    changes: mpsc::Receiver<Link>,
+    changed: mpsc::Sender<Link>,
+    connection: Option<Arc<Connection>>,
+    is_up: bool,
+    connections: u64,
+    following: Option<Following>,
+    subscription: Option<Subscription>,
+    /// The epoch of the stream, as it was stated last.
+    epoch: Option<u64>,
+    outbox: Outbox,
+    requests: Requests,
+    /// The start of the ids of messages, which no other process uses.
+    id_prefix: String,
+    tasks: JoinSet<Done>,
+    unreadable: u64,
+    was_current: bool,
+    /// The last error of the stream that was logged.
+    logged: String,
+}
+
+impl Driver {
+    fn new(
+        settings: NatsSettings,
+        shared: Arc<Shared>,
+        commands: mpsc::Receiver<Command>,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        let (changed, changes) = mpsc::channel(CHANGES_MAX);
+        let random = RandomState::new().build_hasher().finish();
+        Self {
+            id_prefix: format!("{}-{random:016x}", settings.node),
+            settings,
+            shared,
+            commands,
+            stop,
+            changes,
+            changed,
+            connection: None,
+            is_up: false,
+            connections: 0,
+            following: None,
+            subscription: None,
+            epoch: None,
+            outbox: Outbox::new(OutboxSettings::default()),
+            requests: Requests::default(),
+            tasks: JoinSet::new(),
+            unreadable: 0,
+            was_current: false,
+            logged: String::new(),
+        }
+    }
+
+    fn run(self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        match runtime {
+            Ok(runtime) => {
+                LocalSet::new().block_on(&runtime, self.drive());
+                // A look-up of a name that is under way would be awaited.
+                runtime.shutdown_background();
+            }
+            Err(error) => tracing::error!(%error, "the stream of the fleet cannot be followed"),
+        }
+    }
+
+    async fn drive(mut self) {
+        self.connect(Duration::ZERO);
+        while !*self.stop.borrow() {
+            self.carry_out();
+            self.publish_facts();
+            let wake_at = self.wake_at();
+            let wait = wake_at.saturating_sub(self.shared.now());
+            let takes_more = self
+                .following
+                .as_ref()
+                .is_some_and(|following| !following.follower.is_full());
+            tokio::select! {
+                _ = self.stop.changed() => {}
+                Some(change) = self.changes.recv() => self.link_changed(change),
+                Some(done) = self.tasks.join_next() => {
+                    if let Ok(done) = done {
+                        self.task_done(done);
+                    }
+                }
+                Some(command) = self.commands.recv() => self.command(command),
+                Some((number, delivered)) = next_delivery(&mut self.subscription), if takes_more => {
+                    let now = self.shared.now();
+                    if let Some(following) = &mut self.following {
+                        let sequence = delivered.sequence;
+                        following.follower.delivered(now, number, sequence, delivered);
+                    }
+                }
+                () = tokio::time::sleep(wait) => {
+                    let now = self.shared.now();
+                    self.outbox.tick(now);
+                    if let Some(following) = &mut self.following {
+                        following.follower.tick(now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to connect after a pause.
+    fn connect(&mut self, pause: Duration) {
+        let (settings, changed) = (self.settings.clone(), self.changed.clone());
+        self.tasks.spawn_local(async move {
+            tokio::time::sleep(pause).await;
+            let connection = Connection::start(&settings, changed).await;
+            Done::Connected(connection.map(Arc::new).map_err(|error| error.to_string()))
+        });
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Follow(cache) if self.following.is_none() => {
+                let mut follower = Follower::new(cache.position());
+                if self.is_up {
+                    follower.connected(self.shared.now());
+                }
+                self.following = Some(Following { cache, follower });
+            }
+            Command::Follow(_) => {}
+            Command::Publish { messages, done } => {
+                let now = self.shared.now();
+                // Without an epoch, the position that the purge will have is unknown.
+                let can_publish = self.is_up && self.epoch.is_some() && self.following.is_some();
+                let outbox = &mut self.outbox;
+                self.requests
+                    .add(messages, done, || outbox.submit(now, can_publish));
+            }
+        }
+    }
+
+    fn link_changed(&mut self, change: Link) {
+        let now = self.shared.now();
+        match change {
+            Link::Up => {
+                tracing::info!("connected to the stream of the fleet");
+                self.is_up = true;
+                self.connections += 1;
+                self.logged.clear();
+            }
+            Link::Down => {
+                if self.is_up {
+                    tracing::warn!("the connection to the stream of the fleet is lost");
+                }
+                self.is_up = false;
+                self.end_subscription();
+            }
+        }
+        if let Some(following) = &mut self.following {
+            match change {
+                Link::Up => following.follower.connected(now),
+                Link::Down => following.follower.disconnected(),
+            }
+        }
+    }
+
+    fn task_done(&mut self, done: Done) {
+        let now = self.shared.now();
+        match done {
+            Done::Connected(Ok(connection)) => self.connection = Some(connection),
+            Done::Connected(Err(error)) => {
+                self.log(error);
+                self.connect(CONNECT_AFTER);
+            }
+            Done::State {
+                asked_at,
+                state: Ok(state),
+            } => {
+                self.epoch = Some(state.epoch);
+                if let Some(following) = &mut self.following {
+                    following.follower.stated(now, asked_at, state);
+                }
+            }
+            Done::State {
+                state: Err(error), ..
+            } => self.log(error),
+            Done::Ended {
+                subscription,
+                error,
+            } => {
+                if let Some(error) = error {
+                    self.log(error);
+                }
+                if let Some(following) = &mut self.following {
+                    following.follower.ended(now, subscription);
+                }
+            }
+            Done::Sent { id, sequence } => {
+                let epoch = self.epoch.unwrap_or_default();
+                let stamp = sequence.map(|sequence| Stamp::at(epoch, sequence));
+                self.outbox.sent(now, id, stamp);
+                self.note_position();
+            }
+            Done::Applied(is_persisted) => {
+                if !is_persisted {
+                    self.log("the purges of the fleet cannot be persisted".to_owned());
+                }
+                if let Some(following) = &mut self.following {
+                    following.follower.applied(now, is_persisted);
+                }
+                self.note_position();
+            }
+        }
+    }
+
+    /// Tells the outbox up to which purge the cache has applied the stream.
+    fn note_position(&mut self) {
+        let following = self.following.as_ref();
+        if let Some(position) = following.and_then(|following| following.follower.position()) {
+            self.outbox.applied(position);
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(outcome) = self.outbox.poll() {
+            match outcome {
+                Outcome::Send(id) => self.send(id),
+                Outcome::Done(id) => self.requests.end(id, Ok(())),
+                Outcome::Refused(id, error) => self.requests.end(id, Err(error)),
+            }
+        }
+        while let Some(following) = &mut self.following
+            && let Some(action) = following.follower.poll()
+        {
+            match action {
+                Action::Query => self.query(),
+                Action::Subscribe { subscription, from } => self.subscribe(subscription, from),
+                Action::Apply { works, position } => self.apply(works, position),
+            }
+        }
+    }
+
+    fn send(&mut self, id: u64) {
+        let Some((connection, payload)) = self.connection.clone().zip(self.requests.payload(id))
+        else {
+            return;
+        };
+        let message_id = format!("{}-{id}", self.id_prefix);
+        self.tasks.spawn_local(async move {
+            let sequence = match connection.publish(&message_id, payload).await {
+                Ok(sequence) => Some(sequence),
+                Err(error) => {
+                    tracing::warn!(%error, "the stream of the fleet has not acknowledged a purge");
+                    None
+                }
+            };
+            Done::Sent { id, sequence }
+        });
+    }
+
+    fn query(&mut self) {
+        let Some(connection) = self.connection.clone() else {
+            return;
+        };
+        let asked_at = self.shared.now();
+        self.tasks.spawn_local(async move {
+            let state = connection.state().await.map_err(|error| error.to_string());
+            Done::State { asked_at, state }
+        });
+    }
+
+    fn subscribe(&mut self, number: u64, from: u64) {
+        self.end_subscription();
+        let Some(connection) = self.connection.clone() else {
+            return;
+        };
+        let (sender, deliveries) = mpsc::channel(DELIVERIES_MAX);
+        let task = self.tasks.spawn_local(async move {
+            let ended = connection.deliver(from, sender).await;
+            Done::Ended {
+                subscription: number,
+                error: ended.err().map(|error| error.to_string()),
+            }
+        });
+        self.subscription = Some(Subscription {
+            number,
+            deliveries,
+            task,
+        });
+    }
+
+    fn end_subscription(&mut self) {
+        if let Some(subscription) = self.subscription.take() {
+            subscription.task.abort();
+        }
+    }
+
+    fn apply(&mut self, works: Vec<Work<Delivered>>, position: Stamp) {
+        let mut purges = Vec::new();
+        for work in works {
+            match work {
+                Work::Message(message) => self.read(&message, &mut purges),
+                Work::All => {
+                    tracing::warn!(
+                        "this node has joined the fleet, or the stream has dropped purges that it lacks: \
+                         all its objects count as purged"
+                    );
+                    purges.push(all());
+                }
+            }
+        }
+        let Some(following) = &self.following else {
+            return;
+        };
+        let (done, applied) = oneshot::channel();
+        let done = Box::new(move |is_persisted| _ = done.send(is_persisted));
+        following.cache.apply(purges, position, done);
+        self.tasks
+            .spawn_local(async move { Done::Applied(applied.await.unwrap_or(false)) });
+    }
+
+    /// Adds the purges of a message.
+    fn read(&mut self, message: &Delivered, purges: &mut Vec<Purge>) {
+        match PurgeMessage::parse(&message.payload) {
+            Ok(message) => purges.extend(message.purges()),
+            Err(error) => {
+                let sequence = message.sequence;
+                tracing::error!(%error, sequence, "a message of the fleet cannot be read: all objects count as purged");
+                self.unreadable += 1;
+                purges.push(all());
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Duration {
+        let following = self.following.as_ref();
+        let follower = following.map(|following| following.follower.wake_at());
+        let times = [follower, self.outbox.wake_at()].into_iter().flatten();
+        times.min().unwrap_or_else(|| self.shared.now() + IDLE)
+    }
+
+    fn publish_facts(&mut self) {
+        let following = self.following.as_ref();
+        let follower = following.map(|following| &following.follower);
+        if let Some(at) = follower.and_then(Follower::current_at) {
+            let millis = u64::try_from(at.as_millis()).unwrap_or(NEVER - 1);
+            self.shared.current_at.store(millis, Ordering::Relaxed);
+        }
+        let is_current = self
+            .shared
+            .lag()
+            .is_some_and(|lag| lag <= self.shared.lag_max);
+        if is_current != std::mem::replace(&mut self.was_current, is_current) {
+            match is_current {
+                true => tracing::info!("this node has all purges of the fleet"),
+                false => tracing::warn!("this node is cut off from the stream of the fleet"),
+            }
+        }
+        let facts = StreamFacts {
+            is_connected: self.is_up,
+            connections: self.connections,
+            position: follower.and_then(Follower::position).map(Stamp::sequence),
+            behind: follower.and_then(Follower::behind),
+            pending: self.outbox.pending(),
+            pending_max: OutboxSettings::default().pending_max,
+            unreadable: self.unreadable,
+            counts: follower.map(Follower::counts).unwrap_or_default(),
+            ..StreamFacts::default()
+        };
+        *self
+            .shared
+            .facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = facts;
+    }
+
+    /// Logs an error of the stream once, until another one.
+    fn log(&mut self, error: String) {
+        if error != self.logged {
+            tracing::error!(error, "the stream of the fleet cannot be used");
+            self.logged = error;
+        }
+    }
+}
+
+/// Returns the next message and the number of its subscription.
+async fn next_delivery(subscription: &mut Option<Subscription>) -> Option<(u64, Delivered)> {
+    let subscription = subscription.as_mut()?;
+    Some((subscription.number, subscription.deliveries.recv().await?))
+}
+
+/// Returns a purge of all objects.
+fn all() -> Purge {
+    Purge {
+        scope: Scope::all(),
+        soft: false,
+    }
+}
+
+/// The value of `current_at` before the node was current.
+const NEVER: u64 = u64::MAX;
+
+/// The most requests that wait for the thread.
+const COMMANDS_MAX: usize = 1024;
+
+/// The most changes of the connection that wait for the thread.
+const CHANGES_MAX: usize = 16;
+
+/// The most messages that wait between a subscription and the thread.
+const DELIVERIES_MAX: usize = 64;
+
+/// The pause after settings of the connection could not be used, for example because a file is missing.
+const CONNECT_AFTER: Duration = Duration::from_secs(1);
+
+/// The longest sleep of the thread.
+const IDLE: Duration = Duration::from_secs(1);

@@ -1,0 +1,250 @@
+//! Nodes that follow a stream of a real NATS server. The caches of the nodes are lists in memory.
+//!
+//! If `nats-server` is not installed, the tests are skipped, or fail with `EDGEWARD_REQUIRE_TOOLS=1`.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use async_nats::jetstream;
+use edgeward_fleet::{ApplyDone, FollowingCache, PublishError, PurgeStream as _};
+use edgeward_fleet_client::{FleetClient, NatsCredentials, NatsSettings};
+use edgeward_purge::{Purge, Scope, Stamp};
+use edgeward_testkit::client::until;
+use edgeward_testkit::nats::NatsServer;
+
+/// The texts of the purges that a cache has applied, and its position.
+#[derive(Default)]
+struct ListCache(Mutex<(Vec<String>, Option<Stamp>)>);
+
+impl ListCache {
+    fn texts(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").0.clone()
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.texts().iter().any(|known| known == text)
+    }
+}
+
+impl FollowingCache for ListCache {
+    fn position(&self) -> Option<Stamp> {
+        self.0.lock().expect("no panic").1
+    }
+
+    fn apply(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+        let mut state = self.0.lock().expect("no panic");
+        let texts = purges.iter().map(|purge| purge.scope.to_string());
+        state.0.extend(texts);
+        state.1 = Some(position);
+        drop(state);
+        done(true);
+    }
+}
+
+/// A node of the fleet.
+struct Node {
+    client: FleetClient,
+    cache: Arc<ListCache>,
+}
+
+impl Node {
+    /// Starts a node with the content of a cache, and waits until it has all purges.
+    fn start(nats: &NatsServer, name: &str, cache: Arc<ListCache>) -> Self {
+        let client = FleetClient::start(settings(nats, name)).expect("the thread starts");
+        client.follow(Arc::clone(&cache) as _);
+        let node = Self { client, cache };
+        node.wait_until_current();
+        node
+    }
+
+    fn new(nats: &NatsServer, name: &str) -> Self {
+        Self::start(nats, name, Arc::default())
+    }
+
+    fn wait_until_current(&self) {
+        until("the node has all purges", || {
+            let facts = self.client.facts();
+            (facts.is_connected && facts.is_current && facts.behind == Some(0)).then_some(())
+        });
+    }
+
+    fn purge(&self, tags: &[&str]) -> Result<(), PublishError> {
+        let (send, done) = mpsc::channel();
+        let scopes = tags.iter().map(|tag| Scope::tag(tag).expect("a tag"));
+        let done_by_node = Box::new(move |result| send.send(result).expect("the test waits"));
+        self.client
+            .publish(scopes.collect(), false, "a test", done_by_node);
+        done.recv().expect("each purge has a result")
+    }
+
+    fn wait_for(&self, text: &str) {
+        until(text, || self.cache.has(text).then_some(()));
+    }
+}
+
+fn settings(nats: &NatsServer, name: &str) -> NatsSettings {
+    NatsSettings {
+        servers: vec![nats.url()],
+        node: name.to_owned(),
+        credentials: NatsCredentials::None,
+        tls: None,
+        stream: "test".to_owned(),
+        replicas: 1,
+        age_max: Duration::from_secs(3600),
+        bytes_max: 100 << 20,
+        // The tests do not depend on it: a busy machine may stop a thread for seconds.
+        lag_max: Duration::from_secs(30),
+    }
+}
+
+/// Runs a request to the server as an operator would.
+fn operate<F: Future<Output = ()>>(
+    nats: &NatsServer,
+    request: impl FnOnce(jetstream::Context) -> F,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let url = nats.url();
+    runtime.block_on(async {
+        let client = async_nats::connect(url).await.expect("connected");
+        request(jetstream::new(client)).await;
+    });
+}
+
+#[test]
+fn a_purge_at_one_node_is_applied_by_all_and_acknowledged_after_it_is_applied_here() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let nodes = ["a", "b", "c"].map(|name| Node::new(&nats, name));
+    let [a, b, c] = &nodes;
+    // A node that joins purges all its objects.
+    assert!(nodes.iter().all(|node| node.cache.texts() == ["*"]));
+    assert_eq!(a.purge(&["x", "y"]), Ok(()));
+    assert_eq!(a.cache.texts(), ["*", "x", "y"]);
+    b.wait_for("y");
+    c.wait_for("y");
+    assert_eq!(c.purge(&["z"]), Ok(()));
+    a.wait_for("z");
+    assert_eq!(a.cache.texts(), ["*", "x", "y", "z"]);
+    assert_eq!(a.cache.position(), c.cache.position());
+    assert_eq!(a.client.facts().position, Some(2));
+}
+
+/// The texts of a request that exceeds one message become several messages.
+#[test]
+fn a_large_request_is_acknowledged_as_a_whole() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let node = Node::new(&nats, "a");
+    let tags: Vec<_> = (0..1000).map(|n| format!("{n:x<1000}")).collect();
+    let tags: Vec<_> = tags.iter().map(String::as_str).collect();
+    assert_eq!(node.purge(&tags), Ok(()));
+    assert_eq!(node.cache.texts()[1..], tags);
+    assert!(node.client.facts().position > Some(1));
+}
+
+#[test]
+fn a_node_that_was_down_applies_the_purges_that_it_has_missed() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let a = Node::new(&nats, "a");
+    let b = Node::new(&nats, "b");
+    assert_eq!(a.purge(&["first"]), Ok(()));
+    b.wait_for("first");
+    let cache = Arc::clone(&b.cache);
+    drop(b);
+    let before = cache.texts().len();
+    let expected: Vec<_> = (0..1000).map(|n| format!("tag-{n}")).collect();
+    expected
+        .iter()
+        .for_each(|tag| assert_eq!(a.purge(&[tag]), Ok(())));
+    let b = Node::start(&nats, "b", cache);
+    assert_eq!(b.cache.texts()[before..], expected);
+    assert_eq!(b.client.facts().counts.purged_all, 0);
+}
+
+#[test]
+fn without_nats_purges_are_refused_and_after_a_kill_of_nats_no_acknowledged_purge_is_lost() {
+    let Some(mut nats) = NatsServer::start() else {
+        return;
+    };
+    let a = Node::new(&nats, "a");
+    let b = Node::new(&nats, "b");
+    assert_eq!(a.purge(&["before"]), Ok(()));
+    nats.kill();
+    until("the nodes notice", || {
+        let nodes = [&a, &b];
+        let is_connected = |node: &&Node| node.client.facts().is_connected;
+        (!nodes.iter().any(is_connected)).then_some(())
+    });
+    assert_eq!(a.purge(&["refused"]), Err(PublishError::Disconnected));
+    let refused = a.client.facts().refused;
+    assert_eq!(refused[0], ("disconnected", 1));
+    nats.restart();
+    a.wait_until_current();
+    b.wait_until_current();
+    assert!(b.cache.has("before"));
+    // The server may be connected before it has loaded the stream.
+    until("a purge is accepted", || b.purge(&["after"]).ok());
+    a.wait_for("after");
+    let nodes = [&a, &b];
+    assert!(nodes.iter().all(|node| !node.cache.has("refused")));
+    assert!(
+        nodes
+            .iter()
+            .all(|node| node.client.facts().counts.purged_all == 1)
+    );
+}
+
+#[test]
+fn a_node_purges_all_if_the_stream_has_dropped_purges_that_it_lacks_or_is_another_one() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let a = Node::new(&nats, "a");
+    let b = Node::new(&nats, "b");
+    assert_eq!(a.purge(&["first"]), Ok(()));
+    b.wait_for("first");
+    let cache = Arc::clone(&b.cache);
+    drop(b);
+    assert_eq!(a.purge(&["missed"]), Ok(()));
+    operate(&nats, |context| async move {
+        let stream = context.get_stream("test").await.expect("the stream");
+        stream.purge().await.expect("purged");
+    });
+    let b = Node::start(&nats, "b", cache);
+    assert_eq!(b.cache.texts(), ["*", "first", "*"]);
+    assert_eq!(b.client.facts().counts.purged_all, 1);
+    operate(&nats, |context| async move {
+        context.delete_stream("test").await.expect("deleted");
+    });
+    for node in [&a, &b] {
+        until("the node follows the next stream", || {
+            (node.client.facts().counts.purged_all == 2).then_some(())
+        });
+    }
+    until("a purge is accepted", || a.purge(&["last"]).ok());
+    b.wait_for("last");
+}
+
+/// A message that a node cannot read may cover any object.
+#[test]
+fn a_message_that_cannot_be_read_purges_all() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let node = Node::new(&nats, "a");
+    operate(&nats, |context| async move {
+        let sent = context.publish("test.purges", "{}".into()).await;
+        sent.expect("sent").await.expect("stored");
+    });
+    until("the message is applied", || {
+        (node.cache.texts() == ["*", "*"]).then_some(())
+    });
+    assert_eq!(node.client.facts().unreadable, 1);
+}

@@ -38,7 +38,7 @@ mod upgrade;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, CommandFactory as _, Parser};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser};
 
 #[cfg(not(feature = "acme"))]
 use acme_absent as acme;
@@ -59,8 +59,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
-    disable_version_flag = true,
-    after_long_help = LONG_HELP
+    disable_version_flag = true
 )]
 struct Cli {
     #[command(flatten)]
@@ -79,7 +78,10 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match command()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
         Ok(cli) => cli,
         Err(error) => {
             // `--help` and `--version` take this path too; clap prints them to stdout, and the exit code is 0.
@@ -90,7 +92,7 @@ fn main() -> ExitCode {
     };
     output::set_quiet(cli.quiet);
     let result = logging::start(&cli.logging, cli.command.default_log())
-        .and_then(|()| cli.command.run(Cli::command));
+        .and_then(|()| cli.command.run(command));
     match result {
         Ok(code) => code,
         Err(error) if output::is_stdout_closed(&error) => ExitCode::SUCCESS,
@@ -101,26 +103,31 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line. The end of `--help` lists the commands that `-h` has no place for.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let further: String = command
+        .get_subcommands()
+        .filter(|command| command.is_hide_set())
+        .map(|command| {
+            format!(
+                "  {:<12}  {}\n",
+                command.get_name(),
+                command.get_about().unwrap_or_default()
+            )
+        })
+        .collect();
+    let help = format!(
+        "`edgeward COMMAND -h` shows common options, `--help` all options and examples.\n\n\
+         Further commands:\n{further}\n{LONG_HELP}"
+    );
+    command.after_long_help(help)
+}
+
 /// The exit code of a command that failed. A command that succeeds and answers "no" exits with 1.
 const EXIT_FAILED: u8 = 2;
 
 const LONG_HELP: &str = "\
-`edgeward COMMAND -h` shows common options, `--help` all options and examples.
-
-Further commands:
-  acme          Show or renew the certificates that an edge obtains by ACME
-  advise        Recommend a policy and a size of memory for live traffic
-  migrate       Translate a configuration of nginx
-  origin        Serve test objects, as the origin of an experiment
-  reload        Let a running edge read its configuration again
-  shadow        Compare an edge with the cache that serves the clients
-  store         Inspect a disk cache while its server is stopped
-  top           Watch a running edge in a terminal
-  upgrade       Replace the program of a running edge without a gap
-  bench-filter  Compare id filters with other Bloom filters
-  demo-filter   Show how many lookups of absent ids a filter saves
-  generate      Print completions, alerts or a dashboard, or write the manual pages
-
 Examples:
   edgeward init http://127.0.0.1:9000 && edgeward serve --config edgeward.toml
   edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB

@@ -21,7 +21,7 @@ use crate::diagnostic::Diagnostic;
 use crate::insight::faults;
 use crate::output;
 
-/// Recommend changes of the configuration for the traffic of a running edge, or for logs
+/// Recommend settings for a running edge's traffic, or for logs
 ///
 /// With logs, the same caches are simulated with all requests of the logs. The first quarter fills the caches.
 ///

@@ -67,56 +67,46 @@ absent!(link::LinkArgs, "link", "link");
 /// The commands of `edgeward`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    // From a new edge to its operation, then the tools. Hidden commands stand at the end of `--help`, so that the list of
+    // `-h` fits a screen.
     Init(init::InitArgs),
+    Migrate(migrate::MigrateArgs),
     Serve(serve::ServeArgs),
+    CheckConfig(check_config::CheckConfigArgs),
+    Status(status::StatusArgs),
+    Purge(purge::PurgeArgs),
+    Explain(explain::ExplainArgs),
+    Advise(advise::AdviseArgs),
+    Shadow(shadow::ShadowArgs),
     Gateway(gateway::GatewayArgs),
+    Link(link::LinkArgs),
+    Filter(filter::FilterArgs),
     Analyze(analyze::AnalyzeArgs),
     Simulate(Box<simulate::SimulateCommand>),
-    // Hidden, as `store` is.
-    #[command(hide = true)]
-    Origin(origin::OriginArgs),
     Replay(replay::ReplayArgs),
-    Trace(trace::TraceArgs),
-    Filter(filter::FilterArgs),
-    // Hidden, so that the list of commands fits a screen; docs/explanation/id-filter.md describes this command.
-    #[command(hide = true)]
-    BenchFilter(bench_filter::BenchFilterArgs),
-    // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
-    #[command(hide = true)]
-    Store(store::StoreArgs),
-    Link(link::LinkArgs),
-    // Hidden, as `store` is.
-    #[command(hide = true)]
-    Migrate(migrate::MigrateArgs),
-    // Hidden, as `store` is.
-    #[command(hide = true)]
-    Shadow(shadow::ShadowArgs),
-    Status(status::StatusArgs),
-    // Hidden, so that the list of commands fits a screen; the end of `--help` lists this command.
-    #[command(hide = true)]
-    Advise(advise::AdviseArgs),
-    // Hidden, as `store` is.
-    #[command(hide = true)]
-    Top(top::TopArgs),
-    Purge(purge::PurgeArgs),
-    // Hidden, as `store` is.
-    #[command(hide = true)]
-    Reload(reload::ReloadArgs),
-    // Hidden, as `store` is.
-    #[command(hide = true)]
-    Upgrade(upgrade::UpgradeArgs),
-    Cache(cache::CacheArgs),
-    // Hidden, as `store` is.
+    Demo(demo::DemoArgs),
     #[command(hide = true)]
     Acme(acme::AcmeArgs),
-    Explain(explain::ExplainArgs),
-    CheckConfig(check_config::CheckConfigArgs),
+    #[command(hide = true)]
+    Cache(cache::CacheArgs),
+    #[command(hide = true)]
+    Reload(reload::ReloadArgs),
+    #[command(hide = true)]
+    Store(store::StoreArgs),
+    #[command(hide = true)]
+    Top(top::TopArgs),
+    #[command(hide = true)]
+    Upgrade(upgrade::UpgradeArgs),
+    #[command(hide = true)]
     Lab(lab::LabArgs),
-    Demo(demo::DemoArgs),
-    // Hidden, so that the list of commands fits a screen; `make help` lists this command.
+    #[command(hide = true)]
+    Origin(origin::OriginArgs),
+    #[command(hide = true)]
+    Trace(trace::TraceArgs),
+    #[command(hide = true)]
+    BenchFilter(bench_filter::BenchFilterArgs),
     #[command(hide = true)]
     DemoFilter(demo_filter::DemoFilterArgs),
-    // Hidden, as `store` is.
     #[command(hide = true)]
     Generate(generate::GenerateArgs),
 }

@@ -67,8 +67,8 @@ absent!(link::LinkArgs, "link", "link");
 /// The commands of `edgeward`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    // From a new edge to its operation, then the tools. Hidden commands stand at the end of `--help`, so that the list of
-    // `-h` fits a screen.
+    // From a new edge to its operation, then the tools. Hidden commands stand at the end of `--help`, so that the list
+    // of `-h` fits a screen.
     Init(init::InitArgs),
     Migrate(migrate::MigrateArgs),
     Serve(serve::ServeArgs),

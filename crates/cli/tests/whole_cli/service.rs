@@ -91,6 +91,58 @@ fn the_service_manager_learns_of_the_start_of_reloads_and_of_the_end() {
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
+/// A file with errors makes `systemctl reload` fail, and is not passed to the edge.
+///
+/// Method: run the command of `ExecReload` like systemd, with the program and the file of this test.
+#[test]
+fn the_unit_reloads_no_file_with_errors() {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/edgeward.service"
+    );
+    let unit = std::fs::read_to_string(unit).expect("the unit exists");
+    let script = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecReload=/bin/sh -c '"));
+    let script = script.and_then(|script| script.strip_suffix('\''));
+    let script = script.expect("the unit has a script for reloads");
+    let manager = Manager::start();
+    let file = manager.folder.path().join("edge.toml");
+    let path = file.display().to_string();
+    let script = script
+        .replace("/usr/bin/edgeward", env!("CARGO_BIN_EXE_edgeward"))
+        .replace("/etc/edgeward/edgeward.toml", &path)
+        .replace("$$", "$");
+    let config =
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n[hot]\n";
+    let write = |capacity: &str| {
+        std::fs::write(&file, format!("{config}capacity = \"{capacity}\"\n")).expect("written");
+    };
+    write("16MiB");
+    let edge = Server::from_command(manager.command(&["serve", "--json", "--config", &path]));
+    manager.wait_for("READY=1");
+    let reload = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]);
+        let shell = shell.env("MAINPID", edge.process_id().to_string());
+        shell.output().expect("the shell runs")
+    };
+    write("much");
+    let refused = reload();
+    let (printed, errors) = (text(&refused.stdout), text(&refused.stderr));
+    assert_eq!((refused.status.code(), &printed[..]), (Some(1), ""));
+    assert!(errors.contains("edge.toml, line 6"), "{errors}");
+    write("32MiB");
+    let reloaded = reload();
+    assert!(reloaded.status.success(), "{}", text(&reloaded.stderr));
+    manager.wait_for("RELOADING=1");
+    let ready = manager.wait_for("READY=1");
+    assert!(ready.contains("STATUS=serving\n"), "{ready}");
+    edge.signal(Signal::TERM);
+    let (_, _, log) = edge.wait_for_end();
+    assert!(!log.contains("was not reloaded"), "{log}");
+}
+
 #[test]
 fn an_upgrade_names_the_new_main_process() {
     let origin = LoadOrigin::start("a");

@@ -342,14 +342,20 @@ fn no_order_of_three_operations_restores_a_replaced_response() {
             scenarios.extend(triples);
         }
     }
-    for (in_ram, on_disk) in [(false, false), (false, true), (true, false), (true, true)] {
+    let check = &|in_ram: bool, on_disk: bool| {
         for operations in scenarios.clone() {
             let race = move || race(in_ram, on_disk, &operations);
             let scenario = format!("in RAM: {in_ram}, on disk: {on_disk}, {operations:?}");
             let result = std::panic::catch_unwind(|| shuttle::check_pct(race, RUNS, 3));
             assert!(result.is_ok(), "{scenario}");
         }
-    }
+    };
+    // A thread of its own for each initial state: a run of shuttle uses one core.
+    std::thread::scope(|threads| {
+        for (in_ram, on_disk) in [(false, false), (false, true), (true, false), (true, true)] {
+            threads.spawn(move || check(in_ram, on_disk));
+        }
+    });
 }
 
 /// The number of schedules that are tried for each of the 480 scenarios.

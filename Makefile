@@ -24,6 +24,8 @@ PURE := types acme policy semantics h3 balance overload s3 filter trace analysis
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
+# Most tests of servers wait for sockets and timers, so a core runs three of them at a time.
+TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
@@ -175,7 +177,8 @@ advisories: rust compiler ## known faults of the dependencies (RustSec)
 
 .PHONY: test
 test: tools check check-small deny docs docs-site ## everything CI runs
-	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
+	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) RUST_TEST_THREADS=$(TEST_THREADS) \
+		$(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \
 		$(CARGO) test $(LOCKED) --package edgeward-store --features shuttle --lib model

@@ -163,6 +163,8 @@ fn a_changed_manifest_and_a_manifest_of_another_key_are_refused() {
 }
 
 /// A valid manifest lists a snapshot of a petabyte. The client does not request this snapshot.
+///
+/// Method: a client with a short staleness, because it polls three times within it. Wait for its second poll.
 #[test]
 fn a_snapshot_of_a_petabyte_is_not_requested() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -186,7 +188,7 @@ fn a_snapshot_of_a_petabyte_is_not_requested() {
         }
         Some(answer)
     });
-    let client = client(relay.addr, MAX_STALENESS);
+    let client = client(relay.addr, Duration::from_secs(3));
     assert!(client.wait_until(WAIT_MAX, |status| status.counts.manifests > 1));
     assert!(requests.try_recv().is_err(), "the snapshot was requested");
     assert_ne!(client.answer("no such id"), Answer::Absent);

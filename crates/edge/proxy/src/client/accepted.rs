@@ -34,6 +34,8 @@ pub(crate) struct Transport {
     pub(crate) tls: Option<TlsTransport>,
     /// The proxies that begin their connections with a PROXY header. `None` if no header is read.
     pub(crate) proxies: Option<Arc<Networks>>,
+    /// True if the peers are nodes of the fleet.
+    pub(crate) is_for_nodes: bool,
 }
 
 /// TLS on a listener's connections.
@@ -60,6 +62,9 @@ pub(crate) async fn run_tcp(
     let peer = header.address;
     let mut client = Client::new(&conn, peer, tls.is_some(), workers.get().config());
     client.set_proxied_tls(header.tls);
+    if transport.is_for_nodes {
+        client.set_node();
+    }
     // Both futures are boxed, so a connection takes only the memory of its own transport.
     match tls {
         None => Box::pin(detect(workers, client, stream)).await,

@@ -118,6 +118,10 @@ pub(super) async fn serve<S>(
 ) where
     S: ClientStream + 'static,
 {
+    if client.is_node && !is_h2 {
+        // Nodes speak HTTP/2. The fast path of HTTP/1.1 would not check their signatures.
+        return workers.get().counters.closed[CloseReason::Protocol].increment();
+    }
     if is_h2 {
         Box::pin(serve_h2(workers, client, io)).await;
     } else {
@@ -284,7 +288,7 @@ where
     worker.counters.accepted_h2.increment();
     client.conn.set_h2();
     let _held = client.conn.holding(HYPER_H2_BYTES);
-    let limits = &worker.config().limits;
+    let limits = &*client.limits(&worker.config().limits);
     let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
     builder
         .timer(TokioTimer::new())

@@ -167,7 +167,8 @@ fn admit(worker: &Worker, client: &Client, head: &RawHead) -> Result<HeadCharge,
             "the connections of all clients take too much memory",
         ));
     }
-    if client.conn.is_full_of_orphans(limits.h2_streams_max.get()) {
+    let streams_max = client.limits(limits).h2_streams_max;
+    if client.conn.is_full_of_orphans(streams_max.get()) {
         counters.h2_refused_orphans.increment();
         return Err(RequestError::overloaded(
             "the origin still works on requests of this connection that were cancelled",

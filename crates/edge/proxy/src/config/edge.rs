@@ -15,6 +15,7 @@ use super::caching::{CachingConfig, RangesConfig};
 use super::certificates::CertificateSource;
 use super::compression::CompressionConfig;
 use super::disk::DiskConfig;
+use super::fleet::FleetConfig;
 use super::forwarding::ForwardingConfig;
 use super::id_filter::NegativeRule;
 use super::insight::InsightConfig;
@@ -50,6 +51,8 @@ pub struct EdgeConfig {
     pub ranges: RangesConfig,
     /// Compression of responses that the origin sends without a coding.
     pub compression: CompressionConfig,
+    /// The fleet to which the edge belongs. Set by [`set_fleet`](Self::set_fleet). Default: none.
+    pub fleet: Option<FleetConfig>,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
     /// Purges: the API, the methods PURGE and BAN, and the log.
@@ -102,6 +105,14 @@ impl EdgeConfig {
         self.insight.enabled && self.admin.address.is_some()
     }
 
+    /// Makes the edge a node of a fleet. Adds the listener for the other nodes after those for clients, and an origin
+    /// for each node that this one may ask after those of sites.
+    pub fn set_fleet(&mut self, fleet: FleetConfig) {
+        self.listeners.push(fleet.listener());
+        self.origins.extend(fleet.origins());
+        self.fleet = Some(fleet);
+    }
+
     /// Returns the configuration of an edge that listens on `listen` and caches responses of `origin` in `hot` bytes
     /// of memory. All other settings have their defaults.
     pub fn new(listen: SocketAddr, origin: OriginUrl, hot: ByteSize) -> Self {
@@ -116,6 +127,7 @@ impl EdgeConfig {
             caching: CachingConfig::default(),
             ranges: RangesConfig::default(),
             compression: CompressionConfig::default(),
+            fleet: None,
             negative: Vec::new(),
             purge: PurgeConfig::default(),
             forwarding: ForwardingConfig::default(),

@@ -108,6 +108,9 @@ pub struct LimitsConfig {
     pub connections_bytes_max: ByteSize,
 }
 
+/// The bounds of HTTP/2 for a connection of another node, in relation to those of a client.
+const NODE_FACTOR: NonZeroU32 = NonZeroU32::new(10).expect("10 is not zero");
+
 impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
@@ -150,6 +153,20 @@ impl LimitsConfig {
     /// Returns `head_bytes_max` as `usize`.
     pub(crate) fn head_len_max(&self) -> usize {
         usize::try_from(self.head_bytes_max.bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the limits of connections of other nodes of a fleet. A node has one connection for each of its workers,
+    /// for the requests of many clients, and cancels those that it sends to the origin instead.
+    pub(crate) fn for_node(&self) -> Self {
+        let larger = |limit: NonZeroU32| limit.saturating_mul(NODE_FACTOR);
+        Self {
+            h2_streams_max: larger(self.h2_streams_max),
+            h2_resets_max: larger(self.h2_resets_max),
+            h2_control_frames_max: larger(self.h2_control_frames_max),
+            h2_window_updates_max: larger(self.h2_window_updates_max),
+            h2_heads_bytes_max: self.heads_bytes_max,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn upload_rate(&self) -> MinRate {

@@ -22,6 +22,11 @@ pub struct ListenerConfig {
     pub tls_by_name: bool,
     /// Proxies that begin each connection with a PROXY header. All others are closed. Default none: no header is read.
     pub proxy_protocol_from: Option<Networks>,
+    /// PEM file of the authorities that issue the certificates of the other nodes of the fleet. A connection without
+    /// such a certificate is closed. Default none: no certificate of the client is required.
+    pub node_authorities: Option<PathBuf>,
+    /// True for the listener for the other nodes of a fleet, see [`FleetConfig`](super::FleetConfig). Default false.
+    pub is_for_nodes: bool,
 }
 
 impl ListenerConfig {
@@ -32,6 +37,8 @@ impl ListenerConfig {
             tls: None,
             tls_by_name: false,
             proxy_protocol_from: None,
+            node_authorities: None,
+            is_for_nodes: false,
         }
     }
 

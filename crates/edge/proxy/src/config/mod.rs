@@ -9,6 +9,7 @@ mod certificates; // those that are renewed, implemented by other crates
 mod compression;
 mod disk;
 mod edge;
+pub(crate) mod fleet;
 mod forwarding;
 pub mod id_filter;
 mod insight;
@@ -33,6 +34,10 @@ pub use certificates::{CertificateSource, CertificateWait, RenewedCertificate, S
 pub use compression::{CompressionConfig, OriginAccepts};
 pub use disk::{DiskConfig, HostAdmission, RestartConfig};
 pub use edge::{EdgeConfig, LOOPBACK_ANY_PORT, StatedSetting, default_sites};
+pub use fleet::{
+    FleetConfig, FleetError, FleetKey, FleetMember, FleetTls, KEY_BYTES_MIN, NODE_WEIGHT_MAX,
+    NodeGroup,
+};
 pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
 pub use insight::InsightConfig;
 pub(crate) use limits::HEADERS_ON_STACK;

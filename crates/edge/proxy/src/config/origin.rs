@@ -118,6 +118,9 @@ pub struct OriginConfig {
     pub host: Option<HostPolicy>,
     /// The bucket, if the origin is S3. Default: none.
     pub s3: Option<Arc<S3Config>>,
+    /// For HTTP/2: while requests wait, a PING is sent at this interval, and a server that does not answer it within
+    /// the same time has failed. Default none: the timeouts of requests count alone.
+    pub ping_interval: Option<Duration>,
     /// Opens connections to the origin in place of TCP to the URL's host. Default: none.
     pub dial: Option<Arc<dyn Dial>>,
 }
@@ -164,6 +167,7 @@ impl OriginConfig {
             tls: OriginTls::default(),
             host: None,
             s3: None,
+            ping_interval: None,
             dial: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::inherit::InheritedSockets;
@@ -22,6 +23,8 @@ pub(super) struct BoundListener {
     /// The address on which the sockets listen.
     pub(super) addr: ListenAddress,
     pub(super) transport: Transport,
+    /// The file of the authorities of the peers' certificates, if these are required.
+    pub(super) node_authorities: Option<PathBuf>,
     /// The certificates. `None` without TLS.
     pub(super) keys: Option<Arc<ListenerKeys>>,
     /// The sockets of each worker. Sockets that come from another process may be more than there are workers.
@@ -81,6 +84,8 @@ pub(super) fn bind_more(
 /// Returns true if connections of a bound listener are read as those of `listener`.
 fn has_same_transport(known: &BoundListener, listener: &ListenerConfig) -> bool {
     known.transport.tls.is_some() == listener.has_tls()
+        && known.transport.is_for_nodes == listener.is_for_nodes
+        && known.node_authorities == listener.node_authorities
         && known.transport.proxies.as_deref() == listener.proxy_protocol_from.as_ref()
 }
 
@@ -135,7 +140,10 @@ fn listen(
     };
     let tls = match &keys {
         Some(keys) => {
-            let config = tls::server_config(keys, &tls::ALPN_OF_CLIENTS);
+            let config = match &listener.node_authorities {
+                Some(authorities) => tls::node_config(keys, authorities),
+                None => tls::server_config(keys, &tls::ALPN_OF_CLIENTS),
+            };
             Some(TlsTransport {
                 config: Arc::new(config.map_err(tls_error)?),
                 keys: Arc::clone(keys),
@@ -154,7 +162,9 @@ fn listen(
         transport: Transport {
             tls,
             proxies: listener.proxy_protocol_from.clone().map(Arc::new),
+            is_for_nodes: listener.is_for_nodes,
         },
+        node_authorities: listener.node_authorities.clone(),
         keys,
         sockets,
     })

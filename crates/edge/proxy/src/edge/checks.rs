@@ -26,6 +26,9 @@ pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {
             });
         }
     }
+    if let Some(fleet) = &config.fleet {
+        fleet.check()?;
+    }
     if !(1..=ORIGINS_MAX).contains(&config.origins.len()) {
         return Err(StartError::OriginCount);
     }

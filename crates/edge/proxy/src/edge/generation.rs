@@ -18,6 +18,7 @@ use crate::observe::counters::Counters;
 use crate::observe::recent::RecentRequests;
 use crate::observe::spans::Sampler;
 use crate::origin::Servers;
+use crate::path::fleet::Fleet;
 use crate::path::worker::{Budgets, Labels, Shared, TraceExports};
 use crate::rt::budget::MemoryBudget;
 use crate::rt::clock::Clock;
@@ -108,6 +109,7 @@ impl Basis {
                 .expect("the name was checked to be a token"),
             canonicaliser: Canonicaliser::new(&config, via_name),
             origins,
+            fleet: Fleet::of(&config).map(Arc::new),
             live: match before {
                 Some(_) => Arc::new(LiveConfig::of(&config)),
                 None => self.cache.live.config(),

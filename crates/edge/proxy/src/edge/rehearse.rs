@@ -35,7 +35,10 @@ pub fn rehearse(config: &EdgeConfig) -> Vec<(SettingKey, StartError)> {
         }
     };
     for (item, listener) in config.listeners.iter().enumerate() {
-        let table = format!("listener[{item}]");
+        let table = match listener.is_for_nodes {
+            true => "fleet".to_owned(),
+            false => format!("listener[{item}]"),
+        };
         errors.extend(try_address(&table, &listener.addr));
         if let Some(files) = &listener.tls
             && let Err(source) = ListenerKeys::read(Some(files), &sites)

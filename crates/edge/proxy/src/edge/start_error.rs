@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::cache::disk::DiskError;
-use crate::config::{ListenAddress, ORIGINS_MAX, ReadCredentialsError};
+use crate::config::{FleetError, ListenAddress, ORIGINS_MAX, ReadCredentialsError};
 use crate::net::tls::TlsError;
 use crate::observe::access_log::AccessLogError;
 use crate::origin::ConnectorError;
@@ -106,6 +106,9 @@ pub enum StartError {
     /// The log of purges cannot be opened.
     #[error("the log of purges cannot be set up")]
     Purges(#[from] edgeward_store::purges::OpenError),
+    /// The nodes of the fleet cannot ask each other.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// The process's limit of open files is too low to serve a client.
     #[error("the limit of open files is {limit}, and at least {needed} are needed")]
     OpenFiles {

@@ -9,6 +9,7 @@ use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
 use super::acme_metrics;
+use super::fleet_report;
 use super::measured::{self, Memory};
 use crate::cache::stored::Hot;
 use crate::config::OriginConfig;
@@ -91,6 +92,8 @@ pub(super) fn of_edge(shared: &Shared) -> Value {
         "negative": shared.negative.status(),
         // `null` without certificates that are renewed.
         "acme": acme_metrics::status(shared),
+        // `null` without a fleet.
+        "fleet": fleet_report::status(shared),
         "origins": origins(shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {

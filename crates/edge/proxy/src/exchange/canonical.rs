@@ -22,10 +22,11 @@ use super::conn::InterimSink;
 use super::field_bytes::members;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
+use super::node;
 use super::request::Request;
 use super::request_error::RequestError;
 use super::upgrade::UpgradeRequest;
-use crate::config::{EdgeConfig, OriginId};
+use crate::config::{EdgeConfig, FleetKey, OriginId};
 
 /// The rules by which requests are checked, and the fields that are removed from them.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Canonicaliser {
     upgrades: Upgrades,
     /// True if clients may purge, so that the edge answers methods of purging itself.
     purges: bool,
+    /// The key of the fleet, if the edge belongs to one.
+    fleet_key: Option<FleetKey>,
 }
 
 impl Canonicaliser {
@@ -60,6 +63,7 @@ impl Canonicaliser {
             encodes: config.compression.enabled || config.sites.compress(),
             upgrades: config.forwarding.upgrades.clone(),
             purges: !config.purge.allow.0.is_empty(),
+            fleet_key: config.fleet.as_ref().map(|fleet| fleet.key.clone()),
         }
     }
 
@@ -163,6 +167,7 @@ pub(crate) fn canonical(
         canonical_authority: None,
         canonical_target: None,
         options: ConnectionOptions::default(),
+        hop: None,
         origin: OriginId::default(),
         upgrade: None,
         route: Route::Lookup,
@@ -225,6 +230,9 @@ fn canonicalise(
     request.canonical_authority = canonical_authority(canonicaliser, request)?;
     request.canonical_target = canonical_target(canonicaliser, request)?;
     check_length(&request.headers)?;
+    if client.is_node {
+        node::check_hop(canonicaliser.fleet_key.as_ref(), request)?;
+    }
     join_cookies(&mut request.headers);
     request.route = if has_content {
         Route::Pass(PassReason::Content)
@@ -255,6 +263,9 @@ fn canonicalise(
 
 /// Sets address and scheme of the client, before they are read.
 fn set_client(canonicaliser: &Canonicaliser, client: &ClientFacts<'_>, request: &mut Request) {
+    if client.is_node && node::set_client(request) {
+        return;
+    }
     let found = canonicaliser.client_source.find(client, &request.headers);
     (request.client, request.scheme) = (found.address, found.scheme);
 }

@@ -1,5 +1,6 @@
 //! The client of a connection: the facts that all requests of the connection use.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::conn::ConnState;
 use super::field_filter::CLIENT_ADDRESS_FIELDS;
-use crate::config::{ClientField, EdgeConfig, ForwardingConfig, Networks};
+use crate::config::{ClientField, EdgeConfig, ForwardingConfig, LimitsConfig, Networks};
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) scheme: &'static str,
     /// True if the address is one of `forwarding.trusted_proxies`.
     pub(crate) is_trusted: bool,
+    /// True if the peer is a node of the fleet.
+    pub(crate) is_node: bool,
 }
 
 /// The facts about a client that its canonical requests have.
@@ -33,6 +36,8 @@ pub(crate) struct ClientFacts<'a> {
     pub(crate) peer: SocketAddr,
     pub(crate) peer_text: &'a HeaderValue,
     pub(crate) is_trusted: bool,
+    /// True if the peer is a node of the fleet.
+    pub(crate) is_node: bool,
 }
 
 /// The client of a request: the peer, or the client that trusted proxies state.
@@ -160,6 +165,7 @@ impl Client {
             tls,
             scheme: if tls { "https" } else { "http" },
             is_trusted: config.forwarding.trusted_proxies.contains(peer.ip()),
+            is_node: false,
         }
     }
 
@@ -170,12 +176,27 @@ impl Client {
         }
     }
 
+    /// States that the peer is a node of the fleet, which has checked its client's fields.
+    pub(crate) fn set_node(&mut self) {
+        self.is_node = true;
+        self.is_trusted = true;
+    }
+
+    /// Returns the limits of the connection.
+    pub(crate) fn limits<'a>(&self, limits: &'a LimitsConfig) -> Cow<'a, LimitsConfig> {
+        match self.is_node {
+            true => Cow::Owned(limits.for_node()),
+            false => Cow::Borrowed(limits),
+        }
+    }
+
     pub(crate) const fn facts(&self) -> ClientFacts<'_> {
         ClientFacts {
             scheme: self.scheme,
             peer: self.peer,
             peer_text: &self.peer_text,
             is_trusted: self.is_trusted,
+            is_node: self.is_node,
         }
     }
 }

@@ -209,7 +209,8 @@ pub(super) const CLIENT_ADDRESS_FIELDS: [&str; 20] = [
 
 /// Fields in which proxies state other facts about the client, or the URL that the client requested. The edge sets some
 /// of them itself.
-const CLIENT_FIELDS: [&str; 20] = [
+const CLIENT_FIELDS: [&str; 21] = [
+    "edgeward-hop", // set by nodes of a fleet
     "x-forwarded-host",
     "x-forwarded-proto",
     "x-forwarded-protocol",

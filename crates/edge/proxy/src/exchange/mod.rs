@@ -3,7 +3,8 @@
 //! [`Request`] from a request as received), `request_settings` (the settings of a request, by site and rules),
 //! `field_filter` (the fields that no origin gets), `field_edit` (changes of fields by rules), `field_bytes` (fields as
 //! bytes), `heads` (limits the memory of heads), `partial_head` (when to parse a head that arrives in pieces),
-//! `h2_frames`, `h2_io` and `h2_streams` (the frames of an HTTP/2 connection), `upgrade` (switches of the protocol).
+//! `h2_frames`, `h2_io` and `h2_streams` (the frames of an HTTP/2 connection), `hop` and `node` (requests between the
+//! nodes of a fleet), `upgrade` (switches of the protocol).
 
 pub(crate) mod canonical;
 mod client;
@@ -15,6 +16,8 @@ pub mod h2_frames;
 pub(crate) mod h2_io;
 pub(crate) mod h2_streams;
 pub(crate) mod heads;
+pub(crate) mod hop;
+mod node;
 pub(crate) mod partial_head;
 pub(crate) mod pieces;
 mod request;

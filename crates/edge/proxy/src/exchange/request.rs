@@ -13,6 +13,7 @@ use http::{Method, Uri, Version};
 use super::conn::InterimSink;
 use super::field_edit::FieldEdit;
 use super::heads::HeadCharge;
+use super::hop::Hop;
 use super::request_settings::RequestSettings;
 use super::upgrade::UpgradeRequest;
 use crate::config::OriginId;
@@ -46,6 +47,8 @@ pub(crate) struct Request {
     pub(crate) canonical_target: Option<Box<str>>,
     /// From the removed hop-by-hop fields: the `Upgrade` field, and whether the client accepts trailers.
     pub(crate) options: ConnectionOptions,
+    /// The statement of the node of the fleet that has sent the request.
+    pub(crate) hop: Option<Box<Hop>>,
     /// The origin from which a miss is fetched.
     pub(crate) origin: OriginId,
     /// The upgrade that the origin gets, if the request asks for an allowed one.

@@ -131,6 +131,11 @@ impl RequestError {
         Self::closing(StatusCode::PAYLOAD_TOO_LARGE, "content-too-large", text)
     }
 
+    /// The request to the listener for nodes is not one of a node of this fleet.
+    pub(crate) fn not_of_fleet(text: &'static str) -> Self {
+        Self::closing(StatusCode::FORBIDDEN, "fleet", text)
+    }
+
     pub(crate) fn forwarding_loop() -> Self {
         let text = "the request has passed through this edge before: the origin forwards to it";
         Self::new(StatusCode::LOOP_DETECTED, "loop", text)

@@ -59,6 +59,14 @@ pub(crate) struct Placement {
     pub(crate) disk: DiskPlacement,
 }
 
+impl Placement {
+    /// The placement of an object that another node of a fleet stores.
+    pub(crate) const NOWHERE: Self = Self {
+        memory: false,
+        disk: DiskPlacement::Never,
+    };
+}
+
 impl RequestSettings {
     fn new(
         sites: &Arc<Sites>,

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use edgeward_sites::HostTable;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
@@ -75,6 +75,14 @@ pub enum TlsError {
         /// The reason that rustls gives.
         source: rustls::Error,
     },
+    /// The authorities of the other nodes' certificates cannot be used.
+    #[error("{} cannot verify the certificates of other nodes", .path.display())]
+    Authorities {
+        /// The path of the file.
+        path: PathBuf,
+        /// The reason that rustls gives.
+        source: VerifierBuilderError,
+    },
     /// The crypto provider does not support the protocol versions TLS 1.2 and 1.3.
     #[error("TLS cannot be set up")]
     Setup(#[source] rustls::Error),
@@ -91,6 +99,27 @@ pub(crate) fn server_config(
         .with_no_client_auth()
         .with_cert_resolver(Arc::clone(keys) as Arc<dyn ResolvesServerCert>);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+/// Returns the configuration of the listener for other nodes of a fleet. They speak HTTP/2, and have a certificate of
+/// one of the authorities.
+pub(crate) fn node_config(
+    keys: &Arc<ListenerKeys>,
+    authorities: &Path,
+) -> Result<ServerConfig, TlsError> {
+    let roots = Arc::new(roots(Some(authorities))?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+    let verifier = verifier.map_err(|source| TlsError::Authorities {
+        path: authorities.to_owned(),
+        source,
+    })?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Setup)?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::clone(keys) as Arc<dyn ResolvesServerCert>);
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
     Ok(config)
 }
 

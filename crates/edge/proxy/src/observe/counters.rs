@@ -364,6 +364,22 @@ counters! {
         not_stored_incomplete = "reason" "incomplete",
         not_stored_pinned = "reason" "pinned-memory",
     }
+    Counter "edgeward_fleet_requests_total" "Requests to other nodes of the fleet, by result." {
+        fleet_hits = "result" "hit",
+        fleet_misses = "result" "miss",
+        fleet_slow = "result" "slow", // no byte within fleet.wait, so the origin is asked
+        fleet_failed = "result" "failed",
+        fleet_refused = "result" "refused", // the node has answered with an error of its own
+    }
+    Counter "edgeward_fleet_waits_total"
+        "Requests that waited for another node longer than `fleet.wait`, because the budget of fallbacks was used up." {
+        fleet_waits,
+    }
+    Counter "edgeward_fleet_received_total" "Requests of other nodes of the fleet, by result." {
+        fleet_received = "result" "accepted",
+        fleet_unsigned = "result" "unsigned", // not signed with the key of the fleet
+        fleet_loops = "result" "loop", // has passed through this node before
+    }
     Counter "edgeward_collapse_timeouts_total"
         "Requests that were not collapsed because the head of the shared response did not arrive within `caching.collapse_wait_max`." {
         collapse_timeouts,

@@ -17,6 +17,7 @@ use super::s3::Signing;
 use super::upload::Upload;
 use crate::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
 use crate::exchange::field_bytes::push_field;
+use crate::exchange::hop::HOP;
 use crate::exchange::{InterimSink, Request};
 
 /// The parts from which a request to the origin is built. Each try builds the request again.
@@ -26,6 +27,9 @@ pub(crate) struct Outbound<'a> {
     /// The method at the origin: GET for a fetch, even if the client's method is HEAD.
     pub(crate) method: &'a Method,
     pub(crate) conditions: Conditions<'a>,
+    /// The signed statement for another node of the fleet, if the request is sent to one. The node gets host and target
+    /// as the client has sent them, because it applies the rules of the site itself.
+    pub(crate) hop: Option<&'a HeaderValue>,
 }
 
 /// The settings of this edge that affect the requests it sends to the origin.
@@ -123,9 +127,13 @@ impl Outbound<'_> {
             }
             _ => _ = headers.remove(CONTENT_LENGTH),
         }
+        if let Some(hop) = self.hop {
+            headers.insert(HOP, hop.clone());
+        }
+        let (host, target) = self.destination();
         let uri = match edge.origin.protocol {
             OriginProtocol::Http1 => {
-                headers.insert(HOST, host(edge, request));
+                headers.insert(HOST, host);
                 // hyper sends a body of unknown length with these methods only if the field is present.
                 if matches!(*self.method, Method::GET | Method::HEAD) && upload.length().is_none() {
                     headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -134,7 +142,7 @@ impl Outbound<'_> {
             }
             OriginProtocol::Http2 => {
                 headers.remove(HOST);
-                absolute_form(edge, request, &host(edge, request))
+                absolute_form(edge, request, &host, target)
             }
         };
         let expectation = upload.expectation().cloned();
@@ -150,6 +158,19 @@ impl Outbound<'_> {
         };
         self.sign(&mut built);
         built
+    }
+
+    /// Returns host and target of the request.
+    fn destination(&self) -> (HeaderValue, &str) {
+        let request = self.request;
+        match self.hop {
+            None => (host(self.edge, request), request.forwarded_target()),
+            Some(_) => {
+                let host = HeaderValue::try_from(request.authority().unwrap_or_default());
+                let host = host.unwrap_or(HeaderValue::from_static(""));
+                (host, request.path_and_query())
+            }
+        }
     }
 
     /// Signs a request if the origin is a bucket. A request that is sent again is signed again, because a bucket
@@ -183,6 +204,7 @@ impl Outbound<'_> {
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
             && self.edge.signing.is_none()
+            && self.hop.is_none()
             && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers
@@ -343,7 +365,7 @@ fn set_canonical_values(headers: &mut HeaderMap) {
     }
 }
 
-fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> Uri {
+fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue, target: &str) -> Uri {
     let scheme = if edge.origin.url().tls {
         "https"
     } else {
@@ -352,7 +374,7 @@ fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> U
     Uri::builder()
         .scheme(scheme)
         .authority(host.as_bytes())
-        .path_and_query(request.forwarded_target())
+        .path_and_query(target)
         .build()
         .unwrap_or_else(|_| origin_form(request))
 }

@@ -42,6 +42,11 @@ impl OriginPool {
             .max_header_list_size(
                 u32::try_from(self.limits.head_bytes_max.bytes()).unwrap_or(u32::MAX),
             );
+        if let Some(interval) = self.config.ping_interval {
+            builder
+                .keep_alive_interval(interval)
+                .keep_alive_timeout(interval);
+        }
         builder.max_local_error_reset_streams(None); // `H2Io` bounds the RST_STREAM frames that wait
         let stream = H2Io::of_server(stream, Arc::clone(&self.shared.clock));
         let handshake = builder.handshake(TokioIo::new(stream));

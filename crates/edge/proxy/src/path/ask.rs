@@ -10,68 +10,62 @@
 //! Health checks (`origin/watch.rs`) belong to no request of a client, so they have neither rules nor responses to use.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use edgeward_semantics::{Exchange, hop_by_hop};
+use edgeward_semantics::hop_by_hop;
 use edgeward_types::KeyHash;
-use http::Method;
 use http::header::HeaderValue;
 use http::response::Parts;
 
+use super::peer::{self, direction_of};
+use super::question::{Answered, Question, Storing};
 use super::rules::{change_origin_head, change_origin_response};
 use super::worker::Worker;
 use crate::exchange::{Request, UpgradeRequest};
 use crate::origin::{
-    Attempt, Conditions, OriginError, OriginResponse, Outbound, SwitchResponse, SwitchedConnection,
-    Upload,
+    Conditions, OriginError, OriginResponse, Outbound, SwitchResponse, SwitchedConnection,
 };
 
-/// A request to the origin, on behalf of a request of a client.
-pub(super) struct Question<'a> {
-    /// The method at the origin, which may be another one than that of the client.
-    pub(super) method: &'a Method,
-    pub(super) conditions: Conditions<'a>,
-    pub(super) attempt: Attempt,
-    pub(super) upload: Upload,
-    /// The key of the stale response that the request refreshes, if any. If the origin fails, the next refresh of this
-    /// key has to wait (`caching.validation_backoff`).
-    pub(super) refreshes: Option<KeyHash>,
-}
-
-impl<'a> Question<'a> {
-    /// Returns a request without content that may be repeated, because its method is safe.
-    pub(super) fn safe(method: &'a Method, conditions: Conditions<'a>) -> Self {
-        Self {
-            method,
-            conditions,
-            attempt: Attempt::without_body(true),
-            upload: Upload::Empty,
-            refreshes: None,
-        }
-    }
-}
-
-/// The result of an exchange with the origin.
-pub(super) struct Answered {
-    /// The response, as the rules of the site have changed it, without hop-by-hop fields.
-    pub(super) sent: Result<OriginResponse, OriginError>,
-    pub(super) exchange: Exchange,
-    /// The time from the request to the head of the response. The worker's clock is too coarse to compare the times of
-    /// fetches.
-    pub(super) fetch_time: Duration,
-}
-
-/// Sends a request to its origin.
+/// Sends a request to its origin, or to the node of the fleet that has the object.
 pub(super) async fn ask(
     worker: &Rc<Worker>,
     request: &Request,
     question: Question<'_>,
 ) -> Answered {
+    let refreshes = question.refreshes;
+    let mut answered = match question.may_ask_peer && worker.shared.fleet.is_some() {
+        true => Box::pin(ask_fleet(worker, request, question)).await,
+        false => ask_origin(worker, request, question).await,
+    };
+    if let Some(hash) = refreshes {
+        record_refresh(worker, hash, &mut answered.sent);
+    }
+    answered
+}
+
+/// Asks the node of the fleet that has the object, and otherwise the origin.
+async fn ask_fleet(worker: &Rc<Worker>, request: &Request, question: Question<'_>) -> Answered {
+    let direction = direction_of(worker, request);
+    if let Some(peer) = direction.peer
+        && let Some(answered) = peer::ask(worker, request, &question, peer, direction.stores).await
+    {
+        return answered;
+    }
+    let mut answered = ask_origin(worker, request, question).await;
+    if !direction.stores {
+        answered.storing = Storing::Never;
+    }
+    answered
+}
+
+/// Sends a request to its origin.
+async fn ask_origin(worker: &Rc<Worker>, request: &Request, question: Question<'_>) -> Answered {
     let outbound = Outbound {
         edge: worker.edge_info(request),
         request,
         method: question.method,
         conditions: question.conditions,
+        hop: None,
     };
     let (request_time, sent_at) = (worker.now(), Instant::now());
     let origin = worker.origin(request);
@@ -83,13 +77,11 @@ pub(super) async fn ask(
         change_origin_response(request, (parts, body), worker);
         hop_by_hop::strip_response(&mut parts.headers);
     }
-    if let Some(hash) = question.refreshes {
-        record_refresh(worker, hash, &mut sent);
-    }
     Answered {
         sent,
         exchange,
         fetch_time,
+        storing: Storing::Fetched,
     }
 }
 
@@ -133,6 +125,7 @@ pub(super) async fn ask_to_switch(
         request,
         method: &request.method,
         conditions: Conditions::Keep,
+        hop: None,
     };
     match worker.origin(request).switch(&outbound).await? {
         SwitchResponse::Switched(mut parts, connection) => {

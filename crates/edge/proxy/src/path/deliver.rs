@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use edgeward_purge::Stamp;
 use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::RangeAnswer;
 use edgeward_semantics::{CacheStatus, Validators};
@@ -35,6 +36,7 @@ use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::config::OriginId;
 use crate::config::watch::RequestedObject;
 use crate::exchange::field_bytes::push_field;
+use crate::exchange::hop::OBJECT;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::request_settings::RequestSettings;
 use crate::exchange::{Client, FieldEdit, Handling, InFlight, Request, RequestError};
@@ -53,6 +55,8 @@ pub(crate) struct Reply {
     response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// True if the response has no body, because its request is a HEAD.
     is_head: bool,
+    /// The newest purge when a stored response was fetched.
+    pub(super) stamp: Stamp,
 }
 
 impl Reply {
@@ -65,6 +69,7 @@ impl Reply {
             settings: request.settings.clone(),
             response_fields: request.response_fields.clone(),
             is_head: request.method == Method::HEAD,
+            stamp: Stamp::NONE,
         }
     }
 
@@ -93,6 +98,7 @@ impl Reply {
         cache_status: Option<CacheStatus>,
         mut sliced: Option<Box<SlicedBody>>,
     ) -> Response<EdgeBody> {
+        self.stamp = stored.stamp();
         let response = stored.response();
         let now = self.worker.now();
         let mut headers = response.headers();
@@ -170,11 +176,17 @@ impl Reply {
         mut self,
         request: &Request,
         status: StatusCode,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         source: Source,
         cache_status: &CacheStatus,
     ) -> Response<EdgeBody> {
         self.observation.set_response(status, Some(cache_status));
+        if request.hop.is_some() {
+            if let Some(fleet) = &self.worker.shared.fleet {
+                headers.insert(OBJECT, fleet.note(request, cache_status, self.stamp));
+            }
+            return self.finish(status, headers, source);
+        }
         let (headers, source) = match self.error_page(status) {
             Some(page) => page_response(page, headers),
             None => (headers, source),

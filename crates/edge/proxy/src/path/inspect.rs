@@ -114,6 +114,7 @@ impl InspectedRequest {
             peer,
             peer_text: &HeaderValue::from_static("127.0.0.1"),
             is_trusted: shared.config.forwarding.trusted_proxies.contains(peer.ip()),
+            is_node: false,
         };
         let (method, uri, headers) = self.head.clone();
         let head = RawHead::new(method, uri, Version::HTTP_11, headers);

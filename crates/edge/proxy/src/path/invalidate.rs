@@ -23,9 +23,10 @@ use crate::cache::disk::Durable;
 use crate::cache::push_class;
 use crate::exchange::{ConnState, Request};
 use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Upload};
-use crate::path::ask::{Question, ask};
+use crate::path::ask::ask;
 use crate::path::detachable::Detachable;
 use crate::path::fetch::{PostBegin, PostUpdate};
+use crate::path::question::Question;
 use crate::path::worker::Worker;
 
 /// Sends an unsafe request, and invalidates the stored responses that it makes outdated. Also returns the update of the
@@ -116,6 +117,7 @@ async fn exchange(
         attempt: attempt.clone(),
         upload,
         refreshes: None,
+        may_ask_peer: false,
     };
     let answered = ask(&worker, &request, question).await;
     let sent = answered.sent;

@@ -13,6 +13,7 @@ mod detachable; // exchanges that may continue without their client
 pub(crate) mod encoded; // responses in a coding that the edge applies
 pub(crate) mod explain; // explains the decisions for a request
 mod fetch; // answers misses; requests for one key share a fetch
+pub(crate) mod fleet; // the members of the fleet, and the placement of keys
 pub(crate) mod inspect; // shows stored responses
 mod invalidate; // requests with unsafe methods, which invalidate stored responses
 mod judge; // the decisions of a lookup
@@ -21,7 +22,9 @@ mod open_observation;
 mod other_variants; // variants of other clients that answer a request
 mod parts; // the body of a 206 with several ranges
 mod pass; // requests that bypass the cache
+mod peer; // asks another node of the fleet
 mod purge; // the methods PURGE and BAN
+mod question; // a request to the origin, and the answer
 mod range_reply; // 206 and 416
 mod relief; // closes the connections that hold most memory
 mod replace;

@@ -9,9 +9,10 @@ use http::response::Parts;
 use http::{Response, Version};
 use http_body::Body as _;
 
-use super::ask::{Question, ask};
+use super::ask::ask;
 use super::body::{EdgeBody, Source};
 use super::deliver::Reply;
+use super::question::Question;
 use crate::config::watch::RequestedObject;
 use crate::exchange::{Request, RequestBody, RequestError};
 use crate::observe::log::ErrorChain;
@@ -40,6 +41,7 @@ pub(super) async fn pass(
         attempt,
         upload,
         refreshes: None,
+        may_ask_peer: progress.is_none(),
     };
     reply.observation.trace(SampledRequest::begin_fetch);
     let answered = ask(&worker, &request, question).await;

@@ -60,10 +60,13 @@ pub(crate) fn prepare(
     }
     let (request, settled) =
         canonical_and_settled(canonicaliser, &worker.settings(), &client.facts(), head);
+    count_node_request(worker, client, &settled);
     let limit = request
         .settings
         .as_ref()
-        .and_then(|settings| settings.stated.rate_limit.value());
+        .and_then(|settings| settings.stated.rate_limit.value())
+        // The node that has received the request from the client has counted it.
+        .filter(|_| request.hop.is_none());
     let counters = &worker.counters;
     if let Err(NotServed::Refused(error)) = &settled
         && error.status == StatusCode::PAYLOAD_TOO_LARGE
@@ -91,6 +94,23 @@ pub(crate) fn prepare(
         }
     };
     (request, result)
+}
+
+/// Counts a request to the listener for the other nodes of the fleet.
+fn count_node_request(worker: &Worker, client: &Client, settled: &Result<(), NotServed>) {
+    if !client.is_node {
+        return;
+    }
+    let counters = &worker.counters;
+    match settled {
+        Err(NotServed::Refused(error)) if error.status == StatusCode::FORBIDDEN => {
+            counters.fleet_unsigned.increment();
+        }
+        Err(NotServed::Refused(error)) if error.status == StatusCode::LOOP_DETECTED => {
+            counters.fleet_loops.increment();
+        }
+        _ => counters.fleet_received.increment(),
+    }
 }
 
 /// Returns the answer to an HTTP-01 challenge (RFC 8555 §8.3). Requests for it precede all rules: redirects to HTTPS,
@@ -156,7 +176,8 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
     choose_coding(request, &settings);
     let stated = &settings.stated;
     request.origin = settings.origin;
-    if !stated.response.is_empty() {
+    // The node that asks applies the changes that clients see.
+    if !stated.response.is_empty() && request.hop.is_none() {
         request.response_fields = Some(with_view(request, |view| {
             let changes = stated.response.iter();
             changes
@@ -242,7 +263,11 @@ fn change_fields(request: &mut Request, settings: &RequestSettings) {
             .map(|(name, change)| (name.clone(), FieldEdit::of(change, view)));
         values.collect()
     });
-    if let Stated::On(patterns) = &stated.request_only {
+    // The node that asks has made all changes but that of the host.
+    let is_of_node = request.hop.is_some();
+    if let Stated::On(patterns) = &stated.request_only
+        && !is_of_node
+    {
         keep_only(patterns, &mut request.headers);
     }
     for (name, change) in &values {
@@ -250,7 +275,7 @@ fn change_fields(request: &mut Request, settings: &RequestSettings) {
             if let FieldEdit::Set(value) = change {
                 request.forwarded_host = Some(value.clone());
             }
-        } else {
+        } else if !is_of_node {
             change.apply(name, &mut request.headers);
         }
     }

@@ -14,6 +14,7 @@ use http::{HeaderValue, StatusCode, Version};
 use super::ahead::AheadRate;
 use super::connections::Connections;
 use super::delivery::Deliveries;
+use super::fleet::Fleet;
 use super::response_texts::ResponseTexts;
 use super::tunnels::Tunnels;
 use crate::cache::encoders::Encoders;
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) cdn_loop: HeaderValue,
     /// The servers of each origin, in the order of the configuration.
     pub(crate) origins: Vec<Arc<Servers>>,
+    /// The fleet to which the edge belongs.
+    pub(crate) fleet: Option<Arc<Fleet>>,
     /// The counters of each worker, and at the end those of all other threads.
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) labels: Arc<Labels>,
@@ -90,10 +93,15 @@ impl Shared {
 
     /// Returns the settings of this edge that affect how it sends the request to its origin.
     pub(crate) fn edge_info(&self, request: &Request) -> EdgeInfo<'_> {
-        let signer = self.origins[request.origin.index()].signer();
+        self.edge_info_at(request.origin.index())
+    }
+
+    /// Like [`edge_info`](Self::edge_info), for the origin with this index.
+    pub(crate) fn edge_info_at(&self, origin: usize) -> EdgeInfo<'_> {
+        let signer = self.origins[origin].signer();
         EdgeInfo {
             signing: signer.map(|signer| Signing::new(signer, &self.clock)),
-            origin: &self.config.origins[request.origin.index()],
+            origin: &self.config.origins[origin],
             forwarding: &self.config.forwarding,
             via_name: &self.canonicaliser.via_name,
             via_http11: &self.via_http11,

@@ -5,6 +5,8 @@
 
 #[path = "../support/accept_key.rs"]
 mod accept_key;
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/browser.rs"]
 mod browser;
 #[path = "../support/closed_windows.rs"]
@@ -35,6 +37,7 @@ mod dns;
 mod expectations;
 mod explained_rules;
 mod extensions;
+mod fleet;
 mod hostile_bytes;
 mod inspect;
 mod kept_on_error;

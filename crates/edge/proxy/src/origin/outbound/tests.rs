@@ -38,6 +38,7 @@ proptest! {
         let filter = FieldFilter::new(&ForwardingConfig::default(), Vec::new());
         filter.apply(&mut headers, trusted, true);
         let request = Request {
+            hop: None,
             method: Method::GET,
             uri: Uri::from_static("/a?b"),
             version: Version::HTTP_11,
@@ -77,6 +78,7 @@ proptest! {
             },
             request: &request,
             method: if head { &Method::HEAD } else { &Method::GET },
+            hop: None,
             conditions: if removes { Conditions::Remove } else { Conditions::Keep },
         };
         let by_map = head_of(&outbound.request(Upload::Empty));

@@ -28,9 +28,10 @@ use crate::cache::stored::Stored;
 use crate::exchange::{Request, RequestError};
 use crate::observe::outcome::RequestOutcome;
 use crate::origin::Conditions;
-use crate::path::ask::{Question, ask};
+use crate::path::ask::ask;
 use crate::path::body::{EdgeBody, Source};
 use crate::path::deliver::Reply;
+use crate::path::question::{Question, Storing};
 use crate::path::revalidate::{self, Validating, Validation};
 use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
@@ -70,7 +71,9 @@ pub(super) async fn validate(
             stamp,
         };
         match validation.by_head() {
-            Validation::Keep(updated) if keeps_rule(key.rule(), &updated) => {
+            Validation::Keep(updated)
+                if answered.storing != Storing::Never && keeps_rule(key.rule(), &updated) =>
+            {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());
                 status.ttl = Some(updated.response().policy.ttl_secs(worker.now()));

@@ -26,7 +26,9 @@ use crate::cache::fill::{Encodable, Failure};
 use crate::cache::stored::Stored;
 use crate::config::watch::RequestedObject;
 use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
-use crate::path::ask::{Question, ask};
+use crate::path::ask::ask;
+use crate::path::peer;
+use crate::path::question::{Question, Storing};
 use crate::path::revalidate::{self, Validating, Validation};
 use crate::path::stale::StaleCause;
 use crate::path::{debug_faults, encoded, storability};
@@ -39,8 +41,11 @@ impl Fetch {
     /// Sends the request, which validates `stale` if given. Reports a result to the leader and to the followers.
     pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
+        if self.part.is_some() && !peer::stores(&self.worker, &self.request) {
+            return self.leave_range_to_owner();
+        }
         loop {
-            let versions = KeyVersions::read(&self.worker, &mut self.key);
+            let mut versions = KeyVersions::read(&self.worker, &mut self.key);
             let validators = stale
                 .as_ref()
                 .map(|stored| stored.response())
@@ -62,6 +67,10 @@ impl Fetch {
                 ..Question::safe(&Method::GET, conditions)
             };
             let answered = ask(&self.worker, &self.request, question).await;
+            let stores = answered.storing != Storing::Never;
+            if let Storing::Received(stated) = answered.storing {
+                versions.receive(stated);
+            }
             if let Some(old) = &stale
                 && let Some(cause) =
                     StaleCause::of_answer(&self.worker, &self.request, &answered.sent, old)
@@ -88,7 +97,7 @@ impl Fetch {
                     stamp: versions.stamp,
                 };
                 match validation.by_not_modified() {
-                    Validation::Keep(stored) if self.keeps_rule(&stored) => {
+                    Validation::Keep(stored) if stores && self.keeps_rule(&stored) => {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
@@ -117,6 +126,7 @@ impl Fetch {
                 fetch_time: answered.fetch_time,
                 versions,
                 has_stale: stale.is_some(),
+                stores,
             };
             let rest = match is_part {
                 true => self.receive_part(arrived),
@@ -127,6 +137,13 @@ impl Fetch {
             }
             return;
         }
+    }
+
+    /// Ends the fetch of a part whose slices another node stores. The client's request is passed to this node.
+    fn leave_range_to_owner(mut self) {
+        self.leader.close();
+        self.leader.fill.release();
+        self.report(FetchResult::Unsliced("fleet"));
     }
 
     /// Ends the fetch with an error.
@@ -181,6 +198,7 @@ impl Fetch {
             fetch_time,
             mut versions,
             has_stale: _,
+            stores,
         } = arrived;
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
@@ -215,7 +233,7 @@ impl Fetch {
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
         let Some(mut destination) =
-            self.choose_destination(&storable, fetch_time, versions, path_marker)
+            self.choose_destination(&storable, fetch_time, versions, path_marker, stores)
         else {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, Some(NOT_ADMITTED));
@@ -323,6 +341,8 @@ impl Fetch {
             return;
         }
         self.do_not_collapse();
+        let marks = &worker.cache.hit_for_miss;
+        marks.mark(peer::refusal_mark(self.key.primary_hash()), worker.now());
         // The origin no longer gives the stored response, so the stored response is outdated.
         if has_stale {
             self.remove(versions.key);

@@ -20,10 +20,11 @@ use crate::cache::collapse::Role;
 use crate::cache::fill::{FillHead, FillReader, FollowResult};
 use crate::exchange::Request;
 use crate::origin::{Conditions, as_origin_sees};
-use crate::path::ask::{Question, ask};
+use crate::path::ask::ask;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::Reply;
 use crate::path::pass;
+use crate::path::question::Question;
 use crate::path::range_reply;
 use crate::path::worker::Worker;
 

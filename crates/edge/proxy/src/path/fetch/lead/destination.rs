@@ -90,7 +90,12 @@ impl Fetch {
         fetch_time: Duration,
         mut versions: KeyVersions,
         path_marker: Option<PathMarker>,
+        stores: bool,
     ) -> Option<Destination> {
+        let placement = match stores {
+            true => self.request.settings().placement,
+            false => Placement::NOWHERE,
+        };
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
             versions.key = versions.primary;
@@ -108,8 +113,8 @@ impl Fetch {
                 reservation: None,
                 fetch_time,
                 generation: None,
-                disk_plan: plan_of(self.request.settings().placement),
-                placement: self.request.settings().placement,
+                disk_plan: plan_of(placement),
+                placement,
             });
         };
         let cache = &self.worker.cache;
@@ -199,8 +204,8 @@ impl Fetch {
             reservation: None,
             fetch_time,
             generation: None,
-            disk_plan: plan_of(self.request.settings().placement),
-            placement: self.request.settings().placement,
+            disk_plan: plan_of(placement),
+            placement,
         })
     }
 

@@ -73,6 +73,8 @@ pub(super) struct ArrivedResponse {
     pub(super) versions: KeyVersions,
     /// True if the request was to validate a stored response.
     pub(super) has_stale: bool,
+    /// True if this node may store the response: no other node of a fleet owns it.
+    pub(super) stores: bool,
 }
 
 impl Fetch {

@@ -14,6 +14,7 @@ use super::versions::KeyVersions;
 use crate::exchange::Request;
 use crate::origin::OriginResponse;
 use crate::path::lookup::key_of;
+use crate::path::peer;
 use crate::path::storability;
 use crate::path::worker::Worker;
 
@@ -114,6 +115,7 @@ impl Fetch {
             fetch_time: update.fetch_time,
             versions,
             has_stale: false,
+            stores: peer::stores(&self.worker, &self.request),
         };
         if let Some(rest) = self.store(arrived, update.storable) {
             rest.await;

@@ -30,8 +30,9 @@ use crate::cache::slices::Slices;
 use crate::cache::stored::DiskPlan;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{Conditions, OriginBody};
-use crate::path::ask::{Question, ask};
+use crate::path::ask::ask;
 use crate::path::fetch::part::range_mark;
+use crate::path::question::Question;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::storability;
 
@@ -74,6 +75,7 @@ impl Fetch {
             fetch_time,
             mut versions,
             has_stale,
+            stores,
         } = arrived;
         let verdict = storability::decide(
             &self.worker,
@@ -94,7 +96,7 @@ impl Fetch {
             return self.release_unsliced(parts, body, "outdated");
         };
         let Some(destination) =
-            self.choose_destination(&storable, fetch_time, versions, path_marker)
+            self.choose_destination(&storable, fetch_time, versions, path_marker, stores)
         else {
             worker.counters.not_stored_admission.increment();
             return self.release_unsliced(parts, body, "admission");
@@ -285,7 +287,10 @@ impl Fetch {
             if_range: Some(validator.if_range()),
             stale: None,
         };
-        let question = Question::safe(&Method::GET, conditions);
+        let question = Question {
+            may_ask_peer: false,
+            ..Question::safe(&Method::GET, conditions)
+        };
         let answered = ask(&worker, &self.request, question).await;
         let (parts, body) = match answered.sent {
             Ok(response) => response,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use edgeward_purge::Stamp;
+use edgeward_purge::{Stamp, received_stamp};
 use edgeward_store::versions::Version;
 
 use crate::cache::stored::{Hot, Stored, StoredKind};
@@ -58,6 +58,12 @@ impl KeyVersions {
             path,
             stamp,
         }
+    }
+
+    /// Sets the stamp of an object that a shield has sent. Without a common stream of purges, stamps of different nodes
+    /// have no order; the operator then purges shields first.
+    pub(super) fn receive(&mut self, stated: Stamp) {
+        self.stamp = received_stamp(stated, self.stamp).unwrap_or(self.stamp);
     }
 
     /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.

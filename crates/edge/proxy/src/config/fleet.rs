@@ -1,0 +1,256 @@
+//! The fleet of an edge: the nodes that act as one cache, and how the edge and the other nodes ask each other.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_balance::{AllDown, NODES_MAX, NodeId};
+use edgeward_types::xxh3::xxh3_64;
+
+pub use edgeward_balance::{NodeGroup, WEIGHT_MAX as NODE_WEIGHT_MAX};
+
+use super::listener::{ListenerConfig, ListenerTls};
+use super::origin::{CertificateFiles, HostPolicy, OriginConfig, OriginProtocol, OriginTls};
+use super::origin_url::OriginUrl;
+
+/// The fleet of an edge.
+#[derive(Clone, Debug)]
+pub struct FleetConfig {
+    /// The name of this node: that of one of the members.
+    pub name: String,
+    /// All nodes of the fleet, this one included. All nodes have the same list.
+    pub members: Vec<FleetMember>,
+    /// The address on which this node listens for the other nodes.
+    pub listen: SocketAddr,
+    /// The certificates of the requests between nodes. `None` only on loopback.
+    pub tls: Option<FleetTls>,
+    /// The secret that all nodes of the fleet have.
+    pub key: FleetKey,
+    /// Longest time without a byte of another node's response, after which the origin is asked. Default 50 ms: nodes of
+    /// a fleet are in one place, and their caches answer within a few milliseconds.
+    pub wait: Duration,
+    /// Requests to the origin because another node was slow or failed, as a percentage of the requests to other nodes
+    /// of the last ten seconds. Above this share, a request waits for the slow node, or fails with it. Default 20: an
+    /// origin whose responses take longer than `wait` gets at most a fifth more requests.
+    pub fallback_percent: u32,
+    /// Such requests per second that are allowed in addition. Default 100: a node that fails under light load costs no
+    /// request.
+    pub fallbacks_per_second: u32,
+}
+
+/// A node of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetMember {
+    /// The name, which no other member has.
+    pub name: String,
+    /// The address at which the other nodes ask the node.
+    pub url: OriginUrl,
+    /// The group.
+    pub group: NodeGroup,
+    /// The share of keys, in relation to the weights of the other nodes of the group. Default 100.
+    pub weight: NonZeroU32,
+    /// True if the node is about to leave: it owns no key. Default false.
+    pub is_draining: bool,
+}
+
+impl FleetMember {
+    /// Returns the id of the node in the placement: a hash of its name.
+    pub fn id(&self) -> NodeId {
+        NodeId(xxh3_64(self.name.as_bytes()))
+    }
+}
+
+/// PEM files of the requests between nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetTls {
+    /// The certificate of this node, and its key. The node uses it as server and as client.
+    pub identity: CertificateFiles,
+    /// The certificates of the authorities that issue the certificates of nodes.
+    pub authorities: PathBuf,
+}
+
+/// The secret that all nodes of a fleet have. It signs the requests between nodes, and is the seed of the placement.
+#[derive(Clone)]
+pub struct FleetKey(Arc<[u8]>);
+
+impl FleetKey {
+    /// Returns the key of these bytes, or `None` if they are fewer than [`KEY_BYTES_MIN`].
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() >= KEY_BYTES_MIN).then(|| Self(bytes.into()))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Shows a hash of the key, so that keys can be compared and none appears in a log.
+impl fmt::Debug for FleetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FleetKey({:08x})", xxh3_64(&self.0) as u32)
+    }
+}
+
+/// The reason why the nodes of a fleet cannot ask each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// The list of members lacks this node.
+    #[error("the fleet has no member `{name}`, which is the name of this node")]
+    NotMember {
+        /// The name of this node.
+        name: String,
+    },
+    /// Two members have one name.
+    #[error("two members of the fleet have the name `{name}`")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// A group has more nodes than a placement allows.
+    #[error("a group of the fleet has {nodes} nodes; at most {NODES_MAX} are allowed")]
+    TooMany {
+        /// The number of nodes.
+        nodes: usize,
+    },
+    /// Nodes would ask each other over a network without TLS.
+    #[error("{addr} is not on loopback, so the fleet needs certificates")]
+    Plain {
+        /// The address of this node.
+        addr: SocketAddr,
+    },
+    /// The scheme of a member's URL does not fit the certificates of this node.
+    #[error(
+        "the URL of the fleet's member `{name}` does not begin with {scheme}://, which the certificates of this node require"
+    )]
+    Scheme {
+        /// The name of the member.
+        name: String,
+        /// The scheme of all members.
+        scheme: &'static str,
+    },
+}
+
+/// The minimum length of a key: 128 bits in hexadecimal digits.
+pub const KEY_BYTES_MIN: usize = 32;
+
+impl FleetConfig {
+    /// Returns the entry of this node, or `None` if the list has none.
+    pub fn own(&self) -> Option<&FleetMember> {
+        self.members.iter().find(|member| member.name == self.name)
+    }
+
+    /// Returns the nodes that this node may ask: the edges and the shields for an edge, none for a shield.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &FleetMember> {
+        let asks = self.own().is_some_and(|own| own.group == NodeGroup::Edge);
+        let others = self
+            .members
+            .iter()
+            .filter(|member| member.name != self.name);
+        others.filter(move |_| asks)
+    }
+
+    /// Checks the members and the address of this node together.
+    pub fn check(&self) -> Result<(), FleetError> {
+        if self.own().is_none() {
+            let name = self.name.clone();
+            return Err(FleetError::NotMember { name });
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = self
+            .members
+            .iter()
+            .find(|member| !names.insert(&member.name))
+        {
+            let name = twice.name.clone();
+            return Err(FleetError::Duplicate { name });
+        }
+        for group in [NodeGroup::Edge, NodeGroup::Shield] {
+            let nodes = self.members.iter().filter(|member| member.group == group);
+            let nodes = nodes.count();
+            if nodes > NODES_MAX {
+                return Err(FleetError::TooMany { nodes });
+            }
+        }
+        let is_secure = self.tls.is_some();
+        if !is_secure && !self.listen.ip().is_loopback() {
+            let addr = self.listen;
+            return Err(FleetError::Plain { addr });
+        }
+        match self
+            .members
+            .iter()
+            .find(|member| member.url.tls != is_secure)
+        {
+            Some(other) => Err(FleetError::Scheme {
+                name: other.name.clone(),
+                scheme: if is_secure { "https" } else { "http" },
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns an origin for each node that this one may ask.
+    pub(super) fn origins(&self) -> impl Iterator<Item = OriginConfig> {
+        self.peers().map(|peer| self.origin_of(peer))
+    }
+
+    /// Returns the listener for the other nodes.
+    pub(super) fn listener(&self) -> ListenerConfig {
+        ListenerConfig {
+            tls: self.tls.as_ref().map(|tls| ListenerTls {
+                certificates: tls.identity.certificates.clone(),
+                key: tls.identity.key.clone(),
+                ocsp: None,
+            }),
+            node_authorities: self.tls.as_ref().map(|tls| tls.authorities.clone()),
+            is_for_nodes: true,
+            ..ListenerConfig::plain(self.listen)
+        }
+    }
+
+    fn origin_of(&self, peer: &FleetMember) -> OriginConfig {
+        OriginConfig {
+            name: origin_name(&peer.name),
+            protocol: OriginProtocol::Http2,
+            host: Some(HostPolicy::Forward),
+            tls: OriginTls {
+                roots: self.tls.as_ref().map(|tls| tls.authorities.clone()),
+                client: self.tls.as_ref().map(|tls| tls.identity.clone()),
+                ..OriginTls::default()
+            },
+            rewrites_location: false,
+            // A node that is ejected owns no key until it is probed.
+            all_down: AllDown::Refuse,
+            slow_start: Duration::ZERO,
+            ejection_time: EJECTION_TIME,
+            connect_timeout: CONNECT_TIMEOUT,
+            connections_per_worker_max: CONNECTIONS_MAX,
+            client_share_percent: 100,
+            ping_interval: Some(PING_INTERVAL),
+            retries_max: 0,
+            ..OriginConfig::new(peer.url.clone())
+        }
+    }
+}
+
+/// Returns the name of the origin by which a node asks another. Names of other origins have no colon.
+pub(crate) fn origin_name(peer: &str) -> String {
+    format!("fleet:{peer}")
+}
+
+/// The first time for which a node that failed owns no key. Each further failure doubles it.
+const EJECTION_TIME: Duration = Duration::from_secs(2);
+
+/// The connections of a worker to a node. With HTTP/2 it has one, and for a moment a second one that replaces it.
+const CONNECTIONS_MAX: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not zero");
+
+/// The longest time to connect to a node, TLS included. A request waits for less: see [`FleetConfig::wait`].
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A node that does not answer a PING of HTTP/2 within this time has failed. Pings are sent while a request waits.
+const PING_INTERVAL: Duration = Duration::from_secs(1);

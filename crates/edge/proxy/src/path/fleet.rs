@@ -1,0 +1,335 @@
+//! The fleet as a node sees it: its members, the placement of keys on them, and the bound of fallbacks to the origin.
+//!
+//! The decisions are in `edgeward_balance`: which node owns a key, and which node is asked next. A node that has failed
+//! owns no key until a request probes it.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use edgeward_balance::{
+    BudgetSettings, HealthState, Node, NodeGroup, NodeId, NodeState, Owner, Placement, RetryBudget,
+    Sender, Target, next_hop,
+};
+use edgeward_purge::Stamp;
+use edgeward_semantics::{CacheStatus, Outcome};
+use edgeward_sites::SiteId;
+use edgeward_types::Timestamp;
+use edgeward_types::xxh3::xxh3_64_with_seed;
+use http::HeaderValue;
+
+use crate::config::fleet::origin_name;
+use crate::config::{EdgeConfig, FleetConfig, FleetKey};
+use crate::exchange::Request;
+use crate::exchange::hop::{ObjectNote, placement_seed};
+use crate::origin::Servers;
+use crate::rt::panics::lock;
+
+/// The fleet of an edge.
+pub(crate) struct Fleet {
+    /// The name of this node.
+    pub(crate) name: Box<str>,
+    pub(crate) group: NodeGroup,
+    pub(crate) key: FleetKey,
+    /// The longest wait for the first byte of another node, unless the budget of fallbacks is used up.
+    pub(crate) wait: Duration,
+    pub(crate) members: Vec<Member>,
+    own: NodeId,
+    edges: Placement,
+    shields: Placement,
+    /// The seed of the hash by which keys are placed. It is secret, so that no client can choose URLs of one owner.
+    seed: u64,
+    /// The digest of the rules of each site.
+    digests: Vec<u64>,
+    fallbacks: Mutex<RetryBudget>,
+}
+
+/// A node of the fleet.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) name: Box<str>,
+    pub(crate) group: NodeGroup,
+    pub(crate) weight: u32,
+    pub(crate) is_draining: bool,
+    /// The index of the origin by which this node asks the member. `None` if it never does, as for itself.
+    pub(crate) origin: Option<usize>,
+    id: NodeId,
+}
+
+/// The direction of a request that this node cannot answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Direction<'a> {
+    /// The member that is asked. `None` stands for the origin.
+    pub(crate) peer: Option<&'a Member>,
+    /// True if this node stores the response.
+    pub(crate) stores: bool,
+}
+
+impl Fleet {
+    /// Returns the fleet of a configuration, or `None` if the edge belongs to none. The start of the edge has checked
+    /// the members.
+    pub(crate) fn of(config: &EdgeConfig) -> Option<Self> {
+        let fleet = config.fleet.as_ref()?;
+        let own = fleet.own().expect("the start has checked the members");
+        let asked: Vec<_> = fleet.peers().map(|peer| &*peer.name).collect();
+        let origin_of = |name: &str| {
+            let name = asked.contains(&name).then(|| origin_name(name))?;
+            config.origins.iter().position(|origin| origin.name == name)
+        };
+        let members = fleet.members.iter().map(|member| Member {
+            name: member.name.as_str().into(),
+            group: member.group,
+            weight: member.weight.get(),
+            is_draining: member.is_draining,
+            origin: origin_of(&member.name),
+            id: member.id(),
+        });
+        let seed = placement_seed(&fleet.key);
+        let caching = format!("{:?}", config.caching.rules);
+        let digest_of = |site| xxh3_64_with_seed(format!("{site:?}{caching}").as_bytes(), seed);
+        Some(Self {
+            name: fleet.name.as_str().into(),
+            group: own.group,
+            key: fleet.key.clone(),
+            wait: fleet.wait,
+            members: members.collect(),
+            own: own.id(),
+            edges: placement(fleet, NodeGroup::Edge),
+            shields: placement(fleet, NodeGroup::Shield),
+            seed,
+            digests: config
+                .sites
+                .iter()
+                .map(|(_, site)| digest_of(site))
+                .collect(),
+            fallbacks: Mutex::new(RetryBudget::new(BudgetSettings {
+                percent: fleet.fallback_percent,
+                per_second: fleet.fallbacks_per_second,
+            })),
+        })
+    }
+
+    /// Returns the direction of a request with this primary key. `is_usable` returns false for a member that has
+    /// failed.
+    pub(crate) fn direction(
+        &self,
+        key: &[u8],
+        sender: Sender,
+        is_usable: impl Fn(&Member) -> bool,
+    ) -> Direction<'_> {
+        let hash = xxh3_64_with_seed(key, self.seed);
+        let owner = |placement: &Placement| {
+            let may_own = |id: &NodeId| {
+                let member = self.member(*id);
+                !member.is_draining && (member.origin.is_none() || is_usable(member))
+            };
+            placement.order(hash).find(may_own).map(|node| Owner {
+                node,
+                former: None,
+                skipped: 0,
+            })
+        };
+        let hop = next_hop(
+            self.own,
+            self.group,
+            sender,
+            || owner(&self.edges),
+            || owner(&self.shields),
+        );
+        Direction {
+            peer: match hop.target {
+                Target::Edge(owner) | Target::Shield(owner) => Some(self.member(owner.node)),
+                Target::Origin => None,
+            },
+            stores: hop.stores,
+        }
+    }
+
+    /// Returns the digest of the rules of a site. Nodes whose digests differ do not store objects for each other,
+    /// because they would give them different lifetimes.
+    pub(crate) fn digest(&self, site: SiteId) -> u64 {
+        self.digests.get(site.0).copied().unwrap_or_default()
+    }
+
+    /// Returns the field that states to another node how the request was answered. `stamp` is that of the object.
+    pub(crate) fn note(
+        &self,
+        request: &Request,
+        cache_status: &CacheStatus,
+        stamp: Stamp,
+    ) -> HeaderValue {
+        let note = ObjectNote {
+            is_hit: cache_status.outcome == Outcome::Hit,
+            is_stale: cache_status.ttl.is_some_and(|ttl| ttl < 0),
+            stamp,
+            digest: self.digest(request.settings().site),
+        };
+        note.value()
+    }
+
+    /// Counts a request to another node.
+    pub(crate) fn record_request(&self, now: Timestamp) {
+        lock(&self.fallbacks).record_request(now);
+    }
+
+    /// Returns true, and counts a fallback, if the origin may be asked because another node is slow or refuses.
+    pub(crate) fn may_fall_back(&self, now: Timestamp) -> bool {
+        lock(&self.fallbacks).try_retry(now)
+    }
+
+    fn member(&self, id: NodeId) -> &Member {
+        let mut members = self.members.iter();
+        let member = members.find(|member| member.id == id);
+        member.expect("the placement has only members")
+    }
+}
+
+/// Returns false if the last requests to a member, which has these servers, have failed.
+pub(crate) fn is_usable(servers: &Servers) -> bool {
+    let reports = servers.reports();
+    // A host name that was not resolved yet has no server.
+    let is_down = |state| matches!(state, HealthState::Ejected | HealthState::CheckFailed);
+    reports.is_empty() || reports.iter().any(|report| !is_down(report.state))
+}
+
+fn placement(fleet: &FleetConfig, group: NodeGroup) -> Placement {
+    let members = fleet.members.iter().filter(|member| member.group == group);
+    let nodes = members.map(|member| Node {
+        id: member.id(),
+        weight: member.weight,
+        state: NodeState::Active,
+    });
+    Placement::new(&nodes.collect::<Vec<_>>()).expect("the start has checked the members")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use edgeward_types::ByteSize;
+
+    use super::*;
+    use crate::config::{FleetMember, LOOPBACK_ANY_PORT, OriginUrl};
+
+    fn url(port: u16) -> OriginUrl {
+        format!("http://127.0.0.1:{port}").parse().expect("a URL")
+    }
+
+    /// Returns the fleet of `name` with three edges `e0` to `e2` and shields `s0` and so on.
+    fn fleet(name: &str, shields: u16, draining: &str) -> Fleet {
+        let member = |name: String, group, port| FleetMember {
+            is_draining: name == draining,
+            name,
+            url: url(port),
+            group,
+            weight: NonZeroU32::MIN,
+        };
+        let edges = (0..3).map(|n| member(format!("e{n}"), NodeGroup::Edge, 1 + n));
+        let shields = (0..shields).map(|n| member(format!("s{n}"), NodeGroup::Shield, 9 + n));
+        let mut config = EdgeConfig::new(LOOPBACK_ANY_PORT, url(80), ByteSize::mib(1));
+        config.set_fleet(FleetConfig {
+            name: name.to_owned(),
+            members: edges.chain(shields).collect(),
+            listen: LOOPBACK_ANY_PORT,
+            tls: None,
+            key: FleetKey::new(&[7; 32]).expect("a key"),
+            wait: Duration::from_millis(50),
+            fallback_percent: 0,
+            fallbacks_per_second: 1,
+        });
+        Fleet::of(&config).expect("a fleet")
+    }
+
+    fn way<'a>(fleet: &'a Fleet, key: u32, sender: Sender, down: &str) -> (Option<&'a str>, bool) {
+        let key = format!("http://a.example/{key}");
+        let direction = fleet.direction(key.as_bytes(), sender, |member| &*member.name != down);
+        (direction.peer.map(|peer| &*peer.name), direction.stores)
+    }
+
+    #[test]
+    fn one_edge_stores_each_key_and_the_others_ask_it() {
+        let nodes = ["e0", "e1", "e2"].map(|name| fleet(name, 0, ""));
+        for key in 0..1000 {
+            let ways = nodes
+                .each_ref()
+                .map(|node| way(node, key, Sender::Client, ""));
+            let owner = ways
+                .iter()
+                .position(|(_, stores)| *stores)
+                .expect("an owner");
+            for (node, (asked, stores)) in ways.into_iter().enumerate() {
+                let expected = (node != owner).then(|| &*nodes[owner].name);
+                assert_eq!(
+                    (asked, stores),
+                    (expected, node == owner),
+                    "{key} at {node}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_of_a_node_goes_to_no_node_of_its_group() {
+        for shields in [0, 2] {
+            let node = fleet("e1", shields, "");
+            for key in 0..1000 {
+                let (asked, _) = way(&node, key, Sender::Edge, "");
+                assert_eq!(asked.is_some(), shields > 0, "{key}");
+                assert!(
+                    asked.is_none_or(|asked| asked.starts_with('s')),
+                    "{key}: {asked:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_edge_that_owns_a_key_asks_a_shield_and_a_shield_asks_the_origin() {
+        let (edge, shield) = (fleet("e0", 2, ""), fleet("s0", 2, ""));
+        let mut owned = 0;
+        for key in 0..1000 {
+            let (asked, stores) = way(&edge, key, Sender::Client, "");
+            if stores {
+                owned += 1;
+                let asked = asked.expect("a shield is asked");
+                let (further, stores) = way(&shield, key, Sender::Edge, "");
+                assert_eq!((further, stores), (None, asked == "s0"), "{key}");
+            }
+        }
+        assert!(owned > 200, "{owned}");
+    }
+
+    /// Both a node that has failed and one that drains own no key, and no other key moves.
+    #[test]
+    fn the_keys_of_a_node_that_leaves_move_and_no_others() {
+        let (all, without) = (fleet("e0", 0, ""), fleet("e0", 0, "e2"));
+        let mut moved = 0;
+        for key in 0..1000 {
+            let before = way(&all, key, Sender::Client, "");
+            let failed = way(&all, key, Sender::Client, "e2");
+            assert_eq!(failed, way(&without, key, Sender::Client, ""), "{key}");
+            assert_ne!(failed.0, Some("e2"));
+            match before.0 {
+                Some("e2") => moved += 1,
+                _ => assert_eq!(before, failed, "{key}"),
+            }
+        }
+        assert!((250..420).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn a_node_that_drains_asks_the_others_for_all_keys() {
+        let node = fleet("e0", 0, "e0");
+        for key in 0..1000 {
+            let (asked, stores) = way(&node, key, Sender::Client, "");
+            assert!(asked.is_some() && !stores, "{key}");
+        }
+    }
+
+    #[test]
+    fn fallbacks_are_bounded() {
+        let node = fleet("e0", 0, "");
+        let now = Timestamp::from_secs(100);
+        let allowed = (0..100).filter(|_| node.may_fall_back(now)).count();
+        assert_eq!(allowed, 10, "one per second of the window");
+    }
+}

@@ -1,0 +1,461 @@
+//! Several edges on loopback that act as one cache.
+
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use edgeward_balance::NodeGroup;
+use edgeward_proxy::config::{FleetConfig, FleetKey, FleetMember, FleetTls};
+use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
+use edgeward_semantics::Heuristic;
+use edgeward_testkit::client::{self, metric, until};
+use edgeward_testkit::{Answer, ScriptedOrigin};
+use socket2::{Domain, Socket, Type};
+
+use crate::authority::{Authority, Issued};
+use crate::support::{Answer as Received, Client, TIMEOUT, config_for};
+
+/// The nodes of a fleet, not started yet. Each has a port of its own.
+struct Plan {
+    nodes: Vec<PlannedNode>,
+    members: Vec<FleetMember>,
+}
+
+struct PlannedNode {
+    name: &'static str,
+    listen: SocketAddr,
+    /// Keeps the port for the node: it is bound and does not listen.
+    _reserved: Socket,
+}
+
+impl Plan {
+    fn new(edges: &[&'static str], shields: &[&'static str]) -> Self {
+        Self::with_scheme(edges, shields, "http")
+    }
+
+    fn with_scheme(edges: &[&'static str], shields: &[&'static str], scheme: &str) -> Self {
+        let names = edges.iter().chain(shields);
+        let nodes: Vec<_> = names.map(|name| PlannedNode::new(name)).collect();
+        let members = nodes.iter().enumerate().map(|(at, node)| FleetMember {
+            name: node.name.to_owned(),
+            url: format!("{scheme}://{}", node.listen)
+                .parse()
+                .expect("a URL"),
+            group: match at < edges.len() {
+                true => NodeGroup::Edge,
+                false => NodeGroup::Shield,
+            },
+            weight: NonZeroU32::new(100).expect("100 is not zero"),
+            is_draining: false,
+        });
+        Self {
+            members: members.collect(),
+            nodes,
+        }
+    }
+
+    fn member(&mut self, name: &str) -> &mut FleetMember {
+        let mut members = self.members.iter_mut();
+        let member = members.find(|member| member.name == name);
+        member.expect("the plan has the node")
+    }
+
+    /// Starts a node. `change` changes its configuration and that of its fleet.
+    fn start(
+        &self,
+        name: &str,
+        origin: &ScriptedOrigin,
+        change: impl FnOnce(&mut EdgeConfig, &mut FleetConfig),
+    ) -> FleetNode {
+        let node = self.nodes.iter().find(|node| node.name == name);
+        let mut fleet = FleetConfig {
+            name: name.to_owned(),
+            members: self.members.clone(),
+            listen: node.expect("the plan has the node").listen,
+            tls: None,
+            key: FleetKey::new(&[1; 32]).expect("a key"),
+            // A busy machine does not make another node slow.
+            wait: TIMEOUT,
+            fallback_percent: 100,
+            fallbacks_per_second: 100,
+        };
+        let mut config = config_for(origin.addr());
+        change(&mut config, &mut fleet);
+        config.set_fleet(fleet);
+        FleetNode(Edge::start(config).expect("the node starts"))
+    }
+
+    fn start_all(&self, origin: &ScriptedOrigin) -> Vec<FleetNode> {
+        let nodes = self.nodes.iter();
+        let started = nodes.map(|node| self.start(node.name, origin, |_, _| {}));
+        started.collect()
+    }
+}
+
+impl PlannedNode {
+    fn new(name: &'static str) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("the option is set");
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        socket.bind(&any.into()).expect("a free port");
+        let bound = socket.local_addr().expect("the socket is bound");
+        Self {
+            name,
+            listen: bound.as_socket().expect("an address of TCP"),
+            _reserved: socket,
+        }
+    }
+}
+
+struct FleetNode(RunningEdge);
+
+impl FleetNode {
+    fn get(&self, path: &str) -> Received {
+        Client::connect(self.0.addrs()[0]).get(path, &[])
+    }
+
+    fn page(&self, path: &str) -> String {
+        let addr = self.0.admin_addr().expect("the admin listener");
+        let page = Client::connect(addr).get(path, &[]);
+        String::from_utf8(page.body).expect("text")
+    }
+
+    fn metric(&self, series: &str) -> f64 {
+        metric(&self.page("/metrics"), series)
+    }
+
+    fn asked(&self, result: &str) -> f64 {
+        self.metric(&format!(
+            "edgeward_fleet_requests_total{{result=\"{result}\"}}"
+        ))
+    }
+
+    fn received(&self, result: &str) -> f64 {
+        self.metric(&format!(
+            "edgeward_fleet_received_total{{result=\"{result}\"}}"
+        ))
+    }
+
+    fn objects(&self) -> f64 {
+        self.metric("edgeward_hot_objects")
+    }
+
+    fn is_refreshed_by(&self, path: &str, origin: &ScriptedOrigin) -> bool {
+        let before = origin.requests(path);
+        let got = self.get(path);
+        assert_eq!(got.status, 200, "{got:?}");
+        origin.requests(path) > before
+    }
+}
+
+/// An origin whose responses all may be stored.
+fn origin() -> ScriptedOrigin {
+    let origin = ScriptedOrigin::start();
+    origin.otherwise(|_| Answer::ok("the same everywhere").header("cache-control", "max-age=600"));
+    origin
+}
+
+fn paths(count: usize) -> impl Iterator<Item = String> + Clone {
+    (0..count).map(|n| format!("/object/{n}"))
+}
+
+#[test]
+fn the_origin_is_asked_once_for_each_object_and_one_node_stores_it() {
+    let origin = origin();
+    let nodes = Plan::new(&["a", "b", "c"], &[]).start_all(&origin);
+    for path in paths(30) {
+        for node in nodes.iter().chain(&nodes) {
+            let got = node.get(&path);
+            assert_eq!((got.status, got.text()), (200, "the same everywhere"));
+            assert_eq!(got.header("edgeward-object"), None);
+        }
+        assert_eq!(origin.requests(&path), 1, "{path}");
+    }
+    let objects: Vec<_> = nodes.iter().map(FleetNode::objects).collect();
+    assert_eq!(objects.iter().sum::<f64>(), 30.0, "{objects:?}");
+    assert!(objects.iter().all(|&objects| objects > 0.0), "{objects:?}");
+    let sum = |of: fn(&FleetNode) -> f64| nodes.iter().map(of).sum::<f64>();
+    // The owner itself gets two of the six requests for each object.
+    let asked = sum(|node| node.asked("hit") + node.asked("miss"));
+    assert_eq!(asked, 120.0);
+    assert_eq!(sum(|node| node.received("accepted")), 120.0);
+    let sent = origin.recorded();
+    let hops = sent
+        .iter()
+        .filter_map(|request| request.header("edgeward-hop"));
+    assert_eq!(hops.count(), 0, "the field leaves the fleet");
+}
+
+#[test]
+fn a_node_that_fails_costs_no_request() {
+    let origin = origin();
+    let mut nodes = Plan::new(&["a", "b", "c"], &[]).start_all(&origin);
+    for path in paths(30) {
+        assert_eq!(nodes[0].get(&path).status, 200);
+    }
+    drop(nodes.pop());
+    for path in paths(30) {
+        for node in &nodes {
+            assert_eq!(node.get(&path).status, 200, "{path}");
+        }
+    }
+    let failed: f64 = nodes.iter().map(|node| node.asked("failed")).sum();
+    assert!(failed > 0.0);
+    let page = nodes[0].page("/status");
+    let status: serde_json::Value = serde_json::from_str(&page).expect("JSON");
+    let members = status["fleet"]["members"].as_array().expect("members");
+    assert_eq!(members.len(), 3);
+    assert_eq!(members[0]["is_self"], true);
+    assert!(members[2]["failures"].as_u64() > Some(0), "{status:#}");
+}
+
+/// `a` takes `b` for the owner of nearly all keys, and `b` takes `a`.
+#[test]
+fn nodes_with_different_lists_do_not_wait_for_each_other() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    let heavy = NonZeroU32::new(1000).expect("1000 is not zero");
+    let mut start = |heavier: &str, lighter: &str| {
+        plan.member(heavier).weight = heavy;
+        plan.member(lighter).weight = NonZeroU32::MIN;
+        plan.start(lighter, &origin, |_, _| {})
+    };
+    let nodes = [start("b", "a"), start("a", "b")];
+    for path in paths(30) {
+        for node in &nodes {
+            assert_eq!(node.get(&path).status, 200);
+        }
+    }
+    let [a, b] = &nodes;
+    assert!(a.received("accepted") > 0.0 && b.received("accepted") > 0.0);
+    // Each request of a client caused at most one request between nodes.
+    let sum = |of: fn(&FleetNode) -> f64| of(a) + of(b);
+    assert!(sum(|node| node.received("accepted")) <= 60.0);
+    assert_eq!(sum(|node| node.received("loop")), 0.0);
+    assert_eq!(
+        sum(|node| node.asked("failed") + node.asked("refused")),
+        0.0
+    );
+}
+
+/// The address of the member `b` is that of `a` itself.
+#[test]
+fn a_node_that_asks_itself_gets_508_and_asks_the_origin() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("b").url = plan.member("a").url.clone();
+    let node = plan.start("a", &origin, |_, _| {});
+    for path in paths(30) {
+        assert_eq!(node.get(&path).status, 200);
+        assert_eq!(origin.requests(&path), 1);
+    }
+    let loops = node.received("loop");
+    assert!(loops > 0.0);
+    assert_eq!(node.asked("refused"), loops);
+}
+
+#[test]
+fn a_request_that_waits_too_long_for_a_node_asks_the_origin() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    // The kernel accepts connections, and no program reads from them.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = silent.local_addr().expect("an address");
+    plan.member("b").url = format!("http://{addr}").parse().expect("a URL");
+    let node = plan.start("a", &origin, |_, fleet| {
+        fleet.wait = Duration::from_millis(1);
+    });
+    for path in paths(30) {
+        assert_eq!(node.get(&path).status, 200);
+    }
+    assert!(node.asked("slow") > 0.0);
+    assert_eq!(node.metric("edgeward_fleet_waits_total"), 0.0);
+}
+
+/// Without a budget a request waits longer, until a PING shows that the node has failed.
+#[test]
+fn a_node_that_hangs_is_found_by_pings() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = silent.local_addr().expect("an address");
+    plan.member("a").weight = NonZeroU32::MIN;
+    let member = plan.member("b");
+    member.url = format!("http://{addr}").parse().expect("a URL");
+    member.weight = NonZeroU32::new(1000).expect("1000 is not zero");
+    let node = plan.start("a", &origin, |_, fleet| {
+        fleet.wait = Duration::from_millis(1);
+        (fleet.fallback_percent, fleet.fallbacks_per_second) = (0, 0);
+    });
+    for path in paths(2) {
+        assert_eq!(node.get(&path).status, 200);
+    }
+    assert!(node.metric("edgeward_fleet_waits_total") > 0.0);
+    assert_eq!(node.asked("slow"), 0.0);
+    assert!(node.asked("failed") > 0.0);
+}
+
+#[test]
+fn a_node_that_drains_stores_no_objects() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b", "c"], &[]);
+    plan.member("c").is_draining = true;
+    let nodes = plan.start_all(&origin);
+    for path in paths(30) {
+        for node in &nodes {
+            assert_eq!(node.get(&path).status, 200);
+        }
+        assert_eq!(origin.requests(&path), 1, "{path}");
+    }
+    let [a, b, c] = &nodes[..] else {
+        unreachable!()
+    };
+    assert_eq!((c.objects(), c.received("accepted")), (0.0, 0.0));
+    assert_eq!(a.objects() + b.objects(), 30.0);
+    assert_eq!(a.metric("edgeward_fleet_members{state=\"draining\"}"), 1.0);
+}
+
+#[test]
+fn edges_ask_shields_and_the_age_of_objects_adds_up() {
+    let origin = origin();
+    origin.on(
+        "/old",
+        Answer::ok("old")
+            .header("cache-control", "max-age=600")
+            .header("age", "100"),
+    );
+    let plan = Plan::new(&["a", "b"], &["s", "t"]);
+    let nodes = plan.start_all(&origin);
+    for path in paths(30) {
+        for node in &nodes[..2] {
+            assert_eq!(node.get(&path).status, 200);
+        }
+        assert_eq!(origin.requests(&path), 1, "{path}");
+    }
+    let stored = |nodes: &[FleetNode]| nodes.iter().map(FleetNode::objects).sum::<f64>();
+    assert_eq!((stored(&nodes[..2]), stored(&nodes[2..])), (30.0, 30.0));
+    for node in &nodes[..2] {
+        let got = node.get("/old");
+        let age: u32 = got.field("age").parse().expect("an age");
+        assert!((100..600).contains(&age), "{got:?}");
+    }
+}
+
+/// A stale object that a shield serves while the origin fails is not stored by the edge that asks.
+#[test]
+fn a_stale_object_of_a_shield_is_not_stored() {
+    let origin = ScriptedOrigin::start();
+    let path = "/stale";
+    origin.once(
+        path,
+        Answer::ok("old")
+            .header("cache-control", "max-age=600, stale-if-error=6000")
+            .header("etag", "\"1\"")
+            .header("age", "601"),
+    );
+    origin.on(path, Answer::status(503));
+    let plan = Plan::new(&["a"], &["s"]);
+    let edge = plan.start("a", &origin, |_, _| {});
+    let shield = plan.start("s", &origin, |_, _| {});
+    assert_eq!(edge.get(path).status, 200);
+    for n in 1..=3 {
+        let got = edge.get(path);
+        assert_eq!((got.status, got.text()), (200, "old"), "{got:?}");
+        assert!(got.header("edgeward-object").is_none());
+        // Each request reaches the shield, because the edge has nothing fresh.
+        assert_eq!(shield.received("accepted"), f64::from(1 + n));
+    }
+}
+
+/// The nodes differ in the lifetime of objects, so the owner stores nothing for the other.
+#[test]
+fn nodes_with_different_rules_do_not_store_for_each_other() {
+    let origin = origin();
+    let plan = Plan::new(&["a", "b"], &[]);
+    let a = plan.start("a", &origin, |config, _| {
+        config.caching.rules.heuristic = Some(Heuristic::default());
+    });
+    let b = plan.start("b", &origin, |_, _| {});
+    let of_b: Vec<_> = paths(30)
+        .filter(|path| {
+            let before = b.received("accepted");
+            _ = a.get(path);
+            b.received("accepted") > before
+        })
+        .collect();
+    assert!(!of_b.is_empty());
+    for path in &of_b {
+        assert!(a.is_refreshed_by(path, &origin), "{path}");
+        // For its own clients the owner stores the object. Then it answers the other node, too.
+        assert!(b.is_refreshed_by(path, &origin), "{path}");
+        assert!(!a.is_refreshed_by(path, &origin), "{path}");
+    }
+}
+
+#[test]
+fn a_request_with_another_key_is_refused() {
+    let origin = origin();
+    let plan = Plan::new(&["a", "b"], &[]);
+    let a = plan.start("a", &origin, |_, _| {});
+    let other = FleetKey::new(&[2; 32]).expect("a key");
+    let b = plan.start("b", &origin, |_, fleet| fleet.key = other);
+    for path in paths(30) {
+        assert_eq!(b.get(&path).status, 200);
+    }
+    let refused = b.asked("refused");
+    assert!(refused > 0.0);
+    assert_eq!(a.received("unsigned"), refused);
+    assert_eq!((a.received("accepted"), a.objects()), (0.0, 0.0));
+}
+
+#[test]
+fn the_listener_for_nodes_serves_no_http1() {
+    let origin = origin();
+    let plan = Plan::new(&["a"], &[]);
+    let node = plan.start("a", &origin, |_, _| {});
+    let fleet = node.0.addrs()[1];
+    let answer = client::exchange(fleet, "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    assert_eq!(String::from_utf8_lossy(&answer), "");
+    assert_eq!(origin.requests_total(), 0);
+}
+
+#[test]
+fn a_node_without_a_certificate_of_the_authority_is_refused() {
+    let origin = origin();
+    let plan = Plan::with_scheme(&["a", "b", "c"], &[], "https");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let tls = |issued: &Issued, trusted: &Authority| {
+        Some(FleetTls {
+            identity: issued.files(),
+            authorities: trusted.file(),
+        })
+    };
+    let issued = ["a", "b"].map(|_| authority.issue());
+    let forged = stranger.issue();
+    let a = plan.start("a", &origin, |_, fleet| {
+        fleet.tls = tls(&issued[0], &authority);
+    });
+    let b = plan.start("b", &origin, |_, fleet| {
+        fleet.tls = tls(&issued[1], &authority);
+    });
+    // It has the key of the fleet and trusts its nodes.
+    let c = plan.start("c", &origin, |_, fleet| {
+        fleet.tls = tls(&forged, &authority);
+    });
+    for path in paths(30) {
+        assert_eq!(c.get(&path).status, 200);
+    }
+    assert!(c.asked("failed") > 0.0);
+    assert_eq!(a.received("accepted") + b.received("accepted"), 0.0);
+    let closed = "edgeward_client_connections_closed_total{cause=\"tls-handshake\"}";
+    until("a node has refused the certificate", || {
+        (a.metric(closed) + b.metric(closed) > 0.0).then_some(())
+    });
+    for path in paths(30) {
+        assert_eq!(a.get(&path).status, 200);
+    }
+    assert!(
+        b.received("accepted") > 0.0,
+        "nodes with certificates ask each other"
+    );
+}

@@ -23,6 +23,7 @@ mod explain;
 #[cfg(feature = "filter")]
 mod filter;
 pub(crate) mod flag_values;
+mod fleet;
 #[cfg(feature = "link")]
 mod gateway;
 mod generate;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Cache(cache::CacheArgs),
     #[command(hide = true)]
+    Fleet(fleet::FleetArgs),
+    #[command(hide = true)]
     Reload(reload::ReloadArgs),
     #[command(hide = true)]
     Store(store::StoreArgs),
@@ -137,6 +140,7 @@ impl Command {
             Self::Upgrade(args) => upgrade::run(&args),
             Self::Cache(args) => cache::run(&args),
             Self::Acme(args) => acme::run(&args),
+            Self::Fleet(args) => fleet::run(&args),
             Self::Explain(args) => explain::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Lab(args) => lab::run(&args),
@@ -177,6 +181,7 @@ impl Command {
             | Self::Upgrade(_)
             | Self::Cache(_)
             | Self::Acme(_)
+            | Self::Fleet(_)
             | Self::Explain(_)
             | Self::CheckConfig(_)
             | Self::Lab(_)

@@ -4,12 +4,13 @@ mod acme;
 mod admin;
 mod buckets;
 mod combinations;
+mod fleet;
 mod warnings;
 
 use std::collections::HashMap;
 
 use edgeward_proxy::config::{
-    EdgeConfig, HostAdmission, ListenerConfig, ListenerTls, TracingConfig,
+    EdgeConfig, FleetConfig, HostAdmission, ListenerConfig, ListenerTls, TracingConfig,
 };
 
 use super::draft::{ConfigDraft, DraftHost};
@@ -26,6 +27,7 @@ use acme::check_acme;
 use admin::check_admin;
 use buckets::check_buckets;
 use combinations::check_combinations;
+use fleet::check_fleet;
 
 /// A valid configuration, and the source of each of its settings.
 #[derive(Debug)]
@@ -86,6 +88,7 @@ pub(super) fn check(
     check_acme(&raw_settings, &draft, &mut diagnostics);
     check_admin(&raw_settings, &mut draft, &mut diagnostics);
     check_buckets(&raw_settings, &mut draft, &mut diagnostics);
+    let fleet = check_fleet(&raw_settings, &draft, &mut diagnostics);
     let summaries = sites.iter().map(SiteDraft::summary).collect();
     sites::build(sites, &mut draft, &lines_with_errors, &mut diagnostics);
     if diagnostics.is_empty() {
@@ -96,7 +99,7 @@ pub(super) fn check(
             negative: draft.negative.clone(),
             acme: draft.acme.clone(),
             links: links(&draft),
-            edge: edge_config(draft),
+            edge: edge_config(draft, fleet),
         });
     }
     // Errors are printed in this order: lines of the file, flags, missing settings.
@@ -121,7 +124,7 @@ fn links(draft: &ConfigDraft) -> Vec<(String, LinkSettings)> {
         .collect()
 }
 
-fn edge_config(draft: ConfigDraft) -> EdgeConfig {
+fn edge_config(draft: ConfigDraft, fleet: Option<FleetConfig>) -> EdgeConfig {
     let ConfigDraft {
         mut edge,
         listeners,
@@ -131,6 +134,8 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         negative: _,
         acme: _,
         links: _,
+        fleet: _,
+        fleet_members: _,
         purge_token_file: _,
         admin_certificates,
         admin_key,
@@ -168,6 +173,8 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
                 tls,
                 tls_by_name,
                 proxy_protocol_from,
+                node_authorities: None,
+                is_for_nodes: false,
             })
         })
         .collect();
@@ -187,6 +194,9 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         endpoint,
         ..tracing
     });
+    if let Some(fleet) = fleet {
+        edge.set_fleet(fleet);
+    }
     edge
 }
 
@@ -214,6 +224,7 @@ fn final_settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setti
         ("negative", draft.negative.len()),
         ("acme", draft.acme.len()),
         ("admin.token", draft.admin_tokens.len()),
+        ("fleet.member", draft.fleet_members.len()),
     ];
     for (table, items) in repeated {
         // The keys of a single origin have no index, like the keys of the table `[origin]`.

@@ -2,7 +2,8 @@
 
 use edgeward_policy::Objective;
 use edgeward_proxy::config::{
-    AllDown, Balance, ClientField, OriginAccepts, OriginProtocol, Resolution, SampledFlag,
+    AllDown, Balance, ClientField, NodeGroup, OriginAccepts, OriginProtocol, Resolution,
+    SampledFlag,
 };
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
@@ -48,6 +49,7 @@ macro_rules! choices {
 
 choices! {
     AllDown { "try" => Try, "refuse" => Refuse }
+    NodeGroup { "edge" => Edge, "shield" => Shield }
     Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin, "hash" => Hash }
     OriginAccepts { "forward" => Forward, "identity" => Identity }
     Resolution { "system" => System, "dns" => Dns }

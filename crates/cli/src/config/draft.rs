@@ -1,11 +1,13 @@
 //! A configuration under construction: the fields that settings write.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
     AccessLogConfig, DiskConfig, EdgeConfig, ListenAddress, LogDestination, LogFormat, Networks,
-    OriginConfig, OriginUrl, Roles, TracingConfig,
+    NodeGroup, OriginConfig, OriginUrl, Roles, TracingConfig,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_sites::HostPattern;
@@ -33,6 +35,8 @@ pub(super) struct ConfigDraft {
     pub(super) acme: Vec<AcmeGroup>,
     /// The settings `[origin.link]` of each `[[origin]]`.
     pub(super) links: Vec<LinkSettings>,
+    pub(super) fleet: DraftFleet,
+    pub(super) fleet_members: Vec<DraftMember>,
     pub(super) purge_token_file: Option<PathBuf>,
     pub(super) admin_certificates: Option<PathBuf>,
     pub(super) admin_key: Option<PathBuf>,
@@ -92,6 +96,60 @@ pub(super) struct DraftListener {
     pub(super) proxy_protocol_from: Option<Networks>,
 }
 
+/// The settings of `[fleet]`, possibly incomplete.
+#[derive(Clone, Debug)]
+pub(super) struct DraftFleet {
+    pub(super) name: Option<String>,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) certificates: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) authorities: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) wait: Duration,
+    pub(super) fallback_percent: u32,
+    pub(super) fallbacks_per_second: u32,
+}
+
+impl Default for DraftFleet {
+    /// The defaults have their reasons at the fields of [`FleetConfig`](edgeward_proxy::config::FleetConfig).
+    fn default() -> Self {
+        Self {
+            name: None,
+            address: None,
+            certificates: None,
+            key: None,
+            authorities: None,
+            key_file: None,
+            wait: Duration::from_millis(50),
+            fallback_percent: 20,
+            fallbacks_per_second: 100,
+        }
+    }
+}
+
+/// One `[[fleet.member]]`, possibly incomplete.
+#[derive(Clone, Debug)]
+pub(super) struct DraftMember {
+    pub(super) name: Option<String>,
+    pub(super) url: Option<OriginUrl>,
+    pub(super) group: NodeGroup,
+    pub(super) weight: u32,
+    pub(super) is_draining: bool,
+}
+
+impl Default for DraftMember {
+    fn default() -> Self {
+        Self {
+            name: None,
+            url: None,
+            group: NodeGroup::Edge,
+            // A half or a tenth of it is a whole number.
+            weight: 100,
+            is_draining: false,
+        }
+    }
+}
+
 /// One `[[admin.token]]`, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftToken {
@@ -125,6 +183,8 @@ impl ConfigDraft {
             negative: Vec::new(),
             acme: Vec::new(),
             links: vec![LinkSettings::default()],
+            fleet: DraftFleet::default(),
+            fleet_members: Vec::new(),
             purge_token_file: None,
             admin_certificates: None,
             admin_key: None,
@@ -168,6 +228,16 @@ impl Part for EdgeConfig {
 
     fn of_mut(draft: &mut ConfigDraft, _item: usize) -> &mut Self {
         &mut draft.edge
+    }
+}
+
+impl Part for DraftFleet {
+    fn of(draft: &ConfigDraft, _item: usize) -> Option<&Self> {
+        Some(&draft.fleet)
+    }
+
+    fn of_mut(draft: &mut ConfigDraft, _item: usize) -> &mut Self {
+        &mut draft.fleet
     }
 }
 
@@ -215,6 +285,7 @@ items! {
     OriginConfig: edge.origins, || Self::new(placeholder());
     NegativeSettings: negative, Self::default;
     AcmeGroup: acme, Self::default;
+    DraftMember: fleet_members, Self::default;
     DraftToken: admin_tokens, Self::default;
     DraftHost: disk_hosts, Self::default;
     DeviceSettings: disk.settings.devices, || Self { path: PathBuf::new(), capacity: None };

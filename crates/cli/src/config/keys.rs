@@ -9,6 +9,7 @@ mod admin;
 mod caching;
 mod compression;
 mod disk;
+mod fleet;
 mod forwarding;
 mod hot;
 mod insight;
@@ -31,6 +32,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Key> {
         acme::ROWS,
         origin::ROWS,
         link::ROWS,
+        fleet::ROWS,
         hot::ROWS,
         disk::ROWS,
         caching::ROWS,
@@ -57,12 +59,19 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
 pub(super) fn is_repeated(table: &str) -> bool {
     matches!(
         table,
-        "listener" | "acme" | "origin" | "disk_device" | "disk_host" | "negative" | "admin.token"
+        "listener"
+            | "acme"
+            | "origin"
+            | "disk_device"
+            | "disk_host"
+            | "negative"
+            | "admin.token"
+            | "fleet.member"
     )
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 23] = [
+pub(super) const TABLES: [(&str, &str); 25] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -83,6 +92,15 @@ pub(super) const TABLES: [(&str, &str); 23] = [
         "The link to a gateway near the origin. The edge sends misses through the link, and the gateway forwards \
          them to its own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. Each of \
          several origins may have a link: write `[origin.link]` below its `[[origin]]`. See docs/how-to/link.md.",
+    ),
+    (
+        "fleet",
+        "The nodes that act as one cache: each object has one owner, which stores it, and the other nodes ask the \
+         owner. See docs/how-to/fleet.md.",
+    ),
+    (
+        "fleet.member",
+        "The nodes of the fleet. Write `[[fleet.member]]` once for each node, also for this one.",
     ),
     ("hot", "The memory tier of the cache."),
     (

@@ -1,5 +1,6 @@
 //! Tests of valid and invalid configurations and of the messages about them.
 
+mod fleet;
 mod live;
 mod origins;
 mod wrong_values;

@@ -13,6 +13,7 @@ mod demo_filter;
 mod descriptors; // the limit of open files
 mod errors;
 mod faults; // caching faults that `advise` finds
+mod fleet; // nodes that act as one cache
 mod help;
 mod inspect; // `cache get` and `explain`
 mod kill; // `serve --disk` is killed at random moments

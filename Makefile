@@ -24,8 +24,8 @@ PURE := types acme policy semantics h3 balance overload s3 filter trace analysis
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
-# Most tests of servers wait for sockets and timers, so a core runs three of them at a time.
-TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
+# Most tests of servers wait for sockets and timers, so a core runs two of them at a time.
+TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 

@@ -15,7 +15,7 @@ use super::caching::{CachingConfig, RangesConfig};
 use super::certificates::CertificateSource;
 use super::compression::CompressionConfig;
 use super::disk::DiskConfig;
-use super::fleet::FleetConfig;
+use super::fleet::{FleetConfig, is_of_fleet};
 use super::forwarding::ForwardingConfig;
 use super::id_filter::NegativeRule;
 use super::insight::InsightConfig;
@@ -106,8 +106,10 @@ impl EdgeConfig {
     }
 
     /// Makes the edge a node of a fleet. Adds the listener for the other nodes after those for clients, and an origin
-    /// for each node that this one may ask after those of sites.
+    /// for each node that this one may ask after those of sites. Replaces an earlier fleet.
     pub fn set_fleet(&mut self, fleet: FleetConfig) {
+        self.listeners.retain(|listener| !listener.is_for_nodes);
+        self.origins.retain(|origin| !is_of_fleet(&origin.name));
         self.listeners.push(fleet.listener());
         self.origins.extend(fleet.origins());
         self.fleet = Some(fleet);

@@ -238,10 +238,18 @@ impl FleetConfig {
     }
 }
 
-/// Returns the name of the origin by which a node asks another. Names of other origins have no colon.
+/// Returns the name of the origin by which a node asks another.
 pub(crate) fn origin_name(peer: &str) -> String {
-    format!("fleet:{peer}")
+    format!("{ORIGIN_PREFIX}{peer}")
 }
+
+/// Returns true for the name of an origin by which a node asks another.
+pub(super) fn is_of_fleet(origin: &str) -> bool {
+    origin.starts_with(ORIGIN_PREFIX)
+}
+
+/// The start of such names. Names of other origins have no colon.
+const ORIGIN_PREFIX: &str = "fleet:";
 
 /// The first time for which a node that failed owns no key. Each further failure doubles it.
 const EJECTION_TIME: Duration = Duration::from_secs(2);
@@ -250,7 +258,7 @@ const EJECTION_TIME: Duration = Duration::from_secs(2);
 const CONNECTIONS_MAX: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not zero");
 
 /// The longest time to connect to a node, TLS included. A request waits for less: see [`FleetConfig::wait`].
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A node that does not answer a PING of HTTP/2 within this time has failed. Pings are sent while a request waits.
+/// The interval of PING frames while requests wait for a node. A node that hangs is found within five intervals.
 const PING_INTERVAL: Duration = Duration::from_secs(1);

@@ -119,7 +119,7 @@ pub struct OriginConfig {
     /// The bucket, if the origin is S3. Default: none.
     pub s3: Option<Arc<S3Config>>,
     /// For HTTP/2: while requests wait, a PING is sent at this interval, and a server that does not answer it within
-    /// the same time has failed. Default none: the timeouts of requests count alone.
+    /// four intervals has failed. Default none: the timeouts of requests count alone.
     pub ping_interval: Option<Duration>,
     /// Opens connections to the origin in place of TCP to the URL's host. Default: none.
     pub dial: Option<Arc<dyn Dial>>,

@@ -45,7 +45,7 @@ impl OriginPool {
         if let Some(interval) = self.config.ping_interval {
             builder
                 .keep_alive_interval(interval)
-                .keep_alive_timeout(interval);
+                .keep_alive_timeout(interval.saturating_mul(PING_INTERVALS_MAX));
         }
         builder.max_local_error_reset_streams(None); // `H2Io` bounds the RST_STREAM frames that wait
         let stream = H2Io::of_server(stream, Arc::clone(&self.shared.clock));
@@ -62,6 +62,9 @@ impl OriginPool {
         Ok(sender)
     }
 }
+
+/// The intervals of pings within which a server answers one. A busy machine answers late.
+const PING_INTERVALS_MAX: u32 = 4;
 
 /// The receive window of a stream. It allows 10 MB per second at a round-trip time of 100 ms.
 const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;

@@ -42,6 +42,11 @@ help: ## list the targets; make help ALL=1 describes all of them
 demo: rust compiler ## LRU, AdaptSize, GDSF and density over real HTTP on loopback, with a report page (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli --no-default-features -- demo $(DEMO_ARGS)
 
+.PHONY: demo-fleet
+demo-fleet: rust compiler ## three nodes that act as one cache on loopback, one of which is killed
+	$(CARGO) build $(LOCKED) --profile demo --package edgeward-cli --no-default-features
+	@scripts/demo-fleet $(abspath $(or $(CARGO_TARGET_DIR),target)/demo/edgeward)
+
 .PHONY: demo-filter
 demo-filter: rust compiler ## lookups that are mostly 404, with and without an id filter (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli --no-default-features --features filter \

@@ -20,6 +20,9 @@ pub(crate) const HOP: HeaderName = HeaderName::from_static("edgeward-hop");
 /// The field of a response between nodes.
 pub(crate) const OBJECT: HeaderName = HeaderName::from_static("edgeward-object");
 
+/// The method by which a node invalidates an object at another.
+pub(crate) const INVALIDATE: &str = "PURGE";
+
 /// The statement of a node about a request that it sends to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hop {

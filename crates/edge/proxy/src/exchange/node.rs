@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::hop::{HOP, Hop, Signed};
+use super::hop::{HOP, Hop, INVALIDATE, Signed};
 use super::request::Request;
 use super::request_error::RequestError;
 use crate::config::FleetKey;
@@ -31,9 +31,13 @@ pub(super) fn check_hop(key: Option<&FleetKey>, request: &mut Request) -> Result
         Some(hop.is_signed(value, key, signed))
     };
     match request.hop.as_deref().and_then(is_signed) {
-        Some(true) if matches!(request.method, Method::GET | Method::HEAD) => Ok(()),
+        Some(true) if is_allowed(&request.method) => Ok(()),
         _ => Err(RequestError::not_of_fleet(
-            "only nodes with the key of the fleet may ask here, by GET and HEAD",
+            "only nodes with the key of the fleet may ask here, by GET, HEAD and PURGE",
         )),
     }
+}
+
+fn is_allowed(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) || *method == INVALIDATE
 }

@@ -360,6 +360,7 @@ counters! {
         not_stored_admission = "reason" "admission",
         not_stored_size = "reason" "object-size",
         not_stored_rule = "reason" "memory-rule",
+        not_stored_fleet = "reason" "other-owner",
         not_stored_fill_memory = "reason" "fill-memory",
         not_stored_incomplete = "reason" "incomplete",
         not_stored_pinned = "reason" "pinned-memory",
@@ -370,6 +371,8 @@ counters! {
         fleet_slow = "result" "slow", // no byte within fleet.wait, so the origin is asked
         fleet_failed = "result" "failed",
         fleet_refused = "result" "refused", // the node has answered with an error of its own
+        fleet_invalidated = "result" "invalidated",
+        fleet_not_invalidated = "result" "not-invalidated", // the node has not confirmed an invalidation
     }
     Counter "edgeward_fleet_waits_total"
         "Requests that waited for another node longer than `fleet.wait`, because the budget of fallbacks was used up." {

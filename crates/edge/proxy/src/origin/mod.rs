@@ -35,7 +35,7 @@ pub(crate) use group::{GroupParts, OriginGroup};
 pub use h1::check_response_head;
 pub(crate) use h1::{EarlyLinks, read_chunked};
 pub(crate) use orphans::Abandoned;
-pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
+pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, PeerTarget, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginResponse};
 pub(crate) use s3::{Signing, is_of_amazon};
 pub(crate) use servers::{ServerReport, Servers};

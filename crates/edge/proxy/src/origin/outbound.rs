@@ -27,9 +27,19 @@ pub(crate) struct Outbound<'a> {
     /// The method at the origin: GET for a fetch, even if the client's method is HEAD.
     pub(crate) method: &'a Method,
     pub(crate) conditions: Conditions<'a>,
-    /// The signed statement for another node of the fleet, if the request is sent to one. The node gets host and target
-    /// as the client has sent them, because it applies the rules of the site itself.
-    pub(crate) hop: Option<&'a HeaderValue>,
+    /// The destination, if the request is sent to another node of the fleet.
+    pub(crate) peer: Option<PeerTarget<'a>>,
+}
+
+/// The destination of a request to another node of the fleet.
+#[derive(Clone, Copy)]
+pub(crate) struct PeerTarget<'a> {
+    /// The signed statement for the node.
+    pub(crate) hop: &'a HeaderValue,
+    /// The host as the client has sent it, because the node applies the rules of the site itself.
+    pub(crate) host: &'a str,
+    /// Path and query as the client has sent them.
+    pub(crate) target: &'a str,
 }
 
 /// The settings of this edge that affect the requests it sends to the origin.
@@ -127,8 +137,8 @@ impl Outbound<'_> {
             }
             _ => _ = headers.remove(CONTENT_LENGTH),
         }
-        if let Some(hop) = self.hop {
-            headers.insert(HOP, hop.clone());
+        if let Some(peer) = self.peer {
+            headers.insert(HOP, peer.hop.clone());
         }
         let (host, target) = self.destination();
         let uri = match edge.origin.protocol {
@@ -163,12 +173,11 @@ impl Outbound<'_> {
     /// Returns host and target of the request.
     fn destination(&self) -> (HeaderValue, &str) {
         let request = self.request;
-        match self.hop {
+        match self.peer {
             None => (host(self.edge, request), request.forwarded_target()),
-            Some(_) => {
-                let host = HeaderValue::try_from(request.authority().unwrap_or_default());
-                let host = host.unwrap_or(HeaderValue::from_static(""));
-                (host, request.path_and_query())
+            Some(PeerTarget { host, target, .. }) => {
+                let host = HeaderValue::try_from(host);
+                (host.unwrap_or(HeaderValue::from_static("")), target)
             }
         }
     }
@@ -204,7 +213,7 @@ impl Outbound<'_> {
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
             && self.edge.signing.is_none()
-            && self.hop.is_none()
+            && self.peer.is_none()
             && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers

@@ -65,7 +65,7 @@ async fn ask_origin(worker: &Rc<Worker>, request: &Request, question: Question<'
         request,
         method: question.method,
         conditions: question.conditions,
-        hop: None,
+        peer: None,
     };
     let (request_time, sent_at) = (worker.now(), Instant::now());
     let origin = worker.origin(request);
@@ -125,7 +125,7 @@ pub(super) async fn ask_to_switch(
         request,
         method: &request.method,
         conditions: Conditions::Keep,
-        hop: None,
+        peer: None,
     };
     match worker.origin(request).switch(&outbound).await? {
         SwitchResponse::Switched(mut parts, connection) => {

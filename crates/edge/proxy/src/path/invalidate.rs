@@ -16,16 +16,20 @@ use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::{PassReason, Route, invalidation};
 use edgeward_store::purges::PurgeError;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http::{Method, StatusCode};
+use http::{Method, Response, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::cache::disk::Durable;
 use crate::cache::push_class;
 use crate::exchange::{ConnState, Request};
+use crate::observe::outcome::RequestOutcome;
 use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Upload};
 use crate::path::ask::ask;
+use crate::path::body::EdgeBody;
+use crate::path::deliver::Reply;
 use crate::path::detachable::Detachable;
 use crate::path::fetch::{PostBegin, PostUpdate};
+use crate::path::peer;
 use crate::path::question::Question;
 use crate::path::worker::Worker;
 
@@ -98,6 +102,8 @@ struct Pending {
     scopes: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
     /// The number of scopes in this purge.
     scopes_count: u64,
+    /// The keys of the invalidated targets.
+    keys: Vec<Vec<u8>>,
 }
 
 async fn exchange(
@@ -133,6 +139,7 @@ async fn exchange(
         }
         Err(_) => Pending::default(),
     };
+    peer::invalidate(&worker, &request, &pending.keys).await;
     (sent, pending)
 }
 
@@ -183,6 +190,9 @@ fn invalidate(
         if removed {
             worker.counters.invalidations.increment();
         }
+        if worker.shared.fleet.is_some() {
+            pending.keys.push(key.clone());
+        }
         pending.removals.extend(durable);
         pending.update = pending.update.take().or(updated);
         if worker.cache.live.config().site_urls.has_classes
@@ -211,6 +221,35 @@ fn invalidate(
         pending.removals.extend(at_successor);
     }
     pending
+}
+
+/// Removes the stored responses of a target for another node of the fleet, and confirms it when the removal is durable.
+pub(super) async fn answer_node(mut reply: Reply, request: Rc<Request>) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    reply.count(RequestOutcome::Method);
+    let target = request
+        .target()
+        .expect("a request that is not refused has a target");
+    let key = worker.cache.without_ignored_parameters(target.key());
+    let (removed, removals) = worker.cache.purge_target(&key);
+    if removed {
+        worker.counters.invalidations.increment();
+    }
+    let mut pending = Pending {
+        removals: removals.into_iter().collect(),
+        ..Pending::default()
+    };
+    if worker.cache.live.config().site_urls.has_classes
+        && let Ok(url) = String::from_utf8(key)
+    {
+        pending.scopes_count = 1;
+        if let Some((accepted, at_successor)) = purge(&worker, vec![Scope::Url(url.into())]) {
+            pending.scopes = Some(accepted);
+            pending.removals.extend(at_successor);
+        }
+    }
+    wait_until_durable(&worker, &mut pending).await;
+    reply.confirm("fleet", "invalidated\n".to_owned())
 }
 
 /// Resolves when purges apply and are durable.

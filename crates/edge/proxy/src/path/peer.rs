@@ -6,7 +6,7 @@
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use edgeward_balance::Sender;
 use edgeward_semantics::{Route, hop_by_hop};
@@ -18,8 +18,8 @@ use super::lookup::key_of;
 use super::question::{Answered, Question, Storing};
 use super::worker::Worker;
 use crate::exchange::Request;
-use crate::exchange::hop::{Hop, OBJECT, ObjectNote, Signed};
-use crate::origin::{Outbound, Upload};
+use crate::exchange::hop::{Hop, INVALIDATE, OBJECT, ObjectNote, Signed};
+use crate::origin::{Attempt, Conditions, Outbound, PeerTarget, Upload};
 
 /// The direction of a request, with the fleet if another node is asked.
 pub(super) struct PeerDirection<'a> {
@@ -94,25 +94,23 @@ pub(super) async fn ask(
 ) -> Option<Answered> {
     let counters = &worker.counters;
     let origin = member.origin?;
-    let hop = Hop {
-        node: fleet.name.clone(),
-        group: fleet.group,
-        scheme: request.scheme,
-        client: request.client,
-        digest: fleet.digest(request.settings().site),
-    };
+    let (host, target) = (request.authority()?, request.path_and_query());
     let signed = Signed {
         method: question.method.as_str(),
-        host: request.authority()?,
-        target: request.path_and_query(),
+        host,
+        target,
     };
-    let hop = hop.sign(&fleet.key, signed);
+    let hop = hop_of(fleet, request, request.scheme).sign(&fleet.key, signed);
     let outbound = Outbound {
         edge: worker.shared.edge_info_at(origin),
         request,
         method: question.method,
         conditions: question.conditions,
-        hop: Some(&hop),
+        peer: Some(PeerTarget {
+            hop: &hop,
+            host,
+            target,
+        }),
     };
     let (request_time, sent_at) = (worker.now(), Instant::now());
     fleet.record_request(request_time);
@@ -159,3 +157,91 @@ pub(super) async fn ask(
         },
     })
 }
+
+fn hop_of(fleet: &Fleet, request: &Request, scheme: &'static str) -> Hop {
+    Hop {
+        node: fleet.name.clone(),
+        group: fleet.group,
+        scheme,
+        client: request.client,
+        digest: fleet.digest(request.settings().site),
+    }
+}
+
+/// Invalidates objects at the nodes that own them, shields first, because edges fetch from shields. `keys` are the keys
+/// of targets, without classes. Waits for the nodes for at most [`INVALIDATION_WAIT`].
+pub(super) async fn invalidate(worker: &Worker, request: &Request, keys: &[Vec<u8>]) {
+    let Some(fleet) = &worker.shared.fleet else {
+        return;
+    };
+    // The classes of a URL may have different owners.
+    let has_classes = worker.cache.live.config().site_urls.has_classes;
+    let is_up = |member: &Member| {
+        let servers = member.origin.map(|origin| &worker.shared.origins[origin]);
+        servers.is_some_and(|servers| is_usable(servers))
+    };
+    let all = async {
+        for key in keys {
+            for member in fleet.holders(key, has_classes, is_up) {
+                match invalidate_at(worker, request, fleet, member, key).await {
+                    true => worker.counters.fleet_invalidated.increment(),
+                    false => worker.counters.fleet_not_invalidated.increment(),
+                }
+            }
+        }
+    };
+    if tokio::time::timeout(INVALIDATION_WAIT, all).await.is_err() {
+        worker.counters.fleet_not_invalidated.increment();
+    }
+}
+
+/// Invalidates the object of a key at a member. Returns false if the member has not confirmed it.
+async fn invalidate_at(
+    worker: &Worker,
+    request: &Request,
+    fleet: &Fleet,
+    member: &Member,
+    key: &[u8],
+) -> bool {
+    let (Some(origin), Some((scheme, host, target))) = (member.origin, parts_of(key)) else {
+        return true;
+    };
+    let method = Method::from_bytes(INVALIDATE.as_bytes()).expect("the name is a token");
+    let signed = Signed {
+        method: INVALIDATE,
+        host,
+        target,
+    };
+    let hop = hop_of(fleet, request, scheme).sign(&fleet.key, signed);
+    let outbound = Outbound {
+        edge: worker.shared.edge_info_at(origin),
+        request,
+        method: &method,
+        conditions: Conditions::Remove,
+        peer: Some(PeerTarget {
+            hop: &hop,
+            host,
+            target,
+        }),
+    };
+    let attempt = Attempt::without_body(true);
+    let sending = worker.origins[origin].send(&attempt, &outbound, Upload::Empty);
+    let sent = Box::pin(sending).await;
+    sent.is_ok_and(|(parts, _)| parts.status.is_success())
+}
+
+/// Returns scheme, host and target of the key of a target.
+fn parts_of(key: &[u8]) -> Option<(&'static str, &str, &str)> {
+    let (scheme, rest) = std::str::from_utf8(key).ok()?.split_once("://")?;
+    let (host, target) = rest.split_at(rest.find('/')?);
+    let scheme = match scheme {
+        "http" => "http",
+        "https" => "https",
+        _ => return None,
+    };
+    Some((scheme, host, target))
+}
+
+/// The longest wait for the nodes that own invalidated objects. They remove the objects from memory, and record on disk
+/// that they are removed.
+const INVALIDATION_WAIT: Duration = Duration::from_secs(2);

@@ -23,6 +23,7 @@ use super::stale::StaleCause;
 use super::worker::Worker;
 use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
 use crate::exchange::canonical::RawHead;
+use crate::exchange::hop::INVALIDATE;
 use crate::exchange::{Client, ConnState, Holding, Request, RequestBody, RequestError};
 use crate::observe::outcome::RequestOutcome;
 use crate::observe::spans::SampledRequest;
@@ -94,6 +95,9 @@ pub(crate) fn serve(
         Err(NotServed::Refused(refusal)) => return ready(reply.refuse(&refusal)),
         Err(NotServed::FinalRecipient) => return ready(reply.final_recipient(&request)),
         Err(NotServed::Answered(answer)) => return ready(reply.answer(answer)),
+    }
+    if request.hop.is_some() && request.method == INVALIDATE {
+        return later(&client.conn, invalidate::answer_node(reply, request));
     }
     if let Some(received) = request.received_fields.clone() {
         reply.count(RequestOutcome::Method);

@@ -163,11 +163,18 @@ fn paths(count: usize) -> impl Iterator<Item = String> + Clone {
 fn the_origin_is_asked_once_for_each_object_and_one_node_stores_it() {
     let origin = origin();
     let nodes = Plan::new(&["a", "b", "c"], &[]).start_all(&origin);
+    let mut of_others = 0;
     for path in paths(30) {
         for node in nodes.iter().chain(&nodes) {
             let got = node.get(&path);
             assert_eq!((got.status, got.text()), (200, "the same everywhere"));
             assert_eq!(got.header("edgeward-object"), None);
+            let mut members = got
+                .headers
+                .iter()
+                .filter(|(name, _)| name == "cache-status");
+            let is_of_other = members.any(|(_, member)| member.contains("detail=other-owner"));
+            of_others += usize::from(is_of_other);
         }
         assert_eq!(origin.requests(&path), 1, "{path}");
     }
@@ -177,7 +184,7 @@ fn the_origin_is_asked_once_for_each_object_and_one_node_stores_it() {
     let sum = |of: fn(&FleetNode) -> f64| nodes.iter().map(of).sum::<f64>();
     // The owner itself gets two of the six requests for each object.
     let asked = sum(|node| node.asked("hit") + node.asked("miss"));
-    assert_eq!(asked, 120.0);
+    assert_eq!((asked, of_others), (120.0, 120));
     assert_eq!(sum(|node| node.received("accepted")), 120.0);
     let sent = origin.recorded();
     let hops = sent
@@ -207,6 +214,25 @@ fn a_node_that_fails_costs_no_request() {
     assert_eq!(members.len(), 3);
     assert_eq!(members[0]["is_self"], true);
     assert!(members[2]["failures"].as_u64() > Some(0), "{status:#}");
+}
+
+/// The nodes that own the object remove it before the client gets the response, so the next request of any client gets
+/// the new one.
+#[test]
+fn a_post_at_any_node_invalidates_the_object_at_its_owners() {
+    let origin = origin();
+    let nodes = Plan::new(&["a", "b", "c"], &["s", "t"]).start_all(&origin);
+    let edges = &nodes[..3];
+    for path in paths(12) {
+        edges.iter().for_each(|node| _ = node.get(&path));
+        assert_eq!(origin.requests(&path), 1, "{path}");
+        let mut client = Client::connect(edges[0].0.addrs()[0]);
+        assert_eq!(client.request("POST", &path, &[], b"new").status, 200);
+        edges.iter().for_each(|node| _ = node.get(&path));
+        assert_eq!(origin.requests(&path), 3, "{path}: the POST and one GET");
+    }
+    assert!(edges[0].asked("invalidated") >= 12.0);
+    assert_eq!(edges[0].asked("not-invalidated"), 0.0);
 }
 
 /// `a` takes `b` for the owner of nearly all keys, and `b` takes `a`.

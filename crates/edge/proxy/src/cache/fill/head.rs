@@ -34,6 +34,8 @@ pub(crate) struct FillHead {
     pub(crate) stamp: Stamp,
     /// Present if the edge may encode the response.
     pub(crate) encodable: Option<Encodable>,
+    /// False if another node of a fleet stores the response.
+    pub(crate) is_own: bool,
     /// The object that the response is, if requests are watched.
     pub(crate) object: Option<RequestedObject>,
 }

@@ -58,6 +58,7 @@ impl Bed {
             stored: true,
             stamp: Stamp::NONE,
             encodable: None,
+            is_own: true,
             object: None,
         };
         let memory = MemoryBudget::new(64 << 20, None).reserve(body.len() as u64);

@@ -78,7 +78,7 @@ proptest! {
             },
             request: &request,
             method: if head { &Method::HEAD } else { &Method::GET },
-            hop: None,
+            peer: None,
             conditions: if removes { Conditions::Remove } else { Conditions::Keep },
         };
         let by_map = head_of(&outbound.request(Upload::Empty));

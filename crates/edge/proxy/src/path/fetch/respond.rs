@@ -73,11 +73,15 @@ pub(super) fn report_stored(cache_status: &mut CacheStatus, head: &FillHead) {
     cache_status.stored = head.stored;
     if !head.stored {
         cache_status.detail = Some(match head.length {
+            _ if !head.is_own => OTHER_OWNER.into(),
             Some(_) => NOT_ADMITTED.into(),
             None => "unknown-length".into(),
         });
     }
 }
+
+/// The detail of `Cache-Status` if another node of the fleet stores the response.
+const OTHER_OWNER: &str = "other-owner";
 
 /// The detail of `Cache-Status` if no tier stores the response: by the policy, its size, or because memory is used.
 pub(super) const NOT_ADMITTED: &str = "not-admitted";

@@ -43,6 +43,8 @@ pub(super) struct Destination {
     pub(super) generation: Option<NonZeroU64>,
     /// See [`StoredResponse::disk_plan`](crate::cache::stored::StoredResponse::disk_plan).
     pub(super) disk_plan: DiskPlan,
+    /// False if another node of a fleet stores the response.
+    pub(super) is_own: bool,
     /// The tiers that may store the response by the rules of its site.
     pub(super) placement: Placement,
 }
@@ -60,6 +62,9 @@ impl Destination {
     /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner of the
     /// admission policy. The simulator does both steps in the same order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
+        if !self.is_own {
+            return worker.counters.not_stored_fleet.increment();
+        }
         if !self.placement.memory {
             return worker.counters.not_stored_rule.increment();
         }
@@ -115,6 +120,7 @@ impl Fetch {
                 generation: None,
                 disk_plan: plan_of(placement),
                 placement,
+                is_own: stores,
             });
         };
         let cache = &self.worker.cache;
@@ -206,6 +212,7 @@ impl Fetch {
             generation: None,
             disk_plan: plan_of(placement),
             placement,
+            is_own: stores,
         })
     }
 

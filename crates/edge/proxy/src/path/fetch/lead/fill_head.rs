@@ -67,6 +67,7 @@ impl Fetch {
             stored: false,
             stamp: Stamp::NONE,
             encodable: None,
+            is_own: true,
             object: None,
         }
     }

@@ -73,6 +73,7 @@ impl Fetch {
         let destination = &transfer.destination;
         head.stored = destination.reservation.is_some() || transfer.disk.is_some();
         head.stamp = destination.versions.stamp;
+        head.is_own = destination.is_own;
         let head = Arc::new(head);
         let fill = &self.leader.fill;
         fill.publish(Arc::clone(&head), transfer.buffer(), memory);

@@ -401,6 +401,7 @@ impl Fetch {
             generation: None,
             disk_plan: plan_of(placement),
             placement,
+            is_own: true,
         };
         let mut disk = None;
         if arriving.is_storable {
@@ -432,6 +433,7 @@ impl Fetch {
             stored: false,
             stamp: versions.stamp,
             encodable: None,
+            is_own: true,
             object: None,
         };
         let head = self.publish(&transfer, head, memory);

@@ -277,7 +277,7 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 impl Outcome {
     /// Returns the contender with this name, or the contender of this group with the highest hit ratio. Skips
     /// contenders that did not complete the trace.
-    pub fn representative(&self, name: &str) -> Option<&ContenderOutcome> {
+    pub(crate) fn representative(&self, name: &str) -> Option<&ContenderOutcome> {
         let ratio =
             |contender: &ContenderOutcome| contender.totals.as_ref().map_or(0.0, |t| t.hit_ratio);
         self.contenders

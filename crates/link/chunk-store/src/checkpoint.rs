@@ -21,7 +21,7 @@ use crate::index::{BLOCK_BUCKETS, BUCKET_BYTES, Index};
 use crate::trailers::Sizes;
 
 /// The format version of checkpoints.
-pub const CHECKPOINT_VERSION: u32 = 1;
+pub(crate) const CHECKPOINT_VERSION: u32 = 1;
 
 /// The size of a checkpoint's header in bytes.
 pub const CHECKPOINT_HEADER_BYTES: usize = 88;

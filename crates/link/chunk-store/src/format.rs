@@ -99,13 +99,13 @@ impl Layout {
 
     /// Returns the highest number of blocks in a compressed container: one for each 4 KiB, at most 256. With
     /// this limit, the list of blocks fits in the padding that trailers of version 1 have.
-    pub fn blocks_max(self) -> usize {
+    pub(crate) fn blocks_max(self) -> usize {
         blocks_max(self.container_bytes())
     }
 
     /// Returns the highest number of uncompressed bytes in a compressed container. If the chunks are compressed
     /// to less than an eighth, a part of the container stays empty.
-    pub fn raw_bytes_max(self) -> usize {
+    pub(crate) fn raw_bytes_max(self) -> usize {
         RAW_RATIO_MAX * self.container_bytes()
     }
 
@@ -137,7 +137,7 @@ impl Layout {
 }
 
 /// The highest number of uncompressed bytes in a container, as a multiple of the container's size.
-pub const RAW_RATIO_MAX: usize = 8;
+pub(crate) const RAW_RATIO_MAX: usize = 8;
 
 // For every container size, a trailer with blocks fits in the space of a trailer of version 1. Trailers are
 // therefore at the same offsets in all versions.

@@ -95,13 +95,13 @@ impl Index {
     }
 
     /// Returns the number of buckets of an index for this number of chunks.
-    pub fn buckets_for(chunks: u64) -> u64 {
+    pub(crate) fn buckets_for(chunks: u64) -> u64 {
         let slots = chunks.saturating_add(chunks / 9);
         slots.div_ceil(SLOTS as u64).max(2)
     }
 
     /// Returns the memory of an index with this number of buckets, in bytes.
-    pub fn bytes_for(buckets: u64) -> u64 {
+    pub(crate) fn bytes_for(buckets: u64) -> u64 {
         buckets.saturating_mul(BUCKET_BYTES as u64)
     }
 
@@ -256,7 +256,7 @@ impl Index {
 
     /// Like [`insert`](Self::insert), for a chunk of an older container: if the index has the entry already or has no
     /// free slot for it, nothing changes.
-    pub fn insert_recovered(&mut self, id: &ChunkId, position: u32) {
+    pub(crate) fn insert_recovered(&mut self, id: &ChunkId, position: u32) {
         if self.candidates(id).any(|found| found == position) {
             return;
         }

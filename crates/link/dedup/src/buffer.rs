@@ -128,7 +128,7 @@ impl Buffer {
     }
 
     /// Returns the first `bytes` bytes as immutable bytes. The remaining bytes become the content of this buffer.
-    pub fn split_off_front(&mut self, bytes: usize, pool: &Pool) -> Bytes {
+    pub(crate) fn split_off_front(&mut self, bytes: usize, pool: &Pool) -> Bytes {
         // A short front is copied, so that it does not keep a much larger buffer in use.
         if bytes < self.bytes.len() / 2 {
             let front = Bytes::copy_from_slice(&self[..bytes]);

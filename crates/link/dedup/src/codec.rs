@@ -204,7 +204,7 @@ impl Effort {
 
     /// Returns true if the strongest allowed method is in use: at the start, and after frames had to wait for the
     /// link. Returns false if no compression is allowed.
-    pub fn is_strongest(&self) -> bool {
+    pub(crate) fn is_strongest(&self) -> bool {
         self.method != Method::None && self.stronger().is_none()
     }
 

@@ -88,7 +88,7 @@ impl Knowledge {
     }
 
     /// Records that the peer has the chunks of this container in another order.
-    pub fn set_disordered(&mut self, container: u32) {
+    pub(crate) fn set_disordered(&mut self, container: u32) {
         if self.in_order(container) {
             self.change(container, |page| page.set_disordered(container));
         }
@@ -104,7 +104,7 @@ impl Knowledge {
 
     /// Sets the epoch of the peer's store. If it has changed, the peer has lost its chunks and all bits are
     /// cleared.
-    pub fn set_peer_epoch(&mut self, epoch: u64) {
+    pub(crate) fn set_peer_epoch(&mut self, epoch: u64) {
         if std::mem::replace(&mut self.peer_epoch, epoch) != epoch {
             self.clear();
         }

@@ -62,7 +62,7 @@ impl Identity {
     }
 
     /// Returns the name in the certificate, or `None` for an edge's certificate that an earlier version created.
-    pub fn own_name(&self) -> Option<&EndpointName> {
+    pub(crate) fn own_name(&self) -> Option<&EndpointName> {
         self.name.as_ref()
     }
 

@@ -31,12 +31,12 @@ pub struct Verdict {
 
 impl Verdict {
     /// Returns true if the median is within the limits.
-    pub fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.median.is_some_and(|median| self.allows(median))
     }
 
     /// Returns true if some rounds alone would give another verdict than the median.
-    pub fn is_within_scatter(&self) -> bool {
+    pub(crate) fn is_within_scatter(&self) -> bool {
         let ends = [self.least, self.most].into_iter().flatten();
         ends.map(|end| self.allows(end))
             .any(|allowed| allowed != self.is_met())

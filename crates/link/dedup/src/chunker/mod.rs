@@ -59,9 +59,9 @@ pub enum ChunkerError {
 
 impl ChunkerParams {
     /// The smallest average length.
-    pub const AVERAGE_MIN: u32 = 4 << 10;
+    pub(crate) const AVERAGE_MIN: u32 = 4 << 10;
     /// The largest average length.
-    pub const AVERAGE_MAX: u32 = 64 << 10;
+    pub(crate) const AVERAGE_MAX: u32 = 64 << 10;
     /// The number of this chunker on the wire: a prefilter of four pairs, then XXH3 over 64 bytes.
     pub const KIND: u8 = 1;
 
@@ -80,7 +80,7 @@ impl ChunkerParams {
     }
 
     /// Like [`new`](Self::new), with the fields of a handshake.
-    pub fn from_wire(kind: u8, average_log2: u8, seed: u64) -> Result<Self, ChunkerError> {
+    pub(crate) fn from_wire(kind: u8, average_log2: u8, seed: u64) -> Result<Self, ChunkerError> {
         if kind != Self::KIND {
             return Err(ChunkerError::Kind(kind));
         }

@@ -397,7 +397,7 @@ impl Receiver {
     }
 
     /// Handles a new connection to the same session of the peer: frames sent on the old connection may be lost.
-    pub fn handle_reconnect(&mut self) {
+    pub(crate) fn handle_reconnect(&mut self) {
         let open_streams = self
             .streams
             .iter()

@@ -484,7 +484,7 @@ impl Sender {
     }
 
     /// Handles a new connection to the same session of the peer: unacknowledged pieces are sent again as bytes.
-    pub fn handle_reconnect(&mut self) {
+    pub(crate) fn handle_reconnect(&mut self) {
         self.resets_due = self.resets.keys().copied().collect();
         let streams: Vec<_> = self.streams.keys().copied().collect();
         for stream in streams {

@@ -47,7 +47,7 @@ pub const CHUNKS_MAX: usize = 1024;
 pub const LABEL_BYTES_MAX: usize = 16 << 10;
 
 /// The maximum number of streams in an ACK or CREDIT frame.
-pub const STREAMS_PER_FRAME: usize = 1024;
+pub(crate) const STREAMS_PER_FRAME: usize = 1024;
 
 // A reference takes 16 bytes. The other fields of its frame take less than 64 bytes.
 const _: () =

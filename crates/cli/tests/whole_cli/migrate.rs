@@ -545,6 +545,48 @@ fn a_wiki_answers_as_by_nginx() {
 }
 
 #[test]
+fn hosts_of_tenants_are_answered_as_by_nginx() {
+    const TENANT: &str = "a-1.platform.example";
+    Case {
+        name: "tenants.conf",
+        replaced: &[
+            ("listen 80 default_server", "listen {addr} default_server"),
+            ("listen 80;", "listen {addr};"),
+            ("10.0.8.1", "{origin}"),
+            ("/var/cache/nginx/tenants", "{folder}/cache"),
+            ("max_size=10g", "max_size=64m"),
+        ],
+        listed: &[],
+        requests: &[
+            ("GET", "platform.example", "/a", &[]),
+            ("GET", "www.platform.example", "/a", &[]),
+            ("GET", "WWW.platform.example", "/a", &[]),
+            ("GET", "ww.platform.example", "/a", &[]),
+            ("GET", TENANT, "/a", &[]),
+            ("GET", TENANT, "/a.css", &[]),
+            ("GET", TENANT, "/minute.css", &[]),
+            ("GET", "b.a-1.platform.example", "/a", &[]),
+            ("GET", "a_1.platform.example", "/a", &[]),
+            ("GET", "admin.platform.example", "/a", &[]),
+            ("GET", "admin-x.example", "/a", &[]),
+            ("GET", "admin.x.y.example", "/login", &[]),
+            ("GET", "admin.x.y.example", "/a", &[]),
+            ("GET", "admin.example", "/a", &[]),
+            ("GET", "shop.example", "/a", &[]),
+            ("GET", "shop.platform.example", "/a", &[]),
+            ("GET", "shop.a.b", "/", &[]),
+            ("GET", "1.shop.example", "/a", &[]),
+            ("GET", "12.store.example", "/a", &[]),
+            ("GET", "x.store.example", "/a", &[]),
+            ("GET", "store.example", "/a", &[]),
+            ("GET", "other.example", "/a", &[]),
+            ("GET", "127.0.0.1", "/a", &[]),
+        ],
+    }
+    .compare();
+}
+
+#[test]
 fn an_api_gateway_answers_as_by_nginx() {
     const HOST: &str = "api.example.org";
     let key: &[(&str, &str)] = &[("Authorization", "Bearer x")];

@@ -60,7 +60,7 @@ impl<T: Clone + PartialEq> Decision<T> {
             for (inner, value) in f(value)?.within(outer).layers {
                 match meet(outer, &inner) {
                     Meet::Never => {}
-                    Meet::Both(when) => layers.push((when, value)),
+                    Meet::Both(when) => layers.push((*when, value)),
                     // The layer changes nothing if all earlier ones have its value.
                     Meet::Unstated if layers.iter().all(|(_, earlier)| *earlier == value) => {}
                     // A later layer decides for all requests with the inner condition.
@@ -266,9 +266,10 @@ impl Decision<bool> {
 /// Returns the condition that holds while one of two does, if they differ in one list of alternatives.
 fn joined(a: &When, b: &When) -> Option<When> {
     type Part = fn(&mut When) -> &mut Vec<String>;
-    const PARTS: [Part; 6] = [
+    const PARTS: [Part; 7] = [
         |when| &mut when.paths,
         |when| &mut when.regexes,
+        |when| &mut when.host_regexes,
         |when| &mut when.methods,
         |when| &mut when.cookies,
         |when| &mut when.parameters,
@@ -291,7 +292,7 @@ fn joined(a: &When, b: &When) -> Option<When> {
 
 /// Two conditions together.
 enum Meet {
-    Both(When),
+    Both(Box<When>),
     /// No request has both.
     Never,
     /// A rule cannot state both.
@@ -301,10 +302,10 @@ enum Meet {
 /// Returns the condition under which both hold.
 fn meet(a: &When, b: &When) -> Meet {
     if covers(a, b) {
-        return Meet::Both(b.clone());
+        return Meet::Both(Box::new(b.clone()));
     }
     if covers(b, a) {
-        return Meet::Both(a.clone());
+        return Meet::Both(Box::new(a.clone()));
     }
     let scheme = match (a.scheme, b.scheme) {
         (Some(a), Some(b)) if a != b => return Meet::Never,
@@ -336,6 +337,7 @@ fn meet(a: &When, b: &When) -> Meet {
     }
     for (of_a, of_b, target) in [
         (&a.regexes, &b.regexes, &mut both.regexes),
+        (&a.host_regexes, &b.host_regexes, &mut both.host_regexes),
         (&a.clients, &b.clients, &mut both.clients),
     ] {
         match narrower(of_a, of_b, is_superset) {
@@ -362,7 +364,7 @@ fn meet(a: &When, b: &When) -> Meet {
         };
         both.headers.insert(name.clone(), known);
     }
-    Meet::Both(both)
+    Meet::Both(Box::new(both))
 }
 
 /// Returns the members of both lists. An empty list stands for all texts. `None` if no text is in both.
@@ -449,6 +451,7 @@ pub(crate) fn covers(wide: &When, narrow: &When) -> bool {
     ];
     let texts = [
         (&wide.regexes, &narrow.regexes),
+        (&wide.host_regexes, &narrow.host_regexes),
         (&wide.methods, &narrow.methods),
         (&wide.clients, &narrow.clients),
     ];

@@ -64,8 +64,8 @@ impl Host {
         }
     }
 
-    /// Compares the host of a request.
-    pub(super) fn compare(&self, op: &str, literal: &str) -> Result<Cond, Reason> {
+    /// Compares the host of a request. `is_free` is true if a rule may have a condition on the host.
+    pub(super) fn compare(&self, op: &str, literal: &str, is_free: bool) -> Result<Cond, Reason> {
         let holds = |holds: bool| if holds { Cond::Always } else { Cond::Never };
         match (self, op) {
             (Self::Exact(name), "=") => Ok(holds(name.eq_ignore_ascii_case(literal))),
@@ -76,7 +76,28 @@ impl Host {
                 let regex = Regex::new(&regex).map_err(|error| error.to_string())?;
                 Ok(holds(regex.is_match(name)))
             }
-            _ => Err("an expression for hosts that no server_name lists".to_owned()),
+            _ if is_free => Ok(Cond::Any(vec![When {
+                host_regexes: vec![values::regex(literal, op == "~*")?],
+                ..When::default()
+            }])),
+            _ => Err("a second expression for the host".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_covers_the_names_below_it() {
+        let below = Host::Below("example.org".to_owned());
+        let exact = |name: &str| Host::Exact(name.to_owned());
+        assert!(below.covers(&exact("a.example.org")));
+        assert!(below.covers(&Host::Below("a.example.org".to_owned())));
+        assert!(below.covers(&below));
+        assert!(!below.covers(&exact("example.org")));
+        assert!(!below.covers(&exact("badexample.org")));
+        assert!(!exact("a").covers(&Host::Other));
     }
 }

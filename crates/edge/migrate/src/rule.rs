@@ -14,6 +14,7 @@ use crate::toml::{self, Table};
 pub(crate) struct When {
     pub(crate) paths: Vec<String>,
     pub(crate) regexes: Vec<String>,
+    pub(crate) host_regexes: Vec<String>,
     pub(crate) scheme: Option<&'static str>,
     pub(crate) methods: Vec<String>,
     pub(crate) headers: BTreeMap<String, Vec<String>>,
@@ -56,6 +57,7 @@ impl When {
         Some(Self {
             paths: narrower(&self.paths, &other.paths)?,
             regexes: either(&self.regexes, &other.regexes)?,
+            host_regexes: either(&self.host_regexes, &other.host_regexes)?,
             scheme,
             methods,
             headers,
@@ -70,6 +72,7 @@ impl When {
         let lists = [
             ("path", &self.paths),
             ("path_regex", &self.regexes),
+            ("host_regex", &self.host_regexes),
             ("method", &self.methods),
             ("cookie", &self.cookies),
             ("parameter", &self.parameters),

@@ -24,6 +24,16 @@ pub struct Position {
     pub line: usize,
 }
 
+impl Position {
+    /// Returns the position of a setting that follows from no line.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            file: "-".into(),
+            line: 1,
+        }
+    }
+}
+
 fn as_text<S: serde::Serializer>(file: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(file)
 }

@@ -1,6 +1,6 @@
 //! Values of directives: times, sizes, texts with variables, regular expressions.
 
-use regex::Regex;
+use regex::bytes::RegexBuilder;
 
 /// Returns the milliseconds of a time such as `10m`, `1h30m` or `500ms`. A number without a unit is in seconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
@@ -117,13 +117,20 @@ pub(super) fn regex(pattern: &str, ignores_case: bool) -> Result<String, String>
         true => format!("(?i){pattern}"),
         false => pattern.to_owned(),
     };
-    match Regex::new(&text) {
+    let compiled = RegexBuilder::new(&text)
+        .unicode(false)
+        .size_limit(REGEX_BYTES_MAX)
+        .build();
+    match compiled {
         Ok(_) => Ok(text),
         Err(_) => Err(format!(
             "the expression {pattern} has look-around, a backreference or other syntax that the edge does not have"
         )),
     }
 }
+
+/// The largest compiled expression of the edge.
+const REGEX_BYTES_MAX: usize = 256 << 10;
 
 /// Returns a text as an expression that matches it literally.
 pub(super) fn literal_regex(text: &str) -> String {

@@ -7,6 +7,7 @@ use http::Method;
 use http::header::HeaderName;
 
 use crate::fields::{Fields, NoFields, any_cookie};
+use crate::host::without_port;
 use crate::names::any_reading;
 use crate::network::Network;
 use crate::path_pattern::PathPattern;
@@ -94,6 +95,8 @@ pub struct Condition {
     pub paths: Vec<PathPattern>,
     /// Regular expressions of the path. A condition with globs and expressions needs a match of both lists.
     pub path_regexes: Vec<PathPattern>,
+    /// Regular expressions of the host without its port, compiled as those of paths.
+    pub host_regexes: Vec<PathPattern>,
     /// Schemes by which the client sent the request, `http` or `https`.
     pub schemes: Vec<Box<str>>,
     /// Methods.
@@ -123,7 +126,10 @@ impl Condition {
     /// Compares the condition with all readings of the request. The parts that are cheap to compare come first.
     pub fn matches(&self, request: &RequestView<'_>) -> Match {
         let is_possible = (self.methods.is_empty() || self.methods.contains(request.method))
-            && is_any(&self.schemes, |scheme| **scheme == *request.scheme);
+            && is_any(&self.schemes, |scheme| **scheme == *request.scheme)
+            && is_any(&self.host_regexes, |pattern| {
+                pattern.matches(without_port(request.host).as_bytes())
+            });
         if !is_possible {
             return Match::certain(false);
         }
@@ -265,6 +271,30 @@ mod tests {
                 ..condition.clone()
             };
             assert_eq!(holds(&condition, "/a/x", &[]), holds_for_http);
+        }
+    }
+
+    #[test]
+    fn a_host_is_compared_without_its_port() {
+        let condition = Condition {
+            host_regexes: ["^[^.]+\\.a\\.example$", "^10\\.0\\.0\\.7$", "^\\[::1\\]$"]
+                .map(|text| PathPattern::regex(text).expect("an expression"))
+                .into(),
+            ..Condition::default()
+        };
+        for (host, expected) in [
+            ("b.a.example", true),
+            ("b.a.example:8080", true),
+            ("10.0.0.7:81", true),
+            ("[::1]", true),
+            ("[::1]:81", true),
+            ("c.b.a.example", false),
+            ("a.example", false),
+            ("b.a.example.org", false),
+        ] {
+            let request = RequestParts::of_url("http", host, "/");
+            let found = request.view(|view| condition.matches(view));
+            assert_eq!(found, Match::certain(expected), "{host}");
         }
     }
 

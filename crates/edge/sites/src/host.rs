@@ -120,6 +120,14 @@ impl<T> Default for HostTable<T> {
     }
 }
 
+/// Returns an authority without its port. The colons of an IPv6 address are within brackets.
+pub(crate) fn without_port(authority: &str) -> &str {
+    match authority.rfind(':') {
+        Some(colon) if !authority[colon..].contains(']') => &authority[..colon],
+        _ => authority,
+    }
+}
+
 fn dots(host: &[u8]) -> usize {
     host.iter().filter(|byte| **byte == b'.').count()
 }

@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 
 use crate::condition::{Condition, RequestView};
-use crate::host::{HostPattern, HostTable};
+use crate::host::{HostPattern, HostTable, without_port};
 use crate::readings::Match;
 use crate::settings::Settings;
 
@@ -242,14 +242,6 @@ impl Sites {
     /// Returns true if there is no site.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty()
-    }
-}
-
-/// Returns an authority without its port. The colons of an IPv6 address are within brackets.
-fn without_port(authority: &str) -> &str {
-    match authority.rfind(':') {
-        Some(colon) if !authority[colon..].contains(']') => &authority[..colon],
-        _ => authority,
     }
 }
 

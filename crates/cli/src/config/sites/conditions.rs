@@ -35,6 +35,13 @@ pub(super) static KEYS: &[SiteKey] = rows! {
         default DEFAULT, example r"path_regex = '^/user/([0-9]+)/avatar\.(png|jpe?g)$'",
         read: path_regex;
 
+    /// Regular expressions of the host of the request, for sites with `*` or `*.DOMAIN` in `hosts`. The host is
+    /// compared in lower case and without its port. One of the expressions must be found somewhere in it; `^` and `$` fix the
+    /// start and the end. Their groups are no variables of templates.
+    "host_regex" condition: "regular expression, or list of them",
+        default DEFAULT, example r"host_regex = '^[^.]+\.example\.com$'",
+        read: host_regex;
+
     /// The scheme by which the client sent the request: that of the listener, or the one that a trusted proxy states
     /// ([how](../how-to/behind-a-proxy.md#the-scheme-of-the-client)).
     "scheme" condition: AnyOf(Text {
@@ -85,13 +92,20 @@ pub(super) static KEYS: &[SiteKey] = rows! {
 };
 
 fn path_regex(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
+    rule.condition.path_regexes = expressions(reader, entry);
+}
+
+fn host_regex(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
+    rule.condition.host_regexes = expressions(reader, entry);
+}
+
+fn expressions(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Vec<PathPattern> {
     let members = reader.members(entry);
     if members.is_empty() {
         reject_empty(reader, entry);
     }
-    for member in &members {
-        rule.condition.path_regexes.extend(reader.regex(member));
-    }
+    let parsed = members.iter().map(|member| reader.regex(member));
+    parsed.collect::<Vec<_>>().into_iter().flatten().collect()
 }
 
 fn header(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {

@@ -53,6 +53,8 @@ struct DrawnRule {
     globs: Vec<String>,
     /// Indexes in [`EXPRESSIONS`].
     expressions: Vec<usize>,
+    /// Indexes in [`HOST_EXPRESSIONS`].
+    host_expressions: Vec<usize>,
     methods: Vec<&'static str>,
     header: Option<Vec<String>>,
     cookies: Vec<String>,
@@ -67,6 +69,7 @@ struct DrawnRule {
 #[derive(Clone, Debug)]
 struct DrawnRequest {
     method: &'static str,
+    host: &'static str,
     path: String,
     parameters: Vec<String>,
     header: Option<String>,
@@ -83,6 +86,14 @@ const EXPRESSIONS: [Expression; 4] = [
     ("/b/", |path| path.contains("/b/")),
     ("^/[ab]$", |path| path == "/a" || path == "/b"),
 ];
+
+const HOST_EXPRESSIONS: [Expression; 3] = [
+    ("^a", |host| host.starts_with('a')),
+    (r"^[^.]+\.example$", |host| host.matches('.').count() == 1),
+    ("b", |host| host.contains('b')),
+];
+
+const HOSTS: [&str; 3] = ["a.example", "b.example", "a.b.example"];
 
 /// A network and its meaning.
 type Net = (&'static str, fn([u8; 4]) -> bool);
@@ -105,11 +116,14 @@ impl DrawnRule {
         };
         let owned = |members: &[&str]| members.iter().map(|&text| text.to_owned()).collect();
         let expressions: Vec<&str> = self.expressions.iter().map(|n| EXPRESSIONS[*n].0).collect();
+        let hosts = self.host_expressions.iter();
+        let hosts: Vec<&str> = hosts.map(|n| HOST_EXPRESSIONS[*n].0).collect();
         let networks: Vec<&str> = self.networks.iter().map(|n| NETWORKS[*n].0).collect();
         let mut text = String::from("[[site.rule]]\n");
         for (key, members) in [
             ("path", self.globs.clone()),
             ("path_regex", owned(&expressions)),
+            ("host_regex", owned(&hosts)),
             ("method", owned(&self.methods)),
             ("cookie", self.cookies.clone()),
             ("parameter", self.parameters.clone()),
@@ -145,6 +159,11 @@ impl DrawnRule {
                     .expressions
                     .iter()
                     .any(|n| EXPRESSIONS[*n].1(&request.path)))
+            && (self.host_expressions.is_empty()
+                || self
+                    .host_expressions
+                    .iter()
+                    .any(|n| HOST_EXPRESSIONS[*n].1(request.host)))
             && (self.methods.is_empty() || self.methods.contains(&request.method))
             && self
                 .header
@@ -173,7 +192,10 @@ fn names() -> impl Strategy<Value = Vec<String>> {
 fn drawn_rule() -> impl Strategy<Value = DrawnRule> {
     let conditions = (
         vec("/[ab]{0,2}\\*?|/[ab]\\*/?[ab]|\\*[ab]|\\*", 0..3),
-        subsequence(vec![0, 1, 2, 3], 0..3),
+        (
+            subsequence(vec![0, 1, 2, 3], 0..3),
+            subsequence(vec![0, 1, 2], 0..3),
+        ),
         subsequence(vec!["GET", "POST", "HEAD"], 0..3),
         of(vec("[ab]{1,2}\\*?|\\*", 1..3)),
         (names(), names()),
@@ -182,7 +204,8 @@ fn drawn_rule() -> impl Strategy<Value = DrawnRule> {
     (conditions, settings(), any::<bool>()).prop_map(
         |((globs, expressions, methods, header, names, networks), settings, plain)| DrawnRule {
             globs,
-            expressions,
+            expressions: expressions.0,
+            host_expressions: expressions.1,
             methods,
             header,
             cookies: names.0,
@@ -428,7 +451,10 @@ fn field_changes() -> impl Strategy<Value = DrawnSetting> {
 
 fn drawn_request() -> impl Strategy<Value = DrawnRequest> {
     (
-        select(vec!["GET", "POST", "HEAD", "PUT"]),
+        (
+            select(vec!["GET", "POST", "HEAD", "PUT"]),
+            select(HOSTS.to_vec()),
+        ),
         "/|(/[ab]{1,2}){1,3}",
         vec("[ab]{1,3}", 0..3),
         of("[ab]{1,3}"),
@@ -441,8 +467,9 @@ fn drawn_request() -> impl Strategy<Value = DrawnRequest> {
         ]),
     )
         .prop_map(
-            |(method, path, parameters, header, cookies, client)| DrawnRequest {
+            |((method, host), path, parameters, header, cookies, client)| DrawnRequest {
                 method,
+                host,
                 path,
                 parameters,
                 header,
@@ -608,7 +635,7 @@ proptest! {
             let view = RequestView {
                 method: &Method::from_bytes(request.method.as_bytes()).expect("a method"),
                 scheme: "https",
-                host: "any.example",
+                host: request.host,
                 path: &PathReadings::of(&request.path),
                 sent_path: &request.path,
                 query: &request.parameters.join("=1&"),

@@ -40,6 +40,8 @@ pub(super) struct Env<'a, 't> {
     pub(super) translator: &'a Translator<'t>,
     pub(super) scope: &'a Scope<'t>,
     pub(super) host: &'a Host,
+    /// True if the rules have a condition on the host already.
+    pub(super) has_host_regex: bool,
 }
 
 /// Returns true if nginx takes a value for true.
@@ -313,7 +315,9 @@ impl<'t> Env<'_, 't> {
         let unsupported = || format!("rules have no condition for {variable} {op} {literal}");
         match (name, op) {
             ("host" | "http_host" | "server_name", _) => {
-                self.host.compare(op, literal).map(Condition::from)
+                let is_free = !self.has_host_regex && name != "server_name";
+                let compared = self.host.compare(op, literal, is_free);
+                compared.map(Condition::from)
             }
             ("scheme", "=") => match literal {
                 "http" => Ok(any(scheme("http"))),

@@ -1,7 +1,7 @@
 //! Settings of the whole edge: listeners, disk, logs, limits, compression, trusted proxies.
 
 use super::parse::Directive;
-use super::server::Servers;
+use super::selection::Servers;
 use super::sites;
 use super::translator::Translator;
 use crate::report::Effect;

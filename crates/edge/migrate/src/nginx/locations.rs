@@ -454,13 +454,7 @@ impl Env<'_, '_> {
             .iter()
             .rev()
             .find_map(|level| level.first());
-        first.map_or_else(
-            || Position {
-                file: "-".into(),
-                line: 1,
-            },
-            |directive| directive.at.clone(),
-        )
+        first.map_or_else(Position::unknown, |directive| directive.at.clone())
     }
 }
 

@@ -17,7 +17,9 @@ mod origins;
 mod parse;
 mod precedence;
 mod scope;
+mod selection;
 mod server;
+mod server_names;
 mod sites;
 mod table;
 mod translator;
@@ -30,7 +32,8 @@ use crate::source::Sources;
 use crate::toml::{self, Setting, Table};
 use crate::values;
 use parse::Directive;
-use server::{Server, Servers};
+use selection::Servers;
+use server::Server;
 use translator::{Translator, every, find};
 
 /// Where a configuration is, and where its translation will be.

@@ -1,8 +1,11 @@
-//! Servers: their names, the addresses at which they listen, and which server gets a request.
+//! Servers: their names, and the addresses at which they listen.
+
+use core::net::IpAddr;
 
 use super::parse::Directive;
 use super::scope::Scope;
-use crate::hosts::Host;
+use super::server_names::ServerName;
+use super::translator::every;
 use crate::ledger::Ledger;
 use crate::report::Effect;
 
@@ -22,7 +25,7 @@ pub(super) struct Listen<'t> {
 pub(super) struct Server<'t> {
     pub(super) directive: Option<&'t Directive>,
     pub(super) scope: Scope<'t>,
-    pub(super) hosts: Vec<Host>,
+    pub(super) names: Vec<ServerName>,
     pub(super) listens: Vec<Listen<'t>>,
     /// True if the server has `_`, an empty name or no name.
     pub(super) is_unnamed: bool,
@@ -30,8 +33,12 @@ pub(super) struct Server<'t> {
 
 impl<'t> Server<'t> {
     pub(super) fn new(directive: Option<&'t Directive>, scope: Scope<'t>, ledger: &Ledger) -> Self {
-        let mut hosts = Vec::new();
+        let mut all_names = Vec::new();
         let (mut is_unnamed, mut has_names) = (false, false);
+        let effect = match limits_access(scope.here()) {
+            true => Effect::Access,
+            false => Effect::Response,
+        };
         let named = |name: &str| {
             scope
                 .here()
@@ -40,32 +47,35 @@ impl<'t> Server<'t> {
                 .collect::<Vec<_>>()
         };
         for names in named("server_name") {
-            ledger.translated(names, "site.hosts");
+            ledger.translated(names, "site.hosts, and host_regex for expressions");
             for name in &names.args {
                 has_names = true;
-                let lower = name.to_ascii_lowercase();
-                match lower.as_str() {
-                    "_" | "" | "_default_" | "default" => is_unnamed = true,
-                    _ if lower.starts_with('~')
-                        || lower.contains(['$', ':', '/'])
-                        || lower.ends_with(".*") =>
-                    {
-                        let advice = "a site has names and *.DOMAIN; list the names of this server";
-                        ledger.left_out(names, Effect::Response, advice);
-                    }
-                    _ => {
-                        if let Some(domain) = lower.strip_prefix("*.") {
-                            hosts.push(Host::Below(domain.to_owned()));
-                        } else if let Some(domain) = lower.strip_prefix('.') {
-                            hosts.push(Host::Exact(domain.to_owned()));
-                            hosts.push(Host::Below(domain.to_owned()));
-                        } else {
-                            hosts.push(Host::Exact(lower));
+                if matches!(name.as_str(), "_" | "" | "_default_" | "default") {
+                    is_unnamed = true;
+                    continue;
+                }
+                // `.example.org` is the domain and all names below it.
+                let both = name.strip_prefix('.');
+                let all = both.map_or_else(
+                    || vec![name.clone()],
+                    |domain| vec![domain.to_owned(), format!("*.{domain}")],
+                );
+                for name in all {
+                    match ServerName::parse(&name) {
+                        Some(ServerName::Unknown) => {
+                            ledger.left_out(names, effect, UNKNOWN_NAME);
+                            all_names.push(ServerName::Unknown);
+                        }
+                        Some(name) => all_names.push(name),
+                        None => {
+                            let text = "no request has such a host; list the names of this server";
+                            ledger.left_out(names, effect, text);
                         }
                     }
                 }
             }
         }
+        let names = all_names;
         let has_ssl = named("ssl").iter().any(|d| d.arg(0) == "on");
         for legacy in named("ssl") {
             ledger.translated(legacy, "listener.tls_certificates");
@@ -90,12 +100,58 @@ impl<'t> Server<'t> {
         }
         Self {
             directive,
-            hosts,
+            names,
             listens,
             is_unnamed: is_unnamed || !has_names,
             scope,
         }
     }
+}
+
+const UNKNOWN_NAME: &str = "the edge cannot compare this expression; list the names of this server. If the server \
+                            denies requests, those for hosts that no server names are denied";
+
+impl Server<'_> {
+    /// Returns true if a client that connects to an address may reach this server at one of its own addresses.
+    pub(super) fn is_reached_from(&self, address: &str) -> bool {
+        let (there, there_port) = parsed(address);
+        let is_local = |address: &str, ip: Option<IpAddr>| {
+            address.starts_with("unix:") || ip.is_some_and(|ip| ip.is_loopback())
+        };
+        let is_there_local = is_local(address, there);
+        self.listens.iter().any(|listen| {
+            let (here, here_port) = parsed(&listen.address);
+            let is_any = here.is_some_and(|ip| ip.is_unspecified());
+            let is_public = is_any && matches!(here_port, 80 | 443);
+            let is_same = listen.address == address || (is_any && here_port == there_port);
+            is_public || is_same || (is_there_local && (is_any || is_local(&listen.address, here)))
+        })
+    }
+
+    /// Returns true if the server denies requests, or asks who sends them.
+    pub(super) fn limits_access(&self) -> bool {
+        limits_access(self.scope.here())
+    }
+}
+
+/// Returns true if a directive of a block denies requests, or asks who sends them.
+fn limits_access(block: &[Directive]) -> bool {
+    every(block).iter().any(|directive| {
+        matches!(
+            directive.name.as_str(),
+            "allow"
+                | "deny"
+                | "auth_basic"
+                | "auth_request"
+                | "auth_jwt"
+                | "internal"
+                | "limit_except"
+                | "satisfy"
+                | "secure_link"
+                | "ssl_verify_client"
+                | "valid_referers"
+        ) || (directive.name == "return" && directive.arg(0).starts_with(['4', '5']))
+    })
 }
 
 impl<'t> Listen<'t> {
@@ -148,100 +204,16 @@ fn address(text: &str) -> String {
     text.replace("localhost:", "127.0.0.1:")
 }
 
-/// Which server gets the requests for a host.
-#[derive(Debug)]
-pub(super) struct Servers<'t> {
-    pub(super) all: Vec<Server<'t>>,
-    /// True if the input is a whole configuration, so that its first server gets requests for unknown hosts.
-    pub(super) is_whole: bool,
-}
-
-impl Servers<'_> {
-    /// Returns the addresses, each with the servers that listen there, the usual ports first.
-    pub(super) fn addresses(&self) -> Vec<(&str, Vec<usize>)> {
-        let mut addresses: Vec<(&str, Vec<usize>)> = Vec::new();
-        for (index, server) in self.all.iter().enumerate() {
-            for listen in &server.listens {
-                match addresses
-                    .iter_mut()
-                    .find(|(address, _)| *address == listen.address)
-                {
-                    Some((_, servers)) => servers.push(index),
-                    None => addresses.push((&listen.address, vec![index])),
-                }
-            }
-        }
-        let is_usual = |address: &str| address.ends_with(":80") || address.ends_with(":443");
-        addresses.sort_by_key(|(address, _)| !is_usual(address));
-        addresses
-    }
-
-    /// Returns the options of an address: true for TLS, true for PROXY headers.
-    pub(super) fn options(&self, address: &str) -> (bool, bool) {
-        let listens = self.all.iter().flat_map(|server| &server.listens);
-        let same = listens.filter(|listen| listen.address == address);
-        same.fold((false, false), |(tls, proxy), listen| {
-            (tls || listen.is_tls, proxy || listen.has_proxy_header)
-        })
-    }
-
-    /// Returns the server that nginx selects for a host at an address.
-    fn at(&self, servers: &[usize], address: &str, host: &Host) -> (Option<usize>, Option<usize>) {
-        let length = |candidate: &Host| candidate.text().len();
-        let named = servers
-            .iter()
-            .flat_map(|index| self.all[*index].hosts.iter().map(move |h| (*index, h)))
-            .filter(|(_, candidate)| *host != Host::Other && candidate.covers(host))
-            .max_by_key(|(index, candidate)| {
-                let is_exact = matches!(candidate, Host::Exact(_));
-                (is_exact, length(candidate), std::cmp::Reverse(*index))
-            });
-        let is_default = |index: &&usize| {
-            let server = &self.all[**index];
-            let here = server
-                .listens
-                .iter()
-                .find(|listen| listen.address == address);
-            here.is_some_and(|listen| listen.is_default)
-        };
-        let flagged = servers.iter().find(is_default);
-        let first = match self.is_whole {
-            true => servers.first(),
-            false => servers.iter().find(|index| self.all[**index].is_unnamed),
-        };
-        (named.map(|(index, _)| index), flagged.or(first).copied())
-    }
-
-    /// Returns the server that gets the requests for a host by a scheme.
-    pub(super) fn select(&self, host: &Host, scheme: &str) -> Option<usize> {
-        let addresses = self.addresses();
-        let mut results = addresses
-            .iter()
-            .filter(|(address, _)| (scheme == "https") == self.options(address).0)
-            .map(|(address, servers)| self.at(servers, address, host))
-            .collect::<Vec<_>>();
-        results.retain(|(named, default)| named.is_some() || default.is_some());
-        let named = results.iter().find_map(|(named, _)| *named);
-        named.or_else(|| results.iter().find_map(|(_, default)| *default))
-    }
-
-    /// Returns the schemes of all addresses.
-    pub(super) fn schemes(&self) -> Vec<&'static str> {
-        let is_tls = |tls: bool| {
-            self.addresses()
-                .iter()
-                .any(|(address, _)| self.options(address).0 == tls)
-        };
-        [("http", false), ("https", true)]
-            .into_iter()
-            .filter(|(_, tls)| is_tls(*tls))
-            .map(|(scheme, _)| scheme)
-            .collect()
-    }
+/// Returns the address, unless it is a Unix socket or a name, and the port.
+fn parsed(address: &str) -> (Option<IpAddr>, u16) {
+    let (ip, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let ip = ip.trim_start_matches('[').trim_end_matches(']');
+    (ip.parse().ok(), port.parse().unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::parse::parse;
     use super::*;
 
     #[test]
@@ -260,14 +232,30 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_covers_the_names_below_it() {
-        let below = Host::Below("example.org".to_owned());
-        let exact = |name: &str| Host::Exact(name.to_owned());
-        assert!(below.covers(&exact("a.example.org")));
-        assert!(below.covers(&Host::Below("a.example.org".to_owned())));
-        assert!(below.covers(&below));
-        assert!(!below.covers(&exact("example.org")));
-        assert!(!below.covers(&exact("badexample.org")));
-        assert!(!exact("a").covers(&Host::Other));
+    fn a_server_is_reached_from_an_address_whose_clients_reach_it_anyway() {
+        for (own, other, expected) in [
+            ("80", "8080", true),
+            ("[::]:443", "10.0.0.1:81", true),
+            ("8080", "80", false),
+            ("8080", "10.0.0.1:8080", true),
+            ("8080", "127.0.0.1:81", true),
+            ("10.0.0.1:80", "80", false),
+            ("10.0.0.1:80", "10.0.0.1:80", true),
+            ("127.0.0.1:81", "80", false),
+            ("127.0.0.1:81", "unix:/s", true),
+            ("unix:/s", "80", false),
+            ("name.example:81", "127.0.0.1:80", false),
+        ] {
+            let text = format!("server {{ listen {own}; }}");
+            let blocks = parse(&"t".into(), &text, &mut 0).expect("a configuration");
+            let scope = Scope::new(&blocks);
+            let inner = scope.within(blocks[0].children());
+            let server = Server::new(Some(&blocks[0]), inner, &Ledger::default());
+            assert_eq!(
+                server.is_reached_from(&address(other)),
+                expected,
+                "{own} {other}"
+            );
+        }
     }
 }

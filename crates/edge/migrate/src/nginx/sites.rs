@@ -6,12 +6,15 @@ use super::answers;
 use super::conditions::Env;
 use super::locations;
 use super::parse::Directive;
-use super::server::{Server, Servers};
+use super::selection::{Choice, Layer, Servers};
+use super::server::Server;
+use super::server_names::ServerName;
 use super::translator::Translator;
 use crate::error::{MigrateError, SITE_RULES_MAX};
 use crate::hosts::{Cond, Host};
 use crate::report::{Effect, Outcome};
 use crate::rule::{Rule, Settings, Span, When, undo_earlier};
+use crate::source::Position;
 use crate::toml::{self, Table};
 
 /// A group of hosts with the same rules.
@@ -39,43 +42,41 @@ pub(super) fn tables(
     let mut sites: Vec<Site> = Vec::new();
     let mut is_selected = vec![false; servers.all.len()];
     for host in hosts(servers) {
-        let selected: Vec<(&str, usize)> = schemes
+        let selected: Vec<(&str, Vec<Layer>)> = schemes
             .iter()
             .filter_map(|scheme| Some((*scheme, servers.select(&host, scheme)?)))
             .collect();
-        let Some(&(_, first)) = selected.first() else {
+        let Some((_, first)) = selected.first() else {
             continue;
         };
-        for (_, index) in &selected {
-            is_selected[*index] = true;
-        }
-        let is_common = selected.iter().all(|(_, index)| *index == first);
+        let is_common = selected.iter().all(|(_, layers)| layers == first);
         let mut rules = Vec::new();
-        for &(scheme, index) in &selected {
-            let mut of_server = rules_of(translator, &servers.all[index], &host);
-            if !is_common {
-                of_server.retain_mut(|rule| {
+        for (scheme, layers) in &selected {
+            for layer in layers {
+                let mut of_layer = rules_of_layer(translator, servers, layer, &host);
+                if let Choice::Server(index) = layer.choice {
+                    is_selected[index] = true;
+                }
+                if !is_common {
                     let of_scheme = When {
-                        scheme: Some(if scheme == "https" { "https" } else { "http" }),
+                        scheme: Some(if *scheme == "https" { "https" } else { "http" }),
                         ..When::default()
                     };
-                    let both = rule.when.and(&of_scheme);
-                    let applies = both.is_some();
-                    rule.when = both.unwrap_or_default();
-                    applies
-                });
+                    restrict(&mut of_layer, &of_scheme);
+                }
+                rules.extend(of_layer);
             }
-            rules.extend(of_server);
             if is_common {
                 break;
             }
         }
         let rules = undo_earlier(rules, &translator.body_max());
-        let encrypted = selected
-            .iter()
-            .rfind(|(scheme, _)| *scheme == "https")
-            .map(|(_, index)| *index);
-        let certificate = encrypted
+        let encrypted = selected.iter().rfind(|(scheme, _)| *scheme == "https");
+        let of_host = encrypted.and_then(|(_, layers)| {
+            // The last layer is that of the narrowest name.
+            layers.iter().rev().find_map(Layer::server)
+        });
+        let certificate = of_host
             .filter(|_| host != Host::Other)
             .and_then(|index| certificate(translator, &servers.all[index]));
         let known = sites.iter_mut().find(|site| {
@@ -94,8 +95,8 @@ pub(super) fn tables(
         }
     }
     for (server, is_selected) in servers.all.iter().zip(is_selected) {
-        if !is_selected && let Some(directive) = server.directive {
-            unselected(translator, directive);
+        if !is_selected {
+            unselected(translator, server);
         }
     }
     let mut tables = Vec::new();
@@ -116,12 +117,78 @@ pub(super) fn tables(
     Ok(tables)
 }
 
+/// Adds a condition to each rule. A rule that never holds together with it is removed.
+fn restrict(rules: &mut Vec<Rule>, condition: &When) {
+    rules.retain_mut(|rule| {
+        let both = rule.when.and(condition);
+        let applies = both.is_some();
+        rule.when = both.unwrap_or_default();
+        applies
+    });
+}
+
+/// Returns the rules of a layer for a host.
+fn rules_of_layer<'t>(
+    translator: &Translator<'t>,
+    servers: &Servers<'t>,
+    layer: &Layer,
+    host: &Host,
+) -> Vec<Rule> {
+    let closed = |status: &str, comment: String, from: &Position| {
+        let mut settings = Settings::default();
+        settings.set("deny", status, from);
+        Rule {
+            comment,
+            when: When::default(),
+            span: Span::Any,
+            settings,
+            is_whole: true,
+        }
+    };
+    let mut rules = match layer.choice {
+        Choice::Server(index) => {
+            let server = &servers.all[index];
+            rules_of(translator, server, host, layer.host_regex.is_some())
+        }
+        Choice::Denied(index) => {
+            let directive = servers.all[index].directive;
+            let at = directive.map_or_else(Position::unknown, |directive| directive.at.clone());
+            let ledger = &translator.ledger;
+            if let Some(directive) = directive {
+                let text = "the edge cannot select this server as nginx does, by the address or by an expression; it \
+                            denies requests that other servers would get, until you write a site for them";
+                ledger.left_out(directive, Effect::Access, text);
+            }
+            vec![closed("true", format!("the server {at} was left out"), &at)]
+        }
+        Choice::Elsewhere => {
+            let comment = "hosts that no server of this file names".to_owned();
+            vec![closed("421", comment, &Position::unknown())]
+        }
+    };
+    if let Some(regex) = &layer.host_regex {
+        let of_host = When {
+            host_regexes: vec![regex.clone()],
+            ..When::default()
+        };
+        restrict(&mut rules, &of_host);
+    }
+    rules
+}
+
 /// Records the outcome of a server that gets no host.
-fn unselected(translator: &Translator<'_>, directive: &Directive) {
+fn unselected(translator: &Translator<'_>, server: &Server<'_>) {
+    let Some(directive) = server.directive else {
+        return;
+    };
     let ledger = &translator.ledger;
-    let text = "this server is selected by its address or is not the first one of its name; sites differ by host and \
+    let effect = match server.limits_access() {
+        true => Effect::Access,
+        false => Effect::Response,
+    };
+    let text = "this server is selected by its address, or is not the first one of its name; sites differ by host and \
                 scheme only";
-    ledger.left_out(directive, Effect::Response, text);
+    ledger.left_out(directive, effect, text);
     let text = "belongs to a server that was left out";
     ledger.rest_of_block(
         directive.children(),
@@ -131,10 +198,11 @@ fn unselected(translator: &Translator<'_>, directive: &Directive) {
     );
 }
 
-fn comment(servers: &Servers<'_>, selected: &[(&str, usize)]) -> String {
+fn comment(servers: &Servers<'_>, selected: &[(&str, Vec<Layer>)]) -> String {
     let mut positions: Vec<String> = Vec::new();
-    for (_, index) in selected {
-        let position = servers.all[*index].directive.map(|d| d.at.to_string());
+    let layers = selected.iter().flat_map(|(_, layers)| layers);
+    for index in layers.filter_map(Layer::server) {
+        let position = servers.all[index].directive.map(|d| d.at.to_string());
         positions.extend(position.filter(|position| !positions.contains(position)));
     }
     format!("server {}", positions.join(" and "))
@@ -149,7 +217,8 @@ fn hosts(servers: &Servers<'_>) -> Vec<Host> {
         }
     };
     for server in &servers.all {
-        server.hosts.iter().cloned().for_each(&mut add);
+        let hosts = server.names.iter().flat_map(ServerName::hosts);
+        hosts.for_each(&mut add);
     }
     let mut rest: Vec<&Directive> = servers
         .all
@@ -199,11 +268,17 @@ pub(super) fn certificate(translator: &Translator<'_>, server: &Server<'_>) -> O
 }
 
 /// Returns the rules of a server for a host.
-fn rules_of<'t>(translator: &Translator<'t>, server: &Server<'t>, host: &Host) -> Vec<Rule> {
+fn rules_of<'t>(
+    translator: &Translator<'t>,
+    server: &Server<'t>,
+    host: &Host,
+    has_host_regex: bool,
+) -> Vec<Rule> {
     let env = Env {
         translator,
         scope: &server.scope,
         host,
+        has_host_regex,
     };
     if let Some(directive) = server.directive {
         translator.ledger.translated(directive, "site");

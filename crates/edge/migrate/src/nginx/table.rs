@@ -15,7 +15,7 @@ const ROWS: &[Row] = &[
     (
         &["server_name"],
         Settings(Response),
-        "`hosts` of a `[[site]]`; names and `*.DOMAIN`, no expressions",
+        "`hosts` of a `[[site]]`: names and `*.DOMAIN`; expressions as such names if possible, else as `host_regex` of rules",
     ),
     (
         &["listen"],

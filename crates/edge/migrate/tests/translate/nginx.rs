@@ -1,6 +1,6 @@
 //! Laws of the translation of nginx's configurations, over configurations of the kinds that operators publish.
 
-use edgeward_migrate::{Entry, MigrateError, Migration, Paths, SITE_RULES_MAX, nginx};
+use edgeward_migrate::{Effect, Entry, MigrateError, Migration, Paths, SITE_RULES_MAX, nginx};
 use proptest::prelude::*;
 
 use crate::support::{Files, Listed, assert_documented, assert_listed, changed, changes, corpus};
@@ -65,6 +65,7 @@ const EXPECTED: &[Listed] = &[
     ("package-mirror.conf", 11, 11, &[]),
     ("rails.conf", 6, 6, &[]),
     ("spa.conf", 8, 8, &[]),
+    ("tenants.conf", 6, 6, &[]),
     ("video.conf", 14, 14, &[]),
     ("whole.conf", 7, 7, &[]),
     ("wiki.conf", 7, 7, &[]),
@@ -85,7 +86,7 @@ fn each_configuration_is_translated_as_far_as_it_is_listed() {
 const LOSSES: [(usize, &str); 36] = [
     (4, "set_real_ip_from lb.example;"),
     (4, "server_name b.example:8080;"),
-    (4, "server_name ~^(www\\.)?(.+)$;"),
+    (4, "server_name ~^(?!www)(.+)$;"),
     (4, "ssl_verify_client on;"),
     (4, "if ($http_user_agent ~* (bot|crawler)) { return 403; }"),
     (4, "if (-f $document_root/maintenance.html) { return 503; }"),
@@ -144,6 +145,133 @@ fn a_directive_without_a_counterpart_is_named_with_its_line() {
             losses.iter().all(|loss| loss.at.line == line),
             "{directive}: {losses:#?}"
         );
+    }
+}
+
+/// Returns the tables of the result that begin with a line, such as the rules of a site.
+fn tables<'a>(toml: &'a str, header: &str) -> Vec<&'a str> {
+    let all = toml.split("\n[[");
+    all.filter(|table| table.starts_with(&header[2..]))
+        .collect()
+}
+
+/// An expression that names few hosts becomes these, and another one a condition of rules.
+#[test]
+fn expressions_of_server_names_become_hosts_or_conditions() {
+    let toml = |name: &str| {
+        let text = format!(
+            "http {{ server {{ listen 80; return 404; }} server {{ listen 80; server_name {name}; location / {{ \
+             proxy_pass http://a; }} }} }}"
+        );
+        let migration = translate("t", &text).expect("translated");
+        assert_eq!(migration.report.losses().count(), 0, "{name}");
+        migration.toml
+    };
+    let finite = toml(r"~^(www\.)?a\.example$");
+    assert!(
+        finite.contains(r#"hosts = ["www.a.example", "a.example"]"#),
+        "{finite}"
+    );
+    assert!(!finite.contains("host_regex"), "{finite}");
+    let domain = toml(r"~^(?<sub>.+)\.a\.example$");
+    assert!(
+        domain.contains(r#"hosts = "*.a.example""#) && !domain.contains("host_regex"),
+        "{domain}"
+    );
+    let label = toml(r"~^(?<sub>[^.]+)\.a\.example$");
+    let [of_domain, _] = &tables(&label, "[[site]]")[..] else {
+        panic!("{label}");
+    };
+    assert!(of_domain.contains("deny = 404"), "{label}");
+    assert!(
+        label.contains(r"host_regex = '(?i)^(?<sub>[^.]+)\.a\.example$'"),
+        "{label}"
+    );
+}
+
+/// Requests for a server that denies some are not answered by another one, if the edge cannot compare its expression.
+#[test]
+fn an_unknown_expression_of_a_server_with_access_denies_other_hosts() {
+    let translated = |inner: &str| {
+        let text = format!(
+            "http {{ server {{ listen 80; server_name a; location / {{ proxy_pass http://a; }} }}\nserver {{ listen 80; \
+             server_name ~^(?!a)b; {inner} location / {{ proxy_pass http://b; }} }} }}"
+        );
+        translate("t", &text).expect("translated")
+    };
+    let open = translated("");
+    let losses: Vec<_> = open.report.losses().collect();
+    assert!(
+        losses
+            .iter()
+            .all(|loss| loss.effect == Effect::Response && loss.at.line == 2)
+    );
+    assert!(
+        !losses.is_empty() && !open.toml.contains("deny = true"),
+        "{}",
+        open.toml
+    );
+    for limit in [
+        "deny all;",
+        "return 403;",
+        "auth_basic x;",
+        "location /x { internal; }",
+    ] {
+        let closed = translated(limit);
+        let effects: Vec<Effect> = closed.report.losses().map(|loss| loss.effect).collect();
+        assert!(effects.contains(&Effect::Access), "{limit}");
+        let sites = tables(&closed.toml, "[[site]]");
+        let of_others = sites.iter().find(|site| site.contains(r#"hosts = "*""#));
+        assert!(
+            of_others.is_some_and(|site| site.contains("deny = true")),
+            "{limit}: {}",
+            closed.toml
+        );
+        let of_name = sites.iter().find(|site| site.contains(r#"hosts = "a""#));
+        assert!(
+            of_name.is_some_and(|site| !site.contains("deny")),
+            "{limit}: {}",
+            closed.toml
+        );
+    }
+}
+
+/// A server that listens at an inner address is not answered at the others.
+#[test]
+fn a_server_of_an_inner_address_is_denied_at_the_others() {
+    let translated = |own: &str| {
+        let text = format!(
+            "http {{ server {{ listen 80; server_name a; location / {{ proxy_pass http://a; }} }}\nserver {{ listen \
+             {own}; server_name inner; location / {{ proxy_pass http://b; }} }} }}"
+        );
+        translate("t", &text).expect("translated")
+    };
+    for (own, is_denied) in [
+        ("127.0.0.1:81", true),
+        ("8080", true),
+        ("80", false),
+        ("[::]:80", false),
+    ] {
+        let migration = translated(own);
+        let sites = tables(&migration.toml, "[[site]]");
+        let inner = sites
+            .iter()
+            .find(|site| site.contains("\"inner\""))
+            .expect("a site");
+        assert_eq!(
+            inner.contains("deny = true"),
+            is_denied,
+            "{own}: {}",
+            migration.toml
+        );
+        let losses = migration.report.losses();
+        let of_access = losses.filter(|loss| loss.effect == Effect::Access && loss.at.line == 2);
+        assert_eq!(of_access.count() > 0, is_denied, "{own}");
+        let outer = sites
+            .iter()
+            .find(|site| site.contains("\"a\""))
+            .expect("a site");
+        assert!(!outer.contains("deny"), "{own}: {}", migration.toml);
     }
 }
 

@@ -427,6 +427,10 @@ fn random_condition(random: &mut SplitMix64) -> Condition {
         4 => condition.parameters = vec![Pattern::new("utm_*"), Pattern::new("b")],
         5 => condition.clients = vec!["127.0.0.0/8".parse().expect("a network")],
         6 => condition.schemes = vec!["https".into()],
+        7 => {
+            let regex = PathPattern::regex(r"^(a|w.*\.b)\.example$").expect("a regex");
+            condition.host_regexes = vec![regex];
+        }
         _ => {}
     }
     condition

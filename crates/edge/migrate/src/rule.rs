@@ -112,7 +112,7 @@ fn narrower(a: &[String], b: &[String]) -> Option<Vec<String>> {
 pub(crate) enum Key {
     /// A key with one value.
     One(&'static str),
-    /// A status in `ttl` or `default_ttl`.
+    /// A status in `ttl`, `default_ttl` or `error_page`.
     Status(&'static str, String),
     /// A field in `request`, `origin_response` or `response`. The name is in lower case.
     Field(&'static str, String),
@@ -176,6 +176,11 @@ impl Settings {
             Some((Value::Toml(value), _)) => Some(value),
             _ => None,
         }
+    }
+
+    /// Returns true if a key is stated and not switched off.
+    pub(crate) fn is_on(&self, key: &'static str) -> bool {
+        self.one(key).is_some_and(|value| value != "false")
     }
 
     fn write(&self, table: &mut Table) {
@@ -285,29 +290,32 @@ pub(crate) fn undo_earlier(rules: Vec<Rule>, body_max: &str) -> Vec<Rule> {
     let mut all: Vec<Rule> = Vec::with_capacity(rules.len());
     let mut rest = rules.into_iter().peekable();
     while let Some(mut rule) = rest.next() {
-        let is_denied = rule
-            .settings
-            .one("deny")
-            .is_some_and(|value| value != "false");
-        // No other setting matters to a request that is denied.
-        if rule.is_whole && is_denied && rest.peek().is_none_or(|next| next.is_whole) {
+        let has_page = |earlier: &Rule| {
+            let mut keys = earlier.settings.0.keys();
+            keys.any(|key| matches!(key, Key::Status("error_page", _)))
+        };
+        // No other setting matters to a request that is denied, except the page.
+        if rule.is_whole
+            && rule.settings.is_on("deny")
+            && rest.peek().is_none_or(|next| next.is_whole)
+            && !all.iter().any(has_page)
+        {
             all.push(rule);
             continue;
         }
         if !rule.is_whole {
-            let is_denied =
-                |earlier: &Rule| earlier.settings.one("deny").is_some_and(|v| v != "false");
-            // The edge denies before it redirects; nginx redirects before it denies.
-            if rule
-                .settings
-                .one("redirect")
-                .is_some_and(|value| value != "false")
-                && all.iter().any(is_denied)
-                && rule.settings.one("deny").is_none()
-            {
-                rule.settings
-                    .0
-                    .insert(Key::One("deny"), (Value::Toml("false".to_owned()), None));
+            // The edge denies before it redirects, and redirects before it answers. nginx does what its first directive
+            // says.
+            let (redirects, answers) = (
+                rule.settings.is_on("redirect"),
+                rule.settings.is_on("answer"),
+            );
+            for (key, counts) in [("deny", redirects || answers), ("redirect", answers)] {
+                let is_stated = |earlier: &Rule| earlier.settings.is_on(key);
+                if counts && all.iter().any(is_stated) && rule.settings.one(key).is_none() {
+                    let off = (Value::Toml("false".to_owned()), None);
+                    rule.settings.0.insert(Key::One(key), off);
+                }
             }
             all.push(rule);
             continue;

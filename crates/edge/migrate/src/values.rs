@@ -2,6 +2,8 @@
 
 use regex::bytes::RegexBuilder;
 
+use crate::toml;
+
 /// Returns the milliseconds of a time such as `10m`, `1h30m` or `500ms`. A number without a unit is in seconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     if text.is_empty() {
@@ -66,6 +68,35 @@ pub(super) fn size(text: &str) -> Option<(u64, String)> {
     let number: u64 = digits.parse().ok()?;
     Some((number.checked_mul(unit)?, format!("\"{number}{name}\"")))
 }
+
+/// Returns a text as the value of `error_page` and `answer`.
+pub(super) fn page(body: &str, content_type: &str) -> String {
+    let [body, content_type] = [body, content_type].map(toml::text);
+    format!("{{ body = {body}, content_type = {content_type} }}")
+}
+
+/// Returns a text as the value of `answer` with a status. `None` if the edge does not answer with this status.
+pub(super) fn answer(status: u16, body: &str, content_type: &str) -> Option<String> {
+    match status {
+        200 => Some(page(body, content_type)),
+        204 => Some("{ status = 204 }".to_owned()),
+        201..=203 => {
+            let page = page(body, content_type);
+            Some(format!("{{ status = {status}, {}", &page[2..]))
+        }
+        _ => None,
+    }
+}
+
+/// Returns true if the edge knows the type of a file by its name.
+pub(super) fn is_page(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    ["html", "htm", "txt", "json", "xml", "svg"].contains(&extension)
+}
+
+/// The largest page of the edge.
+pub(super) const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// A part of a text with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]

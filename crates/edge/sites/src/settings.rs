@@ -32,8 +32,8 @@ pub struct Settings {
     pub deny: Stated<StatusCode>,
     /// The edge answers with a redirect.
     pub redirect: Stated<Arc<Redirect>>,
-    /// The edge answers with this page and status 200.
-    pub answer: Stated<Arc<Page>>,
+    /// The edge answers with this response.
+    pub answer: Stated<Arc<FixedAnswer>>,
     /// The target that the origin gets. The cache key keeps the target of the client.
     pub rewrite: Stated<Arc<Template>>,
     /// Lifetimes that replace what the origin states.
@@ -146,6 +146,15 @@ pub struct Redirect {
     pub status: StatusCode,
     /// The value of `Location`.
     pub location: Template,
+}
+
+/// A response of the edge itself, without the cache and the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedAnswer {
+    /// 200 to 204.
+    pub status: StatusCode,
+    /// The body with its type. Empty for 204.
+    pub page: Arc<Page>,
 }
 
 /// A page that the edge sends in place of a response, or of the body of an error response.

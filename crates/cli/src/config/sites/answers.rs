@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_sites::{Page, RateKey, RateLimit, Redirect, Stated, StatusSet, Template};
-use http::StatusCode;
+use edgeward_sites::{
+    FixedAnswer, Page, RateKey, RateLimit, Redirect, Stated, StatusSet, Template,
+};
+use http::{HeaderValue, StatusCode};
 
 use super::caching::status_set;
 use super::draft::RuleDraft;
@@ -46,9 +48,10 @@ pub(super) static KEYS: &[SiteKey] = rows! {
         read: redirect_status;
 
     /// The edge answers with this file and status 200, without the cache and the origin. Size and extension are those
-    /// of `error_page`. If a request is also denied or redirected, `answer` does not count. `false` undoes an earlier
-    /// rule.
-    "answer" setting: "file, or `false`",
+    /// of `error_page`. A table has a text in place of the file: `body`, `content_type` (default
+    /// `"text/plain; charset=utf-8"`) and `status`, from 200 to 204; a response with 204 has no body. If a request is
+    /// also denied or redirected, `answer` does not count. `false` undoes an earlier rule.
+    "answer" setting: "file, table of `body`, `content_type` and `status`, or `false`",
         default "`false`", example "answer = \"pages/welcome.html\"",
         read: answer;
 
@@ -91,8 +94,9 @@ pub(super) static KEYS: &[SiteKey] = rows! {
     /// Files that replace the bodies of error responses, of the origin and of the edge itself, by status from 400 to
     /// 599 or by class. A relative path starts at the folder of the configuration file. The edge reads the files at its
     /// start; each has at most 1 MiB. Their extensions state their types: `html`, `htm`, `txt`, `json`, `xml` or `svg`.
-    /// Each status is a key of its own. `false` undoes all pages of earlier rules.
-    "error_page" setting: "table of files by status, or `false`",
+    /// A table such as `{ body = "gone", content_type = "text/plain" }` has a text in place of a file. Each status is a
+    /// key of its own. `false` undoes all pages of earlier rules.
+    "error_page" setting: "table of files or texts by status, or `false`",
         default "`false`", example "error_page = { 404 = \"pages/404.html\", 5xx = \"pages/error.html\" }",
         read: error_page;
 };
@@ -355,9 +359,23 @@ fn limit_of<'r>(
 fn answer(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
     rule.settings.answer = match entry.as_switch() {
         Some(false) => Stated::Off,
-        // An invalid page is reported.
-        _ => page(reader, entry).map_or(Stated::Unstated, Stated::On),
+        // An invalid answer is reported.
+        _ => fixed_answer(reader, entry)
+            .map_or(Stated::Unstated, |answer| Stated::On(Arc::new(answer))),
     };
+}
+
+fn fixed_answer(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<FixedAnswer> {
+    let (page, status) = match entry.is_table() {
+        true => page_of_table(reader, entry, true)?,
+        false => (page(reader, entry)?, StatusCode::OK),
+    };
+    if status == StatusCode::NO_CONTENT && !page.body.is_empty() {
+        let hint = "remove the body, or use status 200";
+        reader.reject(entry, "has a body and the status 204", hint);
+        return None;
+    }
+    Some(FixedAnswer { status, page })
 }
 
 fn error_page(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
@@ -380,8 +398,59 @@ fn error_page(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) 
     }
 }
 
+/// Reads a page from a table with its text. The table has a status only if `has_status`.
+fn page_of_table(
+    reader: &mut Reader<'_>,
+    entry: &Entry<'_>,
+    has_status: bool,
+) -> Option<(Arc<Page>, StatusCode)> {
+    const EXAMPLE: &str = "{ body = \"ok\", content_type = \"text/plain\" }";
+    let mut status = StatusCode::OK;
+    let (mut body, mut content_type) = (String::new(), CONTENT_TYPES[2].1.to_owned());
+    for (name, member) in reader.table(entry, "a table of a page", EXAMPLE) {
+        match name {
+            "body" => {
+                body = reader.text(&member, "a text", "\"ok\"")?.to_owned();
+                if body.len() as u64 > PAGE_BYTES_MAX {
+                    reader.reject(&member, "exceeds 1 MiB", "use a smaller page");
+                    return None;
+                }
+            }
+            "content_type" => {
+                content_type = reader
+                    .text(&member, "a media type", "\"text/html\"")?
+                    .to_owned();
+                if content_type.is_empty() || HeaderValue::from_str(&content_type).is_err() {
+                    reader.reject(
+                        &member,
+                        "is not a media type",
+                        "write text/html, for example",
+                    );
+                    return None;
+                }
+            }
+            "status" if has_status => {
+                status = reader.number(&member, 200, 204).and_then(to_status)?
+            }
+            _ => {
+                let hint = "write body and content_type, and in answer also status";
+                reader.reject(&member, "is not a part of a page", hint);
+                return None;
+            }
+        }
+    }
+    let page = Page {
+        content_type: content_type.into(),
+        body: body.into(),
+    };
+    Some((Arc::new(page), status))
+}
+
 /// Reads an error page, or returns it if another rule has read it.
 fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<Page>> {
+    if entry.is_table() {
+        return page_of_table(reader, entry, false).map(|(page, _)| page);
+    }
     let path = reader.file(entry)?;
     if let Some(page) = reader.pages.get(&path) {
         return Some(Arc::clone(page));

@@ -36,8 +36,8 @@ pub(super) static KEYS: &[SiteKey] = rows! {
         read: path_regex;
 
     /// Regular expressions of the host of the request, for sites with `*` or `*.DOMAIN` in `hosts`. The host is
-    /// compared in lower case and without its port. One of the expressions must be found somewhere in it; `^` and `$` fix the
-    /// start and the end. Their groups are no variables of templates.
+    /// compared in lower case and without its port. One of the expressions must be found somewhere in it; `^` and `$`
+    /// fix the start and the end. Their groups are no variables of templates.
     "host_regex" condition: "regular expression, or list of them",
         default DEFAULT, example r"host_regex = '^[^.]+\.example\.com$'",
         read: host_regex;

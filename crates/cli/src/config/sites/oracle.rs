@@ -256,7 +256,19 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
             setting(format!("redirect = '{location}'{line}"), "redirect", value)
         });
     let no_redirect = Just(setting("redirect = false".to_owned(), "redirect", "off"));
+    let answer = (
+        select(vec!["", "a"]),
+        select(vec![200u16, 203]),
+        select(vec!["text/html", "text/plain; charset=utf-8"]),
+    )
+        .prop_map(|(body, status, kind)| {
+            let toml = format!(
+                "answer = {{ status = {status}, body = '{body}', content_type = '{kind}' }}"
+            );
+            setting(toml, "answer", format!("{status} {kind} {body}"))
+        });
     let no_answer = Just(setting("answer = false".to_owned(), "answer", "off"));
+    let answer = prop_oneof![answer, no_answer];
     let lists = select(vec!["query.keep", "query.drop", "request.only"]);
     let query = (lists, vec("[ab]{1,2}\\*?", 0..3)).prop_map(|(key, names)| {
         let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
@@ -342,7 +354,7 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
     (
         switches,
         of(deny),
-        of(prop_oneof![redirect, no_redirect, no_answer]),
+        of(prop_oneof![redirect, no_redirect, answer]),
         of(lifetimes()),
         of(prop_oneof![query, keep_all]),
         of(key),
@@ -532,7 +544,11 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
         format!("{} {}", redirect.status.as_u16(), redirect.location)
     });
     add("redirect", redirect);
-    let answer = stated_text(&settings.answer, |page| page.content_type.to_string());
+    let answer = stated_text(&settings.answer, |answer| {
+        let (page, status) = (&answer.page, answer.status.as_u16());
+        let body = String::from_utf8_lossy(&page.body);
+        format!("{status} {} {body}", page.content_type)
+    });
     add("answer", answer);
     let joined = |names: &[edgeward_types::Pattern]| {
         let names: Vec<&str> = names.iter().map(edgeward_types::Pattern::as_str).collect();

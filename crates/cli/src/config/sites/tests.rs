@@ -338,6 +338,32 @@ fn error_pages_start_at_the_folder_of_the_file_and_have_a_size_limit() {
     }
 }
 
+/// A text has the limit of a file.
+#[test]
+fn a_text_of_the_file_is_a_page_like_that_of_another_file() {
+    let site = site(
+        "answer = { body = 'ok' }\nerror_page = { 404 = { body = '{}', content_type = 'application/json' } }",
+    );
+    let answer = site.settings.answer.value().expect("an answer");
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(&*answer.page.content_type, "text/plain; charset=utf-8");
+    assert_eq!(answer.page.body, "ok");
+    let page = site.settings.error_pages.get(StatusCode::NOT_FOUND);
+    let page = page.expect("a page");
+    assert_eq!(
+        (&*page.content_type, &page.body[..]),
+        ("application/json", &b"{}"[..])
+    );
+    let of_length = |length: usize| {
+        let body = "a".repeat(length);
+        messages(&format!(
+            "[[site]]\nhosts = '*'\nanswer = {{ body = '{body}' }}\n"
+        ))
+    };
+    assert_eq!(of_length(1 << 20), "valid");
+    assert!(of_length((1 << 20) + 1).contains("exceeds 1 MiB"));
+}
+
 #[test]
 fn locations_that_lead_where_they_say_are_valid() {
     for location in [

@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::hosts::Reason;
 use crate::report::{Effect, Outcome};
 use crate::toml;
-use crate::values::literal_regex;
+use crate::values::{self, literal_regex};
 
 impl<'t> Site<'_, 't> {
     /// Applies a directive other than `handle` and its relatives.
@@ -194,25 +194,35 @@ impl<'t> Site<'_, 't> {
     ) -> Result<(), Reason> {
         let words = directive.words();
         let code = status(directive);
-        let has_text = words.iter().any(|word| word.parse::<u16>().is_err())
-            || directive.inner().iter().any(|inner| inner.name == "body");
+        let of_block = directive.inner().iter().find(|inner| inner.name == "body");
+        let of_words = words.iter().find(|word| word.parse::<u16>().is_err());
+        let text = of_words.map_or_else(|| of_block.map_or("", |body| body.arg(0)), String::as_str);
+        let kind = match text.starts_with(['{', '[']) {
+            true => "application/json",
+            false => "text/plain; charset=utf-8",
+        };
+        let has_placeholder = text.split('{').skip(1).any(is_placeholder);
+        let answer = values::answer(code, text, kind).filter(|_| !has_placeholder);
         let ledger = &self.translator.ledger;
         for inner in directive.inner() {
             ledger.implied(inner, "belongs to the answer");
         }
         let reached = &self.answer(reached)?;
-        match (code, has_text) {
-            (400..=599, false) => {
+        match (code, answer) {
+            (400..=599, _) if text.is_empty() => {
                 self.state("deny", reached, code.to_string(), directive)?;
                 self.translator.ledger.translated(directive, "deny");
             }
-            (400..=599, true) => {
+            (400..=599, _) => {
                 self.state("deny", reached, code.to_string(), directive)?;
-                let text =
-                    "the edge sends its own text with the status; error_page replaces it by a file";
+                let text = "the edge sends its own text with the status; error_page replaces it by a file or text";
                 self.translator
                     .ledger
                     .differs(directive, Effect::Response, text);
+            }
+            (_, Some(answer)) => {
+                self.state("answer", reached, answer, directive)?;
+                self.translator.ledger.translated(directive, "answer");
             }
             _ => {
                 self.state("deny", reached, "404", directive)?;
@@ -281,6 +291,13 @@ pub(super) fn status(directive: &Directive) -> u16 {
         "error" => 500,
         _ => 200,
     })
+}
+
+/// Returns true if the text behind a brace is a name of Caddy's, so that the brace begins a placeholder.
+fn is_placeholder(text: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '$' | '>');
+    let name = text.split_once('}').map_or("", |(name, _)| name);
+    !name.is_empty() && name.chars().all(is_name)
 }
 
 /// Returns true if each condition that holds has one expression, whose groups a template may use.

@@ -46,7 +46,7 @@ const ROWS: &[Row] = &[
     (
         &["respond", "error", "abort"],
         Settings(Access),
-        "`deny` for 400 to 599; other answers get 404, and need a file (`answer`)",
+        "`deny` for 400 to 599; `answer` with the text for 200 to 204; others get 404",
     ),
     (
         &["rewrite", "uri"],

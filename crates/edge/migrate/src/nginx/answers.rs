@@ -4,14 +4,20 @@ use super::conditions::{Condition, Env};
 use super::draft::Draft;
 use super::parse::Directive;
 use crate::report::{Effect, Outcome};
-use crate::rule::{Settings, When};
+use crate::rule::{Key, Settings, Span, When};
 use crate::toml;
-use crate::values;
+use crate::values::{self, Part};
 
 /// Returns the settings of a `return`.
 ///
-/// `groups` is true if the rule has one expression, whose groups the text may use.
-pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive, groups: bool) -> Settings {
+/// `groups` is true if the rule has one expression, whose groups the text may use. `path` is the only path of the rule,
+/// or empty.
+pub(super) fn of_return(
+    env: &Env<'_, '_>,
+    directive: &Directive,
+    groups: bool,
+    path: &str,
+) -> Settings {
     let ledger = &env.translator.ledger;
     let mut settings = Settings::default();
     let (code, text) = match directive.arg(0).parse::<u16>() {
@@ -41,22 +47,84 @@ pub(super) fn of_return(env: &Env<'_, '_>, directive: &Directive, groups: bool) 
         }
         400..=599 => {
             settings.set("deny", code.to_string(), &directive.at);
-            match text.is_empty() {
-                true => ledger.translated(directive, "deny"),
-                false => {
-                    let difference = "the edge sends its own text with the status; error_page replaces it by a file";
-                    ledger.differs(directive, Effect::Response, difference);
+            match env.fixed_text(text) {
+                Ok(text) if text.is_empty() => ledger.translated(directive, "deny"),
+                Ok(text) => {
+                    let page = values::page(&text, &env.content_type(path));
+                    settings.set_status("error_page", &code.to_string(), page, &directive.at);
+                    ledger.translated(directive, "deny, error_page");
+                }
+                Err(reason) => {
+                    let text = format!("the edge sends its own text with the status: {reason}");
+                    ledger.differs(directive, Effect::Response, &text);
                 }
             }
         }
         _ => {
-            settings.set("deny", "404", &directive.at);
-            let advice = "the edge does not answer with this status and text, so they get 404; write the text \
-                          to a file, and answer = \"FILE\" in place of deny";
-            ledger.left_out(directive, Effect::Response, advice);
+            let body = env.fixed_text(text);
+            let answer = body.and_then(|body| {
+                let answer = values::answer(code, &body, &env.content_type(path));
+                answer.ok_or_else(|| "the edge does not answer with this status".to_owned())
+            });
+            match answer {
+                Ok(answer) => {
+                    settings.set("answer", answer, &directive.at);
+                    ledger.translated(directive, "answer");
+                }
+                Err(reason) => {
+                    settings.set("deny", "404", &directive.at);
+                    let text = format!("{reason}; these requests get 404");
+                    ledger.left_out(directive, Effect::Response, &text);
+                }
+            }
         }
     }
     settings
+}
+
+impl Env<'_, '_> {
+    /// Returns a text without variables, or with variables that have one value.
+    fn fixed_text(&self, text: &str) -> Result<String, String> {
+        let parts = values::parts(text).into_iter().map(|part| match part {
+            Part::Text(text) => Ok(text),
+            Part::Variable(name) => {
+                let value = self.constant(&name);
+                value.map_err(|_| format!("the text of a page has no variable ${name}"))
+            }
+        });
+        parts.collect()
+    }
+
+    /// Returns the type of a text for a path, which is empty for several paths.
+    fn content_type(&self, path: &str) -> String {
+        let ledger = &self.translator.ledger;
+        let has_types = self.translator.everywhere("types").iter().any(|_| true)
+            || self
+                .translator
+                .everywhere("include")
+                .iter()
+                .any(|include| include.arg(0).ends_with("mime.types"));
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+        let of_extension = match extension {
+            "html" | "htm" => Some("text/html"),
+            _ if !has_types => None,
+            "css" => Some("text/css"),
+            "js" => Some("application/javascript"),
+            "json" => Some("application/json"),
+            "svg" => Some("image/svg+xml"),
+            "txt" => Some("text/plain"),
+            "xml" => Some("text/xml"),
+            _ => None,
+        };
+        if let Some(known) = of_extension {
+            return known.to_owned();
+        }
+        let default = self.scope.one("default_type", ledger);
+        default
+            .map_or("text/plain", |default| default.arg(0))
+            .to_owned()
+    }
 }
 
 /// The starts of templates that are URLs or paths.
@@ -144,7 +212,11 @@ pub(super) fn in_location(draft: &mut Draft<'_, '_>) -> bool {
         match step.name.as_str() {
             "return" => {
                 let groups = draft.when.regexes.len() == 1;
-                let settings = of_return(&draft.env, step, groups);
+                let path = match &draft.span {
+                    Span::Exact(path) => path.clone(),
+                    _ => String::new(),
+                };
+                let settings = of_return(&draft.env, step, groups, &path);
                 draft.settings.0.extend(settings.0);
             }
             "rewrite" => rewrite(draft, step),
@@ -198,9 +270,10 @@ fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
     for inner in body {
         match inner.name.as_str() {
             "return" => {
-                on.0.extend(of_return(&draft.env, inner, false).0);
-                off.set("deny", "false", &directive.at);
-                off.set("redirect", "false", &directive.at);
+                on.0.extend(of_return(&draft.env, inner, false, "").0);
+                for key in ["deny", "redirect", "answer"] {
+                    off.set(key, "false", &directive.at);
+                }
             }
             "break" => draft.implied(inner, "not needed"),
             _ => {
@@ -213,6 +286,13 @@ fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
         }
     }
     off.0.retain(|key, _| on.0.contains_key(key));
+    if on
+        .0
+        .keys()
+        .any(|key| matches!(key, Key::Status("error_page", _)))
+    {
+        off.set("error_page", "false", &directive.at);
+    }
     if let Some(difference) = exact_enough(&condition) {
         return left_out_branch(draft, directive, &difference);
     }
@@ -242,31 +322,101 @@ fn left_out_branch(draft: &Draft<'_, '_>, directive: &Directive, reason: &str) {
 /// Translates `error_page` and `proxy_intercept_errors`.
 pub(super) fn error_pages(draft: &mut Draft<'_, '_>) {
     let intercepts = draft.one("proxy_intercept_errors");
-    let pages = draft.all(&["error_page"]);
-    for page in &pages {
-        let Some((target, statuses)) = page.args.split_last() else {
-            continue;
-        };
-        let text = format!(
-            "write the page to a file, and error_page = {{ {} = \"FILE\" }}; the file replaces bodies of the origin, too",
-            statuses.first().map_or("404", String::as_str)
-        );
-        let is_file = target.starts_with('/')
-            && !target.contains('$')
-            && statuses.iter().all(|s| !s.starts_with('='));
-        match is_file {
-            true => draft.left_out(page, Effect::Response, &text),
-            false => draft.left_out(
-                page,
-                Effect::Response,
-                "the edge does not answer errors by another location or status",
-            ),
-        }
+    let replaces_all = intercepts.is_some_and(|intercepts| intercepts.arg(0) == "on");
+    for page in draft.all(&["error_page"]) {
+        error_page(draft, page, replaces_all);
     }
     if let Some(intercepts) = intercepts {
         draft.implied(
             intercepts,
             "error_page replaces error responses of the origin, too",
         );
+    }
+}
+
+/// The statuses of errors that nginx answers itself if the origin does not answer.
+const OF_PROXY: [&str; 2] = ["502", "504"];
+
+/// Translates an `error_page`. `replaces_all` is true if the page replaces bodies of the origin, too.
+fn error_page(draft: &mut Draft<'_, '_>, page: &Directive, replaces_all: bool) {
+    let Some((target, statuses)) = page.args.split_last() else {
+        return;
+    };
+    let is_path = target.starts_with('/') && statuses.iter().all(|s| s.parse::<u16>().is_ok());
+    if !is_path {
+        let text = "the edge does not answer errors by another location or status";
+        return draft.left_out(page, Effect::Response, text);
+    }
+    let Some(file) = draft.env.file_of(target) else {
+        let text = format!(
+            "write the page to a file, and error_page = {{ {} = \"FILE\" }}; the file replaces bodies of the origin, too",
+            statuses.first().map_or("404", String::as_str)
+        );
+        return draft.left_out(page, Effect::Response, &text);
+    };
+    let (own, others): (Vec<&String>, Vec<&String>) = statuses
+        .iter()
+        .partition(|status| replaces_all || OF_PROXY.contains(&status.as_str()));
+    for status in &own {
+        let value = toml::text(&file);
+        draft
+            .settings
+            .set_status("error_page", status, value, &page.at);
+    }
+    match (replaces_all, others.is_empty()) {
+        (true, _) => draft.translated(page, "error_page"),
+        (false, true) => {
+            let text = "error_page replaces bodies of the origin with these statuses, too";
+            draft.differs(page, Effect::Response, text);
+        }
+        (false, false) => {
+            let text = "error_page replaces bodies of the origin, too, so that only 502 and 504 have the page";
+            draft.left_out(page, Effect::Response, text);
+        }
+    }
+}
+
+impl<'t> Env<'_, 't> {
+    /// Returns the file that nginx sends for a path with a location of its own, if the edge can send it.
+    fn file_of(&self, path: &str) -> Option<String> {
+        let levels = self.scope.levels();
+        let is_exact = |d: &&Directive| {
+            d.name == "location"
+                && match (d.arg(0), d.arg(1)) {
+                    ("=", known) => known == path,
+                    (known, "") => known.strip_prefix('=') == Some(path),
+                    _ => false,
+                }
+        };
+        let (depth, location) = levels
+            .iter()
+            .enumerate()
+            .find_map(|(depth, level)| Some((depth, level.iter().find(is_exact)?)))?;
+        let inner = [&levels[..=depth], &[location.children()]].concat();
+        self.file_at(&inner, path)
+    }
+
+    /// Returns the file that nginx sends for the only path of a location, if the edge can send it. `levels` has the
+    /// blocks around the location, and its own.
+    pub(super) fn file_at(&self, levels: &[&'t [Directive]], path: &str) -> Option<String> {
+        let own = levels.last()?;
+        let is_other = |d: &Directive| {
+            d.name.ends_with("_pass")
+                || matches!(
+                    d.name.as_str(),
+                    "return" | "rewrite" | "if" | "try_files" | "auth_basic"
+                )
+        };
+        if own.iter().any(is_other) {
+            return None;
+        }
+        if let Some(alias) = own.iter().find(|d| d.name == "alias") {
+            return self.translator.page(alias.arg(0), "");
+        }
+        let root = levels
+            .iter()
+            .rev()
+            .find_map(|level| level.iter().find(|d| d.name == "root"))?;
+        self.translator.page(root.arg(0), path)
     }
 }

@@ -262,7 +262,7 @@ fn location(env: &Env<'_, '_>, location: &Location<'_>, within: Option<&str>) ->
             let content = scope.here().iter().filter(|d| is_content(d));
             content.for_each(|d| draft.implied(d, "never used: the location returns before"));
         }
-        None => files(&mut draft, directive),
+        None => files(&mut draft, directive, candidate),
     }
     fields::response(&mut draft);
     answers::error_pages(&mut draft);
@@ -353,7 +353,7 @@ fn rewrite(draft: &mut Draft<'_, '_>, pass: &Directive, candidate: &Candidate, p
 }
 
 /// Translates a location without an origin.
-fn files(draft: &mut Draft<'_, '_>, location: &Directive) {
+fn files(draft: &mut Draft<'_, '_>, location: &Directive, candidate: &Candidate) {
     let status = draft
         .env
         .scope
@@ -368,6 +368,26 @@ fn files(draft: &mut Draft<'_, '_>, location: &Directive) {
         let ledger = &draft.env.translator.ledger;
         let content = draft.env.scope.here().iter().filter(|d| is_content(d));
         content.for_each(|d| ledger.implied(d, "never used: all requests are denied"));
+        return;
+    }
+    if candidate.kind == Kind::Exact
+        && let Some(file) = draft
+            .env
+            .file_at(draft.env.scope.levels(), &candidate.pattern)
+    {
+        draft
+            .settings
+            .set("answer", toml::text(&file), &location.at);
+        let text = "the edge reads the file at its start: answer";
+        let levels = draft
+            .env
+            .scope
+            .levels()
+            .iter()
+            .flat_map(|level| level.iter());
+        for directive in levels.filter(|d| matches!(d.name.as_str(), "root" | "alias")) {
+            draft.differs(directive, Effect::Response, text);
+        }
         return;
     }
     draft.settings.set("deny", "404", &location.at);

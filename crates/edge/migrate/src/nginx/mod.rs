@@ -69,7 +69,7 @@ pub fn translate(
         false => tree.directives.clone(),
     };
     let is_server_level = !has("server") && !is_whole && (has("location") || has("proxy_pass"));
-    let translator = Translator::new(&level, &tree.directives, is_server_level, prefix);
+    let translator = Translator::new(&level, &tree.directives, is_server_level, prefix, sources);
     let servers = servers(&translator, is_whole);
     for (include, reason) in tree
         .directives_of("include")

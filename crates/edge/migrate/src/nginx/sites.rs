@@ -324,7 +324,7 @@ fn phase(env: &Env<'_, '_>) -> (Vec<Rule>, Option<Rule>) {
                 let mut rule = rule(
                     directive,
                     When::default(),
-                    answers::of_return(env, directive, false),
+                    answers::of_return(env, directive, false, ""),
                 );
                 rule.is_whole = true;
                 rules.reverse();
@@ -400,7 +400,9 @@ fn branch(env: &Env<'_, '_>, directive: &Directive) -> Option<(Cond, Settings)> 
     let mut when: Option<When> = None;
     for inner in body {
         match inner.name.as_str() {
-            "return" => settings.0.extend(answers::of_return(env, inner, false).0),
+            "return" => settings
+                .0
+                .extend(answers::of_return(env, inner, false, "").0),
             "rewrite" => match answers::of_rewrite(env, inner) {
                 Ok(rewrite) if rewrite.is_redirect => {
                     env.translator.ledger.translated(inner, "redirect");

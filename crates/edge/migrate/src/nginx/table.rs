@@ -170,7 +170,7 @@ const ROWS: &[Row] = &[
     (
         &["return"],
         Settings(Response),
-        "`redirect`, `deny`; texts need a file (`answer`)",
+        "`redirect`, `deny`, `answer` and `error_page` with the text; texts without variables",
     ),
     (
         &["rewrite"],
@@ -254,8 +254,8 @@ const ROWS: &[Row] = &[
             "proxy_intercept_errors",
             "recursive_error_pages",
         ],
-        Missing(Response),
-        "`error_page` with a file",
+        Settings(Response),
+        "`error_page` with the file of a path; without `proxy_intercept_errors` for 502 and 504",
     ),
     (
         &[

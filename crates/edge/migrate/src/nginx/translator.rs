@@ -8,7 +8,9 @@ use super::scope::Scope;
 use crate::ledger::Ledger;
 use crate::origin_list::Origins;
 use crate::report::Effect;
+use crate::source::Sources;
 use crate::toml::Table;
+use crate::values;
 
 /// The state of a translation.
 pub(super) struct Translator<'t> {
@@ -20,6 +22,7 @@ pub(super) struct Translator<'t> {
     /// True if the input is a part of a server.
     pub(super) is_server_level: bool,
     pub(super) prefix: &'t str,
+    sources: &'t dyn Sources,
     pub(super) maps: BTreeMap<&'t str, &'t Directive>,
     pub(super) geos: BTreeMap<&'t str, &'t Directive>,
     pub(super) upstreams: BTreeMap<&'t str, &'t Directive>,
@@ -40,6 +43,7 @@ impl<'t> Translator<'t> {
         tree: &'t [Directive],
         is_server_level: bool,
         prefix: &'t str,
+        sources: &'t dyn Sources,
     ) -> Self {
         let by = |name: &str,
                   key: fn(&'t Directive) -> Option<&'t str>|
@@ -61,6 +65,7 @@ impl<'t> Translator<'t> {
             tree,
             is_server_level,
             prefix,
+            sources,
             maps: by("map", variable),
             geos: by("geo", variable),
             upstreams: by("upstream", |d| d.args.first().map(String::as_str)),
@@ -85,6 +90,15 @@ impl<'t> Translator<'t> {
             true => path.to_owned(),
             false => format!("{}/{path}", self.prefix.trim_end_matches('/')),
         }
+    }
+
+    /// Returns the path of a file below a folder, if the edge can answer with the file.
+    pub(super) fn page(&self, folder: &str, path: &str) -> Option<String> {
+        let path = self.path(&format!("{}{path}", folder.trim_end_matches('/')));
+        let is_page = values::is_page(&path) && !path.contains('$');
+        let read = is_page.then(|| self.sources.read(&path).ok()).flatten();
+        read.filter(|text| text.len() <= values::PAGE_BYTES_MAX)
+            .map(|_| path)
     }
 
     /// Returns the limit of request bodies of the whole edge.

@@ -12,6 +12,7 @@ use crate::grouping::Setting;
 use crate::report::Effect;
 use crate::rule::{Key, Value, When};
 use crate::toml;
+use crate::values;
 
 /// Methods with which clients purge.
 pub(super) const PURGE_METHODS: [&str; 6] =
@@ -35,6 +36,15 @@ const TAG_FIELDS: [&str; 12] = [
     "x-drupal-cache-tags",
     "x-tag",
 ];
+
+/// Returns a text without variables.
+fn fixed_text(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Text(text) => Some(text.clone()),
+        Expr::Sum(parts) => parts.iter().map(fixed_text).collect(),
+        _ => None,
+    }
+}
 
 impl<'t> Machine<'_, 't> {
     /// Translates `return (synth(…))`.
@@ -116,10 +126,28 @@ impl<'t> Machine<'_, 't> {
                 );
             }
             _ => {
-                self.set(Key::One("deny"), best, one("404".to_owned()), node)?;
-                let text = "the edge does not answer with this status and text, so these requests get 404; write the \
-                            text to a file, and answer = \"FILE\" in place of deny";
-                ledger_of(self).left_out(node, Effect::Response, text);
+                let body = answer.body.as_deref().unwrap_or_default();
+                let kind = answer.content_type.as_deref();
+                let value =
+                    values::answer(status, body, kind.unwrap_or("text/html; charset=utf-8"));
+                match value {
+                    Some(value) => {
+                        self.set(Key::One("answer"), best, one(value), node)?;
+                        match answer.body {
+                            Some(_) => ledger_of(self).translated(node, "answer"),
+                            None => {
+                                let text = "the answer is empty; Varnish sends a page, or a text with variables";
+                                ledger_of(self).differs(node, Effect::Response, text);
+                            }
+                        }
+                    }
+                    None => {
+                        self.set(Key::One("deny"), best, one("404".to_owned()), node)?;
+                        let text =
+                            "the edge does not answer with this status, so these requests get 404";
+                        ledger_of(self).left_out(node, Effect::Response, text);
+                    }
+                }
                 self.deny_excess(reached, node);
             }
         }
@@ -175,8 +203,12 @@ impl<'t> Machine<'_, 't> {
                 self.synthetic.location = Some(self.template(value)?);
                 ledger_of(self).translated(node, "redirect");
             }
-            "resp.http.content-type" | "resp.http.server" => {
-                ledger_of(self).implied(node, "the edge states the type of its texts");
+            "resp.http.content-type" => {
+                self.synthetic.content_type = fixed_text(value);
+                ledger_of(self).implied(node, "the type of the text");
+            }
+            "resp.http.server" => {
+                ledger_of(self).implied(node, "the edge states no Server");
             }
             _ if lower.starts_with("resp.http.") => {
                 let value = self.template(value)?;
@@ -186,14 +218,22 @@ impl<'t> Machine<'_, 't> {
                 ledger_of(self).translated(node, "response.set");
             }
             // The body, in the syntax of Varnish 7.
-            "resp.body" => {
-                let text =
-                    "the edge sends its own text with the status; error_page replaces it by a file";
-                ledger_of(self).differs(node, Effect::Response, text);
-            }
+            "resp.body" => self.synthetic_body(node, value),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Runs `synthetic` and an assignment of `resp.body`.
+    pub(super) fn synthetic_body(&mut self, node: &'t Node, value: &Expr) {
+        self.synthetic.body = fixed_text(value);
+        let text = match &self.synthetic.body {
+            Some(_) => {
+                "answer, or else the edge sends its own text with the status; error_page replaces it"
+            }
+            None => "the edge sends a text of its own in place of one with variables",
+        };
+        ledger_of(self).differs(node, Effect::Response, text);
     }
 
     /// Translates `return (purge)`. Requests that purge do not reach the origin.

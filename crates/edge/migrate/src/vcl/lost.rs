@@ -40,6 +40,9 @@ impl<'t> Machine<'_, 't> {
     pub(super) fn deny_excess(&mut self, path: &Requests, from: &Node) {
         if let Some(excess) = path.excess() {
             self.deny(&Requests::within(excess), 403, from);
+            let text =
+                "no rule states its condition exactly: other requests that may reach it are denied";
+            self.translator.ledger.left_out(from, Effect::Access, text);
         }
     }
 

@@ -153,6 +153,9 @@ impl PartialEq for Lifetime {
 pub(super) struct Synthetic {
     pub(super) status: u16,
     pub(super) location: Option<String>,
+    /// The body, if it is a text without variables.
+    pub(super) body: Option<String>,
+    pub(super) content_type: Option<String>,
     /// Other fields, with their lines.
     pub(super) fields: Vec<(String, String, Position)>,
 }

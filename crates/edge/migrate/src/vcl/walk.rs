@@ -338,9 +338,9 @@ impl<'t> Machine<'_, 't> {
                 Ok(())
             }
             "synthetic" if self.phase == Phase::Synth => {
-                let text =
-                    "the edge sends its own text with the status; error_page replaces it by a file";
-                self.translator.ledger.differs(node, Effect::Response, text);
+                if let [value] = arguments {
+                    self.synthetic_body(node, value);
+                }
                 Ok(())
             }
             name if name.starts_with("cookie.") => self.cookie_jar(node, name, arguments, reached),

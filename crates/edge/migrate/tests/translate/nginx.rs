@@ -83,7 +83,7 @@ fn each_configuration_is_translated_as_far_as_it_is_listed() {
 
 /// Directives that the edge cannot replace, each in a configuration that is translated otherwise. The line is 4, in the
 /// block of the server, or 6, in that of the location.
-const LOSSES: [(usize, &str); 36] = [
+const LOSSES: [(usize, &str); 37] = [
     (4, "set_real_ip_from lb.example;"),
     (4, "server_name b.example:8080;"),
     (4, "server_name ~^(?!www)(.+)$;"),
@@ -95,7 +95,8 @@ const LOSSES: [(usize, &str); 36] = [
     (4, "location ~ (?!admin)x { deny all; }"),
     (4, "location /f/ { root /var/www; }"),
     (4, "location /p/ { fastcgi_pass unix:/run/php.sock; }"),
-    (4, "location = /ok { return 200 ok; }"),
+    (4, "location = /ok { return 206 ok; }"),
+    (4, "location = /ok { return 200 $request_id; }"),
     (4, "rewrite ^/(.*)$ /index.php?q=$1 last;"),
     (4, "location /v/ { proxy_pass http://$arg_target; }"),
     (
@@ -322,6 +323,145 @@ fn proxies_that_cannot_be_stated_do_not_become_all_hosts() {
         stated.contains(r#"proxy_protocol_from = ["10.0.0.0/8"]"#),
         "{stated}"
     );
+}
+
+/// A text that nginx sends is a text of the result, with its type.
+#[test]
+fn texts_of_return_are_answers_and_error_pages() {
+    let migration = |inner: &str| {
+        let text = format!(
+            "http {{ include mime.types; default_type a/b; server {{ set $word x; location / {{ proxy_pass http://a; }} \
+             {inner} }} }}"
+        );
+        translate("t", &text).expect("translated")
+    };
+    for (inner, line) in [
+        (
+            "location /a { return 200 ok; }",
+            r#"answer = { body = "ok", content_type = "a/b" }"#,
+        ),
+        (
+            "location = /a.txt { return 200 ok; }",
+            r#"answer = { body = "ok", content_type = "text/plain" }"#,
+        ),
+        (
+            "location /a { default_type application/json; return 201 '{\"a\":1}'; }",
+            r#"answer = { status = 201, body = '{"a":1}', content_type = "application/json" }"#,
+        ),
+        ("location /a { return 204; }", "answer = { status = 204 }"),
+        (
+            "location /a { return 200 $word; }",
+            r#"answer = { body = "x", content_type = "a/b" }"#,
+        ),
+        (
+            "if ($arg_a) { return 200 ok; }",
+            r#"answer = { body = "ok", content_type = "a/b" }"#,
+        ),
+        (
+            "location /a { return 410 gone; }",
+            r#"error_page = { 410 = { body = "gone", content_type = "a/b" } }"#,
+        ),
+    ] {
+        let migration = migration(inner);
+        assert!(migration.toml.contains(line), "{inner}: {}", migration.toml);
+        // The file of types was not read.
+        assert_eq!(
+            migration.report.losses().count(),
+            0,
+            "{inner}: {:#?}",
+            migration.report
+        );
+    }
+}
+
+/// The answer of an inner location, or of an `if`, counts in place of what the location around it states.
+#[test]
+fn an_answer_counts_in_place_of_denials_and_redirects_around_it() {
+    let text = "server { server_name a; location / { proxy_pass http://a; }\n\
+                location /a { return 403 no; } location /a/b { return 200 ok; }\n\
+                location /c { return 301 /d; } location /c/d { if ($arg_x) { return 200 ok; } return 302 /e; }\n\
+                location /a/c { deny all; } }";
+    let migration = translate("t", text).expect("translated");
+    let rules = tables(&migration.toml, "[[site.rule]]");
+    let of = |comment: &str| {
+        let at = migration
+            .toml
+            .find(comment)
+            .unwrap_or_else(|| panic!("{comment}: {}", migration.toml));
+        let rest = &migration.toml[at..];
+        let end = rest.find("\n\n").unwrap_or(rest.len());
+        rest[..end].to_owned()
+    };
+    assert!(!rules.is_empty());
+    let inner = of("# location /a/b");
+    assert!(
+        inner.contains("deny = false") && inner.contains("answer = { body"),
+        "{inner}"
+    );
+    let denied = of("# location /a/c");
+    assert!(
+        denied.contains("deny = true") && denied.contains("error_page = false"),
+        "{denied}"
+    );
+    let branch = of("# from t:3\n[[site.rule]]\npath = \"/c/d*\"\nparameter");
+    assert!(
+        branch.contains("redirect = false") && branch.contains("answer = { body"),
+        "{branch}"
+    );
+}
+
+/// A file that nginx sends for one path, or for an error, is one of the edge if it can be read.
+#[test]
+fn pages_of_files_are_those_of_the_edge() {
+    let migration = |inner: &str, files: &[(&str, &str)]| {
+        let text = format!("server {{ root /w; location / {{ proxy_pass http://a; {inner}\n");
+        let mut all = vec![("t", text.as_str())];
+        all.extend(files);
+        let paths = Paths::default();
+        nginx(&Files::of(&all), &["t".to_owned()], &paths).expect("translated")
+    };
+    let page = "error_page 502 504 /50x.html; } location = /50x.html { internal; } }";
+    let own = "error_page 404 500 /e.html; proxy_intercept_errors on; } location = /e.html { root /x; internal; } }";
+    let found = migration(page, &[("/w/50x.html", "<p>")]);
+    let line = r#"error_page = { 502 = "/w/50x.html", 504 = "/w/50x.html" }"#;
+    assert!(found.toml.contains(line), "{}", found.toml);
+    assert_eq!(found.report.losses().count(), 0, "{:#?}", found.report);
+    let absent = migration(page, &[]);
+    assert!(!absent.toml.contains("error_page") && absent.report.losses().count() > 0);
+    let large = "x".repeat((1 << 20) + 1);
+    assert!(
+        !migration(page, &[("/w/50x.html", &large)])
+            .toml
+            .contains("error_page")
+    );
+    let all = migration(own, &[("/x/e.html", "<p>")]);
+    let line = r#"error_page = { 404 = "/x/e.html", 500 = "/x/e.html" }"#;
+    assert!(all.toml.contains(line), "{}", all.toml);
+    let some = migration(
+        &page.replace("502 504", "500 502"),
+        &[("/w/50x.html", "<p>")],
+    );
+    assert!(
+        some.toml
+            .contains(r#"error_page = { 502 = "/w/50x.html" }"#),
+        "{}",
+        some.toml
+    );
+    assert_eq!(some.report.losses().count(), 1, "{:#?}", some.report);
+    let robots = migration(
+        "} location = /robots.txt { access_log off; } }",
+        &[("/w/robots.txt", "a")],
+    );
+    assert!(
+        robots.toml.contains(r#"answer = "/w/robots.txt""#),
+        "{}",
+        robots.toml
+    );
+    let php = migration(
+        "} location = /a.php { alias /x/a.php; } }",
+        &[("/x/a.php", "a")],
+    );
+    assert!(php.toml.contains("deny = 404") && php.report.losses().count() > 0);
 }
 
 /// The result has numbers of nginx as numbers, within the limits of the edge.

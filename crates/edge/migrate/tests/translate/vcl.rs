@@ -127,7 +127,7 @@ const LOSSES: [(&str, &str); 38] = [
     ("vcl_recv", "set req.backend_hint = nowhere.backend();"),
     ("vcl_recv", "return (restart);"),
     ("vcl_recv", "return (vcl(other));"),
-    ("vcl_recv", "return (synth(200, \"ok\"));"),
+    ("vcl_recv", "return (synth(206, \"ok\"));"),
     ("vcl_recv", "return (synth(301, \"https://b.example/\"));"),
     ("vcl_recv", "return (purge);"),
     (

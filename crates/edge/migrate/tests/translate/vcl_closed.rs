@@ -473,11 +473,13 @@ impl Edge {
     }
 
     fn verdict(&self, request: &Request) -> Verdict {
-        let (mut is_denied, mut is_passed, mut keeps_cookie) = (false, false, true);
+        let (mut is_denied, mut is_answered) = (false, false);
+        let (mut is_passed, mut keeps_cookie) = (false, true);
         let mut lifetimes: [BTreeMap<String, String>; 2] = Default::default();
         for rule in self.rules.iter().filter(|rule| holds(rule, request)) {
             let is_on = |key: &str| rule.get(key).map(|value| !value.is_off());
             is_denied = is_on("deny").unwrap_or(is_denied);
+            is_answered = is_on("answer").unwrap_or(is_answered);
             is_passed = is_on("pass").unwrap_or(is_passed);
             for (map, key) in lifetimes.iter_mut().zip(["ttl", "default_ttl"]) {
                 match rule.get(key) {
@@ -517,7 +519,7 @@ impl Edge {
             .or(of_origin)
             .or_else(|| stated(&lifetimes[1]));
         match (
-            is_denied,
+            is_denied || is_answered,
             is_passed || has_cookie || !is_stored.unwrap_or(false),
         ) {
             (true, _) => Verdict::Denied,

@@ -61,7 +61,7 @@ const CLOSED: &[(&str, &str, &str)] = &[
     (
         "vcl_recv",
         "if (req.http.X !~ \"^secret[0-9]{5}$\") { return (synth(200, \"no\")); } return (hash);",
-        "header.X = \"secret*\"\ndeny = 403",
+        "header.X = \"secret*\"\nanswer = false\ndeny = 403",
     ),
     (
         "vcl_recv",

@@ -101,7 +101,10 @@ impl Rules {
             let value = stated.get(key).filter(|(value, _)| *value != "false");
             value.map(|(value, groups)| ((*value).to_owned(), groups.clone()))
         };
-        if get("deny").is_some() || get("redirect").is_some() {
+        if ["deny", "redirect", "answer"]
+            .iter()
+            .any(|key| get(key).is_some())
+        {
             return Answer::default();
         }
         let path = match get("rewrite") {

@@ -216,10 +216,14 @@ impl Reply {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let own_text = |status: StatusCode| format!("{status}\n");
         let (status, detail, text) = match answer {
-            RuleAnswer::Page(page) => {
-                let (headers, source) = page_response(&page, headers);
+            RuleAnswer::Fixed(answer) => {
+                let (headers, source) = match answer.status {
+                    // RFC 9110 §8.6: this response has neither a body nor a length.
+                    StatusCode::NO_CONTENT => (headers, Source::Empty),
+                    _ => page_response(&answer.page, headers),
+                };
                 let handling = Handling::Refused("answer");
-                return self.respond_own(StatusCode::OK, headers, source, &handling);
+                return self.respond_own(answer.status, headers, source, &handling);
             }
             RuleAnswer::Denied(status) => (status, "deny", own_text(status)),
             RuleAnswer::Redirect(status, location) => {

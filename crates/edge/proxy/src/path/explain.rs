@@ -183,7 +183,7 @@ impl Explanation {
                 let location = String::from_utf8_lossy(location.as_bytes());
                 (*status, format!("redirect to {location}"))
             }
-            RuleAnswer::Page(_) => (StatusCode::OK, "page".to_owned()),
+            RuleAnswer::Fixed(answer) => (answer.status, "page".to_owned()),
             RuleAnswer::Challenge(_) => (StatusCode::OK, "challenge".to_owned()),
             RuleAnswer::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate limit".to_owned()),
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_semantics::{PassReason, Route};
-use edgeward_sites::{Admission, Page, RateLimit, RequestParts, RequestView, Stated};
+use edgeward_sites::{Admission, FixedAnswer, RateLimit, RequestParts, RequestView, Stated};
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::response::Parts;
 use http::{Method, StatusCode};
@@ -30,8 +30,8 @@ pub(crate) enum RuleAnswer {
     Denied(StatusCode),
     /// The rule redirects the client.
     Redirect(StatusCode, HeaderValue),
-    /// The rule answers with this page.
-    Page(Arc<Page>),
+    /// The rule answers with this response.
+    Fixed(Arc<FixedAnswer>),
     /// The client has exceeded its rate and may send its next request after this time.
     RateLimited(Duration),
     /// The issuer of a certificate validates a name by HTTP-01, and gets this body.
@@ -86,7 +86,7 @@ pub(crate) fn prepare(
         }
         (settled, _) => {
             match &settled {
-                Err(NotServed::Answered(RuleAnswer::Page(_))) => counters.answered.increment(),
+                Err(NotServed::Answered(RuleAnswer::Fixed(_))) => counters.answered.increment(),
                 Err(NotServed::Answered(_)) => counters.redirected.increment(),
                 _ => {}
             }
@@ -197,8 +197,8 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
             location,
         )));
     }
-    if let Stated::On(page) = &stated.answer {
-        return Err(NotServed::Answered(RuleAnswer::Page(Arc::clone(page))));
+    if let Stated::On(answer) = &stated.answer {
+        return Err(NotServed::Answered(RuleAnswer::Fixed(Arc::clone(answer))));
     }
     if let Stated::On(rewrite) = &stated.rewrite {
         let target = with_view(request, |view| rewrite.url(view));

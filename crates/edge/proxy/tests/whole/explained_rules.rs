@@ -10,9 +10,9 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_semantics::ClientDirectives;
 use edgeward_sites::{
-    Class, Condition, DiskPlacement, FieldChange, FieldCondition, HostPattern, IdFilters, Page,
-    PathPattern, Redirect, Replacement, Replacements, Rule, Settings, Site, Sites, Stated,
-    StatusSet, Template,
+    Class, Condition, DiskPlacement, FieldChange, FieldCondition, FixedAnswer, HostPattern,
+    IdFilters, Page, PathPattern, Redirect, Replacement, Replacements, Rule, Settings, Site, Sites,
+    Stated, StatusSet, Template,
 };
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest, ScriptedOrigin};
 use edgeward_types::{ByteSize, Pattern, SplitMix64};
@@ -557,7 +557,8 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
                     content_type: "text/plain".into(),
                     body: Bytes::from_static(b"answer"),
                 };
-                settings.answer = Stated::On(Arc::new(page));
+                let (status, page) = (StatusCode::OK, Arc::new(page));
+                settings.answer = Stated::On(Arc::new(FixedAnswer { status, page }));
             }
             _ => {
                 let page = Page {

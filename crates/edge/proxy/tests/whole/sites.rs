@@ -9,8 +9,8 @@ use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{OriginConfig, Token};
 use edgeward_sites::{
-    Class, Condition, FieldChange, FieldCondition, HostPattern, Page, PathPattern, RateKey,
-    RateLimit, Redirect, Rule, Settings, Site, Sites, Stated, StatusSet, Template,
+    Class, Condition, FieldChange, FieldCondition, FixedAnswer, HostPattern, Page, PathPattern,
+    RateKey, RateLimit, Redirect, Rule, Settings, Site, Sites, Stated, StatusSet, Template,
 };
 use edgeward_testkit::{Answer, ScriptedOrigin};
 use edgeward_types::Pattern;
@@ -271,13 +271,18 @@ fn a_rule_answers_with_an_error_a_redirect_a_page_or_a_limit() {
         })),
         ..Settings::default()
     };
-    let page = Settings {
-        answer: Stated::On(Arc::new(Page {
+    let answer = |status, body| {
+        let page = Page {
             content_type: "text/html".into(),
-            body: Bytes::from_static(b"<h1>welcome</h1>"),
-        })),
-        ..Settings::default()
+            body: Bytes::from_static(body),
+        };
+        let page = Arc::new(page);
+        Settings {
+            answer: Stated::On(Arc::new(FixedAnswer { status, page })),
+            ..Settings::default()
+        }
     };
+    let page = answer(StatusCode::ACCEPTED, b"<h1>welcome</h1>");
     let mut own = rule("/admin/*", allow);
     own.condition.clients = vec!["10.0.0.0/8".parse().expect("a network")];
     let bed = TestBed::with_config(with_rules(vec![
@@ -286,6 +291,7 @@ fn a_rule_answers_with_an_error_a_redirect_a_page_or_a_limit() {
         rule("/old/*", redirect),
         rule("/limited", limit),
         rule("/welcome", page),
+        rule("/empty", answer(StatusCode::NO_CONTENT, b"")),
     ]));
     bed.origin.otherwise(|_| cached("page"));
     for target in ["/admin/x", "/%61dmin//x", "/a/../admin/x"] {
@@ -308,23 +314,28 @@ fn a_rule_answers_with_an_error_a_redirect_a_page_or_a_limit() {
     assert_eq!(refused.header("retry-after"), Some("3600"));
     assert_eq!(bed.origin.requests_total(), 1);
     let welcome = bed.get("/welcome");
-    assert_eq!(welcome.status, 200);
+    assert_eq!(welcome.status, 202);
     assert_eq!(welcome.text(), "<h1>welcome</h1>");
     assert_eq!(welcome.header("content-type"), Some("text/html"));
     assert_eq!(welcome.header("cache-control"), Some("no-store"));
     assert_eq!(welcome.cache_status(), "edgeward; detail=answer");
+    let empty = bed.get("/empty");
+    assert_eq!((empty.status, empty.text()), (204, ""));
+    for name in ["content-type", "content-length", "transfer-encoding"] {
+        assert_eq!(empty.header(name), None, "{name}");
+    }
     assert_eq!(bed.origin.requests_total(), 1);
     let counts = [
         ("deny", 3.0),
         ("redirect", 1.0),
-        ("page", 1.0),
+        ("page", 2.0),
         ("rate-limit", 1.0),
     ];
     for (answer, count) in counts {
         let series = format!("edgeward_rule_answers_total{{answer=\"{answer}\"}}");
         assert_eq!(bed.metric(&series), count, "{answer}");
     }
-    assert_eq!(bed.metric("edgeward_requests_total{outcome=\"rule\"}"), 6.0);
+    assert_eq!(bed.metric("edgeward_requests_total{outcome=\"rule\"}"), 7.0);
 }
 
 #[test]

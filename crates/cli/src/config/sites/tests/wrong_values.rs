@@ -3,7 +3,7 @@
 use super::messages;
 
 /// Each of these lines of a rule is wrong. The message contains the second text, the hint the third.
-const WRONG: [(&str, &str, &str); 81] = [
+const WRONG: [(&str, &str, &str); 87] = [
     (
         "path = 'a/*'",
         "path = 'a/*' matches no path",
@@ -291,6 +291,32 @@ const WRONG: [(&str, &str, &str); 81] = [
         "rate_limit = '1/s'\nrate_limit_by = 'cookie'",
         "does not identify clients",
         "header:NAME",
+    ),
+    ("answer = { body = 'a', status = 205 }", "status", "204"),
+    (
+        "answer = { body = 'a', status = 204 }",
+        "has a body and the status 204",
+        "remove the body",
+    ),
+    (
+        "answer = { body = 'a', content_type = \"a\\nb\" }",
+        "is not a media type",
+        "text/html",
+    ),
+    (
+        "answer = { text = 'a' }",
+        "is not a part of a page",
+        "write body",
+    ),
+    (
+        "error_page = { 404 = { body = 'a', status = 200 } }",
+        "is not a part of a page",
+        "write body",
+    ),
+    (
+        "error_page = { 200 = { body = 'a' } }",
+        "is not the page of an error",
+        "from 400 to 599",
     ),
     (
         "error_page = { 200 = 'a.html' }",

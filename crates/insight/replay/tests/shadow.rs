@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use edgeward_replay::load::{Stop, Target};
 use edgeward_replay::shadow::{FeederMode, Shadow, ShadowPlan, ShadowProgress, listen};
-use edgeward_shadow::{Answer as LoggedAnswer, Request, Settings, ShadowReport, Skip};
+use edgeward_shadow::{Answer as LoggedAnswer, LineMark, Request, Settings, ShadowReport, Skip};
 use edgeward_testkit::client::{Client, until};
 use edgeward_testkit::{Answer, ScriptedOrigin};
 
@@ -141,7 +141,7 @@ fn no_request_is_sent_without_a_place_in_the_budget() {
         let request = request.expect("the request is valid");
         assert!(
             feeder
-                .push(request, LoggedAnswer::default(), false)
+                .push(request, LoggedAnswer::default(), LineMark::Unknown)
                 .is_continue()
         );
     }

@@ -15,7 +15,7 @@ use crate::report::{
     BudgetReport, ErrorKind, ErrorReport, Group, HitReport, IntervalReport, ShadowReport, Side,
     VerdictPair,
 };
-use crate::request::{Method, Request, Skip};
+use crate::request::{LineMark, Method, Request, Skip};
 
 /// The choices of a user.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +72,8 @@ pub struct Comparison {
     states_expiry: bool,
     /// True if the log has had a line with the mark of own requests. All own lines then have it.
     has_marks: bool,
+    /// Own requests before the first line with a mark.
+    unmarked_requests: u32,
     requests: u64,
     answered: u64,
     compared: u64,
@@ -120,6 +122,7 @@ impl Comparison {
             edge_is_down: false,
             states_expiry: false,
             has_marks: false,
+            unmarked_requests: 0,
             requests: 0,
             answered: 0,
             compared: 0,
@@ -185,15 +188,19 @@ impl Comparison {
         let state = self.urls.entry(url_key);
         state.own_lines = (state.own_lines + 1).min(OWN_LINES_MAX);
         state.asked_at = now;
+        self.unmarked_requests = self.unmarked_requests.saturating_add(1);
     }
 
     /// Takes note of a line of the incumbent's log. Returns true if the line is that of an own request, so that it
-    /// must not be sent again. `is_marked` is true for a line with the [`MARK`](crate::MARK) of own requests.
+    /// must not be sent again.
     ///
     /// A log without user agents has no marks. The next lines for a URL that the shadow has requested then count as its
     /// own, unless they are older. If a client requests the URL at the same time, its line may be taken for the own
-    /// one: one request is not sent, and no count is wrong.
-    pub fn observe_line(&mut self, url_key: u64, answer: &Answer, is_marked: bool) -> bool {
+    /// one: one request is not sent, and no count is wrong. If the form of the lines promises user agents, but none of
+    /// many own requests had a line with its mark, the log has no user agents, and own lines would be sent again and
+    /// again.
+    pub fn observe_line(&mut self, url_key: u64, answer: &Answer, mark: LineMark) -> bool {
+        let is_marked = mark == LineMark::Own;
         self.states_expiry |= matches!(answer.verdict, Some(Verdict::Hit | Verdict::Expired));
         self.has_marks |= is_marked;
         let evidence = match self.states_expiry {
@@ -207,7 +214,8 @@ impl Comparison {
                 .incumbent
                 .observe(verdict, answer.at, answer.ttl_seconds, evidence);
         }
-        if self.has_marks {
+        let promises_marks = mark == LineMark::Client && self.unmarked_requests < UNMARKED_MAX;
+        if self.has_marks || promises_marks {
             return is_marked;
         }
         let is_older = !answer.at.is_zero() && answer.at + CLOCK_SLACK < state.asked_at;
@@ -583,6 +591,10 @@ const UNSTORED_MIN: u32 = 3;
 
 /// The longest head that a log may count with the body.
 const HEAD_BYTES_MAX: u64 = 2048;
+
+/// The own requests whose lines may lack their marks although lines have user agents. Lines follow their requests after
+/// some milliseconds, so that few of them are missing in an ordinary log.
+const UNMARKED_MAX: u32 = 64;
 
 /// The limit of own requests for one URL whose lines are awaited. An incumbent that does not log them thereby hides
 /// only a few lines of clients.

@@ -36,4 +36,4 @@ pub use report::{
     BudgetReport, ErrorKind, ErrorReport, Group, HitReport, IntervalReport, Latency,
     PositionReport, ShadowReport, Side, VerdictPair,
 };
-pub use request::{MARK, Method, Request, Skip, is_marked, is_sampled};
+pub use request::{LineMark, MARK, Method, Request, Skip, is_sampled};

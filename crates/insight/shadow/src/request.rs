@@ -181,9 +181,43 @@ fn url_key(host: &str, target: &str) -> u64 {
 /// incumbent. A line of its log that contains it is that of an own request.
 pub const MARK: &str = "edgeward-shadow";
 
-/// Returns true if a line of a log contains the [`MARK`].
-pub fn is_marked(line: &[u8]) -> bool {
+/// The writer of a request, as its line in a log shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineMark {
+    /// The line has the [`MARK`] of own requests.
+    Own,
+    /// The line has the user agent of a client.
+    Client,
+    /// The line has no user agent.
+    Unknown,
+}
+
+impl LineMark {
+    /// Returns the mark of a line. `target` is the target of its request, in which a client may write the mark.
+    pub fn of(line: &[u8], target: &str) -> Self {
+        if is_marked(line) && !is_marked(target.as_bytes()) {
+            Self::Own
+        } else if has_user_agent(line) {
+            Self::Client
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+fn is_marked(line: &[u8]) -> bool {
     memchr::memmem::find(line, MARK.as_bytes()).is_some()
+}
+
+/// Returns true if a line has the form of those with user agents: the combined format with three quoted texts, or an
+/// object of JSON with a key such as `user_agent`, `userAgent` or `User-Agent`.
+fn has_user_agent(line: &[u8]) -> bool {
+    if line.first() == Some(&b'{') {
+        let keys = memchr::memmem::find_iter(line, b"gent\":");
+        let mut starts = keys.filter_map(|at| line[..at].last());
+        return starts.any(|letter| letter.eq_ignore_ascii_case(&b'a'));
+    }
+    memchr::memchr_iter(b'"', line).count() >= 6
 }
 
 const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
@@ -227,6 +261,52 @@ const URL_CHARS_MAX: usize = 300;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_shows_its_writer_if_it_has_a_user_agent() {
+        let combined = |target: &str, agent: &str| {
+            format!(
+                "h - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\" 200 5 \"-\" \"{agent}\" HIT"
+            )
+        };
+        for (line, target, expected) in [
+            (combined("/a", "curl"), "/a", LineMark::Client),
+            (combined("/a", "-"), "/a", LineMark::Client),
+            (combined("/a", MARK), "/a", LineMark::Own),
+            (
+                combined("/edgeward-shadow", "curl"),
+                "/edgeward-shadow",
+                LineMark::Client,
+            ),
+            (
+                "h - - [t] \"GET /a HTTP/1.1\" 200 5".to_owned(),
+                "/a",
+                LineMark::Unknown,
+            ),
+            (
+                r#"{"url":"/a","User-Agent":"x"}"#.to_owned(),
+                "/a",
+                LineMark::Client,
+            ),
+            (
+                r#"{"url":"/a","userAgent":"x"}"#.to_owned(),
+                "/a",
+                LineMark::Client,
+            ),
+            (
+                r#"{"url":"/a","user_agent":"edgeward-shadow"}"#.to_owned(),
+                "/a",
+                LineMark::Own,
+            ),
+            (
+                r#"{"url":"/a","status":200,"x":"y","z":1}"#.to_owned(),
+                "/a",
+                LineMark::Unknown,
+            ),
+        ] {
+            assert_eq!(LineMark::of(line.as_bytes(), target), expected, "{line}");
+        }
+    }
 
     #[test]
     fn only_safe_methods_and_paths_are_sent() {

@@ -14,7 +14,7 @@ use edgeward_analysis::{FieldNames, Format, Parser, detect_format};
 use edgeward_logs::{FollowState, Follower, LogPosition, Start};
 use edgeward_replay::load::Stop;
 use edgeward_replay::shadow::ShadowFeeder;
-use edgeward_shadow::{PositionReport, Skip, is_marked, logged};
+use edgeward_shadow::{LineMark, PositionReport, Skip, logged};
 
 use super::args::ShadowArgs;
 use crate::commands::analyze::named_or_compiled_format;
@@ -256,9 +256,8 @@ fn pass(
     match parser.parse(line) {
         Ok(Some(entry)) => match logged(&entry, default_host) {
             Ok((request, answer)) => {
-                // A client may write the mark into its URL. Its line is no sign that the log has user agents.
-                let is_own = is_marked(line) && !is_marked(request.target.as_bytes());
-                return feeder.push(request, answer, is_own);
+                let mark = LineMark::of(line, &request.target);
+                return feeder.push(request, answer, mark);
             }
             Err(skip) => feeder.skip(skip),
         },

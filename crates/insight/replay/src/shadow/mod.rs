@@ -31,8 +31,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use edgeward_shadow::{
-    Answer, Budget, BudgetReport, Comparison, Limits, Request, Settings, ShadowReport, Skip,
-    is_sampled,
+    Answer, Budget, BudgetReport, Comparison, Limits, LineMark, Request, Settings, ShadowReport,
+    Skip, is_sampled,
 };
 
 use crate::load::{Stop, Target};
@@ -258,12 +258,17 @@ pub fn listen(addr: SocketAddr) -> Result<TcpListener, ShadowError> {
 
 impl ShadowFeeder {
     /// Passes on the request of a line of the log. Waits if the queue is full, unless the feeder drops. Returns `Break`
-    /// after the end of the run. `is_marked` is true for a line with the mark of own requests.
-    pub fn push(&self, request: Request, logged: Answer, is_marked: bool) -> ControlFlow<()> {
+    /// after the end of the run.
+    pub fn push(&self, request: Request, logged: Answer, mark: LineMark) -> ControlFlow<()> {
         let url_key = request.url_key();
         {
             let mut comparison = self.shared.comparison();
-            if comparison.observe_line(url_key, &logged, is_marked) {
+            // The incumbent gets a mirrored request with the user agent of its client.
+            let mark = match (self.mode, mark) {
+                (FeederMode::Observe, LineMark::Client) => LineMark::Unknown,
+                (_, mark) => mark,
+            };
+            if comparison.observe_line(url_key, &logged, mark) {
                 comparison.count_skipped(Skip::Own);
                 return ControlFlow::Continue(());
             }

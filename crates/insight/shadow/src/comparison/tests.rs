@@ -54,7 +54,7 @@ fn causes(comparison: &Comparison) -> Vec<(Cause, String, u64)> {
 
 /// Records a line of the log and the answer of the edge to it.
 fn record_line(comparison: &mut Comparison, request: &Request, logged: Answer, edge: Answer) {
-    assert!(!comparison.observe_line(request.url_key(), &logged, false));
+    assert!(!comparison.observe_line(request.url_key(), &logged, LineMark::Unknown));
     let at = edge.at;
     let exchange = Exchange {
         request: request.clone(),
@@ -146,7 +146,7 @@ fn a_line_beside_mirrored_requests_shows_a_lifetime() {
         (Verdict::Expired, 11),
     ] {
         let logged = line(verdict, at);
-        assert!(!comparison.observe_line(request.url_key(), &logged, false));
+        assert!(!comparison.observe_line(request.url_key(), &logged, LineMark::Unknown));
         comparison.count_line(&request, &logged, seconds(at));
     }
     let expected = (Cause::Lifetime, "longer at the edge".to_owned(), 1);
@@ -287,33 +287,50 @@ fn a_line_of_an_own_request_is_recognised() {
     let mut comparison = comparison(true);
     let key = request("/a", &[]).url_key();
     let now = line(Verdict::Hit, 9);
-    assert!(!comparison.observe_line(key, &now, false));
+    assert!(!comparison.observe_line(key, &now, LineMark::Unknown));
     comparison.expect_own_line(key, now.at);
     let older = line(Verdict::Hit, 6);
     assert!(
-        !comparison.observe_line(key, &older, false),
+        !comparison.observe_line(key, &older, LineMark::Unknown),
         "written before"
     );
-    assert!(comparison.observe_line(key, &now, false));
-    assert!(!comparison.observe_line(key, &now, false));
+    assert!(comparison.observe_line(key, &now, LineMark::Unknown));
+    assert!(!comparison.observe_line(key, &now, LineMark::Unknown));
     for _ in 0..100 {
         comparison.expect_own_line(key, now.at);
     }
-    let hidden = (0..100).filter(|_| comparison.observe_line(key, &now, false));
+    let hidden = (0..100).filter(|_| comparison.observe_line(key, &now, LineMark::Unknown));
     assert_eq!(hidden.count(), OWN_LINES_MAX as usize);
 }
 
-/// A log with user agents needs no guess: no line of a client is taken for an own one.
+/// A log with user agents needs no guess: no line of a client is taken for an own one, before the first mark and after
+/// it.
 #[test]
-fn a_marked_line_is_an_own_one_and_no_other_line_is_after_it() {
+fn a_line_with_the_user_agent_of_a_client_is_no_own_one() {
     let mut comparison = comparison(true);
     let key = request("/a", &[]).url_key();
     let now = line(Verdict::Hit, 9);
     comparison.expect_own_line(key, now.at);
-    assert!(comparison.observe_line(key, &now, true));
+    assert!(!comparison.observe_line(key, &now, LineMark::Client));
+    assert!(comparison.observe_line(key, &now, LineMark::Own));
     comparison.expect_own_line(key, now.at);
-    assert!(!comparison.observe_line(key, &now, false));
-    assert!(comparison.observe_line(key, &now, true));
+    assert!(!comparison.observe_line(key, &now, LineMark::Client));
+    assert!(!comparison.observe_line(key, &now, LineMark::Unknown));
+    assert!(comparison.observe_line(key, &now, LineMark::Own));
+}
+
+/// Lines whose third text is no user agent would be sent again and again.
+#[test]
+fn a_log_without_marks_after_many_own_requests_has_no_user_agents() {
+    let mut comparison = comparison(true);
+    let key = request("/a", &[]).url_key();
+    let now = line(Verdict::Hit, 9);
+    for _ in 1..UNMARKED_MAX {
+        comparison.expect_own_line(key, now.at);
+    }
+    assert!(!comparison.observe_line(key, &now, LineMark::Client));
+    comparison.expect_own_line(key, now.at);
+    assert!(comparison.observe_line(key, &now, LineMark::Client));
 }
 
 #[test]

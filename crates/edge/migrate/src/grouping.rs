@@ -35,6 +35,27 @@ pub(crate) fn sequences(settings: &BTreeMap<Key, Decision<Option<Setting>>>) -> 
         .collect()
 }
 
+/// Returns the lines of denials with exceptions for names of parameters. The edge compares names in all forms
+/// in which origins may read them, so that an exception holds for more requests.
+pub(crate) fn lenient_denials(
+    settings: &BTreeMap<Key, Decision<Option<Setting>>>,
+) -> Vec<Position> {
+    let Some(deny) = settings.get(&Key::One("deny")) else {
+        return Vec::new();
+    };
+    let has_names = |when: &When| {
+        !when.parameters.is_empty() && !when.parameters.iter().any(|name| name == "*")
+    };
+    let layers = deny.layers();
+    let is_lenient = |at: usize| {
+        let mut later = layers[at + 1..].iter();
+        later.any(|(when, setting)| setting.is_none() && has_names(when))
+    };
+    let denials = layers.iter().enumerate().filter(|(at, _)| is_lenient(*at));
+    let lines = denials.filter_map(|(_, (_, setting))| setting.as_ref()?.from.clone());
+    lines.collect()
+}
+
 /// Joins settings with the same condition to rules. The first rule has no condition.
 pub(crate) fn rules(sequences: Vec<Vec<Step>>) -> Vec<Rule> {
     let mut rules = vec![Step {

@@ -37,6 +37,11 @@ pub(super) struct Ledger {
     records: RefCell<BTreeMap<usize, Record>>,
 }
 
+/// The difference of an exception by a name.
+pub(super) const LENIENT: &str = "the exception is for names as origins may read them: the edge also admits requests \
+                                  with %-encoded names, with NAME[] and without a value. Let the origin check these \
+                                  requests";
+
 #[derive(Clone, Debug)]
 struct Record {
     /// False if the directive was only found to be overridden. Any other record replaces it.
@@ -65,6 +70,23 @@ impl Ledger {
     /// Records that a directive was left out, and what to do.
     pub(super) fn left_out(&self, directive: &impl Numbered, effect: Effect, text: &str) {
         self.record(directive, Outcome::LeftOut, effect, text);
+    }
+
+    /// Records that denials have exceptions for names of parameters, by the lines of the denials.
+    pub(super) fn lenient<N: Node>(&self, tree: &[N], denials: &[Position]) {
+        for denial in denials {
+            let mut rest: Vec<&N> = tree.iter().rev().collect();
+            let mut found = None;
+            while let Some(node) = rest.pop() {
+                rest.extend(node.children().iter().rev());
+                if node.at() == denial && node.children().is_empty() {
+                    found = Some(node);
+                }
+            }
+            if let Some(node) = found {
+                self.left_out(node, Effect::Access, LENIENT);
+            }
+        }
     }
 
     /// Records that other directives override this one for all uses so far.

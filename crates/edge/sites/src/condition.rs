@@ -192,13 +192,11 @@ fn matches(patterns: &[Pattern], text: &[u8]) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
 }
 
-/// Returns the names of the parameters of a query. A parameter without `=` is its own name. Some origins separate
-/// parameters by semicolons, too.
+/// Returns the names of the parameters of a query. A parameter without `=` is its own name, and `&` separates two empty
+/// names, so that `*` holds for each query. Some origins separate parameters by semicolons, too.
 fn parameter_names(query: &str) -> impl Iterator<Item = &[u8]> {
-    query
-        .split(['&', ';'])
-        .filter(|parameter| !parameter.is_empty())
-        .map(|parameter| name_of(parameter).as_bytes())
+    let parameters = query.split(['&', ';']);
+    parameters.map(|parameter| name_of(parameter).as_bytes())
 }
 
 #[cfg(test)]
@@ -341,10 +339,24 @@ mod tests {
             ("/?preview[]=1", true),
             ("/?utm.source=1", true),
             ("/?a=preview", false),
+            ("/?&", false),
             ("/?", false),
             ("/preview", false),
         ] {
             assert_eq!(holds(&preview, target, &[]), found, "{target}");
+        }
+        let any = Condition {
+            parameters: patterns(&["*"]),
+            ..Condition::default()
+        };
+        for (target, found) in [
+            ("/?a", true),
+            ("/?&", true),
+            ("/?;", true),
+            ("/?", false),
+            ("/", false),
+        ] {
+            assert_eq!(holds(&any, target, &[]), found, "{target}");
         }
         let country = Condition {
             fields: vec![FieldCondition {

@@ -430,7 +430,7 @@ fn page_of_table(
                 }
             }
             "status" if has_status => {
-                status = reader.number(&member, 200, 204).and_then(to_status)?
+                status = reader.number(&member, 200, 204).and_then(to_status)?;
             }
             _ => {
                 let hint = "write body and content_type, and in answer also status";

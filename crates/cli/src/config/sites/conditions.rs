@@ -76,7 +76,7 @@ pub(super) static KEYS: &[SiteKey] = rows! {
 
     /// Patterns of the names of query parameters. The condition holds if the query has one parameter with such a name,
     /// as sent, percent-decoded, or as PHP reads it: with `.` and space as `_`, without an index in brackets. `&` and
-    /// `;` separate parameters.
+    /// `;` separate parameters. `"*"` holds for each query that is not empty.
     "parameter" condition: AnyOf(names(r#""preview""#)) => parameters,
         default DEFAULT, example r#"parameter = "preview""#;
 

@@ -109,6 +109,8 @@ pub fn translate(
         format!("Sources: {}", files.join(", ")),
     ];
     let toml = toml::write(&intro, &tables);
+    let lenient = translator.lenient.take();
+    translator.ledger.lenient(&tree.directives, &lenient);
     let report = translator.ledger.report(&tree.directives, table::unused);
     Ok(Migration { toml, report })
 }

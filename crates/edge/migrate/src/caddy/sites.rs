@@ -524,6 +524,8 @@ fn rules<'t>(
     }
     close_wider(&mut site, served);
     site.state_uncached();
+    let lenient = grouping::lenient_denials(&site.settings);
+    site.translator.lenient.borrow_mut().extend(lenient);
     let mut rules = grouping::rules(grouping::sequences(&site.settings));
     for rule in &mut rules {
         rule.when = paths::written(std::mem::take(&mut rule.when));

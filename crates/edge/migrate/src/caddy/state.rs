@@ -32,6 +32,8 @@ pub(super) struct Translator {
     pub(super) proxies: Proxies,
     /// Why the files of an `import` were not read, by the number of the directive.
     pub(super) unread: BTreeMap<usize, String>,
+    /// The lines of denials with exceptions for names.
+    pub(super) lenient: RefCell<Vec<Position>>,
     steps: Cell<u64>,
     proxies_seen: Cell<usize>,
 }
@@ -56,6 +58,7 @@ impl Translator {
             order,
             proxies,
             unread,
+            lenient: RefCell::default(),
             steps: Cell::new(STEPS_MAX),
             proxies_seen: Cell::new(0),
         }

@@ -3,6 +3,8 @@
 use super::conditions::{Condition, Env};
 use super::draft::Draft;
 use super::parse::Directive;
+use crate::hosts::Cond;
+use crate::ledger::LENIENT;
 use crate::report::{Effect, Outcome};
 use crate::rule::{Key, Settings, Span, When};
 use crate::toml;
@@ -296,7 +298,11 @@ fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
     if let Some(difference) = exact_enough(&condition) {
         return left_out_branch(draft, directive, &difference);
     }
+    let has_names = |when: &When| !when.parameters.is_empty();
+    let is_lenient =
+        on.is_on("deny") && matches!(&condition.cond, Cond::Not(all) if all.iter().any(has_names));
     match draft.switch(directive, &condition, &on, &off) {
+        Ok(()) if is_lenient => draft.left_out(directive, Effect::Access, LENIENT),
         Ok(()) => draft.translated(directive, "a rule with conditions"),
         Err(reason) => left_out_branch(draft, directive, &reason),
     }

@@ -76,6 +76,11 @@ impl<'t> Machine<'_, 't> {
                 _ => 403,
             };
             self.deny_purge(reached, status, node);
+            if code >= 300 {
+                let methods = holds.flat_map(|(when, _)| when.methods.clone());
+                let known = methods.filter(|method| KNOWN_METHODS.contains(&method.as_str()));
+                self.translator.deny_purges(known.collect(), node);
+            }
             // A refused purge is an exception from later ones.
             return match code {
                 200..=299 => Ok(()),

@@ -281,6 +281,8 @@ impl Machine<'_, '_> {
                 ("cookie.get", [(_, cookie)]) if !is_match => {
                     let cookie = cookie.as_text().ok_or_else(unsupported)?;
                     match literal.is_empty() {
+                        // A `*` of a rule stands for any text.
+                        _ if literal.contains('*') => Err(unsupported()),
                         true => Ok(self.of_jar(Self::with_cookies(&[cookie]))?.negated()),
                         false => self.of_jar(cookie_value(&cookie, &literal)),
                     }
@@ -550,6 +552,10 @@ impl Machine<'_, '_> {
                 cookie_field(literal, is_all)
             }
             Field::Client => client_field(&spelled(name), is_match, literal),
+            // A `*` of a rule stands for any text.
+            Field::Cookie(_) if literal.contains('*') => {
+                Err("rules do not compare the value of a cookie with a `*`".to_owned())
+            }
             Field::Cookie(cookie) => match is_match {
                 false => Ok(cookie_value(cookie, literal).into()),
                 true => match literal_branches(literal) {
@@ -620,11 +626,9 @@ fn cookie_value(cookie: &str, value: &str) -> Decision<bool> {
 }
 
 fn cookie_line(cookie: &str, value: &str) -> When {
-    let globs = ["", "; "].iter().flat_map(|start| {
-        ["", ";*"].map(|end| match *start {
-            "" => format!("{cookie}={value}{end}"),
-            start => format!("*{start}{cookie}={value}{end}"),
-        })
+    let globs = ["", "*;", "*; "].iter().flat_map(|start| {
+        let ends = ["", ";*"].iter();
+        ends.map(move |end| format!("{start}{cookie}={value}{end}"))
     });
     When {
         headers: [("Cookie".to_owned(), globs.collect())].into(),

@@ -78,6 +78,7 @@ pub fn translate(
     ];
     let toml = toml::write(&intro, &tables);
     rest(&translator);
+    translator.report_denied_purges();
     let report = translator
         .ledger
         .report(&tree, |node| table::unused(&node.name()));

@@ -107,6 +107,8 @@ fn grouped(
     settings: &BTreeMap<Key, Decision<Option<Setting>>>,
     lifetimes: &Decision<Lifetimes>,
 ) -> Vec<Rule> {
+    let lenient = grouping::lenient_denials(settings);
+    translator.ledger.lenient(translator.tree, &lenient);
     let mut sequences = grouping::sequences(settings);
     sequences.push(lifetime_steps(lifetimes, "ttl", |lifetimes| &lifetimes.ttl));
     sequences.push(lifetime_steps(lifetimes, "default_ttl", |lifetimes| {

@@ -43,6 +43,8 @@ pub(super) struct Translator<'t> {
     pub(super) purgers: RefCell<Option<(Vec<String>, Position)>>,
     /// The methods with which these may purge.
     purge_methods: RefCell<Vec<String>>,
+    /// Statements that deny requests with these methods.
+    denied_purges: RefCell<Vec<(Vec<String>, &'t Node)>>,
 }
 
 impl<'t> Translator<'t> {
@@ -62,6 +64,7 @@ impl<'t> Translator<'t> {
             facts: RefCell::default(),
             strips: RefCell::default(),
             purge_methods: RefCell::default(),
+            denied_purges: RefCell::default(),
             effects: RefCell::default(),
             purgers: RefCell::default(),
         };
@@ -185,6 +188,28 @@ impl<'t> Translator<'t> {
         }
         let known = purgers.as_ref().map_or(&[][..], |(known, _)| known);
         networks.iter().all(|network| known.contains(network))
+    }
+
+    /// Takes note of a statement that denies requests with these methods.
+    pub(super) fn deny_purges(&self, methods: Vec<String>, node: &'t Node) {
+        self.denied_purges.borrow_mut().push((methods, node));
+    }
+
+    /// Reports methods that no client may use, but those that may purge at the edge can.
+    pub(super) fn report_denied_purges(&self) {
+        if self.purgers.borrow().is_none() {
+            return;
+        }
+        for (methods, node) in self.denied_purges.borrow().iter() {
+            if methods
+                .iter()
+                .any(|method| !self.is_purge(std::slice::from_ref(method)))
+            {
+                let text = "purge.allow is for all methods that purge: the clients that may send one of them may send \
+                            these, too";
+                self.ledger.left_out(*node, Effect::Access, text);
+            }
+        }
     }
 
     /// Returns true if `purge.allow` decides about requests with these methods.

@@ -83,12 +83,16 @@ fn each_configuration_is_translated_as_far_as_it_is_listed() {
 
 /// Directives that the edge cannot replace, each in a configuration that is translated otherwise. The line is 4, in the
 /// block of the server, or 6, in that of the location.
-const LOSSES: [(usize, &str); 37] = [
+const LOSSES: [(usize, &str); 38] = [
     (4, "set_real_ip_from lb.example;"),
     (4, "server_name b.example:8080;"),
     (4, "server_name ~^(?!www)(.+)$;"),
     (4, "ssl_verify_client on;"),
     (4, "if ($http_user_agent ~* (bot|crawler)) { return 403; }"),
+    (
+        4,
+        "location /t { if ($arg_token = '') { return 403; } proxy_pass http://a; }",
+    ),
     (4, "if (-f $document_root/maintenance.html) { return 503; }"),
     (4, "if ($request_method !~ ^(GET|HEAD)$) { return 405; }"),
     (4, "real_ip_header CF-Connecting-IP;"),

@@ -175,6 +175,7 @@ fn edge_config(draft: ConfigDraft, fleet: Option<FleetConfig>) -> EdgeConfig {
                 proxy_protocol_from,
                 node_authorities: None,
                 is_for_nodes: false,
+                http3: listener.http3,
             })
         })
         .collect();

@@ -93,6 +93,7 @@ pub(super) struct DraftListener {
     pub(super) ocsp: Option<PathBuf>,
     /// True if the listener has the certificates of `[[acme]]`.
     pub(super) acme: bool,
+    pub(super) http3: bool,
     pub(super) proxy_protocol_from: Option<Networks>,
 }
 

@@ -538,6 +538,12 @@ fn check_listeners(
     let has_address = raw_settings
         .iter()
         .any(|setting| setting.key.path == "listener.address");
+    let has_acme: Vec<bool> = draft
+        .listeners
+        .iter()
+        .map(|listener| listener.acme)
+        .collect();
+    let has_acme = |item: usize| has_acme.get(item).is_some_and(|&acme| acme);
     for item in items {
         let address = find(item, "listener.address");
         let certificates = find(item, "listener.tls_certificates");
@@ -563,16 +569,34 @@ fn check_listeners(
         }
         // If no listener has an address, `check_combinations` has already reported the missing address.
         if address.is_none() && has_address {
-            let proxies = find(item, "listener.proxy_protocol_from");
-            let setting = certificates
-                .or(key)
-                .or(proxies)
-                .expect("the item has a setting");
+            let mut settings = raw_settings.iter();
+            let is_of_item = |setting: &&RawSetting| {
+                setting.item == item && setting.key.path.starts_with("listener.")
+            };
+            let setting = settings.find(is_of_item).expect("the item has a setting");
             diagnostics.push((
                 setting.source.clone(),
                 Diagnostic::new("this [[listener]] has no address")
                     .hint("add address = \"0.0.0.0:8443\""),
             ));
+        }
+        if let Some(setting) = find(item, "listener.http3")
+            && draft
+                .listeners
+                .get(item)
+                .is_some_and(|listener| listener.http3)
+        {
+            let fault = match find(item, "listener.proxy_protocol_from") {
+                Some(_) => Some(("with", "listener.proxy_protocol_from", PROXIES_HAVE_NO_QUIC)),
+                None if certificates.is_none() && !has_acme(item) => {
+                    Some(("without", "listener.tls_certificates", "HTTP/3 needs TLS"))
+                }
+                None => None,
+            };
+            if let Some((word, other, hint)) = fault {
+                let text = format!("listener.http3 is set {word} {other}");
+                diagnostics.push((setting.source.clone(), Diagnostic::new(text).hint(hint)));
+            }
         }
         let bound = draft.listeners.get(item);
         let bound = bound.and_then(|setting| setting.address.as_ref());
@@ -595,6 +619,9 @@ fn check_listeners(
         }
     }
 }
+
+const PROXIES_HAVE_NO_QUIC: &str =
+    "PROXY headers belong to connections of TCP: use another listener";
 
 /// The name under which the user gave a setting: its flag or its key.
 pub(super) fn name(setting: &RawSetting) -> String {

@@ -39,6 +39,10 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The longest time from the first byte of a request to the end of its head. Then the client gets 408.
     "limits.request_head_timeout" live: DURATION => EdgeConfig.limits.request_head_timeout;
 
+    /// The maximum number of QUIC handshakes in progress (HTTP/3), over all workers. From half of the limit on, a
+    /// client must first prove its address (Retry), which takes a round trip. Above the limit, attempts are refused.
+    "limits.quic_handshakes_max" live: Count::of(1, 1_000_000) => EdgeConfig.limits.quic_handshakes_max;
+
     /// The longest PROXY header with its extensions, which are skipped. A longer header closes the connection. The
     /// header must arrive within `limits.request_head_timeout`.
     "limits.proxy_header_bytes_max" live:
@@ -109,29 +113,31 @@ pub(super) static ROWS: &[Key] = rows! {
     /// into the cache or are shared by several clients. At the limit, misses are streamed without being stored.
     "limits.fill_bytes_max" live: Size(ByteSize::mib(1), TIB_16) => EdgeConfig.limits.fill_bytes_max;
 
-    /// The maximum number of concurrent streams of an HTTP/2 connection. RFC 9113 §6.5.2 recommends at least 100.
+    /// The maximum number of concurrent streams of an HTTP/2 or HTTP/3 connection. RFC 9113 §6.5.2 recommends at least
+    /// 100.
     "limits.h2_streams_max" live: Count::of(1, 10_000) => EdgeConfig.limits.h2_streams_max;
 
     /// The maximum number of RST_STREAM frames that a client may send on an HTTP/2 connection in ten seconds. Each 16
     /// KiB of response bytes allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.
+    /// For HTTP/3: the maximum number of requests that a client may cancel in ten seconds.
     "limits.h2_resets_max" live: Count::of(1, 1_000_000) => EdgeConfig.limits.h2_resets_max;
 
     /// The maximum number of PING, SETTINGS, PRIORITY and unknown frames that a client may send on an HTTP/2 connection
     /// in ten seconds. Each 4 KiB of response bytes allow one frame more. Above the limit, the connection is closed
-    /// with ENHANCE_YOUR_CALM.
+    /// with ENHANCE_YOUR_CALM. For HTTP/3: the maximum number of frames of the control stream in ten seconds.
     "limits.h2_control_frames_max" live: Count::of(1, 1_000_000) => EdgeConfig.limits.h2_control_frames_max;
 
     /// The maximum number of WINDOW_UPDATE frames that a client may send on an HTTP/2 connection in ten seconds. Each
     /// 32 response bytes allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.
     "limits.h2_window_updates_max" live: Count::of(1, 10_000_000) => EdgeConfig.limits.h2_window_updates_max;
 
-    /// The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request that would
-    /// exceed this size gets 503.
+    /// The maximum size of the decoded heads of requests in progress on an HTTP/2 or HTTP/3 connection. A request that
+    /// would exceed this size gets 503.
     "limits.h2_heads_bytes_max" live:
         Size(ByteSize::kib(64), ByteSize::gib(16)) => EdgeConfig.limits.h2_heads_bytes_max;
 
-    /// The maximum size of the decoded heads of all HTTP/2 requests in progress. A request that would exceed this size
-    /// gets 503.
+    /// The maximum size of the decoded heads of all HTTP/2 and HTTP/3 requests in progress. A request that would exceed
+    /// this size gets 503.
     "limits.heads_bytes_max" live:
         Size(ByteSize::kib(64), ByteSize::gib(16)) => EdgeConfig.limits.heads_bytes_max;
 

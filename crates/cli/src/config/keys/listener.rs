@@ -29,6 +29,10 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The listener accepts TLS with the certificates of `[[acme]]` and of sites, without one of its own.
     "listener.acme" live: Switch => DraftListener.acme;
 
+    /// The listener also accepts HTTP/3 (QUIC), on the UDP port of the same number and with the same certificates.
+    /// Clients learn of it by `Alt-Svc` or by HTTPS records of DNS. See docs/how-to/http3.md.
+    "listener.http3" live: Switch => DraftListener.http3;
+
     /// Networks of proxies that begin each connection with a PROXY header (version 1 or 2), for example HAProxy, nginx
     /// or a load balancer of a cloud. The header names the client, which then counts as the client in logs,
     /// `X-Forwarded-For`, rate limits and rules. Connections of other peers, and connections without a valid header,

@@ -36,7 +36,7 @@ fn a_setting_is_live_exactly_if_a_reload_applies_it() {
 
 /// The keys that have an effect only together with others, without others or with certificates, and those of the link
 /// and of id filters, which are not in the configuration of the edge.
-const NEEDS_OTHERS: [&str; 17] = [
+const NEEDS_OTHERS: [&str; 18] = [
     "access_log.journald",
     "acme.",
     "access_log.syslog",
@@ -47,6 +47,7 @@ const NEEDS_OTHERS: [&str; 17] = [
     "disk_host.",
     "fleet.",
     "listener.acme",
+    "listener.http3",
     "listener.tls_",
     "negative.",
     "origin.link.",

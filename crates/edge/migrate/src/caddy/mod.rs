@@ -228,7 +228,7 @@ fn global_option<'t>(translator: &Translator, option: &'t Directive, options: &m
                     | "enable_full_duplex" => {
                         ledger.implied(
                             inner,
-                            "the edge chooses this itself; HTTP/3 is not available",
+                            "the edge chooses this itself; HTTP/3 is off until a listener has http3 = true",
                         );
                     }
                     _ => ledger.left_out(

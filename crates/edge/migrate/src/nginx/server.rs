@@ -175,7 +175,7 @@ impl<'t> Listen<'t> {
             }
         }
         if is_quic {
-            let advice = "the edge has no HTTP/3; clients use HTTP/2";
+            let advice = "set http3 = true at the listener of the same port";
             ledger.left_out(directive, Effect::Operation, advice);
             return None;
         }

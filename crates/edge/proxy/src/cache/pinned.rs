@@ -76,15 +76,20 @@ impl Drop for PinnedPiece {
 #[derive(Debug)]
 pub(crate) struct ClientBytes {
     bytes: Bytes,
-    _pinned_piece: Option<Rc<PinnedPiece>>,
+    pinned_piece: Option<Rc<PinnedPiece>>,
 }
 
 impl ClientBytes {
     pub(crate) fn new(bytes: Bytes, pinned_piece: Option<Rc<PinnedPiece>>) -> Self {
         Self {
             bytes,
-            _pinned_piece: pinned_piece,
+            pinned_piece,
         }
+    }
+
+    /// Returns the bytes, and the record of the piece.
+    pub(crate) fn into_parts(self) -> (Bytes, Option<Rc<PinnedPiece>>) {
+        (self.bytes, self.pinned_piece)
     }
 }
 

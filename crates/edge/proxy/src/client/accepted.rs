@@ -193,7 +193,7 @@ async fn read_header(
 }
 
 /// Registers a connection with its worker until dropped: counts it, and lets the worker's sweep check its timeouts.
-struct Registration {
+pub(super) struct Registration {
     counters: Arc<Counters>,
     connections: Rc<RefCell<Connections>>,
     slot: usize,
@@ -201,7 +201,7 @@ struct Registration {
 }
 
 impl Registration {
-    fn begin(workers: &CurrentWorker) -> (Rc<ConnState>, Self) {
+    pub(super) fn begin(workers: &CurrentWorker) -> (Rc<ConnState>, Self) {
         let worker = workers.get(); // a connection does not keep a generation
         let shared = &worker.shared;
         let memory = Arc::clone(&shared.budgets.connections);

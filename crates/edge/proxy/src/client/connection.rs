@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::StatusCode;
+use http::{StatusCode, Version};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt, ReadBuf};
@@ -243,7 +243,9 @@ where
                 last_bytes = Some(b"");
                 let status = client.conn.status_written();
                 if let Some(status) = status.filter(StatusCode::is_client_error) {
-                    workers.get().record_unread(&client, status);
+                    workers
+                        .get()
+                        .record_unread(&client, status, Version::HTTP_11);
                 }
             }
             record_end(&workers.get(), &client, result);
@@ -286,7 +288,7 @@ where
 {
     let worker = workers.get();
     worker.counters.accepted_h2.increment();
-    client.conn.set_h2();
+    client.conn.set_multiplexed();
     let _held = client.conn.holding(HYPER_H2_BYTES);
     let limits = &*client.limits(&worker.config().limits);
     let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
@@ -391,7 +393,7 @@ fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Optio
     worker.counters.closed[reason].increment();
     let is_head = reason == CloseReason::Head;
     is_head.then(|| {
-        worker.record_unread(client, StatusCode::REQUEST_TIMEOUT);
+        worker.record_unread(client, StatusCode::REQUEST_TIMEOUT, Version::HTTP_11);
         REQUEST_TIMEOUT_RESPONSE
     })
 }

@@ -174,18 +174,8 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        worker.heart().set_activity(Activity::Accept);
-        if sheds_connection(&worker) {
+        if !make_room(&worker).await {
             continue;
-        }
-        worker.relieve_connections();
-        if worker.connections.borrow().len() >= connections_max(&worker) {
-            if !worker.close_idle_client() {
-                worker.counters.closed[CloseReason::Limit].increment();
-                continue;
-            }
-            // The closed connection's task runs now, and releases its descriptor.
-            tokio::task::yield_now().await;
         }
         let (workers, transport) = (Rc::clone(&workers), transport.clone());
         match accepted {
@@ -197,6 +187,29 @@ pub(crate) async fn accept(
             }),
         };
     }
+}
+
+/// Makes room for a new connection. Returns false, and counts, if the connection must be refused.
+pub(super) async fn make_room(worker: &Worker) -> bool {
+    worker.heart().set_activity(Activity::Accept);
+    if sheds_connection(worker) {
+        return false;
+    }
+    worker.relieve_connections();
+    if is_full(worker) {
+        if !worker.close_idle_client() {
+            worker.counters.closed[CloseReason::Limit].increment();
+            return false;
+        }
+        // The closed connection's task runs now, and releases its descriptor.
+        tokio::task::yield_now().await;
+    }
+    true
+}
+
+/// Returns true if a new connection needs the place of another one.
+pub(super) fn is_full(worker: &Worker) -> bool {
+    worker.connections.borrow().len() >= connections_max(worker)
 }
 
 /// Returns true if a new connection is closed because of overload. If only descriptors or memory are scarce, it may

@@ -16,16 +16,16 @@ use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use super::admission::{RefusalCounters, admit};
 use super::hyper_body::HyperBody;
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::h2_frames::take_path;
-use crate::exchange::heads::{self, HeadCharge};
-use crate::exchange::{Client, RequestBody, RequestError};
+use crate::exchange::{Client, RequestBody};
 use crate::path::body::EdgeBody;
 use crate::path::tunnel::Tunnel;
-use crate::path::worker::{CurrentWorker, Worker};
+use crate::path::worker::CurrentWorker;
 use crate::path::{self, Serving};
 
 /// The service of one connection.
@@ -104,7 +104,12 @@ impl Service<Request<Incoming>> for EdgeService {
             take_path(&mut head.uri, &mut head.headers);
             head.has_unsized_content =
                 !body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH);
-            match admit(worker, client, &head) {
+            match admit(
+                worker,
+                client,
+                &head,
+                &RefusalCounters::of_h2(&worker.counters),
+            ) {
                 Ok(charge) => head.charge = Some(charge),
                 Err(refusal) => return path::refuse(worker, client, head, &refusal),
             }
@@ -150,35 +155,4 @@ pub(super) async fn run_tunnel<S: ClientStream>(
         }
     })
     .await;
-}
-
-/// Charges the head of an HTTP/2 request to the memory budget of heads, or refuses the request.
-fn admit(worker: &Worker, client: &Client, head: &RawHead) -> Result<HeadCharge, RequestError> {
-    let limits = &worker.config().limits;
-    let counters = &worker.counters;
-    if head.headers.len() > limits.headers_max.get() {
-        counters.h2_refused_fields.increment();
-        return Err(RequestError::too_many_fields());
-    }
-    worker.relieve_connections();
-    if worker.shared.budgets.connections.is_exhausted() {
-        counters.h2_refused_memory.increment();
-        return Err(RequestError::overloaded(
-            "the connections of all clients take too much memory",
-        ));
-    }
-    let streams_max = client.limits(limits).h2_streams_max;
-    if client.conn.is_full_of_orphans(streams_max.get()) {
-        counters.h2_refused_orphans.increment();
-        return Err(RequestError::overloaded(
-            "the origin still works on requests of this connection that were cancelled",
-        ));
-    }
-    let bytes = heads::decoded_bytes(&head.uri, &head.headers);
-    let budget = &worker.shared.budgets.heads;
-    let conn_bytes_max = limits.h2_heads_bytes_max.bytes();
-    HeadCharge::new(budget, &client.conn, conn_bytes_max, bytes).ok_or_else(|| {
-        counters.h2_refused_heads.increment();
-        RequestError::overloaded("the heads of the requests under way take too much memory")
-    })
 }

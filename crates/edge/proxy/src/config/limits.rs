@@ -29,6 +29,9 @@ pub struct LimitsConfig {
     pub target_bytes_max: ByteSize,
     /// Header fields of a message. Default 100, the number that hyper parses without an allocation.
     pub headers_max: NonZeroUsize,
+    /// QUIC handshakes of all workers that are under way. Default 1024: each takes some 32 KiB. From half of the limit
+    /// on, a client must first prove its address (Retry), which takes a round trip. Above it, clients are refused.
+    pub quic_handshakes_max: NonZeroUsize,
     /// Longest time from the first byte of a request to the end of its head. Default 10 s. The client then gets 408.
     pub request_head_timeout: Duration,
     /// Longest PROXY header, with its extensions. Default 4 KiB. A longer header closes the connection.
@@ -85,22 +88,24 @@ pub struct LimitsConfig {
     /// every 15 to 60 s, and load balancers and address translation drop connections that are silent for longer. 10
     /// minutes are enough for an application without pings too, and free the memory of clients that have disappeared.
     pub tunnel_idle_timeout: Duration,
-    /// Concurrent streams of one HTTP/2 connection. Default 100: RFC 9113 §6.5.2 advises no less.
+    /// Concurrent streams of one HTTP/2 or HTTP/3 connection. Default 100: RFC 9113 §6.5.2 advises no less.
     pub h2_streams_max: NonZeroU32,
-    /// RST_STREAM frames of one HTTP/2 connection in ten seconds. Default 400: a browser that leaves pages or pans a
-    /// map cancels a hundred streams at once. More frames close the connection with ENHANCE_YOUR_CALM.
+    /// RST_STREAM frames of one HTTP/2 connection in ten seconds, and cancelled requests of one HTTP/3 connection.
+    /// Default 400: a browser that leaves pages or pans a map cancels a hundred streams at once. More frames close the
+    /// connection with ENHANCE_YOUR_CALM.
     pub h2_resets_max: NonZeroU32,
-    /// PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds. Default 2000; gRPC
-    /// clients that estimate bandwidth send the most. More frames close the connection with ENHANCE_YOUR_CALM.
+    /// PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds, and frames of the control
+    /// stream of one HTTP/3 connection. Default 2000; gRPC clients that estimate bandwidth send the most. More frames
+    /// close the connection with ENHANCE_YOUR_CALM.
     pub h2_control_frames_max: NonZeroU32,
     /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds, in addition to one per 32 bytes of responses.
     /// Default 20 000. More frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_window_updates_max: NonZeroU32,
-    /// Bytes of the decoded heads of all requests under way in one HTTP/2 connection. Default 4 MiB: a hundred
-    /// streams with cookies of 40 KiB. A request that would exceed the limit gets 503.
+    /// Bytes of the decoded heads of all requests under way in one HTTP/2 or HTTP/3 connection. Default 4 MiB: a
+    /// hundred streams with cookies of 40 KiB. A request that would exceed the limit gets 503.
     pub h2_heads_bytes_max: ByteSize,
-    /// Bytes of the decoded heads of all HTTP/2 requests under way. Default 64 MiB: 16 000 requests with 4 KiB
-    /// each. A request that would exceed the limit gets 503.
+    /// Bytes of the decoded heads of all HTTP/2 and HTTP/3 requests under way. Default 64 MiB: 16 000 requests with
+    /// 4 KiB each. A request that would exceed the limit gets 503.
     pub heads_bytes_max: ByteSize,
     /// Memory of the state of all client connections: their buffers and tasks, incomplete heads, streams, and requests
     /// under way. Default 64 MiB: 14 000 idle connections of HTTP/1.1, or 1600 of HTTP/2 with TLS. At 7/8 of the limit
@@ -120,6 +125,7 @@ impl Default for LimitsConfig {
             rate_limit_keys_per_address: NonZeroU32::new(4).expect("4 is not zero"),
             rate_limit_clients_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             headers_max: NonZeroUsize::new(100).expect("100 is not zero"),
+            quic_handshakes_max: NonZeroUsize::new(1024).expect("1024 is not zero"),
             request_head_timeout: Duration::from_secs(10),
             proxy_header_bytes_max: ByteSize::kib(4),
             idle_timeout: Duration::from_secs(75),

@@ -27,6 +27,10 @@ pub struct ListenerConfig {
     pub node_authorities: Option<PathBuf>,
     /// True for the listener for the other nodes of a fleet, see [`FleetConfig`](super::FleetConfig). Default false.
     pub is_for_nodes: bool,
+    /// HTTP/3 over QUIC on the port of UDP with the same number, with the certificates of the listener. Default false:
+    /// a firewall may block UDP, and clients find HTTP/3 only if the operator announces it. Needs TLS, and no PROXY
+    /// header.
+    pub http3: bool,
 }
 
 impl ListenerConfig {
@@ -39,6 +43,7 @@ impl ListenerConfig {
             proxy_protocol_from: None,
             node_authorities: None,
             is_for_nodes: false,
+            http3: false,
         }
     }
 

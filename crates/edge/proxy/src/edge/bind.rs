@@ -6,9 +6,12 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::inherit::InheritedSockets;
+use quinn::crypto::rustls::QuicServerConfig;
+
+use super::inherit::{InheritedSockets, udp_name};
 use super::start_error::StartError;
 use crate::client::accepted::{TlsTransport, Transport};
+use crate::client::h3::socket;
 use crate::client::listener;
 use crate::config::{EdgeConfig, ListenAddress, ListenerConfig};
 use crate::net::tls::{self, ListenerKeys, SiteKeys};
@@ -29,6 +32,23 @@ pub(super) struct BoundListener {
     pub(super) keys: Option<Arc<ListenerKeys>>,
     /// The sockets of each worker. Sockets that come from another process may be more than there are workers.
     pub(super) sockets: Vec<Vec<OwnedFd>>,
+    /// `Some` if the listener has HTTP/3.
+    pub(super) http3: Option<BoundHttp3>,
+}
+
+/// HTTP/3 on a listener.
+pub(super) struct BoundHttp3 {
+    pub(super) crypto: Arc<QuicServerConfig>,
+    /// The sockets of UDP of each worker.
+    pub(super) sockets: Sockets,
+}
+
+impl std::fmt::Debug for BoundHttp3 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BoundHttp3")
+            .field("sockets", &self.sockets)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Binds the sockets of all listeners, or takes them from `inherited`.
@@ -68,13 +88,16 @@ pub(super) fn bind_more(
                 });
                 let copies = sockets.collect::<Result<Vec<_>, _>>();
                 let copies = copies.map_err(|source| listen_error(listener, source))?;
-                Arc::new(listen(listener, id, &site_keys, copies)?)
+                // The endpoint of an earlier configuration may still have connections at the port.
+                let udp = bind_udp(config, listener, &known.addr, true, inherited)?;
+                Arc::new(listen(listener, id, &site_keys, copies, udp)?)
             }
             None => {
                 let earlier = present.iter().chain(&bound).filter_map(|b| b.addr.tcp());
                 let earlier: Vec<_> = earlier.collect();
-                let sockets = bind(config, listener, &earlier, inherited)?;
-                Arc::new(listen(listener, id, &site_keys, sockets)?)
+                let is_reload = !present.is_empty();
+                let (sockets, udp) = bind(config, listener, &earlier, is_reload, inherited)?;
+                Arc::new(listen(listener, id, &site_keys, sockets, udp)?)
             }
         });
     }
@@ -87,18 +110,81 @@ fn has_same_transport(known: &BoundListener, listener: &ListenerConfig) -> bool 
         && known.transport.is_for_nodes == listener.is_for_nodes
         && known.node_authorities == listener.node_authorities
         && known.transport.proxies.as_deref() == listener.proxy_protocol_from.as_ref()
+        && known.http3.is_some() == listener.http3
 }
 
-/// Returns the sockets of each worker.
+/// The sockets of each worker.
+type Sockets = Vec<Vec<OwnedFd>>;
+
+/// Returns the sockets of a listener, and those of UDP.
 fn bind(
     config: &EdgeConfig,
     listener: &ListenerConfig,
     earlier: &[SocketAddr],
+    is_reload: bool,
     inherited: &mut InheritedSockets,
-) -> Result<Vec<Vec<OwnedFd>>, StartError> {
+) -> Result<(Sockets, Sockets), StartError> {
+    let is_any_port = listener.addr.tcp().is_some_and(|addr| addr.port() == 0);
+    let mut attempts = 1..=PORT_ATTEMPTS;
+    loop {
+        let sockets = bind_tcp(config, listener, earlier, inherited)?;
+        let addr = address_of(listener, &sockets)?;
+        let shared = config.share_ports || is_reload;
+        match bind_udp(config, listener, &addr, shared, inherited) {
+            // The free port that the kernel has chosen is perhaps not free for UDP.
+            Err(_) if is_any_port && attempts.next() < Some(PORT_ATTEMPTS) => {}
+            Err(error) => return Err(error),
+            Ok(udp) => return Ok((sockets, udp)),
+        }
+    }
+}
+
+/// Returns the sockets of UDP of a listener with HTTP/3. None for another listener.
+fn bind_udp(
+    config: &EdgeConfig,
+    listener: &ListenerConfig,
+    addr: &ListenAddress,
+    shared: bool,
+    inherited: &mut InheritedSockets,
+) -> Result<Sockets, StartError> {
+    let Some(addr) = addr.tcp().filter(|_| listener.http3) else {
+        return Ok(Vec::new());
+    };
+    let workers = config.workers.get();
+    let taken = inherited.take(&udp_name(&listener.addr));
+    let sockets = match taken.is_empty() {
+        true => socket::bind(addr, workers, shared).map(each),
+        false => socket::adopt(taken, workers),
+    };
+    sockets.map_err(|source| StartError::ListenUdp {
+        addr: listener.addr.clone(),
+        source,
+    })
+}
+
+/// Returns the sockets of workers of which each has one.
+fn each(sockets: Vec<OwnedFd>) -> Sockets {
+    sockets.into_iter().map(|socket| vec![socket]).collect()
+}
+
+/// Returns the address on which sockets listen.
+fn address_of(listener: &ListenerConfig, sockets: &Sockets) -> Result<ListenAddress, StartError> {
+    match listener::tcp_addr(&sockets[0][0]) {
+        Ok(Some(addr)) => Ok(addr.into()),
+        Ok(None) => Ok(listener.addr.clone()),
+        Err(source) => Err(listen_error(listener, source)),
+    }
+}
+
+/// Returns the sockets of TCP, or the Unix socket.
+fn bind_tcp(
+    config: &EdgeConfig,
+    listener: &ListenerConfig,
+    earlier: &[SocketAddr],
+    inherited: &mut InheritedSockets,
+) -> Result<Sockets, StartError> {
     let workers = config.workers.get();
     let taken = inherited.take(&listener.addr.to_string());
-    let each = |sockets: Vec<OwnedFd>| sockets.into_iter().map(|socket| vec![socket]).collect();
     let sockets = match &listener.addr {
         _ if !taken.is_empty() => listener::adopt(taken, workers),
         ListenAddress::Unix(path) => listener::bind_path(path, workers).map(each),
@@ -125,7 +211,8 @@ fn listen(
     listener: &ListenerConfig,
     id: u64,
     site_keys: &Arc<SiteKeys>,
-    sockets: Vec<Vec<OwnedFd>>,
+    sockets: Sockets,
+    udp: Sockets,
 ) -> Result<BoundListener, StartError> {
     let tls_error = |error| StartError::Tls {
         addr: listener.addr.clone(),
@@ -151,14 +238,17 @@ fn listen(
         }
         None => None,
     };
+    let http3 = match &keys {
+        Some(keys) if listener.http3 => Some(BoundHttp3 {
+            crypto: tls::quic_config(keys).map(Arc::new).map_err(tls_error)?,
+            sockets: udp,
+        }),
+        _ => None,
+    };
     Ok(BoundListener {
         id,
         configured: listener.addr.clone(),
-        addr: match listener::tcp_addr(&sockets[0][0]) {
-            Ok(Some(addr)) => addr.into(),
-            Ok(None) => listener.addr.clone(),
-            Err(source) => return Err(listen_error(listener, source)),
-        },
+        addr: address_of(listener, &sockets)?,
         transport: Transport {
             tls,
             proxies: listener.proxy_protocol_from.clone().map(Arc::new),
@@ -167,5 +257,9 @@ fn listen(
         node_authorities: listener.node_authorities.clone(),
         keys,
         sockets,
+        http3,
     })
 }
+
+/// The ports that are tried if the kernel chooses: few of them are in use by UDP.
+const PORT_ATTEMPTS: usize = 16;

@@ -25,6 +25,11 @@ pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {
                 addr: listener.addr.clone(),
             });
         }
+        if listener.http3 && (!listener.has_tls() || listener.proxy_protocol_from.is_some()) {
+            return Err(StartError::Http3 {
+                addr: listener.addr.clone(),
+            });
+        }
     }
     if let Some(fleet) = &config.fleet {
         fleet.check()?;

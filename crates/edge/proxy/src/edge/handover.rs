@@ -3,6 +3,7 @@
 //! 1. The new process gets copies of all listening sockets ([`UpgradeSource::sockets`]) and starts. The kernel's queues
 //!    of
 //!    connections belong to the sockets, so both processes accept from the same queues, and no connection is lost.
+//!    Connections of QUIC belong to the old process, which closes them when the new one reads the sockets of UDP.
 //! 2. The old process stops accepting, and sends later purges and invalidations to the new one
 //!    ([`UpgradeSource::forward_changes`]). Its requests under way finish.
 //! 3. When no request reads the store any more, the old process writes the objects of memory to the store, closes it
@@ -19,7 +20,7 @@ use edgeward_store::disk::OpenError;
 use tokio::sync::watch;
 
 use super::generations::Generations;
-use super::inherit::{ADMIN, CacheIdentity};
+use super::inherit::{ADMIN, CacheIdentity, udp_name};
 use super::open::{log_damage, purge_log};
 use super::restart::{Persistent, PersistentMemory};
 use super::start::{DISK_CLOSE_MIN, RunningEdge};
@@ -100,6 +101,7 @@ impl RunningEdge {
         let stop = Stop {
             drain,
             last_request,
+            hands_over: !last_request.is_zero(),
         };
         if self.stop.borrow().is_none() {
             self.stop.send_replace(Some(stop));
@@ -134,6 +136,10 @@ impl UpgradeSource {
         for listener in self.listeners.borrow().iter() {
             for socket in listener.sockets.iter().flatten() {
                 copies.push((listener.configured.to_string(), socket.try_clone()?));
+            }
+            let http3 = listener.http3.iter().flat_map(|http3| &http3.sockets);
+            for socket in http3.flatten() {
+                copies.push((udp_name(&listener.configured), socket.try_clone()?));
             }
         }
         if let (Some(admin), Some(addr)) =

@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 
 use edgeward_purge::Stamp;
 
+use crate::config::ListenAddress;
+
 /// The parts of another process that an edge takes over when it starts. The default is empty.
 #[derive(Debug, Default)]
 pub struct Inheritance {
@@ -55,6 +57,11 @@ impl InheritedSockets {
         left.dedup();
         left
     }
+}
+
+/// Returns the name of the sockets of UDP of a listener among [`InheritedSockets`].
+pub(super) fn udp_name(listener: &ListenAddress) -> String {
+    format!("udp {listener}")
 }
 
 /// The name of the sockets of the admin server among [`InheritedSockets`].

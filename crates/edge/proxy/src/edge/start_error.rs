@@ -44,6 +44,20 @@ pub enum StartError {
         /// The listener.
         addr: ListenAddress,
     },
+    /// A listener with HTTP/3 has no certificate, or demands a PROXY header, which QUIC does not have.
+    #[error("HTTP/3 on {addr} needs TLS, and no PROXY header")]
+    Http3 {
+        /// The listener.
+        addr: ListenAddress,
+    },
+    /// The socket of HTTP/3 cannot be bound.
+    #[error("cannot open the UDP port of {addr} for HTTP/3")]
+    ListenUdp {
+        /// The listener.
+        addr: ListenAddress,
+        /// The cause.
+        source: io::Error,
+    },
     /// There is no origin, or more than [`ORIGINS_MAX`].
     #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
     OriginCount,

@@ -1,15 +1,18 @@
 //! The thread of one worker: its runtime, its listeners, and its end.
 
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quinn::crypto::rustls::QuicServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::bind::BoundListener;
 use super::status;
+use crate::client::h3::endpoint::{self, BoundEndpoint};
 use crate::client::listener;
 use crate::observe::access_log::LogQueue;
 use crate::observe::counters::Counters;
@@ -60,6 +63,8 @@ pub(super) struct Stop {
     pub(super) drain: Duration,
     /// The time for which idle connections of HTTP/1.1 wait for a last request. Zero: they are closed at once.
     pub(super) last_request: Duration,
+    /// True if another process takes the sockets over.
+    pub(super) hands_over: bool,
 }
 
 /// The tasks of one worker that accept the connections of a listener.
@@ -67,6 +72,8 @@ struct Accepting {
     listener: u64,
     closing: Vec<Rc<Notify>>,
     tasks: Vec<JoinHandle<()>>,
+    /// The endpoints of HTTP/3, which remain until their connections have ended.
+    endpoints: Vec<BoundEndpoint>,
 }
 
 impl WorkerStart {
@@ -100,9 +107,16 @@ impl WorkerStart {
             watching.follow(&workers.get());
         }
         let mut accepting = Vec::new();
+        let mut endpoints: Vec<BoundEndpoint> = Vec::new();
         let stop = loop {
             let listeners = Arc::clone(&self.listeners.borrow_and_update());
-            follow_listeners(&workers, self.number, &listeners, &mut accepting);
+            endpoints.retain(BoundEndpoint::is_open);
+            endpoints.extend(follow_listeners(
+                &workers,
+                self.number,
+                &listeners,
+                &mut accepting,
+            ));
             drop(listeners);
             retired.retain(|worker| worker.strong_count() > 0);
             let worker = workers.get();
@@ -126,14 +140,21 @@ impl WorkerStart {
         };
         let worker = workers.get();
         drop(watching);
-        for task in accepting.into_iter().flat_map(|accepting| accepting.tasks) {
-            task.abort();
-            _ = task.await;
+        for accepting in accepting {
+            for task in accepting.tasks {
+                task.abort();
+                _ = task.await;
+            }
+            endpoints.extend(accepting.endpoints);
         }
         let Stop {
             drain,
             last_request,
+            hands_over,
         } = stop;
+        if hands_over {
+            endpoints.iter().for_each(BoundEndpoint::hand_over);
+        }
         let deadline = tokio::time::Instant::now() + drain;
         if !last_request.is_zero() {
             worker.connections.borrow_mut().leave();
@@ -153,6 +174,9 @@ impl WorkerStart {
         for origin in &worker.origins {
             origin.shut_down(left()).await;
         }
+        for endpoint in &endpoints {
+            endpoint.close().await;
+        }
     }
 }
 
@@ -161,6 +185,7 @@ impl Stop {
     const NOW: Self = Self {
         drain: Duration::ZERO,
         last_request: Duration::ZERO,
+        hands_over: false,
     };
 }
 
@@ -268,14 +293,16 @@ impl Drop for Watching {
     }
 }
 
-/// Accepts connections of new listeners, and no more of those that were removed.
+/// Accepts connections of new listeners, and no more of those that were removed. Returns the endpoints of the latter:
+/// their connections end later.
 fn follow_listeners(
     workers: &Rc<CurrentWorker>,
     number: usize,
     listeners: &[Arc<BoundListener>],
     accepting: &mut Vec<Accepting>,
-) {
-    accepting.retain(|accepting| {
+) -> Vec<BoundEndpoint> {
+    let mut removed = Vec::new();
+    accepting.retain_mut(|accepting| {
         let stays = listeners
             .iter()
             .any(|listener| listener.id == accepting.listener);
@@ -284,6 +311,7 @@ fn follow_listeners(
                 .closing
                 .iter()
                 .for_each(|closing| closing.notify_one());
+            removed.append(&mut accepting.endpoints);
         }
         stays
     });
@@ -295,6 +323,7 @@ fn follow_listeners(
             listener: listener.id,
             closing: Vec::new(),
             tasks: Vec::new(),
+            endpoints: Vec::new(),
         };
         for socket in &listener.sockets[number] {
             let socket = match socket.try_clone() {
@@ -310,7 +339,41 @@ fn follow_listeners(
             new.tasks.push(tokio::task::spawn_local(accept));
             new.closing.push(closing);
         }
+        if let Some(http3) = &listener.http3 {
+            for socket in &http3.sockets[number] {
+                new.accept_http3(workers, socket, &http3.crypto);
+            }
+        }
         accepting.push(new);
+    }
+    removed
+}
+
+impl Accepting {
+    /// Accepts connections of HTTP/3.
+    fn accept_http3(
+        &mut self,
+        workers: &Rc<CurrentWorker>,
+        socket: &OwnedFd,
+        crypto: &Arc<QuicServerConfig>,
+    ) {
+        let worker = workers.get();
+        let socket = socket.try_clone();
+        let opened = socket.and_then(|socket| BoundEndpoint::open(&worker, socket, crypto));
+        let bound = match opened {
+            Ok(bound) => bound,
+            Err(error) => {
+                tracing::error!(%error, "a worker does not accept connections of HTTP/3");
+                return;
+            }
+        };
+        let closing = Rc::new(Notify::new());
+        let (workers, crypto) = (Rc::clone(workers), Arc::clone(crypto));
+        let endpoint = bound.endpoint.clone();
+        let accept = endpoint::accept(workers, endpoint, crypto, Rc::clone(&closing));
+        self.tasks.push(tokio::task::spawn_local(accept));
+        self.closing.push(closing);
+        self.endpoints.push(bound);
     }
 }
 

@@ -102,14 +102,14 @@ pub(crate) struct RawHead {
     pub(crate) plain: bool,
     /// True if the caller knows that `Host` is canonical and that there is no other authority.
     pub(crate) host_is_canonical: bool,
-    /// For HTTP/2: the charge of the decoded head to the memory budget of heads.
+    /// For HTTP/2 and HTTP/3: the charge of the decoded head to the memory budget of heads.
     pub(crate) charge: Option<HeadCharge>,
     /// Receives interim (1xx) responses, see [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
     /// The `:protocol` of an extended CONNECT over HTTP/2 (RFC 8441 §4).
     pub(crate) connect_protocol: Option<Box<str>>,
-    /// True if content follows whose length the head does not state, as HTTP/2 allows. In HTTP/1.1, `Transfer-Encoding`
-    /// states it.
+    /// True if content follows whose length the head does not state, as HTTP/2 and HTTP/3 allow. In HTTP/1.1,
+    /// `Transfer-Encoding` states it.
     pub(crate) has_unsized_content: bool,
 }
 
@@ -408,7 +408,7 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, RequestError> {
 /// Returns the canonical authority, or `None` if the text in the request is canonical.
 ///
 /// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides `Host`
-/// (§3.2.2). RFC 9113 §8.3.1: `:authority` and `Host` must agree.
+/// (§3.2.2). RFC 9113 §8.3.1: `:authority` and `Host` must agree, also in HTTP/3.
 fn canonical_authority(
     canonicaliser: &Canonicaliser,
     request: &Request,
@@ -428,7 +428,7 @@ fn canonical_authority(
     let target = request.uri.authority();
     let target = target.map(|target| parse(target.as_str())).transpose()?;
     let authority = match (target, host) {
-        (Some(target), Some(host)) if request.version == Version::HTTP_2 && target != host => {
+        (Some(target), Some(host)) if request.version >= Version::HTTP_2 && target != host => {
             return Err(RequestError::bad_request(
                 "Host differs from :authority: send one of them",
             ));
@@ -464,7 +464,7 @@ fn canonical_target(
         method: &request.method,
         scheme: request.uri.scheme_str(),
         has_authority: request.uri.authority().is_some(),
-        is_pseudo_header: request.version == Version::HTTP_2,
+        is_pseudo_header: request.version >= Version::HTTP_2,
         path_and_query,
     };
     match target.canonical() {
@@ -474,7 +474,8 @@ fn canonical_target(
     }
 }
 
-/// Joins lines of `Cookie`. HTTP/2 clients may split the field (RFC 9113 §8.2.3). Origins expect one (RFC 6265 §5.4).
+/// Joins lines of `Cookie`. HTTP/2 and HTTP/3 clients may split the field (RFC 9113 §8.2.3, RFC 9114 §4.2.1). Origins
+/// expect one (RFC 6265 §5.4).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).into_iter();
     if crumbs.nth(1).is_none() {

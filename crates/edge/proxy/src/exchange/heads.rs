@@ -1,4 +1,4 @@
-//! Limits the memory of the decoded heads of HTTP/2 requests.
+//! Limits the memory of the decoded heads of HTTP/2 and HTTP/3 requests.
 //!
 //! HPACK lets a client repeat a field of 4 KiB in one byte. Therefore the decoded sizes of the heads of requests
 //! under way are counted, per connection and in total. A request that would exceed a limit is refused.

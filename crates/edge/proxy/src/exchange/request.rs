@@ -36,7 +36,7 @@ pub(crate) struct Request {
     pub(crate) peer: SocketAddr,
     /// The address of `peer` as a value of `X-Forwarded-For`.
     pub(crate) peer_text: HeaderValue,
-    /// For HTTP/2: the charge of the decoded head to the memory budget of heads.
+    /// For HTTP/2 and HTTP/3: the charge of the decoded head to the memory budget of heads.
     pub(crate) _charge: Option<HeadCharge>,
     /// True if the address of `peer` is one of `forwarding.trusted_proxies`.
     pub(crate) peer_is_trusted: bool,

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use edgeward_sites::HostTable;
+use quinn::crypto::rustls::QuicServerConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
@@ -19,6 +20,7 @@ use crate::config::{CertificateSource, CertificateWait, ListenerTls, OriginTls, 
 
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
+pub(crate) const ALPN_HTTP3: &[u8] = b"h3";
 
 /// The protocol of a TLS-ALPN-01 challenge (RFC 8737 §4), which ends with its handshake.
 pub(crate) const ALPN_CHALLENGE: &[u8] = b"acme-tls/1";
@@ -86,6 +88,9 @@ pub enum TlsError {
     /// The crypto provider does not support the protocol versions TLS 1.2 and 1.3.
     #[error("TLS cannot be set up")]
     Setup(#[source] rustls::Error),
+    /// The crypto provider does not support the cipher of the first packets of QUIC (RFC 9001 §5.2).
+    #[error("QUIC cannot be set up: TLS_AES_128_GCM_SHA256 is missing")]
+    NoInitialCipher,
 }
 
 /// Returns the configuration of a listener that offers the protocols `alpn`.
@@ -121,6 +126,14 @@ pub(crate) fn node_config(
         .with_cert_resolver(Arc::clone(keys) as Arc<dyn ResolvesServerCert>);
     config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
     Ok(config)
+}
+
+/// Returns the configuration of a listener for HTTP/3. Clients send no early data (0-RTT), because rustls refuses it
+/// by default.
+pub(crate) fn quic_config(keys: &Arc<ListenerKeys>) -> Result<QuicServerConfig, TlsError> {
+    let config = server_config(keys, &[ALPN_HTTP3])?;
+    // Initial packets have a cipher of their own, which the provider has.
+    QuicServerConfig::try_from(config).map_err(|_| TlsError::NoInitialCipher)
 }
 
 /// The certificates of sites with their keys, by host, and those that are renewed while the edge runs.

@@ -31,6 +31,8 @@ labels! {
         Memory = "connection-memory",
         /// The client has exceeded a bound of HTTP/2 frames.
         Flood = "h2-flood",
+        /// The client has exceeded a bound of HTTP/3 frames or of cancelled requests.
+        H3Flood = "h3-flood",
         /// The PROXY header is missing, invalid, or of a peer that may send none.
         ProxyHeader = "proxy-header",
     }

@@ -124,9 +124,7 @@ counters! {
         "Body bytes sent to clients, and bytes that tunnels have sent to them, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB: when all requests have ended, the sum of `bytes` in the access log." {
         response_bytes,
     }
-    Counter "edgeward_request_bytes_total" "Body bytes received from clients." {
-        request_bytes,
-    }
+    Counter "edgeward_request_bytes_total" "Body bytes received from clients." { request_bytes }
     Counter "edgeward_responses_aborted_total" "Responses that ended early, by the side that failed." {
         aborted_origin = "by" "origin",
         aborted_client = "by" "client",
@@ -184,12 +182,11 @@ counters! {
         process_upgrades = "result" "applied", // 1 in a process that has replaced another
         process_upgrades_failed = "result" "failed", // the new process did not start, so this process carries on
     }
-    Gauge "edgeward_client_connections" "Client connections open." {
-        connections,
-    }
+    Gauge "edgeward_client_connections" "Client connections open." { connections }
     Counter "edgeward_client_connections_total" "Client connections accepted, by protocol." {
         accepted_h1 = "protocol" "http/1.1",
         accepted_h2 = "protocol" "h2",
+        accepted_h3 = "protocol" "h3",
     }
     Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
         closed: CloseReason by "cause",
@@ -212,6 +209,21 @@ counters! {
         h2_refused_heads = "bound" "head-memory",
         h2_refused_memory = "bound" "connection-memory",
         h2_refused_orphans = "bound" "orphaned-fetches",
+    }
+    Counter "edgeward_h3_requests_refused_total"
+        "HTTP/3 requests refused before they were served, by the bound that was reached." {
+        h3_refused_streams = "bound" "streams", // too many requests under way
+        h3_refused_fields = "bound" "head", // too many header fields, or too many bytes of them
+        h3_refused_heads = "bound" "head-memory",
+        h3_refused_memory = "bound" "connection-memory",
+        h3_refused_orphans = "bound" "orphaned-fetches",
+    }
+    Gauge "edgeward_quic_handshakes" "QUIC handshakes under way." { quic_handshakes }
+    Counter "edgeward_quic_attempts_total"
+        "Attempts to open a QUIC connection that were not accepted, by the answer." {
+        quic_retries = "answer" "retry", // the client must prove its address first
+        quic_refused = "answer" "refused",
+        quic_ignored = "answer" "none", // the address is not proven, so nothing is sent
     }
     Counter "edgeward_slow_clients_total"
         "Requests and responses ended because the client was slower than the minimum rate." {
@@ -239,9 +251,7 @@ counters! {
     Counter "edgeward_accept_errors_total" "Failures to accept a connection, usually because of too many open files." {
         accept_errors,
     }
-    Counter "edgeward_origin_requests_total" "Requests sent to the origin." {
-        origin_requests,
-    }
+    Counter "edgeward_origin_requests_total" "Requests sent to the origin." { origin_requests }
     Counter "edgeward_origin_retries_total" "Requests sent again because the origin had closed the pooled connection." {
         origin_retries,
     }
@@ -252,15 +262,9 @@ counters! {
         "Requests not sent to another server because the retry budget was used up." {
         origin_retries_denied,
     }
-    Counter "edgeward_origin_connects_total" "Connections opened to the origin." {
-        origin_connects,
-    }
-    Gauge "edgeward_origin_connections" "Connections to the origin, busy or idle." {
-        origin_connections,
-    }
-    Gauge "edgeward_origin_waiting" "Requests that wait for a connection to the origin." {
-        origin_waiting,
-    }
+    Counter "edgeward_origin_connects_total" "Connections opened to the origin." { origin_connects }
+    Gauge "edgeward_origin_connections" "Connections to the origin, busy or idle." { origin_connections }
+    Gauge "edgeward_origin_waiting" "Requests that wait for a connection to the origin." { origin_waiting }
     Counter "edgeward_origin_waits_total"
         "Requests that had to wait for a connection to the origin, by the end of the wait." {
         origin_waits_served = "end" "served",
@@ -273,9 +277,7 @@ counters! {
          response began within limits.abandoned_wait." {
         fetches_cancelled,
     }
-    Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." {
-        origin_bytes,
-    }
+    Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." { origin_bytes }
     Counter "edgeward_origin_errors_total" "Requests that the origin did not answer completely, by cause." {
         origin_connect_failed = "cause" "connect",
         origin_connect_timeout = "cause" "connect-timeout",
@@ -345,9 +347,7 @@ counters! {
         ranges_passed_unusable = "reason" "unusable", // the origin's response cannot be sliced
         ranges_passed_fill = "reason" "fill", // a fetch of the whole response is under way, but far from the range
     }
-    Gauge "edgeward_fills" "Fetches in progress that other requests may share." {
-        fills,
-    }
+    Gauge "edgeward_fills" "Fetches in progress that other requests may share." { fills }
     Counter "edgeward_fills_total" "Completed fetches that other requests could share, by end." {
         fills_stored = "end" "stored", // in memory or on disk
         fills_shared = "end" "shared", // complete, but in neither tier
@@ -391,9 +391,7 @@ counters! {
         "Fetches that began beside another fetch for the same key, because that one had `caching.collapse_followers_max` followers." {
         collapse_full,
     }
-    Counter "edgeward_key_collisions_total" "Lookups that found another key with the same hash." {
-        key_collisions,
-    }
+    Counter "edgeward_key_collisions_total" "Lookups that found another key with the same hash." { key_collisions }
     Counter "edgeward_variants_stored_total"
         "Responses that vary and were fetched for a new combination of the request fields that `Vary` names." {
         variants_new,
@@ -448,9 +446,7 @@ counters! {
         disk_unreadable = "result" "unreadable", // in the index, but the record could not be read
         disk_busy = "result" "busy", // too many reads waited for the device
     }
-    Counter "edgeward_disk_response_bytes_total" "Body bytes read from disk for clients." {
-        disk_response_bytes,
-    }
+    Counter "edgeward_disk_response_bytes_total" "Body bytes read from disk for clients." { disk_response_bytes }
     Counter "edgeward_disk_waits_total"
         "Reads that waited for the device on a separate thread, by part of the object." {
         disk_waited_heads = "of" "head",
@@ -472,9 +468,7 @@ counters! {
         "Objects with hits in memory that were written to disk when they were evicted from memory." {
         disk_evicted,
     }
-    Counter "edgeward_disk_promoted_total" "Objects that were promoted from disk to memory." {
-        disk_promoted,
-    }
+    Counter "edgeward_disk_promoted_total" "Objects that were promoted from disk to memory." { disk_promoted }
     Counter "edgeward_disk_bodies_broken_total"
         "Bodies whose remainder could not be read from disk, by how they ended: completed from the origin, or cut." {
         disk_body_resumed = "end" "resumed",

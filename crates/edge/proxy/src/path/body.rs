@@ -85,7 +85,7 @@ impl EdgeBody {
             }
             source
             @ (Source::Fill(..) | Source::Disk(_) | Source::Parts(_) | Source::Slices(_))
-                if conn.is_h2() =>
+                if conn.is_multiplexed() =>
             {
                 (
                     source,

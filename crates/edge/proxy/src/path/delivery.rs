@@ -104,7 +104,7 @@ impl Delivery {
             conn: Rc::clone(conn),
             pace: Pace::default(),
             abort_handle: conn
-                .is_h2()
+                .is_multiplexed()
                 .then(|| deliveries.connection_tasks.abort_handle())
                 .flatten(),
             is_reset: Cell::new(false),
@@ -135,7 +135,7 @@ impl Delivery {
     /// the client is too slow: resets its stream (or closes the connection if it has no handle), and returns true.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         // While the socket accepts no bytes, all streams of the connection wait, and only the connection's pace counts.
-        if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
+        if !self.conn.is_multiplexed() || self.conn.is_write_blocked() || self.is_reset.get() {
             self.pace.discard_waits(now);
             return false;
         }
@@ -153,7 +153,7 @@ impl Delivery {
     /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a connection
     /// to an origin that requests wait for. Returns true if it closed.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
-        let is_stuck = !self.conn.is_h2()
+        let is_stuck = !self.conn.is_multiplexed()
             && self.conn.close_reason().is_none()
             && self.conn.is_write_blocked_for(now, window)
             && self.delays_requests();

@@ -449,7 +449,7 @@ impl Worker {
     }
 
     /// Counts and logs a request whose head could not be read.
-    pub(crate) fn record_unread(&self, client: &Client, status: StatusCode) {
+    pub(crate) fn record_unread(&self, client: &Client, status: StatusCode, version: Version) {
         self.counters.count_refusal(status);
         let text = self.log_text(|queue, now| {
             let facts = RequestFacts {
@@ -459,7 +459,7 @@ impl Worker {
                 method: None,
                 host: b"",
                 target: b"-",
-                version: Version::HTTP_11,
+                version,
             };
             queue.text(&facts, |_| None)
         });

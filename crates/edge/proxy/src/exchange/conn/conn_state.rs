@@ -52,7 +52,8 @@ pub(crate) struct ConnState {
     leaving: Cell<bool>,
     /// True if a request was refused before its body was read.
     lingers: Cell<bool>,
-    is_h2: Cell<bool>,
+    /// True if requests have streams of their own, as in HTTP/2 and HTTP/3.
+    is_multiplexed: Cell<bool>,
     /// Bytes that the socket has accepted since the last sweep.
     written_since_sweep: Cell<u64>,
     /// The token bucket for the minimum rate at which the client must read.
@@ -86,7 +87,7 @@ impl ConnState {
             draining: Cell::new(false),
             leaving: Cell::new(false),
             lingers: Cell::new(false),
-            is_h2: Cell::new(false),
+            is_multiplexed: Cell::new(false),
             written_since_sweep: Cell::new(0),
             pace: Pace::default(),
             written_bytes: Cell::new(0),
@@ -199,12 +200,12 @@ impl ConnState {
         since.is_some_and(|since| now.since(since) > time)
     }
 
-    pub(crate) fn set_h2(&self) {
-        self.is_h2.set(true);
+    pub(crate) fn set_multiplexed(&self) {
+        self.is_multiplexed.set(true);
     }
 
-    pub(crate) fn is_h2(&self) -> bool {
-        self.is_h2.get()
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        self.is_multiplexed.get()
     }
 
     /// Tells the connection's task to end.
@@ -229,9 +230,10 @@ impl ConnState {
 
     /// Tells the connection's task that the next request is the last one. Closing an idle HTTP/1.1 connection could
     /// meet a request that is under way to the edge, and the client would get no response to it. The response to the
-    /// next request has `Connection: close` instead. HTTP/2 has GOAWAY, which states the requests that are answered.
+    /// next request has `Connection: close` instead. HTTP/2 and HTTP/3 have GOAWAY, which states the requests that are
+    /// answered.
     pub(crate) fn leave(&self) {
-        if self.is_h2() {
+        if self.is_multiplexed() {
             self.drain();
         } else {
             self.leaving.set(true);

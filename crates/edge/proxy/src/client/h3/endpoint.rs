@@ -1,0 +1,199 @@
+//! The endpoint of QUIC of one worker and listener: it accepts connections within the limits.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_h3::ErrorCode;
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{
+    Endpoint, EndpointConfig, IdleTimeout, Incoming, ServerConfig, TokioRuntime, TransportConfig,
+};
+use tokio::sync::{Notify, watch};
+
+use super::attempt::{Answer, Attempt};
+use super::connection;
+use super::receive_window::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
+use super::responder::SEND_WINDOW_BYTES;
+use super::socket::EndpointSocket;
+use super::state::{varint, window};
+use crate::client::listener::{is_full, make_room};
+use crate::config::LimitsConfig;
+use crate::path::worker::{CurrentWorker, Worker};
+
+/// An endpoint, and the socket that it reads.
+#[derive(Debug)]
+pub(crate) struct BoundEndpoint {
+    pub(crate) endpoint: Endpoint,
+    socket: Arc<EndpointSocket>,
+}
+
+impl BoundEndpoint {
+    /// Opens the endpoint of a socket of UDP.
+    pub(crate) fn open(
+        worker: &Worker,
+        socket: OwnedFd,
+        crypto: &Arc<QuicServerConfig>,
+    ) -> io::Result<Self> {
+        let config = server_config(crypto, &worker.config().limits);
+        let socket = EndpointSocket::new(socket)?;
+        let endpoint = Endpoint::new_with_abstract_socket(
+            EndpointConfig::default(),
+            Some(config),
+            Arc::clone(&socket) as _,
+            Arc::new(TokioRuntime),
+        )?;
+        Ok(Self { endpoint, socket })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.endpoint.open_connections() > 0
+    }
+
+    /// Closes all connections, and leaves the socket to the process that replaces this one.
+    pub(crate) fn hand_over(&self) {
+        self.socket.stop_reading();
+        self.endpoint.close(varint(ErrorCode::H3_NO_ERROR), b"");
+    }
+
+    /// Closes all connections. Waits shortly until the clients know it.
+    pub(crate) async fn close(&self) {
+        self.endpoint.close(varint(ErrorCode::H3_NO_ERROR), b"");
+        _ = tokio::time::timeout(CLOSE_TIME_MAX, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Accepts connections until `closing` is notified or this future is dropped. The connections of the endpoint then
+/// drain: they answer the requests under way, and no others.
+pub(crate) async fn accept(
+    workers: Rc<CurrentWorker>,
+    endpoint: Endpoint,
+    crypto: Arc<QuicServerConfig>,
+    closing: Rc<Notify>,
+) {
+    let open = OpenEndpoint(endpoint);
+    let (_accepts, ending) = watch::channel(());
+    let mut settings = Settings::new(&workers.get(), &crypto);
+    loop {
+        let incoming = tokio::select! {
+            incoming = open.0.accept() => incoming,
+            () = closing.notified() => None,
+        };
+        let Some(incoming) = incoming else { return };
+        let worker = workers.get();
+        if settings.generation != worker.shared.generation {
+            settings = Settings::new(&worker, &crypto);
+        }
+        answer(&workers, &worker, incoming, &settings, &ending).await;
+    }
+}
+
+/// An endpoint that accepts connections until this value is dropped. It then refuses them, and stays open until its
+/// connections have ended.
+struct OpenEndpoint(Endpoint);
+
+impl Drop for OpenEndpoint {
+    fn drop(&mut self) {
+        self.0.set_server_config(None);
+    }
+}
+
+/// The settings of new connections, which a reload may change.
+struct Settings {
+    generation: u64,
+    config: Arc<ServerConfig>,
+}
+
+impl Settings {
+    fn new(worker: &Worker, crypto: &Arc<QuicServerConfig>) -> Self {
+        Self {
+            generation: worker.shared.generation,
+            config: Arc::new(server_config(crypto, &worker.config().limits)),
+        }
+    }
+}
+
+/// Answers an attempt to open a connection.
+async fn answer(
+    workers: &Rc<CurrentWorker>,
+    worker: &Worker,
+    incoming: Incoming,
+    settings: &Settings,
+    ending: &watch::Receiver<()>,
+) {
+    let config = worker.config();
+    let handshakes_max = config.limits.quic_handshakes_max.get();
+    let attempt = Attempt {
+        handshakes: worker.counters.quic_handshakes.value(),
+        handshakes_max: handshakes_max.div_ceil(config.workers.get()) as u64,
+        is_proved: incoming.remote_address_validated(),
+        is_full: is_full(worker),
+    };
+    match attempt.answer() {
+        Answer::Accept if make_room(worker).await => {
+            let peer = incoming.remote_address();
+            match incoming.accept_with(Arc::clone(&settings.config)) {
+                Ok(connecting) => {
+                    let (workers, ending) = (Rc::clone(workers), ending.clone());
+                    worker
+                        .connection_tasks
+                        .spawn(|member| connection::run(workers, connecting, peer, ending, member));
+                }
+                // The first datagram is malformed, or an attack.
+                Err(error) => tracing::debug!(%peer, %error, "a QUIC connection is not accepted"),
+            }
+        }
+        Answer::Accept | Answer::Refuse => {
+            worker.counters.quic_refused.increment();
+            incoming.refuse();
+        }
+        Answer::Retry => {
+            worker.counters.quic_retries.increment();
+            if let Err(error) = incoming.retry() {
+                error.into_incoming().ignore();
+            }
+        }
+        Answer::Ignore => {
+            worker.counters.quic_ignored.increment();
+            incoming.ignore();
+        }
+    }
+}
+
+fn server_config(crypto: &Arc<QuicServerConfig>, limits: &LimitsConfig) -> ServerConfig {
+    let mut config = ServerConfig::with_crypto(Arc::clone(crypto) as _);
+    config
+        .transport_config(Arc::new(transport_config(limits)))
+        .max_incoming(ATTEMPTS_MAX)
+        .incoming_buffer_size(ATTEMPT_BYTES_MAX)
+        .incoming_buffer_size_total(ATTEMPT_BYTES_MAX * ATTEMPTS_MAX as u64);
+    config
+}
+
+fn transport_config(limits: &LimitsConfig) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let idle_timeout = IdleTimeout::try_from(limits.idle_timeout);
+    transport
+        .max_concurrent_bidi_streams(limits.h2_streams_max.get().into())
+        .max_concurrent_uni_streams(UNI_STREAMS_MAX.into())
+        .max_idle_timeout(idle_timeout.ok())
+        // The window of the connection is less, and grows.
+        .stream_receive_window(window(WINDOW_BYTES_MAX))
+        .receive_window(window(WINDOW_BYTES_MIN))
+        .send_window(SEND_WINDOW_BYTES)
+        .datagram_receive_buffer_size(None);
+    transport
+}
+
+/// The unidirectional streams that a client may have open: one for control, two for QPACK, and others that the edge
+/// ignores (RFC 9114 §6.2 asks for at least three).
+const UNI_STREAMS_MAX: u32 = 8;
+
+/// The longest wait until clients know that their connections are closed.
+const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// The attempts that may wait for the worker, and the bytes that each may send while it waits.
+const ATTEMPTS_MAX: usize = 1024;
+const ATTEMPT_BYTES_MAX: u64 = 4 << 10;

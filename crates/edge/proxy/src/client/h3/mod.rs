@@ -1,0 +1,16 @@
+//! HTTP/3. quinn has the transport (QUIC) and its encryption, the crate `h3` has the rules of the protocol. This module
+//! moves bytes between them and the request path.
+//!
+//! A worker has an [`endpoint`] for each listener with HTTP/3. Each connection has a task (`connection`), and so has
+//! each request (`request`), because the streams of QUIC are independent. A request is read by `request_reader`, which
+//! is also the body of an upload. Its response is sent by `responder`.
+
+mod attempt; // which attempts to open a connection are accepted
+mod connection;
+pub(crate) mod endpoint;
+mod receive_window; // how many bytes a client may send ahead
+mod request;
+mod request_reader;
+mod responder;
+pub(crate) mod socket;
+mod state; // the state that the tasks of a connection share

@@ -1,0 +1,102 @@
+//! One request: reads its head, lets the request path serve it, and sends the response.
+
+use std::rc::Rc;
+
+use edgeward_h3::{Error, ErrorCode, Priority, RequestStream, StreamId};
+use http::{StatusCode, Version};
+use http_body::Body as _;
+use quinn::{RecvStream, SendStream};
+
+use super::request_reader::{ReadFault, RequestReader};
+use super::responder::{Responder, SendFault};
+use super::state::Http3;
+use crate::client::admission::{RefusalCounters, admit};
+use crate::exchange::RequestBody;
+use crate::exchange::canonical::RawHead;
+use crate::path;
+
+/// Serves the request of a stream.
+pub(super) async fn run(
+    http3: Rc<Http3>,
+    id: StreamId,
+    parser: RequestStream,
+    sending: SendStream,
+    receiving: RecvStream,
+) {
+    let _held = http3.conn().holding(REQUEST_BYTES);
+    let mut responder = Responder::new(&http3, id, sending);
+    let mut reader = RequestReader::new(&http3, receiving, parser);
+    let timeout = http3.worker().config().limits.request_head_timeout;
+    let head = match reader.head(timeout).await {
+        Ok(head) => head,
+        Err(fault) => return refuse(&http3, responder, reader, &fault).await,
+    };
+    let priority = Priority::default().with_field(&head.headers);
+    let scheduler = |state: &mut edgeward_h3::Connection| {
+        state.scheduler().set_from_request(id, priority);
+    };
+    scheduler(&mut http3.state.borrow_mut());
+    let fault = reader.fault();
+    let serving = {
+        let worker = http3.worker();
+        let mut raw = RawHead::new(head.method, head.uri, Version::HTTP_3, head.headers);
+        raw.has_unsized_content = !reader.is_end_stream() && head.content_length.is_none();
+        let counters = RefusalCounters::of_h3(&worker.counters);
+        match admit(&worker, &http3.client, &raw, &counters) {
+            Ok(charge) => {
+                raw.charge = Some(charge);
+                let body = RequestBody::new(reader);
+                path::serve(&worker, &http3.client, raw, Some(body), None)
+            }
+            Err(refusal) => path::refuse(&worker, &http3.client, raw, &refusal),
+        }
+    };
+    let response = tokio::select! {
+        biased;
+        response = serving.response() => response,
+        () = responder.cancelled() => return responder.set_cancelled(),
+    };
+    if let Some(code) = fault.get() {
+        return responder.set_code(code);
+    }
+    match responder.send(response).await {
+        Ok(in_flight) => responder.acknowledged(in_flight).await,
+        Err(SendFault::Cancelled) => responder.set_cancelled(),
+        Err(SendFault::Unsent) => {}
+    }
+}
+
+/// Ends a request whose head could not be read.
+async fn refuse(
+    http3: &Http3,
+    mut responder: Responder,
+    mut reader: RequestReader,
+    fault: &ReadFault,
+) {
+    let peer = http3.client.peer;
+    let status = match fault {
+        ReadFault::Cancelled => return responder.set_cancelled(),
+        ReadFault::Refused(Error::Connection(error)) => return http3.fail(*error),
+        ReadFault::Refused(Error::Stream(error)) => {
+            tracing::debug!(%peer, %error, "an HTTP/3 request was refused");
+            responder.set_code(error.code);
+            // A response would hide from the client that the request is malformed.
+            if error.status != Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) {
+                return reader.stop(error.code);
+            }
+            http3.worker().counters.h3_refused_fields.increment();
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        }
+        ReadFault::Late => StatusCode::REQUEST_TIMEOUT,
+    };
+    http3
+        .worker()
+        .record_unread(&http3.client, status, Version::HTTP_3);
+    reader.stop(ErrorCode::H3_NO_ERROR);
+    if let Ok(in_flight) = responder.send_status(status).await {
+        responder.acknowledged(in_flight).await;
+    }
+}
+
+/// The memory of a request: its task with the heads of request and response, and its stream in the transport.
+const REQUEST_BYTES: u64 = 4 << 10;

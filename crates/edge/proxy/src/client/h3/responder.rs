@@ -1,0 +1,300 @@
+//! Sends the response of a request on its stream.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use edgeward_h3::{
+    ErrorCode, FrameType, RequestEnd, StreamId, push_frame_head, push_response, push_trailers,
+    response_bytes,
+};
+use http::header::{CONTENT_LENGTH, DATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use quinn::SendStream;
+
+use super::state::{Http3, varint};
+use crate::cache::pinned::PinnedPiece;
+use crate::exchange::InFlight;
+use crate::path::body::EdgeBody;
+
+/// The sending direction of a request's stream. The request ends when this value is dropped. A response that is not
+/// complete is then reset.
+pub(super) struct Responder {
+    http3: Rc<Http3>,
+    id: StreamId,
+    stream: SendStream,
+    urgency: u8,
+    /// The bytes that the transport has accepted.
+    written_bytes: u64,
+    unacknowledged: VecDeque<SentPiece>,
+    is_finished: bool,
+    /// The code of a reset.
+    code: ErrorCode,
+    end: RequestEnd,
+}
+
+/// A piece of a body that the client has perhaps not acknowledged, so that the transport keeps it.
+struct SentPiece {
+    /// The position in the stream after the piece.
+    end: u64,
+    _pinned: Rc<PinnedPiece>,
+}
+
+/// The reason why a response is not sent to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendFault {
+    /// The client has cancelled the request, or the connection is lost.
+    Cancelled,
+    /// The body has ended early, or the client accepts no head of this size.
+    Unsent,
+}
+
+impl Responder {
+    pub(super) fn new(http3: &Rc<Http3>, id: StreamId, stream: SendStream) -> Self {
+        Self {
+            http3: Rc::clone(http3),
+            id,
+            stream,
+            urgency: URGENCY_DEFAULT,
+            written_bytes: 0,
+            unacknowledged: VecDeque::new(),
+            is_finished: false,
+            code: ErrorCode::H3_INTERNAL_ERROR,
+            end: RequestEnd::Complete,
+        }
+    }
+
+    /// Sets the code of the reset of an incomplete response.
+    pub(super) fn set_code(&mut self, code: ErrorCode) {
+        self.code = code;
+    }
+
+    /// Records that the client has cancelled the request.
+    pub(super) fn set_cancelled(&mut self) {
+        self.code = ErrorCode::H3_REQUEST_CANCELLED;
+        self.end = RequestEnd::Cancelled;
+    }
+
+    /// Resolves when the client has cancelled the request, or the connection is lost.
+    pub(super) fn cancelled(&self) -> impl Future<Output = ()> + 'static {
+        let stopped = self.stream.stopped();
+        async move {
+            _ = stopped.await;
+        }
+    }
+
+    /// Sends a response without content.
+    pub(super) async fn send_status(&mut self, status: StatusCode) -> Result<InFlight, SendFault> {
+        let mut headers = HeaderMap::new();
+        headers.insert(DATE, self.http3.worker().http_date());
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        let in_flight = self.http3.conn().begin_request();
+        self.write(&mut [head_frame(status, &headers).into()])
+            .await?;
+        self.finish();
+        Ok(in_flight)
+    }
+
+    /// Sends a response. The returned value counts the request as under way.
+    pub(super) async fn send(
+        &mut self,
+        response: Response<EdgeBody>,
+    ) -> Result<InFlight, SendFault> {
+        let (mut parts, body) = response.into_parts();
+        let mut body = pin!(body);
+        let date = || self.http3.worker().http_date();
+        parts.headers.entry(DATE).or_insert_with(date);
+        let mut length_left = body.size_hint().exact();
+        if let (Some(length), false) = (length_left, body.is_end_stream()) {
+            let length = || HeaderValue::from(length);
+            parts.headers.entry(CONTENT_LENGTH).or_insert_with(length);
+        }
+        let head_bytes_max = self.http3.settings.get().field_section_bytes_max;
+        if head_bytes_max.is_some_and(|max| response_bytes(&parts.headers) > max) {
+            tracing::debug!(peer = %self.http3.client.peer, "a client accepts no head of this size");
+            return Err(SendFault::Unsent);
+        }
+        let mut frames = head_frame(parts.status, &parts.headers);
+        if let (Some(length), false) = (length_left, body.is_end_stream()) {
+            push_frame_head(&mut frames, FrameType::DATA, length);
+        }
+        let mut cancelled = pin!(self.cancelled());
+        loop {
+            let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+                // Bytes that are ready do not wait for the next piece.
+                Poll::Pending if !frames.is_empty() => Poll::Ready(Ok(None)),
+                Poll::Pending => cancelled
+                    .as_mut()
+                    .poll(cx)
+                    .map(|()| Err(SendFault::Cancelled)),
+                Poll::Ready(frame) => Poll::Ready(Ok(Some(frame))),
+            });
+            let frame = match next.await? {
+                None => {
+                    self.write_frames(&mut frames).await?;
+                    continue;
+                }
+                Some(None) => break,
+                Some(Some(Ok(frame))) => frame,
+                Some(Some(Err(_))) => return Err(SendFault::Unsent),
+            };
+            match frame.into_data().map_err(Frame::into_trailers) {
+                Ok(piece) => {
+                    let (bytes, pinned) = piece.into_parts();
+                    let length = bytes.len() as u64;
+                    match &mut length_left {
+                        Some(left) => *left = left.checked_sub(length).ok_or(SendFault::Unsent)?,
+                        None => push_frame_head(&mut frames, FrameType::DATA, length),
+                    }
+                    self.write_piece(&mut frames, bytes, pinned).await?;
+                }
+                Err(Ok(trailers)) => {
+                    let mut section = Vec::new();
+                    push_trailers(&mut section, &trailers);
+                    push_headers_frame(&mut frames, &section);
+                }
+                Err(Err(_)) => {} // Bodies have no other frames.
+            }
+        }
+        if length_left.is_some_and(|left| left > 0) {
+            return Err(SendFault::Unsent);
+        }
+        self.write_frames(&mut frames).await?;
+        self.finish();
+        // Before the body is dropped, so that the connection never seems to be idle.
+        Ok(self.http3.conn().begin_request())
+    }
+
+    /// Waits until the client has acknowledged the whole response, or refuses it.
+    pub(super) async fn acknowledged(&mut self, in_flight: InFlight) {
+        let conn = Rc::clone(in_flight.conn());
+        conn.begin_client_turn();
+        let mut stopped = pin!(self.stream.stopped());
+        let interval = self.http3.worker().config().limits.body_idle_timeout / 2;
+        let sent_frames = || self.http3.quic.stats().frame_tx.stream;
+        loop {
+            let sent_before = sent_frames();
+            match tokio::time::timeout(interval, stopped.as_mut()).await {
+                Ok(Ok(None)) => return,
+                Ok(_) => return self.end = RequestEnd::Cancelled,
+                // The transport sends only as much as the client acknowledges.
+                Err(_) if sent_frames() > sent_before => conn.begin_client_turn(),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Writes frames and the piece that follows them.
+    async fn write_piece(
+        &mut self,
+        frames: &mut Vec<u8>,
+        piece: Bytes,
+        pinned: Option<Rc<PinnedPiece>>,
+    ) -> Result<(), SendFault> {
+        if let Some(pinned) = pinned {
+            let end = self.written_bytes + frames.len() as u64 + piece.len() as u64;
+            let piece = SentPiece {
+                end,
+                _pinned: pinned,
+            };
+            self.unacknowledged.push_back(piece);
+        }
+        match frames.is_empty() {
+            true => self.write(&mut [piece]).await,
+            false => {
+                let frames = Bytes::from(std::mem::take(frames));
+                self.write(&mut [frames, piece]).await
+            }
+        }
+    }
+
+    async fn write_frames(&mut self, frames: &mut Vec<u8>) -> Result<(), SendFault> {
+        if frames.is_empty() {
+            return Ok(());
+        }
+        self.write(&mut [std::mem::take(frames).into()]).await
+    }
+
+    /// Gives all bytes to the transport, which keeps them without a copy.
+    async fn write(&mut self, mut pieces: &mut [Bytes]) -> Result<(), SendFault> {
+        while !pieces.is_empty() {
+            self.follow_priority();
+            let written = self.stream.write_chunks(pieces).await;
+            let written = written.map_err(|_| SendFault::Cancelled)?;
+            pieces = &mut pieces[written.chunks..];
+            self.written_bytes += written.bytes as u64;
+            self.http3
+                .conn()
+                .record_write(&Poll::Ready(Ok(written.bytes)));
+            self.release_acknowledged();
+        }
+        Ok(())
+    }
+
+    /// Releases the pieces that the client has acknowledged for certain: the transport accepts further bytes only while
+    /// it keeps less than its window.
+    fn release_acknowledged(&mut self) {
+        let acknowledged = self.written_bytes.saturating_sub(SEND_WINDOW_BYTES);
+        while let Some(piece) = self.unacknowledged.front()
+            && piece.end <= acknowledged
+        {
+            self.unacknowledged.pop_front();
+        }
+    }
+
+    /// Sends in the order of the priorities that the client states.
+    fn follow_priority(&mut self) {
+        let mut state = self.http3.state.borrow_mut();
+        let urgency = state.scheduler().priority(self.id).urgency;
+        if urgency != self.urgency {
+            self.urgency = urgency;
+            let priority = i32::from(URGENCY_DEFAULT) - i32::from(urgency);
+            _ = self.stream.set_priority(priority);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.is_finished = true;
+        // Fails if the client has stopped the stream, which `acknowledged` finds.
+        _ = self.stream.finish();
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            _ = self.stream.reset(varint(self.code));
+        }
+        self.http3.end_request(self.id, self.end);
+    }
+}
+
+fn head_frame(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {
+    let mut section = Vec::with_capacity(SECTION_BYTES);
+    push_response(&mut section, status, headers);
+    let mut frame = Vec::with_capacity(section.len() + FRAME_HEAD_BYTES);
+    push_headers_frame(&mut frame, &section);
+    frame
+}
+
+fn push_headers_frame(frames: &mut Vec<u8>, section: &[u8]) {
+    push_frame_head(frames, FrameType::HEADERS, section.len() as u64);
+    frames.extend_from_slice(section);
+}
+
+/// The bytes of responses that a connection keeps until the client has acknowledged them: 160 Mbit/s at a round trip of
+/// 100 ms.
+pub(super) const SEND_WINDOW_BYTES: u64 = 2 << 20;
+
+/// The urgency of requests without a priority (RFC 9218 §4.1).
+const URGENCY_DEFAULT: u8 = 3;
+
+/// The size of most field sections.
+const SECTION_BYTES: usize = 512;
+
+/// The largest heads of a HEADERS frame and of a DATA frame together.
+const FRAME_HEAD_BYTES: usize = 20;

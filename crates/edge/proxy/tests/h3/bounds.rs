@@ -1,0 +1,129 @@
+//! The limits of connections and requests.
+
+use std::future::Future as _;
+use std::num::NonZeroUsize;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use edgeward_testkit::{Answer, Gate};
+use edgeward_types::ByteSize;
+
+use crate::client::{connect_from, endpoint, head};
+use crate::{Http3Bed, run};
+
+#[test]
+fn a_client_opens_no_more_streams_than_the_limit() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.h2_streams_max = 2.try_into().expect("not zero");
+    });
+    let gate = Gate::new();
+    http3.bed.origin.otherwise({
+        let gate = gate.clone();
+        move |_| Answer::ok("hello").wait_before_head(&gate)
+    });
+    run(async {
+        let client = http3.connect().await;
+        let first = client.send("GET", "/1", &[]).await;
+        let second = client.send("GET", "/2", &[]).await;
+        gate.reached_by(2).await;
+        let mut third = pin!(client.open());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(third.as_mut().poll(&mut context).is_pending());
+        gate.open();
+        assert_eq!(first.answer().await.status, 200);
+        assert_eq!(second.answer().await.status, 200);
+        third.await;
+    });
+}
+
+#[test]
+fn a_head_above_the_limits_is_refused() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.head_bytes_max = ByteSize(4096);
+        config.limits.headers_max = NonZeroUsize::new(10).expect("not zero");
+    });
+    let long = "a".repeat(4096);
+    let fields = [("x", "1"); 11];
+    run(async {
+        let client = http3.connect().await;
+        let answer = client.get_with("/", &[("x", &long)]).await;
+        assert_eq!(answer.status, 431);
+        assert_eq!(client.get_with("/", &fields).await.status, 431);
+        assert_ne!(client.get_with("/", &fields[..10]).await.status, 431);
+    });
+    let refused = "edgeward_h3_requests_refused_total{bound=\"head\"}";
+    assert_eq!(http3.bed.metric(refused), 2.0);
+}
+
+#[test]
+fn the_heads_of_all_requests_share_a_budget() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.heads_bytes_max = ByteSize::kib(64);
+    });
+    let gate = Gate::new();
+    http3.bed.origin.otherwise({
+        let gate = gate.clone();
+        move |_| Answer::ok("hello").wait_before_head(&gate)
+    });
+    let long = "a".repeat(40_000);
+    run(async {
+        let client = http3.connect().await;
+        let first = client.send("GET", "/1", &[("x", &long)]).await;
+        gate.reached_by(1).await;
+        assert_eq!(client.get_with("/2", &[("x", &long)]).await.status, 503);
+        gate.open();
+        assert_eq!(first.answer().await.status, 200);
+        assert_eq!(client.get_with("/3", &[("x", &long)]).await.status, 200);
+    });
+    let refused = "edgeward_h3_requests_refused_total{bound=\"head-memory\"}";
+    assert_eq!(http3.bed.metric(refused), 1.0);
+}
+
+/// With one handshake for each worker, half of the limit is reached without any.
+#[test]
+fn under_load_a_client_proves_its_address() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.quic_handshakes_max = NonZeroUsize::new(2).expect("not zero");
+    });
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    run(async {
+        let client = connect_from(endpoint(&http3.identity), http3.bed.addr()).await;
+        assert_eq!(client.get("/page").await.body, b"hello");
+    });
+    let retries = "edgeward_quic_attempts_total{answer=\"retry\"}";
+    assert_eq!(http3.bed.metric(retries), 1.0);
+    assert_eq!(http3.bed.metric("edgeward_quic_handshakes"), 0.0);
+}
+
+#[test]
+fn a_client_that_cancels_too_many_requests_is_disconnected() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.h2_resets_max = 10.try_into().expect("not zero");
+    });
+    run(async {
+        let client = http3.connect().await;
+        for _ in 0..10 {
+            client.open_and_cancel().await;
+        }
+        http3.bed.origin.on("/page", Answer::ok("hello"));
+        assert_eq!(client.get("/page").await.status, 200);
+        client.open_and_cancel().await;
+        assert_eq!(client.close_code().await, 0x107); // H3_EXCESSIVE_LOAD
+    });
+    let closed = "edgeward_client_connections_closed_total{cause=\"h3-flood\"}";
+    assert_eq!(http3.bed.metric(closed), 1.0);
+}
+
+#[test]
+fn a_head_that_never_ends_is_answered_with_408() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.request_head_timeout = std::time::Duration::from_millis(50);
+    });
+    run(async {
+        let client = http3.connect().await;
+        let mut stream = client.open().await;
+        let head = head("GET", "/", &[]);
+        stream.write(&head[..head.len() - 1]).await;
+        assert_eq!(stream.answer().await.status, 408);
+    });
+}

@@ -1,0 +1,119 @@
+//! Errors of clients.
+
+use edgeward_h3::FrameType;
+
+use crate::client::{frame, head, headers};
+use crate::{Http3Bed, run};
+
+/// Bytes of a request stream, and the code with which the edge closes the connection (RFC 9114 §8.1, RFC 9204 §6).
+#[test]
+fn frames_that_a_request_cannot_have_close_the_connection() {
+    let http3 = Http3Bed::start();
+    let data_first = frame(FrameType::DATA, b"content");
+    let settings = frame(FrameType::SETTINGS, b"");
+    let bad_section = frame(FrameType::HEADERS, b"\0\0\xff\xff\xff\xff");
+    let dynamic = frame(FrameType::HEADERS, b"\x01\0\x80");
+    let of_h2 = frame(FrameType(0x2), b"");
+    for (bytes, code) in [
+        (data_first, 0x105),
+        (settings, 0x105),
+        (bad_section, 0x200),
+        (dynamic, 0x200),
+        (of_h2, 0x105),
+    ] {
+        run(async {
+            let client = http3.connect().await;
+            let mut stream = client.open().await;
+            stream.write(&bytes).await;
+            assert_eq!(client.close_code().await, code, "{bytes:?}");
+        });
+    }
+    let closed = "edgeward_client_connections_closed_total{cause=\"protocol-error\"}";
+    assert_eq!(http3.bed.metric(closed), 5.0);
+}
+
+#[test]
+fn a_malformed_request_is_reset_and_others_are_served() {
+    let http3 = Http3Bed::start();
+    let pseudo = [(":method", "GET"), (":scheme", "https"), (":path", "/")];
+    let repeated = [pseudo.as_slice(), &[(":path", "/2"), ("host", "a")]].concat();
+    let no_method = [(":scheme", "https"), (":path", "/"), ("host", "a")];
+    let upper = [pseudo.as_slice(), &[("Host", "a")]].concat();
+    let connection = [pseudo.as_slice(), &[("host", "a"), ("connection", "x")]].concat();
+    let chunked = [
+        pseudo.as_slice(),
+        &[("host", "a"), ("transfer-encoding", "chunked")],
+    ]
+    .concat();
+    run(async {
+        let client = http3.connect().await;
+        for fields in [&*repeated, &no_method, &upper, &connection, &chunked] {
+            let mut stream = client.open().await;
+            stream.write(&headers(fields)).await;
+            stream.finish();
+            assert_eq!(stream.read_all().await, Err(0x10e), "{fields:?}"); // H3_MESSAGE_ERROR
+        }
+        // More content than Content-Length states.
+        let mut stream = client.open().await;
+        stream
+            .write(&head("POST", "/", &[("content-length", "1")]))
+            .await;
+        stream.write(&frame(FrameType::DATA, b"two")).await;
+        stream.finish();
+        assert_eq!(stream.read_all().await, Err(0x10e));
+        assert_ne!(client.get("/").await.status, 0);
+    });
+}
+
+#[test]
+fn control_streams_must_stay_open_and_begin_with_settings() {
+    let http3 = Http3Bed::start();
+    run(async {
+        let mut client = http3.connect().await;
+        client.control.finish().expect("the stream is open");
+        assert_eq!(client.close_code().await, 0x104);
+        // A second control stream.
+        let client = http3.connect().await;
+        let mut second = client
+            .quic
+            .open_uni()
+            .await
+            .expect("the edge allows streams");
+        second.write_all(b"\0").await.expect("the edge reads");
+        assert_eq!(client.close_code().await, 0x103);
+        // A push stream.
+        let client = http3.connect().await;
+        let mut push = client
+            .quic
+            .open_uni()
+            .await
+            .expect("the edge allows streams");
+        push.write_all(b"\x01").await.expect("the edge reads");
+        assert_eq!(client.close_code().await, 0x103);
+        // A second SETTINGS.
+        let mut client = http3.connect().await;
+        client
+            .control
+            .write_all(&frame(FrameType::SETTINGS, b""))
+            .await
+            .expect("the edge reads");
+        assert_eq!(client.close_code().await, 0x105);
+    });
+}
+
+#[test]
+fn streams_of_an_unknown_type_are_stopped() {
+    let http3 = Http3Bed::start();
+    run(async {
+        let client = http3.connect().await;
+        let mut unknown = client
+            .quic
+            .open_uni()
+            .await
+            .expect("the edge allows streams");
+        unknown.write_all(b"\x21").await.expect("the edge reads");
+        let stopped = unknown.stopped().await.expect("the connection is open");
+        assert_eq!(stopped.map(quinn::VarInt::into_inner), Some(0x103));
+        assert_ne!(client.get("/").await.status, 0);
+    });
+}

@@ -1,0 +1,59 @@
+//! HTTP/3 between a client and an edge on loopback. The client sends frames as a test states them.
+
+#[path = "../support/identity.rs"]
+mod identity;
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bounds;
+mod client;
+mod ends;
+mod errors;
+mod requests;
+
+use edgeward_proxy::EdgeConfig;
+use edgeward_testkit::ScriptedOrigin;
+
+use crate::client::{H3Client, connect};
+use crate::identity::SelfSigned;
+use crate::support::{TIMEOUT, TestBed};
+
+/// An edge whose listener has HTTP/3.
+struct Http3Bed {
+    identity: SelfSigned,
+    bed: TestBed,
+}
+
+impl Http3Bed {
+    fn start() -> Self {
+        Self::with_config(|_| {})
+    }
+
+    fn with_config(change: impl FnOnce(&mut EdgeConfig)) -> Self {
+        let identity = SelfSigned::new();
+        let bed = TestBed::with_origin(ScriptedOrigin::start(), |config| {
+            config.listeners[0].tls = Some(identity.files());
+            config.listeners[0].http3 = true;
+            change(config);
+        });
+        Self { identity, bed }
+    }
+
+    async fn connect(&self) -> H3Client {
+        connect(self.bed.addr(), &self.identity).await
+    }
+}
+
+/// Runs a test to its end.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the runtime can be built")
+        .block_on(async {
+            tokio::time::timeout(TIMEOUT, future)
+                .await
+                .expect("the test ends in time")
+        })
+}

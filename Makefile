@@ -20,7 +20,7 @@ EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # Crates without I/O. They must compile for wasm32, which has no operating system.
-PURE := types acme policy semantics h3 balance overload s3 filter trace analysis sim live shadow report dedup capture migrate
+PURE := types acme policy semantics h3 balance fleet overload s3 filter trace analysis sim live shadow report dedup capture migrate
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121

@@ -18,6 +18,11 @@ mod commands;
 mod config;
 mod descriptors;
 mod diagnostic;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+mod fleet_absent;
+mod fleet_settings;
 mod input;
 mod insight;
 #[cfg(feature = "link")]
@@ -43,6 +48,8 @@ use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser};
 #[cfg(not(feature = "acme"))]
 use acme_absent as acme;
 use commands::Command;
+#[cfg(not(feature = "fleet"))]
+use fleet_absent as fleet;
 #[cfg(not(feature = "link"))]
 use link_edge_absent as link_edge;
 

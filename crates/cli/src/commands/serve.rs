@@ -17,6 +17,7 @@ use crate::allocator;
 use crate::config::{self, CheckedConfig, FlagSetting, SettingFlags};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
+use crate::fleet::FleetService;
 use crate::insight;
 use crate::link_edge::{EdgeLink, LinkInheritance, LinkTakeOver};
 use crate::memory;
@@ -110,6 +111,8 @@ struct Serving {
     links: Vec<(String, EdgeLink)>,
     /// The certificates that renew themselves.
     acme: Arc<AcmeService>,
+    /// The purges of the fleet.
+    fleet: FleetService,
     /// Gets the process that replaces this one.
     replaced: mpsc::Receiver<NewProcess>,
 }
@@ -148,6 +151,8 @@ fn start(
     edge_config.watcher = insight::watcher_of(&edge_config);
     let acme = Arc::new(AcmeService::default());
     edge_config.certificates = acme.apply(&checked.acme)?;
+    let (fleet, purges) = FleetService::start(checked.fleet_nats.as_ref(), &edge_config.name)?;
+    edge_config.fleet_purges = purges;
     let mut links = Vec::new();
     for (name, settings) in &checked.links {
         links.push((
@@ -196,6 +201,7 @@ fn start(
         config: edge_config,
         links,
         acme,
+        fleet,
         replaced,
     })
 }
@@ -268,7 +274,7 @@ impl Serving {
         }
         // The next process orders certificates from now on.
         self.acme.stop();
-        let (edge, links) = (self.edge, self.links);
+        let (edge, links, fleet) = (self.edge, self.links, self.fleet);
         if new.is_some() {
             links.iter().for_each(|(_, link)| link.stop_admin());
         }
@@ -282,6 +288,8 @@ impl Serving {
                     }
                     None => edge.shutdown(drain),
                 }
+                // Until now, the last requests saw the purges of the fleet.
+                fleet.stop();
                 // The requests have ended, so the links have no streams. Their stores are then free for another
                 // process.
                 drop(links);

@@ -5,6 +5,7 @@ mod admin;
 mod buckets;
 mod combinations;
 mod fleet;
+mod fleet_nats;
 mod warnings;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use super::setting::{Setting, SettingSource, SettingsFile};
 use super::sites::{self, SiteDraft, SiteSummary};
 use crate::acme_settings::AcmeGroup;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::fleet_settings::FleetNats;
 use crate::link_settings::LinkSettings;
 use crate::memory;
 use crate::negative::NegativeSettings;
@@ -28,6 +30,7 @@ use admin::check_admin;
 use buckets::check_buckets;
 use combinations::check_combinations;
 use fleet::check_fleet;
+use fleet_nats::check_fleet_nats;
 
 /// A valid configuration, and the source of each of its settings.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(crate) struct CheckedConfig {
     /// The names of the origins that have a link, and the settings of their links. The links are started together with
     /// the edge.
     pub(crate) links: Vec<(String, LinkSettings)>,
+    /// The stream of purges of the fleet. It is started together with the edge.
+    pub(crate) fleet_nats: Option<FleetNats>,
     pub(crate) settings: Vec<Setting>,
     /// The `[[site]]`s of the file.
     pub(crate) sites: Vec<SiteSummary>,
@@ -86,6 +91,7 @@ pub(super) fn check(
     }
     check_combinations(&raw_settings, &mut draft, &mut diagnostics, settings_file);
     check_acme(&raw_settings, &draft, &mut diagnostics);
+    check_fleet_nats(&raw_settings, &draft, &mut diagnostics);
     check_admin(&raw_settings, &mut draft, &mut diagnostics);
     check_buckets(&raw_settings, &mut draft, &mut diagnostics);
     let fleet = check_fleet(&raw_settings, &draft, &mut diagnostics);
@@ -99,6 +105,9 @@ pub(super) fn check(
             negative: draft.negative.clone(),
             acme: draft.acme.clone(),
             links: links(&draft),
+            fleet_nats: Some(&draft.fleet_nats)
+                .filter(|nats| !nats.servers.is_empty())
+                .cloned(),
             edge: edge_config(draft, fleet),
         });
     }
@@ -136,6 +145,7 @@ fn edge_config(draft: ConfigDraft, fleet: Option<FleetConfig>) -> EdgeConfig {
         links: _,
         fleet: _,
         fleet_members: _,
+        fleet_nats: _,
         purge_token_file: _,
         admin_certificates,
         admin_key,

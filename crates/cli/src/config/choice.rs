@@ -3,7 +3,7 @@
 use edgeward_policy::Objective;
 use edgeward_proxy::config::{
     AllDown, Balance, ClientField, NodeGroup, OriginAccepts, OriginProtocol, Resolution,
-    SampledFlag,
+    SampledFlag, WhenCutOff,
 };
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
@@ -57,6 +57,7 @@ choices! {
     ProxyHeader { "none" => None, "v1" => V1, "v2" => V2 }
     BucketStyle { "auto" => Auto, "path" => Path, "host" => Host }
     Objective { "requests" => Requests, "bytes" => Bytes, "origin-cost" => OriginCost }
+    WhenCutOff { "serve" => Serve, "validate" => Validate, "refuse" => Refuse }
     TunerMode { "thread" => Thread, "inline" => Inline }
     DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
     SetCookie { "refuse" => Refuse, "strip" => Strip, "share" => Share }

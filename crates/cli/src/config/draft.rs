@@ -18,6 +18,7 @@ use super::choice::BucketStyle;
 use super::setting::SettingSource;
 use crate::acme_settings::AcmeGroup;
 use crate::diagnostic::Diagnostic;
+use crate::fleet_settings::FleetNats;
 use crate::link_settings::LinkSettings;
 use crate::negative::NegativeSettings;
 
@@ -37,6 +38,7 @@ pub(super) struct ConfigDraft {
     pub(super) links: Vec<LinkSettings>,
     pub(super) fleet: DraftFleet,
     pub(super) fleet_members: Vec<DraftMember>,
+    pub(super) fleet_nats: FleetNats,
     pub(super) purge_token_file: Option<PathBuf>,
     pub(super) admin_certificates: Option<PathBuf>,
     pub(super) admin_key: Option<PathBuf>,
@@ -186,6 +188,7 @@ impl ConfigDraft {
             links: vec![LinkSettings::default()],
             fleet: DraftFleet::default(),
             fleet_members: Vec::new(),
+            fleet_nats: FleetNats::default(),
             purge_token_file: None,
             admin_certificates: None,
             admin_key: None,
@@ -239,6 +242,16 @@ impl Part for DraftFleet {
 
     fn of_mut(draft: &mut ConfigDraft, _item: usize) -> &mut Self {
         &mut draft.fleet
+    }
+}
+
+impl Part for FleetNats {
+    fn of(draft: &ConfigDraft, _item: usize) -> Option<&Self> {
+        Some(&draft.fleet_nats)
+    }
+
+    fn of_mut(draft: &mut ConfigDraft, _item: usize) -> &mut Self {
+        &mut draft.fleet_nats
     }
 }
 

@@ -118,7 +118,12 @@ impl FileWalker<'_> {
                 );
                 continue;
             }
-            if !nearest::tables().any(|known_table| known_table == table) {
+            // A table may have nested tables only, such as [fleet.nats].
+            let is_known = |known: &str| {
+                let rest = known.strip_prefix(table);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if !nearest::tables().any(is_known) {
                 let diagnostic = if value.get_ref().is_table() || value.get_ref().is_array() {
                     Diagnostic::new(format!("unknown table [{table}]"))
                         .hint(nearest::table_hint(table))

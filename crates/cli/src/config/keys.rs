@@ -10,6 +10,7 @@ mod caching;
 mod compression;
 mod disk;
 mod fleet;
+mod fleet_nats;
 mod forwarding;
 mod hot;
 mod insight;
@@ -33,6 +34,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Key> {
         origin::ROWS,
         link::ROWS,
         fleet::ROWS,
+        fleet_nats::ROWS,
         hot::ROWS,
         disk::ROWS,
         caching::ROWS,
@@ -71,7 +73,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 25] = [
+pub(super) const TABLES: [(&str, &str); 26] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -101,6 +103,10 @@ pub(super) const TABLES: [(&str, &str); 25] = [
     (
         "fleet.member",
         "The nodes of the fleet. Write `[[fleet.member]]` once for each node, also for this one.",
+    ),
+    (
+        "fleet.nats",
+        "The stream of NATS JetStream by which the nodes of a fleet share purges. See docs/how-to/fleet.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (

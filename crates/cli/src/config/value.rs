@@ -13,9 +13,9 @@ pub(super) use numbers::{Count, REQUEST_BODY_SIZES, Seed, Share, Size, Switch, T
 pub(super) use raw::{Raw, ValueError, read_error_text, to_value_error};
 pub(super) use texts::{
     AcmeNames, Address, Bucket, Codings, Contacts, DiskRule, Filter, Host, HostName, HostPort,
-    HostPorts, Hosts, HttpsUrl, Listed, Listen, Log, MediaTypes, NameServers, OriginHost, PathOfId,
-    Policy, ProxyNetworks, PublicKeys, RateLimit, ReinsertionRule, RoleList, Syslog, Target, Text,
-    Token, UpgradeList, Url, Urls, WebUrl, Word,
+    HostPorts, Hosts, HttpsUrl, Listed, Listen, Log, MediaTypes, NameServers, NatsUrls, OriginHost,
+    PathOfId, Policy, ProxyNetworks, PublicKeys, RateLimit, ReinsertionRule, RoleList, StreamName,
+    Syslog, Target, Text, Token, UpgradeList, Url, Urls, WebUrl, Word,
 };
 #[cfg(test)]
 pub(super) use units::DURATION_UNITS;

@@ -14,6 +14,7 @@ mod descriptors; // the limit of open files
 mod errors;
 mod faults; // caching faults that `advise` finds
 mod fleet; // nodes that act as one cache
+mod fleet_purges; // edges that share their purges
 mod help;
 mod inspect; // `cache get` and `explain`
 mod kill; // `serve --disk` is killed at random moments

@@ -291,6 +291,27 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         page: "how-to/disk-cache.md#choose-what-is-written",
     },
     Alert {
+        name: "FleetCutOff",
+        severity: Warning,
+        wait: "2m",
+        expr: "edgeward_fleet_cut_off == 1",
+        summary: "{{ $labels.instance }} may lack purges of its fleet.",
+        action: "The node cannot reach NATS, or cannot persist purges; the log has the reason. It refuses purges. By \
+                 `fleet.nats.when_cut_off`, it serves, validates or refuses stored responses. Start NATS, or repair \
+                 the network; the node then applies the purges that it lacks.",
+        page: "how-to/fleet.md#share-purges",
+    },
+    Alert {
+        name: "FleetUnreadable",
+        severity: Warning,
+        wait: "0m",
+        expr: "increase(edgeward_fleet_unreadable_total[15m]) > 0",
+        summary: "{{ $labels.instance }} cannot read messages of its fleet and has purged all its objects.",
+        action: "Another node has a later version, or another program writes to the stream. Upgrade all nodes to one \
+                 version, and let only nodes publish.",
+        page: "how-to/fleet.md#share-purges",
+    },
+    Alert {
         name: "CertificateExpires",
         severity: Warning,
         wait: "0m",

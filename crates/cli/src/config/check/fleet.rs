@@ -18,7 +18,11 @@ pub(super) fn check_fleet(
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) -> Option<FleetConfig> {
-    let is_of_fleet = |setting: &&RawSetting| setting.key.path.starts_with("fleet.");
+    // Nodes may share purges without asking each other for objects.
+    let is_of_fleet = |setting: &&RawSetting| {
+        let path = setting.key.path;
+        path.starts_with("fleet.") && !path.starts_with("fleet.nats.")
+    };
     let first = raw_settings.iter().find(is_of_fleet)?;
     let errors_before = diagnostics.len();
     let given = |path: &str, item: usize| {

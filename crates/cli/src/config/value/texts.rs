@@ -168,6 +168,34 @@ texts! {
     };
     show |contacts| joined(contacts, ", ");
 
+    /// URLs of servers of NATS, separated by commas.
+    NatsUrls: Vec<String> = "list of URLs", "a list of URLs", "[\"nats://10.0.0.5:4222\"]", list;
+    parse |text| {
+        let urls = text.split(',').map(|url| match url.trim().parse::<http::Uri>() {
+            Ok(parsed) if parsed.authority().is_some_and(|a| a.as_str().contains('@')) => {
+                Err(ValueError::new("has a user").hint("set fleet.nats.user and fleet.nats.password_file"))
+            }
+            Ok(parsed) if matches!(parsed.scheme_str(), Some("nats" | "tls")) && parsed.host().is_some() => {
+                Ok(url.trim().to_owned())
+            }
+            _ => Err(ValueError::new(format!("has `{}`, which is not a URL of NATS", url.trim()))
+                .hint("write nats://HOST:4222 or tls://HOST:4222")),
+        });
+        urls.collect()
+    };
+    show |urls| joined(urls, ", ");
+
+    /// The name of a stream: letters, digits, `-` and `_`.
+    StreamName: String = "name", "the name of a stream", "\"edgeward\"";
+    parse |text| {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        match (1..=128).contains(&text.len()) && text.bytes().all(is_name) {
+            true => Ok(text.to_owned()),
+            false => Err(unknown("has other characters than letters, digits, - and _", &StreamName)),
+        }
+    };
+    show shown;
+
     /// A URL with the scheme `https`.
     HttpsUrl: String = "URL", "an https URL", "\"https://HOST/directory\"";
     parse |text| match text.parse::<http::Uri>() {

@@ -207,6 +207,11 @@ pub(super) const CASES: &[Case] = &[
         "DiskTooSlow",
         &[(r#"edgeward_disk_fills_total{end="dropped"}"#, RISES, ZERO)],
     ),
+    case("FleetCutOff", &[("edgeward_fleet_cut_off", ONE, ZERO)]),
+    case(
+        "FleetUnreadable",
+        &[("edgeward_fleet_unreadable_total", RISES, ZERO)],
+    ),
     // The tests begin at 1970.
     case(
         "CertificateExpires",

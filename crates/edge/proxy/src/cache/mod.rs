@@ -12,6 +12,7 @@ pub(crate) mod disk_slot;
 pub(crate) mod encoders;
 pub(crate) mod encodings;
 pub(crate) mod fill;
+mod fleet_purging; // purges that all nodes of a fleet apply
 mod key;
 mod key_map; // hash maps with a fast hash function
 pub(crate) mod key_parts;

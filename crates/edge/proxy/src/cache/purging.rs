@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use edgeward_fleet::PublishError;
 use edgeward_purge::{Limits, Purge, PurgeTable, Scope, Stamp, Verdict};
 use edgeward_semantics::{Target, encode_delimiters};
 use edgeward_store::purges::PurgeError;
@@ -34,6 +35,8 @@ pub(crate) enum RejectedPurge {
     NotAtSuccessor,
     #[error("the stored objects could not be counted; send the purge again")]
     Uncountable,
+    #[error(transparent)]
+    Fleet(#[from] PublishError),
 }
 
 impl RejectedPurge {
@@ -41,9 +44,9 @@ impl RejectedPurge {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Url(_) => StatusCode::BAD_REQUEST,
-            Self::Log(PurgeError::NoLog | PurgeError::Busy) | Self::NotAtSuccessor => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Log(PurgeError::NoLog | PurgeError::Busy)
+            | Self::NotAtSuccessor
+            | Self::Fleet(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Log(_) | Self::NotDurable | Self::Uncountable => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -54,7 +57,7 @@ impl RejectedPurge {
 impl Cache {
     /// Returns the purge with its URL in the form of a cache key, for example without the default port and with encoded
     /// quotes.
-    fn canonical(&self, purge: Purge) -> Result<Purge, RejectedPurge> {
+    pub(super) fn canonical(&self, purge: Purge) -> Result<Purge, RejectedPurge> {
         let Purge { scope, soft } = purge;
         let url = match &scope {
             Scope::Url(url) => url,
@@ -114,12 +117,13 @@ impl Cache {
     }
 
     /// Returns true if a purge removes its object at once: a hard purge of one URL. With classes, the URL may have
-    /// several objects.
+    /// several objects. In a fleet, another node may still send the object.
     fn is_removal(&self, purge: &Purge) -> bool {
         matches!(purge.scope, Scope::Url(_))
             && !purge.soft
             && !self.live.config().site_urls.has_classes
             && !self.disk.is_lost()
+            && self.fleet.is_none()
     }
 
     /// Accepts purges and returns the number of stored objects that they cover, or `None` if more than `objects_max`
@@ -166,31 +170,39 @@ impl Cache {
         purges: Vec<Purge>,
         from: String,
     ) -> Result<u64, RejectedPurge> {
-        let mut for_table = Vec::new();
-        let mut durable = Vec::new();
-        let mut keys = Vec::new();
         // A rejected request must not be logged or counted in part.
         let purges: Result<Vec<Purge>, RejectedPurge> = purges
             .into_iter()
             .map(|purge| self.canonical(purge))
             .collect();
-        for purge in purges? {
-            let is_removal = self.is_removal(&purge);
-            let Purge { scope, soft } = purge;
+        let purges = purges?;
+        for Purge { scope, soft } in &purges {
             tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
-            self.accepted_purges.record(&scope, soft, &from);
-            match scope {
+        }
+        if let Some(fleet) = &self.fleet {
+            match self.purge_fleet(fleet, purges.clone(), &from).await {
+                Ok(()) => return Ok(0),
+                Err(PublishError::Disconnected) if fleet.purges_alone => {
+                    tracing::warn!(
+                        "the fleet cannot be reached: the other nodes do not learn of the purge"
+                    );
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut for_table = Vec::new();
+        let mut durable = Vec::new();
+        let mut keys = Vec::new();
+        for purge in purges {
+            self.accepted_purges.record(&purge.scope, purge.soft, &from);
+            let is_removal = self.is_removal(&purge);
+            match purge.scope {
                 // Such a purge needs no entry in the table.
                 Scope::Url(url) if is_removal => keys.push(url),
-                Scope::Url(url) => {
-                    let url_under_rule = self.url_under_rule(url.as_bytes());
-                    durable.extend(self.purge_unread_rule(url.as_bytes()));
-                    for url in std::iter::once(url).chain(url_under_rule) {
-                        let scope = Scope::Url(url);
-                        for_table.push(Purge { scope, soft });
-                    }
+                scope => {
+                    let soft = purge.soft;
+                    durable.extend(self.table_purges(Purge { scope, soft }, &mut for_table));
                 }
-                scope => for_table.push(Purge { scope, soft }),
             }
         }
         let mut removed = 0;
@@ -207,20 +219,42 @@ impl Cache {
             }));
             accepted.await.unwrap_or(Err(PurgeError::Busy))?;
         }
+        match self.wait_durable(durable).await {
+            true => Ok(removed),
+            false if self.successor.is_set() => Err(RejectedPurge::NotAtSuccessor),
+            false => Err(RejectedPurge::NotDurable),
+        }
+    }
+
+    /// Adds the purges that the table gets for a purge. Returns the removals that must be durable, too.
+    pub(super) fn table_purges(&self, purge: Purge, table: &mut Vec<Purge>) -> Option<Durable> {
+        let Purge { scope, soft } = purge;
+        let Scope::Url(url) = scope else {
+            table.push(Purge { scope, soft });
+            return None;
+        };
+        let url_under_rule = self.url_under_rule(url.as_bytes());
+        let durable = self.purge_unread_rule(url.as_bytes());
+        for url in std::iter::once(url).chain(url_under_rule) {
+            let scope = Scope::Url(url);
+            table.push(Purge { scope, soft });
+        }
+        durable
+    }
+
+    /// Waits until changes are durable, for a bounded time. Returns false if one of them is not.
+    pub(super) async fn wait_durable(&self, changes: Vec<Durable>) -> bool {
         let all = async {
-            for durable in durable {
-                match durable.await {
+            for change in changes {
+                match change.await {
                     Ok(Ok(())) => {}
                     _ => return false,
                 }
             }
             true
         };
-        match tokio::time::timeout(self.invalidation_wait_max(), all).await {
-            Ok(true) => Ok(removed),
-            _ if self.successor.is_set() => Err(RejectedPurge::NotAtSuccessor),
-            _ => Err(RejectedPurge::NotDurable),
-        }
+        let waited = tokio::time::timeout(self.invalidation_wait_max(), all).await;
+        waited.unwrap_or(false)
     }
 
     /// Returns the longest wait for a purge or invalidation to become durable.

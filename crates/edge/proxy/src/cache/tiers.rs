@@ -27,6 +27,7 @@ use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use super::successor::Successor;
+use crate::config::FleetPurges;
 use crate::config::live::Live;
 use crate::observe::counters::Counters;
 use crate::rt::budget::MemoryBudget;
@@ -51,6 +52,8 @@ pub(crate) struct Cache {
     /// The targets whose next HEAD is fetched with GET.
     pub(crate) head_fetches: MarkedKeys,
     pub(crate) purges: Purges,
+    /// The purges that all nodes of the fleet apply, if there is one.
+    pub(crate) fleet: Option<FleetPurges>,
     pub(crate) accepted_purges: AcceptedPurges,
     pub(crate) warm_progress: WarmProgress,
     pub(crate) fill_budget: Arc<MemoryBudget>,

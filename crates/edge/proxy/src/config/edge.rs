@@ -16,6 +16,7 @@ use super::certificates::CertificateSource;
 use super::compression::CompressionConfig;
 use super::disk::DiskConfig;
 use super::fleet::{FleetConfig, is_of_fleet};
+use super::fleet_purges::FleetPurges;
 use super::forwarding::ForwardingConfig;
 use super::id_filter::NegativeRule;
 use super::insight::InsightConfig;
@@ -57,6 +58,8 @@ pub struct EdgeConfig {
     pub negative: Vec<NegativeRule>,
     /// Purges: the API, the methods PURGE and BAN, and the log.
     pub purge: PurgeConfig,
+    /// The purges that the edge shares with the nodes of its fleet. Default: none.
+    pub fleet_purges: Option<FleetPurges>,
     /// The fields by which the origin learns about the client.
     pub forwarding: ForwardingConfig,
     /// The server for metrics, status and the admin API.
@@ -132,6 +135,7 @@ impl EdgeConfig {
             fleet: None,
             negative: Vec::new(),
             purge: PurgeConfig::default(),
+            fleet_purges: None,
             forwarding: ForwardingConfig::default(),
             admin: AdminConfig::default(),
             insight: InsightConfig::default(),

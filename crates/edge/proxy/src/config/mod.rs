@@ -10,6 +10,7 @@ mod compression;
 mod disk;
 mod edge;
 pub(crate) mod fleet;
+mod fleet_purges;
 mod forwarding;
 pub mod id_filter;
 mod insight;
@@ -38,6 +39,7 @@ pub use fleet::{
     FleetConfig, FleetError, FleetKey, FleetMember, FleetTls, KEY_BYTES_MIN, NODE_WEIGHT_MAX,
     NodeGroup,
 };
+pub use fleet_purges::{FleetPurges, WhenCutOff};
 pub use forwarding::{ClientField, FieldNames, ForwardingConfig, Networks, ParseListError};
 pub use insight::InsightConfig;
 pub(crate) use limits::HEADERS_ON_STACK;

@@ -237,6 +237,8 @@ impl DiskTakeOver {
             _ => Ok(()),
         };
         log_damage(&cache.purges);
+        // The log has the position in the stream.
+        cache.follow_fleet();
         let lose = || {
             let cache = Arc::downgrade(cache);
             self.shared.cache.disk.lose(move |purges| {

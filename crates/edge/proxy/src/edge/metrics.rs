@@ -10,6 +10,7 @@ use edgeward_store::arena::Arena;
 use edgeward_store::hot::{HotStats, TuningStatus};
 
 use super::acme_metrics;
+use super::fleet_purge_metrics;
 use super::fleet_report::{self, MemberState};
 use super::measured::{self, Memory};
 use super::site_metrics;
@@ -255,6 +256,7 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(disk::metric_definitions());
     definitions.extend(negative::METRICS.definitions());
     definitions.extend(acme_metrics::definitions());
+    definitions.extend(fleet_purge_metrics::definitions());
     definitions.extend(watch_metrics::definitions());
     definitions.extend(CERTIFICATE_END.definitions());
     definitions.extend(OCSP_END.definitions());
@@ -272,6 +274,7 @@ pub(crate) fn render(shared: &Shared, expiry: TlsExpiry) -> String {
     families.extend(shared.cache.disk().iter().flat_map(|disk| disk.metrics()));
     families.extend(shared.negative.metrics());
     families.extend(acme_metrics::families(shared));
+    families.extend(fleet_purge_metrics::families(shared));
     families.extend(watch_metrics::families(shared));
     let ends = expiry.certificate_at.iter();
     families.extend(ends.flat_map(|end| CERTIFICATE_END.of(end)));

@@ -8,6 +8,7 @@ mod certificate_files;
 mod certificate_watch;
 mod checks; // checks a configuration
 mod edge_health;
+mod fleet_purge_metrics;
 mod fleet_report; // the state of the fleet
 mod generation; // makes the state of a generation
 mod generations; // the states of the start and of each reload

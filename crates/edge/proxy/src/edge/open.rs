@@ -25,6 +25,9 @@ pub(super) fn open_purges(
         (true, None, _) if has_disk || predecessor.is_some() => PurgeLog::Missing,
         _ => PurgeLog::None,
     };
+    if log == PurgeLog::Missing && config.fleet_purges.is_some() {
+        return Err(StartError::FleetLog);
+    }
     let limits = config.purge.limits();
     let purges = Purges::open(&PurgeSettings {
         log,

@@ -368,6 +368,7 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
         .clone_from(&before.ignored_parameters);
     config.compression.threads = running.compression.threads;
     config.compression.pending_bytes_max = running.compression.pending_bytes_max;
+    config.fleet_purges.clone_from(&running.fleet_purges);
     config.purge.log.clone_from(&running.purge.log);
     config.purge.entries_max = running.purge.entries_max;
     config.purge.patterns_max = running.purge.patterns_max;

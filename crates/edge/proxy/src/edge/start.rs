@@ -190,6 +190,7 @@ impl Edge {
                 .map_err(thread_error("a worker"))?;
             edge.workers.push(thread);
         }
+        let has_disk = config.disk.is_some();
         if let Some(config) = config.disk.filter(|_| disk.is_some()) {
             let (cache, counters) = (
                 Arc::clone(&shared.cache),
@@ -206,9 +207,14 @@ impl Edge {
             edge.watching = Some(thread.map_err(thread_error("the analysis of requests"))?);
         }
         if let Some(admin) = admin {
-            let admin = Admin::start(admin, generations);
+            let admin = Admin::start(admin, Arc::clone(&generations));
             let admin = admin.map_err(thread_error("the admin listener"))?;
             edge.admin = Some(admin);
+        }
+        // With the store of another process, the position in the stream is known later.
+        let is_complete = predecessor.is_none() || !has_disk;
+        if is_complete {
+            generations.shared().cache.follow_fleet();
         }
         Ok(edge)
     }
@@ -349,6 +355,7 @@ fn cache_of(
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
         head_fetches: MarkedKeys::new(HEAD_FETCHES_FOR),
         purges,
+        fleet: config.fleet_purges.clone(),
         accepted_purges: AcceptedPurges::default(),
         warm_progress: Default::default(),
         hash_seed,

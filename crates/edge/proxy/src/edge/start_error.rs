@@ -123,6 +123,11 @@ pub enum StartError {
     /// The nodes of the fleet cannot ask each other.
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    /// The purges of a fleet need a log, and the disk cache is on a block device without one.
+    #[error(
+        "the disk cache has no log for the purges of the fleet; set purge.log to a file on a file system"
+    )]
+    FleetLog,
     /// The process's limit of open files is too low to serve a client.
     #[error("the limit of open files is {limit}, and at least {needed} are needed")]
     OpenFiles {

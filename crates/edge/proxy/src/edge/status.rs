@@ -9,6 +9,7 @@ use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
 use super::acme_metrics;
+use super::fleet_purge_metrics;
 use super::fleet_report;
 use super::measured::{self, Memory};
 use crate::cache::stored::Hot;
@@ -94,6 +95,8 @@ pub(super) fn of_edge(shared: &Shared) -> Value {
         "acme": acme_metrics::status(shared),
         // `null` without a fleet.
         "fleet": fleet_report::status(shared),
+        // `null` without a stream of purges.
+        "fleet_purges": fleet_purge_metrics::status(shared),
         "origins": origins(shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {

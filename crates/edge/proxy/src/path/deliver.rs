@@ -183,7 +183,8 @@ impl Reply {
         self.observation.set_response(status, Some(cache_status));
         if request.hop.is_some() {
             if let Some(fleet) = &self.worker.shared.fleet {
-                headers.insert(OBJECT, fleet.note(request, cache_status, self.stamp));
+                let stamp = self.worker.cache.stated_stamp(self.stamp);
+                headers.insert(OBJECT, fleet.note(request, cache_status, stamp));
             }
             return self.finish(status, headers, source);
         }

@@ -236,7 +236,7 @@ impl Explanation {
         self.step("purges", text, "docs/explanation/purge.md");
         let now = shared.clock.now();
         let mut reuse = None;
-        let decision = judge_found(verdict, || {
+        let decision = judge_found(verdict, shared.cache.fleet.as_ref(), || {
             *reuse.insert(response.policy.reuse(now, &directives))
         });
         if let Some(reuse) = reuse {
@@ -269,6 +269,7 @@ impl Explanation {
                 }
             }
             FoundDecision::OnlyIfCached => self.only_if_cached(),
+            FoundDecision::CutOff => self.status = Some(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 

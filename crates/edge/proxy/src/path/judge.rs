@@ -2,7 +2,12 @@
 //! ([`explain`](super::explain)).
 
 use edgeward_purge::Verdict;
-use edgeward_semantics::{Forward, RequestDirectives, Reuse};
+use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse};
+use http::StatusCode;
+
+use crate::config::{FleetPurges, WhenCutOff};
+use crate::exchange::RequestError;
+use crate::observe::outcome::RequestOutcome;
 
 /// The decision about a response that a lookup found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,15 +20,34 @@ pub(super) enum FoundDecision {
     Validate { reason: Forward },
     /// The request has `only-if-cached`, and the response cannot be used.
     OnlyIfCached,
+    /// The edge is cut off from the purges of its fleet, and must not use stored responses.
+    CutOff,
 }
 
-/// Decides about a response that a lookup found.
+/// Decides about a response that a lookup found. An edge that may lack purges of its
+/// fleet may have to validate or refuse it.
 #[inline]
-pub(super) fn judge_found(verdict: Verdict, reuse: impl FnOnce() -> Reuse) -> FoundDecision {
+pub(super) fn judge_found(
+    verdict: Verdict,
+    fleet: Option<&FleetPurges>,
+    reuse: impl FnOnce() -> Reuse,
+) -> FoundDecision {
     if verdict == Verdict::Hard {
         return FoundDecision::Purged;
     }
+    let restriction = fleet.map_or(WhenCutOff::Serve, FleetPurges::restriction);
     match reuse() {
+        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } | Reuse::StaleWhileRevalidate { .. }
+            if restriction == WhenCutOff::Refuse =>
+        {
+            FoundDecision::CutOff
+        }
+        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } | Reuse::StaleWhileRevalidate { .. }
+            if restriction == WhenCutOff::Validate =>
+        {
+            let reason = Forward::Stale;
+            FoundDecision::Validate { reason }
+        }
         reuse @ (Reuse::Fresh { .. }
         | Reuse::StaleAllowed { .. }
         | Reuse::StaleWhileRevalidate { .. }) => FoundDecision::Serve {
@@ -35,6 +59,16 @@ pub(super) fn judge_found(verdict: Verdict, reuse: impl FnOnce() -> Reuse) -> Fo
             reason: cause.forward(),
         },
         Reuse::GatewayTimeout => FoundDecision::OnlyIfCached,
+    }
+}
+
+/// Returns the error of an edge that may lack purges of its fleet and must not use stored responses.
+pub(super) fn refuse_cut_off() -> RequestError {
+    let status = CacheStatus::forward(Forward::Miss).with_detail("cut-off");
+    let text = "this node is cut off from its fleet, so it may lack purges of the stored response";
+    RequestError {
+        outcome: RequestOutcome::Refused,
+        ..RequestError::after_lookup(StatusCode::SERVICE_UNAVAILABLE, status, text)
     }
 }
 

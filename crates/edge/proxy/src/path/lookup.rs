@@ -19,7 +19,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
-use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found};
+use super::judge::{AbsentDecision, FoundDecision, judge_absent, judge_found, refuse_cut_off};
 use super::other_variants::{answers_request, read_other_variant_next};
 use super::worker::Worker;
 use crate::cache::disk::DiskEntry;
@@ -425,7 +425,7 @@ fn decide_found(
         let directives = query.directives();
         found.policy().reuse(worker.now(), &directives)
     };
-    match judge_found(verdict, reuse) {
+    match judge_found(verdict, worker.cache.fleet.as_ref(), reuse) {
         FoundDecision::Purged => {
             worker.counters.purged_hard.increment();
             decide_absent(worker, key, query)
@@ -452,6 +452,7 @@ fn decide_found(
             Outcome::Revalidate { key, reason, stale }
         }
         FoundDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached()),
+        FoundDecision::CutOff => Outcome::Refuse(refuse_cut_off()),
     }
 }
 

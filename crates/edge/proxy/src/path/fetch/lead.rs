@@ -69,7 +69,7 @@ impl Fetch {
             let answered = ask(&self.worker, &self.request, question).await;
             let stores = answered.storing != Storing::Never;
             if let Storing::Received(stated) = answered.storing {
-                versions.receive(stated);
+                versions.receive(&self.worker.cache, stated);
             }
             if let Some(old) = &stale
                 && let Some(cause) =

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use edgeward_purge::{Stamp, received_stamp};
+use edgeward_purge::Stamp;
 use edgeward_store::versions::Version;
 
 use crate::cache::stored::{Hot, Stored, StoredKind};
-use crate::cache::{CacheKey, PathRule, path_key};
+use crate::cache::{Cache, CacheKey, PathRule, path_key};
 use crate::path::worker::Worker;
 
 /// The versions of two keys, read before a fetch sends its request. Each change of an entry makes a new version. A
@@ -62,8 +62,8 @@ impl KeyVersions {
 
     /// Sets the stamp of an object that a shield has sent. Without a common stream of purges, stamps of different nodes
     /// have no order; the operator then purges shields first.
-    pub(super) fn receive(&mut self, stated: Stamp) {
-        self.stamp = received_stamp(stated, self.stamp).unwrap_or(self.stamp);
+    pub(super) fn receive(&mut self, cache: &Cache, stated: Stamp) {
+        self.stamp = cache.received_stamp(stated, self.stamp);
     }
 
     /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.

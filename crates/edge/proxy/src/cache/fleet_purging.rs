@@ -1,0 +1,127 @@
+//! Purges of a fleet: they are sent to the stream of the fleet, and applied when the stream delivers them.
+//!
+//! Also a hard purge of one URL gets an entry in the table: another node may send the purged object after the purge,
+//! and only the table shows that the object is older.
+
+use std::sync::{Arc, Weak};
+
+use edgeward_fleet::{ApplyDone, FollowingCache, PublishError};
+use edgeward_purge::{Purge, Scope, Stamp, received_stamp};
+use tokio::sync::oneshot;
+
+use super::disk::Durable;
+use super::successor::ForwardedChange;
+use super::tiers::Cache;
+use crate::config::FleetPurges;
+
+impl Cache {
+    /// Sends purges to the fleet. Returns when all later requests to this node see their effect. The other nodes apply
+    /// them within milliseconds, or when they return.
+    pub(super) async fn purge_fleet(
+        &self,
+        fleet: &FleetPurges,
+        purges: Vec<Purge>,
+        from: &str,
+    ) -> Result<(), PublishError> {
+        let (soft, hard): (Vec<_>, Vec<_>) = purges.into_iter().partition(|purge| purge.soft);
+        for (purges, is_soft) in [(hard, false), (soft, true)] {
+            if purges.is_empty() {
+                continue;
+            }
+            let scopes = purges.into_iter().map(|purge| purge.scope).collect();
+            let (done, published) = oneshot::channel();
+            let done = Box::new(move |result| _ = done.send(result));
+            fleet.stream.publish(scopes, is_soft, from, done);
+            // A client of the stream that has ended drops the function.
+            published.await.unwrap_or(Err(PublishError::Disconnected))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the stamp of an object for another node. The nodes of a fleet share the numbers of its stream. An object
+    /// with a stamp that is older than all known positions may be covered by any purge.
+    pub(crate) fn stated_stamp(&self, own: Stamp) -> Stamp {
+        match &self.fleet {
+            Some(_) => self.purges.stamp_of_stream(own).unwrap_or(Stamp::NONE),
+            None => own,
+        }
+    }
+
+    /// Returns the stamp with which this node stores an object that another node has sent, see [`received_stamp`].
+    /// Without a stream, the stamps of different nodes have no order.
+    pub(crate) fn received_stamp(&self, stated: Stamp, asked_at: Stamp) -> Stamp {
+        match &self.fleet {
+            Some(_) => {
+                let own = self.purges.own_stamp(stated);
+                own.map_or(Stamp::NONE, |own| own.min(asked_at))
+            }
+            None => received_stamp(stated, asked_at).unwrap_or(asked_at),
+        }
+    }
+
+    /// Begins to apply the purges of the fleet, if there is one.
+    pub(crate) fn follow_fleet(self: &Arc<Self>) {
+        if let Some(fleet) = &self.fleet {
+            fleet
+                .stream
+                .follow(Arc::new(Follower(Arc::downgrade(self))));
+        }
+    }
+
+    /// Applies purges that the stream has delivered, and persists them with the position.
+    fn apply_of_fleet(self: &Arc<Self>, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+        let mut for_table = Vec::new();
+        let mut durable = Vec::new();
+        for purge in purges {
+            match self.canonical(purge) {
+                Ok(purge) => {
+                    self.accepted_purges
+                        .record(&purge.scope, purge.soft, "the fleet");
+                    durable.extend(self.table_purges(purge, &mut for_table));
+                }
+                // The node that has published it could; its version is another one.
+                Err(error) => {
+                    tracing::error!(%error, "a purge of the fleet is not understood: all objects count as purged");
+                    let (scope, soft) = (Scope::all(), false);
+                    for_table.push(Purge { scope, soft });
+                }
+            }
+        }
+        if durable.is_empty() {
+            return self.persist_of_fleet(for_table, position, done);
+        }
+        let cache = Arc::clone(self);
+        tokio::spawn(async move {
+            match cache.wait_durable(durable).await {
+                true => cache.persist_of_fleet(for_table, position, done),
+                false => done(false),
+            }
+        });
+    }
+
+    fn persist_of_fleet(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+        // The process that replaces this one begins at the position in the log, and may apply these purges again.
+        let at_successor = self
+            .successor
+            .send(|| ForwardedChange::Purges(purges.clone()));
+        drop::<Vec<Durable>>(at_successor);
+        let persisted = move |result: Result<_, _>| done(result.is_ok());
+        self.purges.purge_up_to(position, purges, persisted);
+    }
+}
+
+/// The cache as the stream sees it. It ends with the edge.
+struct Follower(Weak<Cache>);
+
+impl FollowingCache for Follower {
+    fn position(&self) -> Option<Stamp> {
+        self.0.upgrade()?.purges.position()
+    }
+
+    fn apply(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+        match self.0.upgrade() {
+            Some(cache) => cache.apply_of_fleet(purges, position, done),
+            None => done(false),
+        }
+    }
+}

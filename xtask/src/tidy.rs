@@ -6,6 +6,7 @@
 
 mod circles; // files that import each other
 mod edges; // imports between crates
+mod examples; // libraries without examples
 mod layers; // imports between the modules of `proxy`
 mod modules; // files that no target includes
 mod pure; // pure crates do no I/O
@@ -193,6 +194,22 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
         .collect();
     findings.extend(modules::dead(&sources, &reached));
     findings.extend(dependencies(root, &packages)?);
+    for package in &packages {
+        let library = package.folder.join("src");
+        if !sources.contains(&library.join("lib.rs")) {
+            continue;
+        }
+        let place = package.folder.join("Cargo.toml");
+        let manifest = read(&place).context("a manifest is not readable")?;
+        let texts: Vec<_> = sources
+            .iter()
+            .filter(|file| file.starts_with(&library))
+            .filter_map(|file| Some((file.to_str()?, read(file)?)))
+            .collect();
+        let texts = texts.iter().map(|(file, text)| (*file, text.as_str()));
+        let place = place.display().to_string();
+        findings.extend(examples::check(&place, &manifest, texts));
+    }
 
     let shipped_below = |root: &str| -> Vec<_> {
         let shipped = reached

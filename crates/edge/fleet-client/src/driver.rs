@@ -333,10 +333,13 @@ impl Driver {
             Command::Publish { messages, done } => {
                 let now = self.shared.now();
                 // Without an epoch, the position that the purge will have is unknown.
-                let can_publish = self.is_up && self.epoch.is_some() && self.following.is_some();
+                let can_publish = self.is_up && self.epoch.is_some();
+                let follows_later = self.is_up && self.following.is_none();
                 let outbox = &mut self.outbox;
-                self.requests
-                    .add(messages, done, || outbox.submit(now, can_publish));
+                self.requests.add(messages, done, || match follows_later {
+                    true => Err(PublishError::Busy),
+                    false => outbox.submit(now, can_publish),
+                });
             }
         }
     }

@@ -19,6 +19,8 @@ pub struct Follower<M> {
     position: Option<Stamp>,
     /// The newest purge that was received in order: it is applied, being applied, or in the queue.
     received: Option<Stamp>,
+    /// The time at which a delivery moved `received` last.
+    received_at: Option<Duration>,
     queue: VecDeque<(Stamp, Work<M>)>,
     /// The position that the node will have after the batch under way.
     applying: Option<Stamp>,
@@ -105,6 +107,7 @@ impl<M> Follower<M> {
         Self {
             position,
             received: position,
+            received_at: None,
             queue: VecDeque::new(),
             applying: None,
             is_connected: false,
@@ -204,9 +207,11 @@ impl<M> Follower<M> {
         }
         self.stated = Some((state, asked_at));
         let last = Stamp::at(state.epoch, state.last);
+        // A message that was delivered after the query may be newer than the answer.
+        let is_ahead = self.received_at.is_some_and(|at| at >= asked_at);
         let is_known = self.received.is_some_and(|received| {
             received.epoch() == last.epoch()
-                && received <= last
+                && (received <= last || is_ahead)
                 && received.sequence() + 1 >= state.first
         });
         if !is_known {
@@ -246,6 +251,7 @@ impl<M> Follower<M> {
             }
         }
         self.received = Some(stamp);
+        self.received_at = Some(now);
         self.queue.push_back((stamp, Work::Message(message)));
         self.apply_next();
     }
@@ -281,6 +287,7 @@ impl<M> Follower<M> {
     fn purge_all(&mut self, position: Stamp) {
         self.queue.clear();
         self.received = Some(position);
+        self.received_at = None;
         self.queue.push_back((position, Work::All));
         self.counts.purged_all += 1;
     }
@@ -409,6 +416,21 @@ mod tests {
         follower.applied(at(1), true);
         assert_eq!(follower.current_at(), Some(at(0)));
         assert_eq!(follower.position(), Some(stamp(5)));
+    }
+
+    #[test]
+    fn a_message_that_overtakes_the_answer_of_an_earlier_query_purges_nothing_else() {
+        let mut follower = following(5, STATE);
+        assert_eq!(actions(&mut follower), [subscribe(1, 6)]);
+        follower.tick(at(1));
+        assert_eq!(actions(&mut follower), [Action::Query]);
+        follower.delivered(at(2), 1, 6, 60);
+        follower.stated(at(3), at(1), STATE);
+        assert_eq!(actions(&mut follower), [apply(&[Work::Message(60)], 6)]);
+        // The next query was asked after the delivery: a stream that ends before it has lost the message.
+        follower.tick(at(4));
+        follower.stated(at(4), at(4), STATE);
+        assert_eq!(follower.counts().purged_all, 1);
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Outbox {
     pending: BTreeMap<u64, Pending>,
     next_id: u64,
     outcomes: VecDeque<Outcome>,
+    /// The position up to which this node has applied the stream.
+    position: Option<Stamp>,
 }
 
 /// The next step of a message.
@@ -59,8 +61,8 @@ pub enum PublishError {
         "the stream of the fleet cannot be reached, and no node has the purge; send it again later"
     )]
     Disconnected,
-    /// Too many purges wait.
-    #[error("too many purges wait for the stream of the fleet; try again")]
+    /// Too many purges wait, or the node takes over from an earlier process and does not follow the stream yet.
+    #[error("this node cannot take a purge for the fleet at this moment; try again")]
     Busy,
     /// The stream has not acknowledged the purge in time. It may still have it.
     #[error("the stream of the fleet has not acknowledged the purge; send it again")]
@@ -95,6 +97,8 @@ struct Pending {
     state: State,
     attempts: u32,
     deadline: Duration,
+    /// The position of this node when its client sent the purge. A newer message has a greater number.
+    after: Option<Stamp>,
 }
 
 #[derive(Debug)]
@@ -112,6 +116,7 @@ impl Outbox {
             pending: BTreeMap::new(),
             next_id: 0,
             outcomes: VecDeque::new(),
+            position: None,
         }
     }
 
@@ -134,18 +139,25 @@ impl Outbox {
             state: State::Sent,
             attempts: 1,
             deadline: now + self.settings.timeout,
+            after: self.position,
         };
         self.pending.insert(id, pending);
         self.outcomes.push_back(Outcome::Send(id));
         Ok(id)
     }
 
-    /// The stream has stored a message with this stamp, or has not: `None`.
+    /// The stream has stored a message with this stamp, or has not: `None`. A stamp that is not newer than the position
+    /// of this node at the submission is that of another stream, whose epoch is not known yet: the message is sent
+    /// again, and the stream repeats its number.
     pub fn sent(&mut self, now: Duration, id: u64, stored: Option<Stamp>) {
         let Some(pending) = self.pending.get_mut(&id) else {
             return; // its client has got an error
         };
-        match stored {
+        let is_newer = |stamp: &Stamp| {
+            let after = pending.after.filter(|after| after.epoch() == stamp.epoch());
+            after.is_none_or(|after| *stamp > after)
+        };
+        match stored.filter(is_newer) {
             Some(stamp) => pending.state = State::Stored(stamp),
             None if pending.attempts < self.settings.attempts_max => {
                 pending.state = State::WaitsUntil(now + RETRY_AFTER * pending.attempts);
@@ -156,6 +168,7 @@ impl Outbox {
 
     /// This node has applied the stream up to `position`.
     pub fn applied(&mut self, position: Stamp) {
+        self.position = Some(position);
         let is_applied = |pending: &Pending| match pending.state {
             State::Stored(stamp) => stamp <= position && stamp.epoch() == position.epoch(),
             State::Sent | State::WaitsUntil(_) => false,
@@ -250,6 +263,25 @@ mod tests {
         outbox.applied(stamp(10));
         assert_eq!(outcomes(&mut outbox), [Outcome::Done(id)]);
         assert_eq!(outbox.wake_at(), None);
+    }
+
+    #[test]
+    fn a_number_of_a_stream_that_was_created_again_acknowledges_nothing() {
+        let mut outbox = Outbox::new(SETTINGS);
+        outbox.applied(stamp(9));
+        let id = outbox.submit(at(0), true).expect("accepted");
+        outbox.sent(at(1), id, Some(stamp(1)));
+        outbox.applied(stamp(9));
+        outbox.tick(at(201));
+        assert_eq!(
+            outcomes(&mut outbox),
+            [Outcome::Send(id), Outcome::Send(id)]
+        );
+        // The epoch of the new stream is known now.
+        outbox.sent(at(202), id, Some(Stamp::at(2, 1)));
+        assert_eq!(outcomes(&mut outbox), []);
+        outbox.applied(Stamp::at(2, 1));
+        assert_eq!(outcomes(&mut outbox), [Outcome::Done(id)]);
     }
 
     #[test]

@@ -24,8 +24,8 @@ PURE := types acme policy semantics h3 balance fleet overload s3 filter trace an
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
-# Most tests of servers wait for sockets and timers, so a core runs two of them at a time.
-TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+# More threads are faster, because most tests of servers wait, but tests with limits of memory are then at their edge.
+TEST_THREADS ?= $(shell nproc)
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 

@@ -370,6 +370,7 @@ counters! {
         fleet_misses = "result" "miss",
         fleet_slow = "result" "slow", // no byte within fleet.wait, so the origin is asked
         fleet_failed = "result" "failed",
+        fleet_purged = "result" "purged", // the node lacks a purge of its object, so the origin is asked
         fleet_refused = "result" "refused", // the node has answered with an error of its own
         fleet_invalidated = "result" "invalidated",
         fleet_not_invalidated = "result" "not-invalidated", // the node has not confirmed an invalidation

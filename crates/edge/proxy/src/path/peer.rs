@@ -9,9 +9,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use edgeward_balance::Sender;
+use edgeward_purge::Stamp;
 use edgeward_semantics::{Route, hop_by_hop};
 use edgeward_types::KeyHash;
-use http::Method;
+use http::{HeaderMap, Method};
 
 use super::fleet::{Fleet, Member, is_usable};
 use super::lookup::key_of;
@@ -113,6 +114,7 @@ pub(super) async fn ask(
         }),
     };
     let (request_time, sent_at) = (worker.now(), Instant::now());
+    let asked_at = worker.cache.purges.latest();
     fleet.record_request(request_time);
     let sending = worker.origins[origin].send(&question.attempt, &outbound, Upload::Empty);
     let mut sending = pin!(sending);
@@ -133,6 +135,12 @@ pub(super) async fn ask(
     };
     let note = parts.headers.remove(OBJECT);
     let note = note.as_ref().and_then(ObjectNote::read);
+    if let Some(note) = &note
+        && is_purged(worker, request, note, &parts.headers, asked_at)
+    {
+        counters.fleet_purged.increment();
+        return None;
+    }
     match note {
         // The node has generated the response, for example because it is overloaded or stops.
         None => {
@@ -156,6 +164,28 @@ pub(super) async fn ask(
             None => Storing::Never,
         },
     })
+}
+
+/// Returns true if a purge of the fleet that this node has applied covers the object of another node, which has not
+/// applied the purge yet. A response that the other node has only passed on has no stamp: it is no stored object.
+/// Without a common stream, the stamps of different nodes have no order.
+fn is_purged(
+    worker: &Worker,
+    request: &Request,
+    note: &ObjectNote,
+    headers: &HeaderMap,
+    asked_at: Stamp,
+) -> bool {
+    let cache = &worker.cache;
+    let is_object = note.is_hit || note.stamp != Stamp::NONE;
+    if cache.fleet.is_none() || !is_object {
+        return false;
+    }
+    let key = key_of(worker, request);
+    let stamp = cache.received_stamp(note.stamp, asked_at);
+    let is_purged = cache.is_purged(key.primary(), headers, stamp);
+    cache.recycle_key(key);
+    is_purged
 }
 
 fn hop_of(fleet: &Fleet, request: &Request, scheme: &'static str) -> Hop {

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use edgeward_balance::Sender;
 use edgeward_purge::Stamp;
 use edgeward_semantics::{Route, hop_by_hop};
+use edgeward_sites::Settings;
 use edgeward_types::KeyHash;
-use http::{HeaderMap, Method};
+use http::Method;
+use http::header::{HOST, HeaderMap};
 
 use super::fleet::{Fleet, Member, is_usable};
 use super::lookup::key_of;
@@ -71,13 +73,21 @@ fn direction_in<'a>(fleet: &'a Fleet, worker: &Worker, request: &Request) -> Pee
         Some(hop) => hop.digest == fleet.digest(request.settings().site),
     };
     worker.cache.recycle_key(key);
+    let is_changed = changes_compared_fields(&request.settings().stated);
     PeerDirection {
         peer: direction
             .peer
-            .filter(|_| !is_passed)
+            .filter(|_| !is_passed && !is_changed)
             .map(|peer| (fleet, peer)),
-        stores: direction.stores && has_own_rules,
+        stores: (direction.stores || is_changed) && has_own_rules,
     }
+}
+
+/// Returns true if the rules of a request have changed fields that rules and classes may depend on. Another node would
+/// apply its rules to the changed fields, and might answer with the object of another class. Each node stores these
+/// objects itself. A rule that changes `Host` changes it only for the origin.
+fn changes_compared_fields(stated: &Settings) -> bool {
+    stated.request_only.is_on() || stated.request.iter().any(|(name, _)| *name != HOST)
 }
 
 /// Returns the hash by which a target is marked whose last response could not be stored.

@@ -14,8 +14,10 @@ use edgeward_proxy::config::{
 use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::Heuristic;
+use edgeward_sites::{Class, FieldChange, Rule, Settings, Site, Sites};
 use edgeward_testkit::client::{self, metric, until};
 use edgeward_testkit::{Answer, ScriptedOrigin};
+use http::header::USER_AGENT;
 use socket2::{Domain, Socket, Type};
 
 use crate::authority::{Authority, Issued};
@@ -536,6 +538,47 @@ fn nodes_with_different_rules_do_not_store_for_each_other() {
         assert!(b.is_refreshed_by(path, &origin), "{path}");
         assert!(!a.is_refreshed_by(path, &origin), "{path}");
     }
+}
+
+/// Configures one site for all hosts with these settings and rules.
+fn set_site(config: &mut EdgeConfig, settings: Settings, rules: Vec<Rule>) {
+    let site = Site::new("*", settings).with_rules(rules);
+    let mut sites = Sites::default();
+    sites
+        .add(site.expect("few rules"), &[], true)
+        .expect("the only site");
+    config.sites = Arc::new(sites);
+}
+
+/// The origin does not get the field that the class depends on.
+#[test]
+fn a_class_of_a_field_that_a_rule_removes_has_objects_of_its_own() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    let nodes = ["a", "b"].map(|name| {
+        plan.start(name, &origin, |config, _| {
+            let mut settings = Settings {
+                key: Some([Class::Device].into()),
+                ..Settings::default()
+            };
+            settings.request.insert(USER_AGENT, FieldChange::Remove);
+            set_site(config, settings, Vec::new());
+        })
+    });
+    let phone = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) Mobile/15E148";
+    for (path, agent, requests) in [
+        ("/a", "Mozilla/5.0 (X11; Linux x86_64)", 1),
+        ("/a", phone, 2),
+        ("/a", phone, 2),
+        ("/a", "Mozilla/5.0 (X11; Linux x86_64)", 2),
+    ] {
+        let mut client = Client::connect(nodes[0].0.addrs()[0]);
+        let got = client.get(path, &[("user-agent", agent)]);
+        assert_eq!(got.status, 200, "{got:?}");
+        assert_eq!(origin.requests(path), requests, "{agent}");
+    }
+    assert_eq!(nodes[1].received("accepted"), 0.0);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::config::OriginAccepts;
 use crate::exchange::canonical::{
     Canonicaliser, NotForwarded, RawHead, ask_for_identity, canonical, declared_length,
 };
+use crate::exchange::hop::INVALIDATE;
 use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, ClientFacts, FieldEdit, Request, RequestError, keep_only};
 use crate::origin::OriginBody;
@@ -176,6 +177,9 @@ fn settle(cache: &SettingsCache, request: &mut Request) -> Result<(), NotServed>
     choose_coding(request, &settings);
     let stated = &settings.stated;
     request.origin = settings.origin;
+    if request.hop.is_some() && request.method == INVALIDATE {
+        return Ok(()); // The node that sends it has applied the rules to the unsafe request of its client.
+    }
     // The node that asks applies the changes that clients see.
     if !stated.response.is_empty() && request.hop.is_none() {
         request.response_fields = Some(with_view(request, |view| {

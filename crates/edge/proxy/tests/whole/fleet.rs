@@ -14,9 +14,10 @@ use edgeward_proxy::config::{
 use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::Heuristic;
-use edgeward_sites::{Class, FieldChange, Rule, Settings, Site, Sites};
+use edgeward_sites::{Class, Condition, FieldChange, Rule, Settings, Site, Sites, Stated};
 use edgeward_testkit::client::{self, metric, until};
 use edgeward_testkit::{Answer, ScriptedOrigin};
+use http::StatusCode;
 use http::header::USER_AGENT;
 use socket2::{Domain, Socket, Type};
 
@@ -579,6 +580,39 @@ fn a_class_of_a_field_that_a_rule_removes_has_objects_of_its_own() {
         assert_eq!(origin.requests(path), requests, "{agent}");
     }
     assert_eq!(nodes[1].received("accepted"), 0.0);
+}
+
+/// The site answers the method by which nodes invalidate objects with 405.
+#[test]
+fn rules_of_sites_do_not_deny_the_invalidations_of_nodes() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    let nodes = ["a", "b"].map(|name| {
+        plan.start(name, &origin, |config, _| {
+            let method = "PURGE".parse().expect("a method");
+            let rule = Rule {
+                condition: Condition {
+                    methods: vec![method],
+                    ..Condition::default()
+                },
+                settings: Settings {
+                    deny: Stated::On(StatusCode::METHOD_NOT_ALLOWED),
+                    ..Settings::default()
+                },
+                line: 1,
+            };
+            set_site(config, Settings::default(), vec![rule]);
+        })
+    });
+    let path = "/a";
+    assert_eq!(nodes[0].get(path).status, 200);
+    let mut client = Client::connect(nodes[0].0.addrs()[0]);
+    assert_eq!(client.request("PURGE", path, &[], b"").status, 405);
+    assert_eq!(client.request("POST", path, &[], b"new").status, 200);
+    assert!(nodes[0].is_refreshed_by(path, &origin));
+    let told = ["invalidated", "not-invalidated"].map(|result| nodes[0].asked(result));
+    assert_eq!(told, [1.0, 0.0]);
 }
 
 #[test]

@@ -107,6 +107,14 @@ pub enum NotStoredReason {
 }
 
 impl NotStoredReason {
+    /// Returns true if the request is the reason: the response to another request for the target may be stored.
+    pub fn is_of_request(self) -> bool {
+        matches!(
+            self,
+            Self::Method | Self::RequestError | Self::RequestNoStore | Self::Authorization
+        )
+    }
+
     /// All reasons, in the order of the checks.
     pub const ALL: [Self; 17] = [
         Self::Method,

@@ -90,9 +90,26 @@ fn changes_compared_fields(stated: &Settings) -> bool {
     stated.request_only.is_on() || stated.request.iter().any(|(name, _)| *name != HOST)
 }
 
-/// Returns the hash by which a target is marked whose last response could not be stored.
-pub(super) fn refusal_mark(primary: KeyHash) -> KeyHash {
-    KeyHash(primary.0.rotate_left(16))
+/// Records that the response for a target may not be stored, so that its owner would only pass requests on. For a time,
+/// this node asks the origin.
+pub(super) fn mark_refusal(worker: &Worker, primary: KeyHash) {
+    if worker.shared.fleet.is_some() {
+        let marks = &worker.cache.hit_for_miss;
+        marks.mark(refusal_mark(primary), worker.now());
+    }
+}
+
+/// Records that a response for a target may be stored, so that its owner is asked again.
+pub(super) fn clear_refusal(worker: &Worker, primary: KeyHash) {
+    if worker.shared.fleet.is_some() {
+        worker.cache.hit_for_miss.clear(refusal_mark(primary));
+    }
+}
+
+/// Returns the hash by which a target is marked whose last response could not be stored. Other marks rotate the hash
+/// by 16 and by 32 bits.
+fn refusal_mark(primary: KeyHash) -> KeyHash {
+    KeyHash(primary.0.rotate_left(48))
 }
 
 /// Asks a member. Returns `None` if the origin is to be asked.

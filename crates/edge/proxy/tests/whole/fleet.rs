@@ -244,6 +244,29 @@ fn a_post_at_any_node_invalidates_the_object_at_its_owners() {
     assert_eq!(edges[0].asked("not-invalidated"), 0.0);
 }
 
+/// A request with `Authorization` does not show that the responses for its target may not be stored.
+#[test]
+fn a_request_whose_response_may_not_be_stored_does_not_keep_others_from_the_owner() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    let nodes = plan.start_all(&origin);
+    let (path, refused) = ("/of-request", "/of-response");
+    let mut client = Client::connect(nodes[0].0.addrs()[0]);
+    let authorized = [("authorization", "Basic YTpi")];
+    assert_eq!(client.get(path, &authorized).status, 200);
+    assert_eq!(client.get(path, &[]).status, 200);
+    assert_eq!(nodes[1].objects(), 1.0, "the owner was asked and stores it");
+    // The response is the reason: the owner would only pass the requests on.
+    origin.once(refused, Answer::ok("a").header("cache-control", "private"));
+    let before = nodes[1].received("accepted");
+    (0..2).for_each(|_| _ = client.get(refused, &[]));
+    assert_eq!(nodes[1].received("accepted"), before + 1.0);
+    // The second response may be stored, so the owner is asked again.
+    assert_eq!(client.get(refused, &[]).status, 200);
+    assert_eq!(nodes[1].received("accepted"), before + 2.0);
+}
+
 /// A stream whose purges a test delivers to each node.
 #[derive(Default)]
 struct Stream(Mutex<Option<Arc<dyn FollowingCache>>>);

@@ -15,7 +15,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use edgeward_semantics::content_coding::add_vary;
-use edgeward_semantics::{Storable, Validators, Vary, Verdict, answers_the_request, keep_links};
+use edgeward_semantics::{
+    NotStoredReason, Storable, Validators, Vary, Verdict, answers_the_request, keep_links,
+};
 use http::header::TRAILER;
 use http::response::Parts;
 use http::{Method, StatusCode};
@@ -172,7 +174,7 @@ impl Fetch {
         let mut storable = match verdict {
             Verdict::Store(storable) => storable,
             Verdict::Refuse(refusal) => {
-                self.record_refusal(parts.status, arrived.has_stale, arrived.versions);
+                self.record_refusal(refusal, parts.status, arrived.has_stale, arrived.versions);
                 let detail = Some(refusal.as_str());
                 return self.release_to_leader(arrived.parts, arrived.body, detail);
             }
@@ -213,6 +215,7 @@ impl Fetch {
                 false => counters.early_links_cut.increment(),
             }
         }
+        peer::clear_refusal(&worker, self.key.primary_hash());
         if storable.policy.may_answer_followers() {
             worker.cache.hit_for_miss.clear(self.key.primary_hash());
         } else {
@@ -331,7 +334,13 @@ impl Fetch {
     }
 
     /// Records that a response may not be stored, so that requests for its target do not wait for each other.
-    fn record_refusal(&self, status: StatusCode, has_stale: bool, versions: KeyVersions) {
+    fn record_refusal(
+        &self,
+        reason: NotStoredReason,
+        status: StatusCode,
+        has_stale: bool,
+        versions: KeyVersions,
+    ) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
         // A server error is temporary, and an error that this request caused does not apply to other requests.
@@ -341,8 +350,9 @@ impl Fetch {
             return;
         }
         self.do_not_collapse();
-        let marks = &worker.cache.hit_for_miss;
-        marks.mark(peer::refusal_mark(self.key.primary_hash()), worker.now());
+        if !reason.is_of_request() {
+            peer::mark_refusal(worker, self.key.primary_hash());
+        }
         // The origin no longer gives the stored response, so the stored response is outdated.
         if has_stale {
             self.remove(versions.key);

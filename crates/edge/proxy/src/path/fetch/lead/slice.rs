@@ -87,7 +87,7 @@ impl Fetch {
         let storable = match verdict {
             Verdict::Store(storable) => storable,
             Verdict::Refuse(reason) => {
-                self.record_refusal(StatusCode::OK, has_stale, versions);
+                self.record_refusal(reason, StatusCode::OK, has_stale, versions);
                 return self.release_unsliced(parts, body, reason.as_str());
             }
         };

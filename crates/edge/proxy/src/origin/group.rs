@@ -194,6 +194,18 @@ impl OriginGroup {
         }
     }
 
+    /// Sends a request without content to the first server once, although it may be ejected and no probe of it be due.
+    /// The answer does not change its state.
+    pub(crate) async fn send_to_ejected(
+        &self,
+        attempt: &Attempt,
+        outbound: &Outbound<'_>,
+    ) -> Result<OriginResponse, OriginError> {
+        let servers = self.servers.list();
+        let pool = self.pool(servers.first().ok_or(OriginError::NoServer)?);
+        Box::pin(pool.send(attempt, outbound, &mut Upload::Empty)).await
+    }
+
     /// Resolves the host names, if no other request has done so.
     pub(super) async fn resolve(&self) -> Result<(), OriginError> {
         let resolving = async {

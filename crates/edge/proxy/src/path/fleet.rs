@@ -144,29 +144,11 @@ impl Fleet {
         }
     }
 
-    /// Returns the other members that may have the objects of a target, shields first: the owners of its key, or all
-    /// members if the classes of a URL have keys of their own. `is_usable` returns false for a member that has failed.
-    pub(crate) fn holders(
-        &self,
-        key: &[u8],
-        has_classes: bool,
-        is_usable: impl Fn(&Member) -> bool,
-    ) -> Vec<&Member> {
-        let hash = xxh3_64_with_seed(key, self.seed);
-        let mut holders = Vec::new();
-        for placement in [&self.shields, &self.edges] {
-            let may_own = |member: &&Member| {
-                !member.is_draining && (member.origin.is_none() || is_usable(member))
-            };
-            let order = placement.order(hash).map(|id| self.member(id));
-            let owners = order.filter(may_own);
-            let others = |member: &&Member| member.origin.is_some();
-            match has_classes {
-                true => holders.extend(owners.filter(others)),
-                false => holders.extend(owners.take(1).filter(others)),
-            }
-        }
-        holders
+    /// Returns the other members of a group that this node can reach, in whatever state they are: one that drains or
+    /// seems to have failed may still serve the objects that it has stored.
+    pub(crate) fn others(&self, group: NodeGroup) -> impl Iterator<Item = &Member> {
+        let members = self.members.iter();
+        members.filter(move |member| member.group == group && member.origin.is_some())
     }
 
     /// Returns the digest of the rules of a site. Nodes whose digests differ do not store objects for each other,

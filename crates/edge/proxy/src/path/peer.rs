@@ -4,11 +4,13 @@
 //! the budget of fallbacks if the node is slow or refuses the request. A request that the budget does not cover waits
 //! for the node as for the origin.
 
+use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use edgeward_balance::Sender;
+use edgeward_balance::{NodeGroup, Sender};
 use edgeward_purge::Stamp;
 use edgeward_semantics::{Route, hop_by_hop};
 use edgeward_sites::Settings;
@@ -225,39 +227,51 @@ fn hop_of(fleet: &Fleet, request: &Request, scheme: &'static str) -> Hop {
     }
 }
 
-/// Invalidates objects at the nodes that own them, shields first, because edges fetch from shields. `keys` are the keys
-/// of targets, without classes. Waits for the nodes for at most [`INVALIDATION_WAIT`].
+/// Invalidates objects at all other nodes. `keys` are the keys of targets, without classes. The shields are informed
+/// first, because edges fetch from shields. Waits for the nodes for at most [`INVALIDATION_WAIT`], and for a node that
+/// seems to have failed for at most `fleet.wait`, because each unsafe request waits for it.
 pub(super) async fn invalidate(worker: &Worker, request: &Request, keys: &[Vec<u8>]) {
     let Some(fleet) = &worker.shared.fleet else {
         return;
     };
-    // The classes of a URL may have different owners.
-    let has_classes = worker.cache.live.config().site_urls.has_classes;
-    let is_up = |member: &Member| {
-        let servers = member.origin.map(|origin| &worker.shared.origins[origin]);
-        servers.is_some_and(|servers| is_usable(servers))
-    };
-    let all = async {
-        for key in keys {
-            for member in fleet.holders(key, has_classes, is_up) {
-                match invalidate_at(worker, request, fleet, member, key).await {
-                    true => worker.counters.fleet_invalidated.increment(),
-                    false => worker.counters.fleet_not_invalidated.increment(),
-                }
+    let begin = Instant::now();
+    for (group, wait) in [
+        (NodeGroup::Shield, INVALIDATION_WAIT / 2),
+        (NodeGroup::Edge, INVALIDATION_WAIT),
+    ] {
+        let wait = wait.saturating_sub(begin.elapsed());
+        let tell = |member, is_up, key| async move {
+            let wait = if is_up { wait } else { wait.min(fleet.wait) };
+            let told = invalidate_at(worker, request, fleet, (member, is_up), key);
+            match tokio::time::timeout(wait, told).await {
+                Ok(true) => worker.counters.fleet_invalidated.increment(),
+                Ok(false) | Err(_) => worker.counters.fleet_not_invalidated.increment(),
             }
+        };
+        let mut pending = Vec::new();
+        for member in fleet.others(group) {
+            let servers = member.origin.map(|origin| &worker.shared.origins[origin]);
+            let is_up = servers.is_some_and(|servers| is_usable(servers));
+            pending.extend(keys.iter().map(|key| Box::pin(tell(member, is_up, key))));
         }
-    };
-    if tokio::time::timeout(INVALIDATION_WAIT, all).await.is_err() {
-        worker.counters.fleet_not_invalidated.increment();
+        poll_fn(|cx| {
+            pending.retain_mut(|told| told.as_mut().poll(cx).is_pending());
+            match pending.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
     }
 }
 
-/// Invalidates the object of a key at a member. Returns false if the member has not confirmed it.
+/// Invalidates the object of a key at a member. A member that is not up is asked once, too. Returns false if the member
+/// has not confirmed it.
 async fn invalidate_at(
     worker: &Worker,
     request: &Request,
     fleet: &Fleet,
-    member: &Member,
+    (member, is_up): (&Member, bool),
     key: &[u8],
 ) -> bool {
     let (Some(origin), Some((scheme, host, target))) = (member.origin, parts_of(key)) else {
@@ -282,8 +296,11 @@ async fn invalidate_at(
         }),
     };
     let attempt = Attempt::without_body(true);
-    let sending = worker.origins[origin].send(&attempt, &outbound, Upload::Empty);
-    let sent = Box::pin(sending).await;
+    let group = &worker.origins[origin];
+    let sent = match is_up {
+        true => Box::pin(group.send(&attempt, &outbound, Upload::Empty)).await,
+        false => group.send_to_ejected(&attempt, &outbound).await,
+    };
     sent.is_ok_and(|(parts, _)| parts.status.is_success())
 }
 
@@ -299,6 +316,6 @@ fn parts_of(key: &[u8]) -> Option<(&'static str, &str, &str)> {
     Some((scheme, host, target))
 }
 
-/// The longest wait for the nodes that own invalidated objects. They remove the objects from memory, and record on disk
-/// that they are removed.
+/// The longest wait for the nodes that invalidate objects. They remove the objects from memory, and record on disk that
+/// they are removed. Shields have half of this time.
 const INVALIDATION_WAIT: Duration = Duration::from_secs(2);

@@ -244,6 +244,61 @@ fn a_post_at_any_node_invalidates_the_object_at_its_owners() {
     assert_eq!(edges[0].asked("not-invalidated"), 0.0);
 }
 
+/// Method: `c` stores objects, because its list of members is older than that of the other nodes, for which it drains.
+/// `d` was never started.
+#[test]
+fn a_post_invalidates_the_objects_of_nodes_that_own_none_and_counts_those_that_are_down() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b", "c", "d"], &[]);
+    let one = NonZeroU32::MIN;
+    ["a", "b", "d"]
+        .iter()
+        .for_each(|name| plan.member(name).weight = one);
+    plan.member("c").weight = NonZeroU32::new(1000).expect("1000 is not zero");
+    let c = plan.start("c", &origin, |_, _| {});
+    plan.member("c").is_draining = true;
+    let [a, _b] = ["a", "b"].map(|name| plan.start(name, &origin, |_, _| {}));
+    let mut stored = 0;
+    for path in paths(12) {
+        assert_eq!(c.get(&path).status, 200);
+        if c.is_refreshed_by(&path, &origin) {
+            continue; // owned by a node that is down
+        }
+        stored += 1;
+        let mut client = Client::connect(a.0.addrs()[0]);
+        assert_eq!(client.request("POST", &path, &[], b"new").status, 200);
+        assert!(c.is_refreshed_by(&path, &origin), "{path}");
+        let told = ["invalidated", "not-invalidated"].map(|result| a.asked(result));
+        let stored = f64::from(stored);
+        assert_eq!(told, [2.0 * stored, stored], "b and c; d is down");
+    }
+    assert!(stored > 6, "{stored}");
+}
+
+/// The node returns before the other one has probed it.
+#[test]
+fn a_post_invalidates_the_object_of_a_node_that_is_ejected() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").weight = NonZeroU32::MIN;
+    plan.member("b").weight = NonZeroU32::new(1000).expect("1000 is not zero");
+    let a = plan.start("a", &origin, |_, _| {});
+    let mut others = (0..).map(|n| format!("/other/{n}"));
+    until("the node is ejected", || {
+        assert_eq!(a.get(&others.next().expect("endless")).status, 200);
+        (a.metric("edgeward_fleet_members{state=\"down\"}") == 1.0).then_some(())
+    });
+    let b = plan.start("b", &origin, |_, _| {});
+    for path in paths(3) {
+        assert_eq!(b.get(&path).status, 200);
+        assert!(!b.is_refreshed_by(&path, &origin), "{path} is stored");
+        let mut client = Client::connect(a.0.addrs()[0]);
+        assert_eq!(client.request("POST", &path, &[], b"new").status, 200);
+        assert!(b.is_refreshed_by(&path, &origin), "{path}");
+    }
+    assert_eq!(a.asked("invalidated"), 3.0);
+}
+
 /// A request with `Authorization` does not show that the responses for its target may not be stored.
 #[test]
 fn a_request_whose_response_may_not_be_stored_does_not_keep_others_from_the_owner() {

@@ -203,6 +203,14 @@ impl Connection {
         CLOSED_CRITICAL
     }
 
+    /// Returns the error of a client that allows the server no control stream.
+    pub const fn control_refused(&self) -> ConnectionError {
+        ConnectionError::new(
+            ErrorCode::H3_GENERAL_PROTOCOL_ERROR,
+            "the client must allow three unidirectional streams",
+        )
+    }
+
     /// Begins the request of a new bidirectional stream. Returns `None` if the request must be rejected: the driver
     /// then resets both directions of the stream with [`ErrorCode::H3_REQUEST_REJECTED`], so that the client may send
     /// the request again elsewhere (RFC 9114 §4.1.1, §5.2).

@@ -9,7 +9,7 @@ use edgeward_h3::{
     begin_section, push_field, push_frame_head,
 };
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, VarInt};
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
 use rustls_pki_types::pem::PemObject;
 
 use crate::identity::SelfSigned;
@@ -68,9 +68,21 @@ pub(crate) async fn connect(addr: SocketAddr, identity: &SelfSigned) -> H3Client
 }
 
 pub(crate) fn endpoint(identity: &SelfSigned) -> Endpoint {
+    endpoint_with(identity, |_| {})
+}
+
+/// Opens an endpoint of a client whose limits `change` sets.
+pub(crate) fn endpoint_with(
+    identity: &SelfSigned,
+    change: impl FnOnce(&mut TransportConfig),
+) -> Endpoint {
     let any_port = "127.0.0.1:0".parse().expect("an address");
     let mut endpoint = Endpoint::client(any_port).expect("a port is free");
-    endpoint.set_default_client_config(client_config(identity));
+    let mut transport = TransportConfig::default();
+    change(&mut transport);
+    let mut config = client_config(identity);
+    config.transport_config(Arc::new(transport));
+    endpoint.set_default_client_config(config);
     endpoint
 }
 
@@ -175,10 +187,14 @@ impl H3Client {
 
     /// Waits for the end of the connection. Returns the code of the edge.
     pub(crate) async fn close_code(&self) -> u64 {
-        match self.quic.closed().await {
-            quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
-            other => panic!("the edge does not close the connection: {other}"),
-        }
+        close_code(&self.quic).await
+    }
+}
+
+pub(crate) async fn close_code(quic: &Connection) -> u64 {
+    match quic.closed().await {
+        quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+        other => panic!("the edge does not close the connection: {other}"),
     }
 }
 

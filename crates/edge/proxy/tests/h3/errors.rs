@@ -1,8 +1,10 @@
 //! Errors of clients.
 
+use std::time::Duration;
+
 use edgeward_h3::FrameType;
 
-use crate::client::{frame, head, headers};
+use crate::client::{close_code, endpoint_with, frame, head, headers};
 use crate::{Http3Bed, run};
 
 /// Bytes of a request stream, and the code with which the edge closes the connection (RFC 9114 §8.1, RFC 9204 §6).
@@ -99,6 +101,26 @@ fn control_streams_must_stay_open_and_begin_with_settings() {
             .expect("the edge reads");
         assert_eq!(client.close_code().await, 0x105);
     });
+}
+
+/// Its pings would keep the connection open for ever.
+#[test]
+fn a_client_that_allows_no_control_stream_is_disconnected() {
+    let http3 = Http3Bed::start();
+    let endpoint = endpoint_with(&http3.identity, |transport| {
+        transport
+            .max_concurrent_uni_streams(0_u32.into())
+            .keep_alive_interval(Some(Duration::from_secs(1)));
+    });
+    run(async {
+        let connecting = endpoint
+            .connect(http3.bed.addr(), "localhost")
+            .expect("the settings are valid");
+        let quic = connecting.await.expect("the edge accepts the connection");
+        assert_eq!(close_code(&quic).await, 0x101); // H3_GENERAL_PROTOCOL_ERROR
+    });
+    let closed = "edgeward_client_connections_closed_total{cause=\"protocol-error\"}";
+    http3.bed.wait_for_metric(closed, 1.0);
 }
 
 #[test]

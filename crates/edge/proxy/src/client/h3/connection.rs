@@ -111,9 +111,14 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
     let quic = &http3.quic;
     let mut frames = Vec::new();
     http3.state.borrow().push_preface(&mut frames);
-    let mut control = match quic.open_uni().await {
-        Ok(control) => control,
-        Err(error) => return record_lost(http3, &error),
+    // A client must allow the stream from the start (RFC 9114 §6.2), so nothing waits for it.
+    let mut control = match poll_fn(|cx| Poll::Ready(pin!(quic.open_uni()).poll(cx))).await {
+        Poll::Ready(Ok(control)) => control,
+        Poll::Ready(Err(error)) => return record_lost(http3, &error),
+        Poll::Pending => {
+            let error = http3.state.borrow().control_refused();
+            return http3.fail(error);
+        }
     };
     _ = control.set_priority(CONTROL_PRIORITY);
     let stopped = control.stopped();

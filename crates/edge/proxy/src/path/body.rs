@@ -290,6 +290,11 @@ impl EdgeBody {
         }
     }
 
+    /// Returns true if the sweep watches how fast the client accepts the body.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.delivery.is_some()
+    }
+
     pub(crate) fn memory(&self) -> PieceMemory {
         self.memory
     }

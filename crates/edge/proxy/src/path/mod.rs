@@ -8,7 +8,7 @@ pub(crate) mod coding_choice; // the codings that a request accepts
 pub(crate) mod connections; // the client connections of a worker
 mod debug_faults; // faults for tests of debug builds
 mod deliver; // builds responses to clients
-mod delivery; // bodies on their way to clients that may stop reading
+pub(crate) mod delivery; // bodies on their way to clients that may stop reading
 mod detachable; // exchanges that may continue without their client
 pub(crate) mod encoded; // responses in a coding that the edge applies
 pub(crate) mod explain; // explains the decisions for a request

@@ -67,7 +67,8 @@ fn sweep_deliveries(worker: &Worker, now: Timestamp) {
     });
 }
 
-fn record_slow_response(worker: &Worker, now: Timestamp) {
+/// Counts a response that ends because its client is too slow.
+pub(crate) fn record_slow_response(worker: &Worker, now: Timestamp) {
     worker.counters.slow_responses.increment();
     if let Some(unlogged) = worker.warnings.slow.record(now) {
         tracing::warn!(

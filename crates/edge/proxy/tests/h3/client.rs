@@ -210,6 +210,12 @@ impl H3Stream {
         self.sending.finish().expect("the stream is open");
     }
 
+    /// Cancels the upload, but not the response.
+    pub(crate) fn reset(&mut self) {
+        let code = VarInt::from_u32(0x10c);
+        self.sending.reset(code).expect("the stream is open");
+    }
+
     /// Asks the edge to stop sending, as a browser does when it leaves a page.
     pub(crate) fn cancel(mut self) {
         let code = VarInt::from_u32(0x10c);

@@ -8,7 +8,7 @@ use http_body::Body as _;
 use quinn::{RecvStream, SendStream};
 
 use super::request_reader::{ReadFault, RequestReader};
-use super::responder::{Responder, SendFault};
+use super::responder::Responder;
 use super::state::Http3;
 use crate::client::admission::{RefusalCounters, admit};
 use crate::exchange::RequestBody;
@@ -56,14 +56,13 @@ pub(super) async fn run(
         response = serving.response() => response,
         () = responder.cancelled() => return responder.set_cancelled(),
     };
-    if let Some(code) = fault.get() {
-        return responder.set_code(code);
+    match fault.get() {
+        Some(ErrorCode::H3_REQUEST_CANCELLED) => return responder.set_cancelled(),
+        Some(code) => return responder.set_code(code),
+        None => {}
     }
-    match responder.send(response).await {
-        Ok(in_flight) => responder.acknowledged(in_flight).await,
-        Err(SendFault::Cancelled) => responder.set_cancelled(),
-        Err(SendFault::Unsent) => {}
-    }
+    let sent = responder.send(response).await;
+    responder.end(sent).await;
 }
 
 /// Ends a request whose head could not be read.
@@ -93,9 +92,8 @@ async fn refuse(
         .worker()
         .record_unread(&http3.client, status, Version::HTTP_3);
     reader.stop(ErrorCode::H3_NO_ERROR);
-    if let Ok(in_flight) = responder.send_status(status).await {
-        responder.acknowledged(in_flight).await;
-    }
+    let sent = responder.send_status(status).await;
+    responder.end(sent).await;
 }
 
 /// The memory of a request: its task with the heads of request and response, and its stream in the transport.

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_h3::{
@@ -14,12 +15,17 @@ use edgeward_h3::{
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame};
-use quinn::SendStream;
+use quinn::{SendStream, Written};
+use tokio::time::Instant;
 
 use super::state::{Http3, varint};
 use crate::cache::pinned::PinnedPiece;
+use crate::config::LimitsConfig;
 use crate::exchange::InFlight;
 use crate::path::body::EdgeBody;
+use crate::path::delivery::Delivery;
+use crate::path::sweep::record_slow_response;
+use crate::path::worker::Worker;
 
 /// The sending direction of a request's stream. The request ends when this value is dropped. A response that is not
 /// complete is then reset.
@@ -31,6 +37,10 @@ pub(super) struct Responder {
     /// The bytes that the transport has accepted.
     written_bytes: u64,
     unacknowledged: VecDeque<SentPiece>,
+    /// True if the body has a delivery of its own.
+    is_body_watched: bool,
+    /// Makes the sweep watch the client, which has made the response wait. The worker sweeps its own deliveries.
+    delivery: Option<(Rc<Delivery>, Rc<Worker>)>,
     is_finished: bool,
     /// The code of a reset.
     code: ErrorCode,
@@ -49,7 +59,7 @@ struct SentPiece {
 pub(super) enum SendFault {
     /// The client has cancelled the request, or the connection is lost.
     Cancelled,
-    /// The body has ended early, or the client accepts no head of this size.
+    /// The body has ended early, the client accepts no head of this size, or no byte for too long.
     Unsent,
 }
 
@@ -62,6 +72,8 @@ impl Responder {
             urgency: URGENCY_DEFAULT,
             written_bytes: 0,
             unacknowledged: VecDeque::new(),
+            is_body_watched: false,
+            delivery: None,
             is_finished: false,
             code: ErrorCode::H3_INTERNAL_ERROR,
             end: RequestEnd::Complete,
@@ -105,6 +117,7 @@ impl Responder {
         response: Response<EdgeBody>,
     ) -> Result<InFlight, SendFault> {
         let (mut parts, body) = response.into_parts();
+        self.is_body_watched = body.is_watched();
         let mut body = pin!(body);
         let date = || self.http3.worker().http_date();
         parts.headers.entry(DATE).or_insert_with(date);
@@ -169,18 +182,38 @@ impl Responder {
         Ok(self.http3.conn().begin_request())
     }
 
-    /// Waits until the client has acknowledged the whole response, or refuses it.
-    pub(super) async fn acknowledged(&mut self, in_flight: InFlight) {
+    /// Ends a request whose response was sent, or was not.
+    pub(super) async fn end(&mut self, sent: Result<InFlight, SendFault>) {
+        match sent {
+            Ok(in_flight) => self.acknowledged(in_flight).await,
+            Err(SendFault::Cancelled) => self.set_cancelled(),
+            Err(SendFault::Unsent) => {}
+        }
+    }
+
+    /// Waits until the client has acknowledged the whole response, refuses it, or takes too long.
+    async fn acknowledged(&mut self, in_flight: InFlight) {
         let conn = Rc::clone(in_flight.conn());
         conn.begin_client_turn();
         let mut stopped = pin!(self.stream.stopped());
-        let interval = self.http3.worker().config().limits.body_idle_timeout / 2;
+        let (interval, deadline) = {
+            let worker = self.http3.worker();
+            let limits = &worker.config().limits;
+            let time = acknowledgement_time(self.written_bytes, limits);
+            let deadline = time.and_then(|time| Instant::now().checked_add(time));
+            (limits.body_idle_timeout / 2, deadline)
+        };
         let sent_frames = || self.http3.quic.stats().frame_tx.stream;
         loop {
             let sent_before = sent_frames();
             match tokio::time::timeout(interval, stopped.as_mut()).await {
                 Ok(Ok(None)) => return,
                 Ok(_) => return self.end = RequestEnd::Cancelled,
+                Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                    self.is_finished = false; // so that the stream is reset
+                    let worker = self.http3.worker();
+                    return record_slow_response(&worker, worker.now());
+                }
                 // The transport sends only as much as the client acknowledges.
                 Err(_) if sent_frames() > sent_before => conn.begin_client_turn(),
                 Err(_) => {}
@@ -223,8 +256,7 @@ impl Responder {
     async fn write(&mut self, mut pieces: &mut [Bytes]) -> Result<(), SendFault> {
         while !pieces.is_empty() {
             self.follow_priority();
-            let written = self.stream.write_chunks(pieces).await;
-            let written = written.map_err(|_| SendFault::Cancelled)?;
+            let written = self.write_some(pieces).await?;
             pieces = &mut pieces[written.chunks..];
             self.written_bytes += written.bytes as u64;
             self.http3
@@ -233,6 +265,42 @@ impl Responder {
             self.release_acknowledged();
         }
         Ok(())
+    }
+
+    /// Gives the transport as many bytes as it accepts. The client's flow control may block the stream: while it does,
+    /// the minimum rate of responses applies, and the response ends after `limits.body_idle_timeout` without a byte.
+    async fn write_some(&mut self, pieces: &mut [Bytes]) -> Result<Written, SendFault> {
+        let stream = &mut self.stream;
+        let tried = poll_fn(|cx| Poll::Ready(pin!(stream.write_chunks(pieces)).poll(cx)));
+        let written = match tried.await {
+            Poll::Ready(written) => written,
+            Poll::Pending => {
+                let timeout = self.begin_wait();
+                let writing = self.stream.write_chunks(pieces);
+                let Ok(written) = tokio::time::timeout(timeout, writing).await else {
+                    let worker = self.http3.worker();
+                    record_slow_response(&worker, worker.now());
+                    return Err(SendFault::Unsent);
+                };
+                written
+            }
+        };
+        let written = written.map_err(|_| SendFault::Cancelled)?;
+        if let Some((delivery, worker)) = &self.delivery {
+            delivery.record_piece(written.bytes as u64, worker.now());
+        }
+        Ok(written)
+    }
+
+    /// Begins to wait until the client accepts bytes. Returns the longest time.
+    fn begin_wait(&mut self) -> Duration {
+        let worker = self.http3.worker();
+        let timeout = worker.config().limits.body_idle_timeout;
+        if !self.is_body_watched && self.delivery.is_none() {
+            let delivery = Delivery::new_watched(&worker.deliveries, self.http3.conn(), None);
+            self.delivery = Some((delivery, worker));
+        }
+        timeout
     }
 
     /// Releases the pieces that the client has acknowledged for certain: the transport accepts further bytes only while
@@ -259,6 +327,7 @@ impl Responder {
 
     fn finish(&mut self) {
         self.is_finished = true;
+        self.delivery = None;
         // Fails if the client has stopped the stream, which `acknowledged` finds.
         _ = self.stream.finish();
     }
@@ -271,6 +340,19 @@ impl Drop for Responder {
         }
         self.http3.end_request(self.id, self.end);
     }
+}
+
+/// Returns the longest time in which a client may acknowledge a response of `written` bytes after the last one was
+/// written. `None` without a minimum rate.
+fn acknowledgement_time(written: u64, limits: &LimitsConfig) -> Option<Duration> {
+    // The client has acknowledged all other bytes.
+    let bytes = written.min(SEND_WINDOW_BYTES);
+    let seconds = bytes.checked_div(limits.response_rate_min.bytes())?;
+    Some(
+        limits
+            .body_idle_timeout
+            .saturating_add(Duration::from_secs(seconds)),
+    )
 }
 
 fn head_frame(status: StatusCode, headers: &HeaderMap) -> Vec<u8> {
@@ -298,3 +380,25 @@ const SECTION_BYTES: usize = 512;
 
 /// The largest heads of a HEADERS frame and of a DATA frame together.
 const FRAME_HEAD_BYTES: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::ByteSize;
+
+    use super::*;
+
+    #[test]
+    fn the_time_for_acknowledgements_is_that_of_a_client_at_the_minimum_rate() {
+        let mut limits = LimitsConfig {
+            body_idle_timeout: Duration::from_secs(60),
+            response_rate_min: ByteSize(256),
+            ..LimitsConfig::default()
+        };
+        let seconds = |bytes| acknowledgement_time(bytes, &limits).map(|time| time.as_secs());
+        assert_eq!(seconds(100), Some(60));
+        assert_eq!(seconds(2560), Some(70));
+        assert_eq!(seconds(1 << 40), Some(60 + 8192));
+        limits.response_rate_min = ByteSize(0);
+        assert_eq!(acknowledgement_time(100, &limits), None);
+    }
+}

@@ -1,8 +1,9 @@
 //! The receive window of a connection: the bytes that a client may send before requests read them.
 //!
 //! The edge must be able to keep the whole window in memory, also if the client leaves out its first byte. The window
-//! is therefore charged to the connection while a request is incomplete. It begins small, which is enough for forms and
-//! API calls, and doubles only if an upload uses it up in about a round trip, so that the window limits the upload.
+//! is therefore charged to the connection while a request is incomplete, and its growth until the connection ends. It
+//! begins small, which is enough for forms and API calls, and doubles only if an upload uses it up in about a round
+//! trip, so that the window limits the upload.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,13 @@ impl ReceiveWindow {
         }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Returns the bytes to charge. A client may use its window on streams without a request too: only the first window
+    /// is free while no request is incomplete, or an idle connection would cost three times as much.
+    pub(super) fn charge(&self, has_incomplete_request: bool) -> u64 {
+        match has_incomplete_request {
+            true => self.bytes,
+            false => self.bytes - WINDOW_BYTES_MIN,
+        }
     }
 
     /// Records bytes that requests have read. Returns the new window if it has grown. `now` returns the time and the
@@ -67,14 +73,24 @@ mod tests {
         let start = Instant::now();
         let mut window = ReceiveWindow::new(start);
         for n in 1..=windows {
-            let bytes = window.bytes();
+            let bytes = window.bytes;
             let now = || unreachable!("the window is not used up");
             assert_eq!(window.record_read(bytes - 1, now), None);
-            let before = window.bytes();
+            let before = window.bytes;
             let grown = window.record_read(1, || (start + took * n, ROUND_TRIP));
-            assert_eq!(grown.unwrap_or(before), window.bytes());
+            assert_eq!(grown.unwrap_or(before), window.bytes);
         }
-        window.bytes()
+        window.bytes
+    }
+
+    #[test]
+    fn the_growth_of_the_window_is_charged_without_a_request_too() {
+        let start = Instant::now();
+        let mut window = ReceiveWindow::new(start);
+        let charges = |window: &ReceiveWindow| [false, true].map(|is| window.charge(is));
+        assert_eq!(charges(&window), [0, WINDOW_BYTES_MIN]);
+        window.record_read(WINDOW_BYTES_MIN, || (start, ROUND_TRIP));
+        assert_eq!(charges(&window), [WINDOW_BYTES_MIN, 2 * WINDOW_BYTES_MIN]);
     }
 
     #[test]

@@ -88,6 +88,8 @@ impl RequestReader {
                 polled => polled.map_ok(|event| self.next = event),
             })
             .await?;
+            // From now on the window may fill while nothing reads the content.
+            self.charge_window();
             Ok(head)
         };
         match tokio::time::timeout(timeout, reading).await {
@@ -113,10 +115,7 @@ impl RequestReader {
             }
             let Poll::Ready(chunk) = self.poll_chunk(cx) else {
                 self.held.set(self.parser.buffered_bytes() as u64);
-                if !self.is_charged {
-                    self.is_charged = true;
-                    self.http3.begin_incomplete();
-                }
+                self.charge_window();
                 return Poll::Pending;
             };
             match chunk {
@@ -137,6 +136,14 @@ impl RequestReader {
         // The future has no state of its own, so it may be dropped.
         let chunk = ready!(pin!(self.stream.read_chunk(CHUNK_BYTES_MAX, true)).poll(cx))?;
         Poll::Ready(Ok(chunk.map(|chunk| chunk.bytes)))
+    }
+
+    /// Charges the receive window until the request is complete.
+    fn charge_window(&mut self) {
+        if !self.has_ended && !self.is_charged {
+            self.is_charged = true;
+            self.http3.begin_incomplete();
+        }
     }
 
     fn end(&mut self) {

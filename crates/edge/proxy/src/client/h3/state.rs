@@ -141,10 +141,8 @@ impl Http3 {
     }
 
     fn charge_window(&self) {
-        let bytes = match self.incomplete_requests.get() {
-            0 => 0,
-            _ => self.window.borrow().bytes(),
-        };
+        let has_incomplete_request = self.incomplete_requests.get() > 0;
+        let bytes = self.window.borrow().charge(has_incomplete_request);
         self.window_held.borrow_mut().set(bytes);
     }
 }

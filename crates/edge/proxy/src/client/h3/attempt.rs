@@ -13,7 +13,7 @@ pub(super) struct Attempt {
     pub(super) handshakes_max: u64,
     /// True if the client has proved its address.
     pub(super) is_proved: bool,
-    /// True if a new connection needs the place of another one.
+    /// True if a new connection needs the place, the descriptor or the memory of another one.
     pub(super) is_full: bool,
 }
 

@@ -25,25 +25,20 @@ use crate::rt::tasks::{LocalExecutor, Member};
 /// Makes the handshake, and serves the connection to its end. It drains when the sender of `ending` is dropped.
 pub(super) async fn run(
     workers: Rc<CurrentWorker>,
-    connecting: Connecting,
+    mut handshake: Handshake,
     peer: SocketAddr,
     ending: watch::Receiver<()>,
     _member: Member,
 ) {
     let (conn, _registration) = Registration::begin(&workers);
     let _held = conn.holding(QUIC_BYTES);
-    let (timeout, counters) = {
-        let worker = workers.get(); // a connection does not keep a generation
-        let timeout = worker.config().limits.request_head_timeout;
-        (timeout, Arc::clone(&worker.counters))
-    };
-    let handshake = Handshake::begin(counters);
+    let timeout = workers.get().config().limits.request_head_timeout;
     let connected = tokio::select! {
         biased;
         reason = must_leave(&conn) => {
             return workers.get().counters.closed[reason].increment();
         }
-        connected = tokio::time::timeout(timeout, connecting) => connected,
+        connected = tokio::time::timeout(timeout, &mut handshake.connecting) => connected,
     };
     drop(handshake);
     let quic = match connected {
@@ -69,19 +64,25 @@ pub(super) async fn run(
     tokio::task::yield_now().await;
 }
 
-/// Counts a handshake as under way until dropped.
-struct Handshake(Arc<Counters>);
+/// A handshake, which is counted as under way until dropped.
+pub(super) struct Handshake {
+    connecting: Connecting,
+    counters: Arc<Counters>,
+}
 
 impl Handshake {
-    fn begin(counters: Arc<Counters>) -> Self {
+    pub(super) fn begin(counters: &Arc<Counters>, connecting: Connecting) -> Self {
         counters.quic_handshakes.increment();
-        Self(counters)
+        Self {
+            connecting,
+            counters: Arc::clone(counters),
+        }
     }
 }
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        self.0.quic_handshakes.decrement();
+        self.counters.quic_handshakes.decrement();
     }
 }
 

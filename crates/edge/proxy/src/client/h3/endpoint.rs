@@ -14,7 +14,7 @@ use quinn::{
 use tokio::sync::{Notify, watch};
 
 use super::attempt::{Answer, Attempt};
-use super::connection;
+use super::connection::{self, Handshake};
 use super::receive_window::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use super::responder::SEND_WINDOW_BYTES;
 use super::socket::EndpointSocket;
@@ -125,11 +125,12 @@ async fn answer(
 ) {
     let config = worker.config();
     let handshakes_max = config.limits.quic_handshakes_max.get();
+    let health = &worker.shared.health;
     let attempt = Attempt {
         handshakes: worker.counters.quic_handshakes.value(),
         handshakes_max: handshakes_max.div_ceil(config.workers.get()) as u64,
         is_proved: incoming.remote_address_validated(),
-        is_full: is_full(worker),
+        is_full: is_full(worker) || health.lacks_descriptors() || health.lacks_memory(),
     };
     match attempt.answer() {
         Answer::Accept if make_room(worker).await => {
@@ -137,9 +138,12 @@ async fn answer(
             match incoming.accept_with(Arc::clone(&settings.config)) {
                 Ok(connecting) => {
                     let (workers, ending) = (Rc::clone(workers), ending.clone());
+                    let handshake = Handshake::begin(&worker.counters, connecting);
                     worker
                         .connection_tasks
-                        .spawn(|member| connection::run(workers, connecting, peer, ending, member));
+                        .spawn(|member| connection::run(workers, handshake, peer, ending, member));
+                    // The task registers the connection, so that the limit of connections applies to a burst.
+                    tokio::task::yield_now().await;
                 }
                 // The first datagram is malformed, or an attack.
                 Err(error) => tracing::debug!(%peer, %error, "a QUIC connection is not accepted"),

@@ -134,6 +134,8 @@ impl WorkerStart {
                     // The reload may have ended its wait.
                     _ = new.done.send(());
                 }
+                // Endpoints without connections are then closed.
+                () = tokio::time::sleep(ENDPOINT_INTERVAL), if !endpoints.is_empty() => {}
                 never = sweep(&worker, &retired) => match never {},
                 never = worker.shared.health.beat(self.number) => match never {},
             }
@@ -396,3 +398,6 @@ async fn sweep(worker: &Worker, retired: &[Weak<Worker>]) -> std::convert::Infal
 
 /// The interval of the sweep. A connection may exceed its timeout by up to this time before it is closed.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long the endpoint of a removed listener keeps its socket after its last connection.
+const ENDPOINT_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,7 +1,9 @@
 //! The ends of connections: shutdown, reload, idle clients.
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
+use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
 
 use crate::support::{TIMEOUT, TestBed, pattern};
@@ -107,12 +109,14 @@ fn a_reload_that_switches_http3_off_drains_its_connections() {
             .bed
             .wait_for_metric("edgeward_client_connections", 0.0);
     });
+    let addr = http3.bed.addr();
+    until("the port is free", || UdpSocket::bind(addr).ok());
 }
 
 #[test]
 fn an_idle_connection_is_closed() {
     let http3 = Http3Bed::with_config(|config| {
-        config.limits.idle_timeout = Duration::from_millis(300);
+        config.limits.idle_timeout = Duration::from_secs(2);
     });
     run(async {
         let mut client = http3.connect().await;

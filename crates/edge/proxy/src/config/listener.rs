@@ -28,8 +28,8 @@ pub struct ListenerConfig {
     /// True for the listener for the other nodes of a fleet, see [`FleetConfig`](super::FleetConfig). Default false.
     pub is_for_nodes: bool,
     /// HTTP/3 over QUIC on the port of UDP with the same number, with the certificates of the listener. Default false:
-    /// a firewall may block UDP, and clients find HTTP/3 only if the operator announces it. Needs TLS, and no PROXY
-    /// header.
+    /// a firewall may block UDP, and clients find HTTP/3 only if the operator announces it. Needs TLS, no PROXY
+    /// header, and no nodes as clients.
     pub http3: bool,
 }
 

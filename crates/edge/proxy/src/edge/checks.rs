@@ -25,7 +25,10 @@ pub(super) fn check(config: &EdgeConfig) -> Result<(), StartError> {
                 addr: listener.addr.clone(),
             });
         }
-        if listener.http3 && (!listener.has_tls() || listener.proxy_protocol_from.is_some()) {
+        let is_of_tcp = listener.proxy_protocol_from.is_some()
+            || listener.is_for_nodes
+            || listener.node_authorities.is_some();
+        if listener.http3 && (!listener.has_tls() || is_of_tcp) {
             return Err(StartError::Http3 {
                 addr: listener.addr.clone(),
             });

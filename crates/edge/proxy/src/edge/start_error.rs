@@ -44,8 +44,9 @@ pub enum StartError {
         /// The listener.
         addr: ListenAddress,
     },
-    /// A listener with HTTP/3 has no certificate, or demands a PROXY header, which QUIC does not have.
-    #[error("HTTP/3 on {addr} needs TLS, and no PROXY header")]
+    /// A listener with HTTP/3 has no certificate, demands a PROXY header, which QUIC does not have, or is for the nodes
+    /// of a fleet, which use HTTP/2.
+    #[error("HTTP/3 on {addr} needs TLS, no PROXY header, and no nodes of a fleet as clients")]
     Http3 {
         /// The listener.
         addr: ListenAddress,

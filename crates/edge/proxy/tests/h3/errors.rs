@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use edgeward_h3::FrameType;
+use edgeward_proxy::config::ListenerConfig;
+use edgeward_proxy::{Edge, StartError};
 
 use crate::client::{close_code, endpoint_with, frame, head, headers};
+use crate::identity::SelfSigned;
+use crate::support::config_for;
 use crate::{Http3Bed, run};
 
 /// Bytes of a request stream, and the code with which the edge closes the connection (RFC 9114 §8.1, RFC 9204 §6).
@@ -103,16 +107,36 @@ fn control_streams_must_stay_open_and_begin_with_settings() {
     });
 }
 
+/// Their certificates would not be demanded.
+#[test]
+fn a_listener_for_nodes_has_no_http3() {
+    let identity = SelfSigned::new();
+    let nodes = |listener: &mut ListenerConfig| listener.is_for_nodes = true;
+    let certificates = |listener: &mut ListenerConfig| {
+        let authorities = listener.tls.as_ref().map(|tls| tls.certificates.clone());
+        listener.node_authorities = authorities;
+    };
+    for change in [nodes as fn(&mut ListenerConfig), certificates] {
+        let mut config = config_for(([127, 0, 0, 1], 9).into());
+        let listener = &mut config.listeners[0];
+        listener.tls = Some(identity.files());
+        listener.http3 = true;
+        change(listener);
+        let error = Edge::start(config).expect_err("HTTP/3 for nodes");
+        assert!(matches!(error, StartError::Http3 { .. }), "{error:?}");
+    }
+}
+
 /// Its pings would keep the connection open for ever.
 #[test]
 fn a_client_that_allows_no_control_stream_is_disconnected() {
     let http3 = Http3Bed::start();
-    let endpoint = endpoint_with(&http3.identity, |transport| {
-        transport
-            .max_concurrent_uni_streams(0_u32.into())
-            .keep_alive_interval(Some(Duration::from_secs(1)));
-    });
     run(async {
+        let endpoint = endpoint_with(&http3.identity, |transport| {
+            transport
+                .max_concurrent_uni_streams(0_u32.into())
+                .keep_alive_interval(Some(Duration::from_secs(1)));
+        });
         let connecting = endpoint
             .connect(http3.bed.addr(), "localhost")
             .expect("the settings are valid");

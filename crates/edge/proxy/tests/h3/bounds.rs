@@ -98,6 +98,26 @@ fn under_load_a_client_proves_its_address() {
     assert_eq!(http3.bed.metric("edgeward_quic_handshakes"), 0.0);
 }
 
+/// The client sends all first datagrams before it reads an answer, so no handshake ends before the last attempt.
+#[test]
+fn attempts_of_a_burst_are_counted() {
+    let http3 = Http3Bed::with_config(|config| {
+        // A worker accepts the first attempt only.
+        config.limits.quic_handshakes_max = NonZeroUsize::new(4).expect("not zero");
+    });
+    run(async {
+        let endpoint = endpoint(&http3.identity);
+        let connect = |_| endpoint.connect(http3.bed.addr(), "localhost");
+        let attempts: Vec<_> = (0..10).map(connect).collect();
+        for attempt in attempts {
+            // A client whose proof arrives above the limit is refused.
+            _ = attempt.expect("the settings are valid").await;
+        }
+    });
+    let retries = "edgeward_quic_attempts_total{answer=\"retry\"}";
+    assert!(http3.bed.metric(retries) >= 9.0);
+}
+
 #[test]
 fn a_client_that_cancels_too_many_requests_is_disconnected() {
     let http3 = Http3Bed::with_config(|config| {

@@ -93,9 +93,8 @@ const QUEUE_BYTES: u64 = 16 << 20;
 /// `insight.memory` of a small memory, in bytes.
 const INSIGHT_BYTES: u64 = 8 << 20;
 
-/// The remaining memory in bytes: the process itself (15 MiB according to docs/explanation/memory.md, more in a debug
-/// build, because the pages of its code count), the index of the disk, its table of checked blocks, and the mapped pages
-/// of the store.
+/// The remaining memory in bytes: the process itself (15 MiB according to docs/explanation/memory.md; more in a debug
+/// build, whose code is larger), the index of the disk, its table of checked blocks, and the mapped pages of the store.
 const BASE_BYTES: u64 = 36 << 20;
 
 struct Client {

@@ -193,9 +193,10 @@ pub enum LineMark {
 }
 
 impl LineMark {
-    /// Returns the mark of a line. `target` is the target of its request, in which a client may write the mark.
+    /// Returns the mark of a line. `target` is the target of its request, in which a client may write the mark. Marks
+    /// are counted, because an own request for such a target has one more: it must not be sent again for ever.
     pub fn of(line: &[u8], target: &str) -> Self {
-        if is_marked(line) && !is_marked(target.as_bytes()) {
+        if marks(line) > marks(target.as_bytes()) {
             Self::Own
         } else if has_user_agent(line) {
             Self::Client
@@ -205,8 +206,9 @@ impl LineMark {
     }
 }
 
-fn is_marked(line: &[u8]) -> bool {
-    memchr::memmem::find(line, MARK.as_bytes()).is_some()
+/// Returns the number of marks in a text.
+fn marks(text: &[u8]) -> usize {
+    memchr::memmem::find_iter(text, MARK.as_bytes()).count()
 }
 
 /// Returns true if a line has the form of those with user agents: the combined format with three quoted texts, or an
@@ -277,6 +279,11 @@ mod tests {
                 combined("/edgeward-shadow", "curl"),
                 "/edgeward-shadow",
                 LineMark::Client,
+            ),
+            (
+                combined("/edgeward-shadow", MARK),
+                "/edgeward-shadow",
+                LineMark::Own,
             ),
             (
                 "h - - [t] \"GET /a HTTP/1.1\" 200 5".to_owned(),

@@ -72,8 +72,8 @@ pub struct Comparison {
     states_expiry: bool,
     /// True if the log has had a line with the mark of own requests. All own lines then have it.
     has_marks: bool,
-    /// Own requests before the first line with a mark.
-    unmarked_requests: u32,
+    /// Own requests. The number matters until a line has a mark.
+    own_requests: u32,
     requests: u64,
     answered: u64,
     compared: u64,
@@ -122,7 +122,7 @@ impl Comparison {
             edge_is_down: false,
             states_expiry: false,
             has_marks: false,
-            unmarked_requests: 0,
+            own_requests: 0,
             requests: 0,
             answered: 0,
             compared: 0,
@@ -188,7 +188,7 @@ impl Comparison {
         let state = self.urls.entry(url_key);
         state.own_lines = (state.own_lines + 1).min(OWN_LINES_MAX);
         state.asked_at = now;
-        self.unmarked_requests = self.unmarked_requests.saturating_add(1);
+        self.own_requests = self.own_requests.saturating_add(1);
     }
 
     /// Takes note of a line of the incumbent's log. Returns true if the line is that of an own request, so that it
@@ -214,7 +214,7 @@ impl Comparison {
                 .incumbent
                 .observe(verdict, answer.at, answer.ttl_seconds, evidence);
         }
-        let promises_marks = mark == LineMark::Client && self.unmarked_requests < UNMARKED_MAX;
+        let promises_marks = mark == LineMark::Client && self.own_requests < UNMARKED_MAX;
         if self.has_marks || promises_marks {
             return is_marked;
         }

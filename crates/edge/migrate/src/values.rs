@@ -71,8 +71,12 @@ pub(super) fn size(text: &str) -> Option<(u64, String)> {
 
 /// Returns a text as the value of `error_page` and `answer`.
 pub(super) fn page(body: &str, content_type: &str) -> String {
+    format!("{{ {} }}", page_members(body, content_type))
+}
+
+fn page_members(body: &str, content_type: &str) -> String {
     let [body, content_type] = [body, content_type].map(toml::text);
-    format!("{{ body = {body}, content_type = {content_type} }}")
+    format!("body = {body}, content_type = {content_type}")
 }
 
 /// Returns a text as the value of `answer` with a status. `None` if the edge does not answer with this status.
@@ -81,8 +85,8 @@ pub(super) fn answer(status: u16, body: &str, content_type: &str) -> Option<Stri
         200 => Some(page(body, content_type)),
         204 => Some("{ status = 204 }".to_owned()),
         201..=203 => {
-            let page = page(body, content_type);
-            Some(format!("{{ status = {status}, {}", &page[2..]))
+            let members = page_members(body, content_type);
+            Some(format!("{{ status = {status}, {members} }}"))
         }
         _ => None,
     }
@@ -90,9 +94,13 @@ pub(super) fn answer(status: u16, body: &str, content_type: &str) -> Option<Stri
 
 /// Returns true if the edge knows the type of a file by its name.
 pub(super) fn is_page(path: &str) -> bool {
+    ["html", "htm", "txt", "json", "xml", "svg"].contains(&extension(path))
+}
+
+/// Returns the extension of the file at a path, or an empty text.
+pub(super) fn extension(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or_default();
-    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-    ["html", "htm", "txt", "json", "xml", "svg"].contains(&extension)
+    name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
 /// The largest page of the edge.

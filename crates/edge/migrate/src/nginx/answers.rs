@@ -100,15 +100,13 @@ impl Env<'_, '_> {
     /// Returns the type of a text for a path, which is empty for several paths.
     fn content_type(&self, path: &str) -> String {
         let ledger = &self.translator.ledger;
-        let has_types = self.translator.everywhere("types").iter().any(|_| true)
+        let has_types = !self.translator.everywhere("types").is_empty()
             || self
                 .translator
                 .everywhere("include")
                 .iter()
                 .any(|include| include.arg(0).ends_with("mime.types"));
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-        let of_extension = match extension {
+        let of_extension = match values::extension(path) {
             "html" | "htm" => Some("text/html"),
             _ if !has_types => None,
             "css" => Some("text/css"),
@@ -215,10 +213,10 @@ pub(super) fn in_location(draft: &mut Draft<'_, '_>) -> bool {
             "return" => {
                 let groups = draft.when.regexes.len() == 1;
                 let path = match &draft.span {
-                    Span::Exact(path) => path.clone(),
-                    _ => String::new(),
+                    Span::Exact(path) => path.as_str(),
+                    _ => "",
                 };
-                let settings = of_return(&draft.env, step, groups, &path);
+                let settings = of_return(&draft.env, step, groups, path);
                 draft.settings.0.extend(settings.0);
             }
             "rewrite" => rewrite(draft, step),

@@ -33,7 +33,7 @@ pub(super) struct Server<'t> {
 
 impl<'t> Server<'t> {
     pub(super) fn new(directive: Option<&'t Directive>, scope: Scope<'t>, ledger: &Ledger) -> Self {
-        let mut all_names = Vec::new();
+        let mut names = Vec::new();
         let (mut is_unnamed, mut has_names) = (false, false);
         let effect = match limits_access(scope.here()) {
             true => Effect::Access,
@@ -46,9 +46,9 @@ impl<'t> Server<'t> {
                 .filter(move |d| d.name == name)
                 .collect::<Vec<_>>()
         };
-        for names in named("server_name") {
-            ledger.translated(names, "site.hosts, and host_regex for expressions");
-            for name in &names.args {
+        for list in named("server_name") {
+            ledger.translated(list, "site.hosts, and host_regex for expressions");
+            for name in &list.args {
                 has_names = true;
                 if matches!(name.as_str(), "_" | "" | "_default_" | "default") {
                     is_unnamed = true;
@@ -63,19 +63,18 @@ impl<'t> Server<'t> {
                 for name in all {
                     match ServerName::parse(&name) {
                         Some(ServerName::Unknown) => {
-                            ledger.left_out(names, effect, UNKNOWN_NAME);
-                            all_names.push(ServerName::Unknown);
+                            ledger.left_out(list, effect, UNKNOWN_NAME);
+                            names.push(ServerName::Unknown);
                         }
-                        Some(name) => all_names.push(name),
+                        Some(name) => names.push(name),
                         None => {
                             let text = "no request has such a host; list the names of this server";
-                            ledger.left_out(names, effect, text);
+                            ledger.left_out(list, effect, text);
                         }
                     }
                 }
             }
         }
-        let names = all_names;
         let has_ssl = named("ssl").iter().any(|d| d.arg(0) == "on");
         for legacy in named("ssl") {
             ledger.translated(legacy, "listener.tls_certificates");
@@ -128,13 +127,13 @@ impl Server<'_> {
         })
     }
 
-    /// Returns true if the server denies requests, or asks who sends them.
+    /// Returns true if the server denies requests, or authenticates clients.
     pub(super) fn limits_access(&self) -> bool {
         limits_access(self.scope.here())
     }
 }
 
-/// Returns true if a directive of a block denies requests, or asks who sends them.
+/// Returns true if a directive of a block denies requests, or authenticates clients.
 fn limits_access(block: &[Directive]) -> bool {
     every(block).iter().any(|directive| {
         matches!(

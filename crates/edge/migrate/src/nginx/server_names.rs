@@ -53,7 +53,7 @@ impl ServerName {
     /// Reads a name. `None` if no request has such a host.
     pub(super) fn parse(name: &str) -> Option<Self> {
         if let Some(pattern) = name.strip_prefix('~') {
-            // The reader of nginx compares expressions without regard to case.
+            // nginx compares the host in lower case, and an expression with capitals without regard to case.
             let name = match values::regex(pattern, true) {
                 Ok(text) => Regex::new(&text).map_or(Self::Unknown, |regex| {
                     let reach = reach(pattern);
@@ -102,7 +102,7 @@ impl ServerName {
         }
     }
 
-    /// Returns if the name holds for the hosts of a site. Hosts that are sites of their own are not among them.
+    /// Returns whether the name holds for the hosts of a site. Hosts that are sites of their own are not among them.
     pub(super) fn holds(&self, host: &Host) -> Holds {
         let holds = |holds: bool| if holds { Holds::Always } else { Holds::Never };
         match (self, host) {
@@ -285,7 +285,8 @@ fn sequences(branch: &str, depth: usize) -> Option<Vec<Sequence>> {
                 }
             }
             '.' => (vec![vec![OPEN]], true),
-            '^' | '$' | '*' | '+' | '?' | '{' | ')' | ']' => return None,
+            // `split_branches` misses a `|` between classes with single parentheses.
+            '^' | '$' | '*' | '+' | '?' | '{' | ')' | ']' | '|' => return None,
             c => (vec![vec![Piece::Text(c.to_string())]], false),
         };
         let (atom, after) = repeated(atom, is_any, rest)?;
@@ -407,6 +408,7 @@ mod tests {
             (r"^a.d$", "?"),
             (r"^(a{2}|b)\.d$", "b.d ~*.d"),
             (r"^[a-d]x\.d$", "?"),
+            (r"^[(a]x\.d|y[)b]\.d$", "?"),
         ] {
             assert_eq!(described(pattern), expected, "{pattern}");
         }

@@ -406,7 +406,7 @@ fn page_of_table(
 ) -> Option<(Arc<Page>, StatusCode)> {
     const EXAMPLE: &str = "{ body = \"ok\", content_type = \"text/plain\" }";
     let mut status = StatusCode::OK;
-    let (mut body, mut content_type) = (String::new(), CONTENT_TYPES[2].1.to_owned());
+    let (mut body, mut content_type) = (String::new(), PLAIN_TEXT.to_owned());
     for (name, member) in reader.table(entry, "a table of a page", EXAMPLE) {
         match name {
             "body" => {
@@ -446,7 +446,7 @@ fn page_of_table(
     Some((Arc::new(page), status))
 }
 
-/// Reads an error page, or returns it if another rule has read it.
+/// Reads a page from a table with its text, or from a file unless another rule has read it.
 fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<Page>> {
     if entry.is_table() {
         return page_of_table(reader, entry, false).map(|(page, _)| page);
@@ -494,16 +494,19 @@ fn content_type(path: &Path) -> Option<&'static str> {
     known.map(|(_, content_type)| *content_type)
 }
 
-/// The types of error pages by the extensions of their files.
+/// The type of a text without a stated type, and of files with the extension `txt`.
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+/// The types of pages by the extensions of their files.
 const CONTENT_TYPES: [(&str, &str); 6] = [
     ("html", "text/html; charset=utf-8"),
     ("htm", "text/html; charset=utf-8"),
-    ("txt", "text/plain; charset=utf-8"),
+    ("txt", PLAIN_TEXT),
     ("json", "application/json"),
     ("xml", "application/xml"),
     ("svg", "image/svg+xml"),
 ];
 
-/// The largest error page. A page with inline images has less. The limit bounds the memory and the time of the start if
+/// The largest page. A page with inline images has less. The limit bounds the memory and the time of the start if
 /// the file is another one than intended.
 const PAGE_BYTES_MAX: u64 = 1 << 20;

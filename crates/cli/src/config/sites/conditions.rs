@@ -104,8 +104,8 @@ fn expressions(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Vec<PathPattern> {
     if members.is_empty() {
         reject_empty(reader, entry);
     }
-    let parsed = members.iter().map(|member| reader.regex(member));
-    parsed.collect::<Vec<_>>().into_iter().flatten().collect()
+    let parsed = members.iter().filter_map(|member| reader.regex(member));
+    parsed.collect()
 }
 
 fn header(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {

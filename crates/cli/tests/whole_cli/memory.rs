@@ -14,7 +14,7 @@ use super::run::{Server, status};
 
 const HOT: ByteSize = ByteSize::mib(64);
 
-/// `insight.memory` of this memory.
+/// The default of `insight.memory`: its minimum, because 1 % of [`HOT`] is less.
 const INSIGHT: ByteSize = ByteSize::mib(8);
 
 /// Method: let four clients request new objects. Meanwhile read the memory of the edge twenty times a second.

@@ -56,10 +56,11 @@ pub(super) static ROWS: &[Key] = rows! {
     "fleet.member.url" live: Unset(Url) => DraftMember.url;
 
     /// The group of the node. An `edge` serves clients. A `shield`, if there is one, is asked by the edges in place of
-    /// the origin.
+    /// the origin. Default: `edge`.
     "fleet.member.group" live: Word::OF => DraftMember.group;
 
     /// The share of keys, in relation to the weights of the other nodes of the group. Nodes with more memory get more.
+    /// Default: 100.
     "fleet.member.weight" live: Count::of(1, NODE_WEIGHT_MAX as u64) => DraftMember.weight;
 
     /// If true, the node owns no keys: no node asks it, and it asks the others. Set it before the node leaves, and

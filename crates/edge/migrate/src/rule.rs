@@ -183,6 +183,12 @@ impl Settings {
         self.one(key).is_some_and(|value| value != "false")
     }
 
+    /// Returns true if a status has a page.
+    pub(crate) fn has_error_page(&self) -> bool {
+        let mut keys = self.0.keys();
+        keys.any(|key| matches!(key, Key::Status("error_page", _)))
+    }
+
     fn write(&self, table: &mut Table) {
         type Lists = BTreeMap<String, (Vec<String>, Option<Position>)>;
         let mut maps: Lists = BTreeMap::new();
@@ -290,15 +296,11 @@ pub(crate) fn undo_earlier(rules: Vec<Rule>, body_max: &str) -> Vec<Rule> {
     let mut all: Vec<Rule> = Vec::with_capacity(rules.len());
     let mut rest = rules.into_iter().peekable();
     while let Some(mut rule) = rest.next() {
-        let has_page = |earlier: &Rule| {
-            let mut keys = earlier.settings.0.keys();
-            keys.any(|key| matches!(key, Key::Status("error_page", _)))
-        };
         // No other setting matters to a request that is denied, except the page.
         if rule.is_whole
             && rule.settings.is_on("deny")
             && rest.peek().is_none_or(|next| next.is_whole)
-            && !all.iter().any(has_page)
+            && !all.iter().any(|earlier| earlier.settings.has_error_page())
         {
             all.push(rule);
             continue;

@@ -6,7 +6,7 @@ use super::parse::Directive;
 use crate::hosts::Cond;
 use crate::ledger::LENIENT;
 use crate::report::{Effect, Outcome};
-use crate::rule::{Key, Settings, Span, When};
+use crate::rule::{Settings, Span, When};
 use crate::toml;
 use crate::values::{self, Part};
 
@@ -286,11 +286,7 @@ fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
         }
     }
     off.0.retain(|key, _| on.0.contains_key(key));
-    if on
-        .0
-        .keys()
-        .any(|key| matches!(key, Key::Status("error_page", _)))
-    {
+    if on.has_error_page() {
         off.set("error_page", "false", &directive.at);
     }
     if let Some(difference) = exact_enough(&condition) {

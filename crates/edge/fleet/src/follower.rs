@@ -101,6 +101,13 @@ struct Subscription {
     delivered_at: Duration,
 }
 
+impl StreamState {
+    /// Returns the stamp of the newest message.
+    fn end(self) -> Stamp {
+        Stamp::at(self.epoch, self.last)
+    }
+}
+
 impl<M> Follower<M> {
     /// Returns a node with this persisted position.
     pub fn new(position: Option<Stamp>) -> Self {
@@ -131,12 +138,9 @@ impl<M> Follower<M> {
     /// before the stream has stated its state.
     pub fn behind(&self) -> Option<u64> {
         let (state, _) = self.stated?;
-        let position = self.position.filter(|p| p.epoch() == epoch_of(state));
-        Some(
-            state
-                .last
-                .saturating_sub(position.map_or(0, Stamp::sequence)),
-        )
+        let position = self.position.filter(|p| p.epoch() == state.end().epoch());
+        let applied = position.map_or(0, Stamp::sequence);
+        Some(state.last.saturating_sub(applied))
     }
 
     /// Returns the newest time at which the node is known to have applied all purges that were acknowledged before.
@@ -206,7 +210,7 @@ impl<M> Follower<M> {
             return; // a later query was answered first
         }
         self.stated = Some((state, asked_at));
-        let last = Stamp::at(state.epoch, state.last);
+        let last = state.end();
         // A message that was delivered after the query may be newer than the answer.
         let is_ahead = self.received_at.is_some_and(|at| at >= asked_at);
         let is_known = self.received.is_some_and(|received| {
@@ -334,15 +338,11 @@ impl<M> Follower<M> {
         let (Some((state, asked_at)), Some(position)) = (self.stated, self.position) else {
             return;
         };
-        if position >= Stamp::at(state.epoch, state.last) && position.epoch() == epoch_of(state) {
+        let last = state.end();
+        if position >= last && position.epoch() == last.epoch() {
             self.current_at = self.current_at.max(Some(asked_at));
         }
     }
-}
-
-/// Returns the epoch of stamps of a stream.
-fn epoch_of(state: StreamState) -> u64 {
-    Stamp::start_of(state.epoch).epoch()
 }
 
 /// The time between two queries of the stream's state: a node is current if it has what the stream had a second ago.

@@ -1,4 +1,4 @@
-//! The connection to NATS: what the driver's thread asks of the stream, each in a task of its own.
+//! The connection to NATS, and the requests to the stream. The driver runs each request in a task of its own.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::settings::{NatsCredentials, NatsSettings};
 
 /// A change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum ConnectionChange {
     Up,
     Down,
 }
@@ -44,7 +44,7 @@ impl Connection {
     /// itself.
     pub(crate) async fn start(
         settings: &NatsSettings,
-        changes: mpsc::Sender<Link>,
+        changes: mpsc::Sender<ConnectionChange>,
     ) -> Result<Self, TaskError> {
         // All parts of the program use this provider; an earlier call has installed it.
         _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -63,8 +63,10 @@ impl Connection {
                 let changes = changes.clone();
                 async move {
                     let change = match event {
-                        async_nats::Event::Connected => Link::Up,
-                        async_nats::Event::Disconnected | async_nats::Event::Closed => Link::Down,
+                        async_nats::Event::Connected => ConnectionChange::Up,
+                        async_nats::Event::Disconnected | async_nats::Event::Closed => {
+                            ConnectionChange::Down
+                        }
                         other => {
                             tracing::warn!(%other, "NATS reports");
                             return;

@@ -15,7 +15,7 @@ use edgeward_purge::{Purge, PurgeMessage, Scope, Stamp};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet, LocalSet};
 
-use crate::connection::{Connection, Delivered, Link};
+use crate::connection::{Connection, ConnectionChange, Delivered};
 use crate::publishing::Requests;
 use crate::settings::NatsSettings;
 
@@ -206,8 +206,8 @@ struct Driver {
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
     stop: watch::Receiver<bool>,
-    changes: mpsc::Receiver<Link>,
-    changed: mpsc::Sender<Link>,
+    changes: mpsc::Receiver<ConnectionChange>,
+    changed: mpsc::Sender<ConnectionChange>,
     connection: Option<Arc<Connection>>,
     is_up: bool,
     connections: u64,
@@ -285,7 +285,7 @@ impl Driver {
                 .is_some_and(|following| !following.follower.is_full());
             tokio::select! {
                 _ = self.stop.changed() => {}
-                Some(change) = self.changes.recv() => self.link_changed(change),
+                Some(change) = self.changes.recv() => self.connection_changed(change),
                 Some(done) = self.tasks.join_next() => {
                     if let Ok(done) = done {
                         self.task_done(done);
@@ -344,16 +344,16 @@ impl Driver {
         }
     }
 
-    fn link_changed(&mut self, change: Link) {
+    fn connection_changed(&mut self, change: ConnectionChange) {
         let now = self.shared.now();
         match change {
-            Link::Up => {
+            ConnectionChange::Up => {
                 tracing::info!("connected to the stream of the fleet");
                 self.is_up = true;
                 self.connections += 1;
                 self.logged.clear();
             }
-            Link::Down => {
+            ConnectionChange::Down => {
                 if self.is_up {
                     tracing::warn!("the connection to the stream of the fleet is lost");
                 }
@@ -363,8 +363,8 @@ impl Driver {
         }
         if let Some(following) = &mut self.following {
             match change {
-                Link::Up => following.follower.connected(now),
-                Link::Down => following.follower.disconnected(),
+                ConnectionChange::Up => following.follower.connected(now),
+                ConnectionChange::Down => following.follower.disconnected(),
             }
         }
     }

@@ -131,9 +131,7 @@ impl PurgeStream for FleetClient {
     }
 
     fn is_current(&self) -> bool {
-        self.shared
-            .lag()
-            .is_some_and(|lag| lag <= self.shared.lag_max)
+        self.shared.is_current()
     }
 
     fn facts(&self) -> StreamFacts {
@@ -166,6 +164,10 @@ impl Shared {
         let current_at = self.current_at.load(Ordering::Relaxed);
         let at = (current_at != NEVER).then(|| Duration::from_millis(current_at))?;
         Some(self.now().saturating_sub(at))
+    }
+
+    fn is_current(&self) -> bool {
+        self.lag().is_some_and(|lag| lag <= self.lag_max)
     }
 }
 
@@ -551,10 +553,7 @@ impl Driver {
             let millis = u64::try_from(at.as_millis()).unwrap_or(NEVER - 1);
             self.shared.current_at.store(millis, Ordering::Relaxed);
         }
-        let is_current = self
-            .shared
-            .lag()
-            .is_some_and(|lag| lag <= self.shared.lag_max);
+        let is_current = self.shared.is_current();
         if is_current != std::mem::replace(&mut self.was_current, is_current) {
             match is_current {
                 true => tracing::info!("this node has all purges of the fleet"),

@@ -184,7 +184,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest wait for an answer of JetStream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause before the first attempt to connect again; it doubles with each attempt.
+/// Half of the pause before the first attempt to connect; the pause doubles with each attempt.
 const RECONNECT_AFTER: Duration = Duration::from_millis(50);
 
 /// The longest pause between two attempts.

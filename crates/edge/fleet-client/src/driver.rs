@@ -103,7 +103,8 @@ impl Drop for FleetClient {
 
 impl PurgeStream for FleetClient {
     fn follow(&self, cache: Arc<dyn FollowingCache>) {
-        // Only a client that is stopped takes no commands, and one that has many waits for none.
+        // A stopped client needs no cache. The queue has space, because the thread refuses purges at once until it
+        // follows a cache.
         _ = self.commands.try_send(Command::Follow(cache));
     }
 

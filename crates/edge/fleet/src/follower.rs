@@ -79,7 +79,7 @@ pub struct StreamState {
     pub last: u64,
 }
 
-/// How often a follower met unusual cases, for metrics.
+/// The numbers of messages, deliveries, subscriptions and purges of all objects, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages that were applied.

@@ -16,7 +16,7 @@ pub struct OutboxSettings {
     pub pending_max: usize,
     /// The longest wait of a client for the stream and for this node.
     pub timeout: Duration,
-    /// The times that a message is sent.
+    /// The maximum number of times that a message is sent.
     pub attempts_max: u32,
 }
 

@@ -513,7 +513,7 @@ impl Driver {
                         "this node has joined the fleet, or the stream has dropped purges that it lacks: \
                          all its objects count as purged"
                     );
-                    purges.push(all());
+                    purges.push(Purge::all());
                 }
             }
         }
@@ -535,7 +535,7 @@ impl Driver {
                 let sequence = message.sequence;
                 tracing::error!(%error, sequence, "a message of the fleet cannot be read: all objects count as purged");
                 self.unreadable += 1;
-                purges.push(all());
+                purges.push(Purge::all());
             }
         }
     }
@@ -592,14 +592,6 @@ impl Driver {
 async fn next_delivery(subscription: &mut Option<Subscription>) -> Option<(u64, Delivered)> {
     let subscription = subscription.as_mut()?;
     Some((subscription.number, subscription.deliveries.recv().await?))
-}
-
-/// Returns a purge of all objects.
-fn all() -> Purge {
-    Purge {
-        scope: Scope::all(),
-        soft: false,
-    }
 }
 
 /// The value of `current_at` before the node was current.

@@ -83,6 +83,16 @@ pub enum ScopeError {
     },
 }
 
+impl Purge {
+    /// Returns a hard purge of all objects.
+    pub fn all() -> Self {
+        Self {
+            scope: Scope::all(),
+            soft: false,
+        }
+    }
+}
+
 impl Scope {
     /// Returns the scope of one URL. Converts its scheme and host to lower case.
     pub fn url(text: &str) -> Result<Self, ScopeError> {

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use edgeward_fleet::{ApplyDone, FollowingCache, PublishError};
-use edgeward_purge::{Purge, Scope, Stamp, received_stamp};
+use edgeward_purge::{Purge, Stamp, received_stamp};
 use tokio::sync::oneshot;
 
 use super::disk::Durable;
@@ -82,8 +82,7 @@ impl Cache {
                 // The node that has published it could; its version is another one.
                 Err(error) => {
                     tracing::error!(%error, "a purge of the fleet is not understood: all objects count as purged");
-                    let (scope, soft) = (Scope::all(), false);
-                    for_table.push(Purge { scope, soft });
+                    for_table.push(Purge::all());
                 }
             }
         }

@@ -115,19 +115,23 @@ type Done = Box<dyn FnOnce(Result<Stamp, PurgeError>) + Send>;
 
 /// A request to the thread that owns the log.
 enum Job {
-    /// The purges of one request, or of the stream of the fleet up to a position.
-    Purge {
-        purges: Vec<Purge>,
-        position: Option<Stamp>,
-        done: Done,
-    },
+    Purge(PurgeJob),
     /// The log of an earlier process, which has closed it.
     Attach {
         path: PathBuf,
         done: SyncSender<Result<Stamp, OpenError>>,
     },
     /// Closes the log, so that a later process can open it.
-    Detach { done: SyncSender<()> },
+    Detach {
+        done: SyncSender<()>,
+    },
+}
+
+/// The purges of one request, or of the stream of the fleet up to a position.
+struct PurgeJob {
+    purges: Vec<Purge>,
+    position: Option<Stamp>,
+    done: Done,
 }
 
 #[derive(Debug)]
@@ -243,16 +247,16 @@ impl Purges {
         let Some(jobs) = &self.jobs else {
             return done(Err(PurgeError::NoLog));
         };
-        let job = Job::Purge {
+        let job = Job::Purge(PurgeJob {
             purges,
             position,
             done,
-        };
+        });
         if let Err(refused) = jobs.try_send(job) {
             self.shared.failures.fetch_add(1, Ordering::Relaxed);
             let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
-            if let Job::Purge { done, .. } = job {
-                done(Err(PurgeError::Busy));
+            if let Job::Purge(job) = job {
+                (job.done)(Err(PurgeError::Busy));
             }
         }
     }
@@ -361,19 +365,11 @@ impl Writer {
             let mut batch = Vec::new();
             for job in jobs.collect::<Vec<_>>() {
                 match job {
-                    Job::Purge { done, .. } if self.is_full() => {
+                    Job::Purge(job) if self.is_full() => {
                         self.shared.failures.fetch_add(1, Ordering::Relaxed);
-                        done(Err(PurgeError::Busy));
+                        (job.done)(Err(PurgeError::Busy));
                     }
-                    Job::Purge {
-                        purges,
-                        position,
-                        done,
-                    } => batch.push(Accepted {
-                        purges,
-                        position,
-                        done,
-                    }),
+                    Job::Purge(job) => batch.push(job),
                     Job::Attach { path, done } => {
                         self.accept(std::mem::take(&mut batch));
                         _ = done.send(self.attach(&path));
@@ -420,7 +416,7 @@ impl Writer {
         // objects too.
         let (send, repeated) = mpsc::sync_channel(1);
         let done: Done = Box::new(move |result| _ = send.send(result));
-        self.accept(vec![Accepted {
+        self.accept(vec![PurgeJob {
             purges: accepted,
             position: None,
             done,
@@ -436,7 +432,7 @@ impl Writer {
     }
 
     /// Makes the purges of all requests durable with one sync, applies them, and calls the requests' functions.
-    fn accept(&mut self, jobs: Vec<Accepted>) {
+    fn accept(&mut self, jobs: Vec<PurgeJob>) {
         if jobs.is_empty() {
             return;
         }
@@ -505,13 +501,6 @@ impl Writer {
         drop(table);
         file.replace(&bytes)
     }
-}
-
-/// The purges of one [`Job::Purge`].
-struct Accepted {
-    purges: Vec<Purge>,
-    position: Option<Stamp>,
-    done: Done,
 }
 
 struct OpenedLog {

@@ -196,7 +196,7 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
     let (sender, done) = channel();
     let scope = Scope::tag("a").expect("a tag");
     let answer: Done = Box::new(move |result| sender.send(result).expect("the test waits"));
-    writer.accept(vec![Accepted {
+    writer.accept(vec![PurgeJob {
         purges: vec![Purge { scope, soft: false }],
         position: None,
         done: answer,

@@ -1,6 +1,6 @@
 //! Purges of a fleet: they are sent to the stream of the fleet, and applied when the stream delivers them.
 //!
-//! Also a hard purge of one URL gets an entry in the table: another node may send the purged object after the purge,
+//! A hard purge of one URL gets an entry in the table, too: another node may send the purged object after the purge,
 //! and only the table shows that the object is older.
 
 use std::sync::{Arc, Weak};
@@ -64,12 +64,12 @@ impl Cache {
         if let Some(fleet) = &self.fleet {
             fleet
                 .stream
-                .follow(Arc::new(Follower(Arc::downgrade(self))));
+                .follow(Arc::new(WeakCache(Arc::downgrade(self))));
         }
     }
 
     /// Applies purges that the stream has delivered, and persists them with the position.
-    fn apply_of_fleet(self: &Arc<Self>, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+    fn apply_fleet_purges(self: &Arc<Self>, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
         let mut for_table = Vec::new();
         let mut durable = Vec::new();
         for purge in purges {
@@ -79,7 +79,7 @@ impl Cache {
                         .record(&purge.scope, purge.soft, "the fleet");
                     durable.extend(self.table_purges(purge, &mut for_table));
                 }
-                // The node that has published it could; its version is another one.
+                // The node that published the purge has another version, which understands it.
                 Err(error) => {
                     tracing::error!(%error, "a purge of the fleet is not understood: all objects count as purged");
                     for_table.push(Purge::all());
@@ -87,18 +87,18 @@ impl Cache {
             }
         }
         if durable.is_empty() {
-            return self.persist_of_fleet(for_table, position, done);
+            return self.persist_fleet_purges(for_table, position, done);
         }
         let cache = Arc::clone(self);
         tokio::spawn(async move {
             match cache.wait_durable(durable).await {
-                true => cache.persist_of_fleet(for_table, position, done),
+                true => cache.persist_fleet_purges(for_table, position, done),
                 false => done(false),
             }
         });
     }
 
-    fn persist_of_fleet(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+    fn persist_fleet_purges(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
         // The process that replaces this one begins at the position in the log, and may apply these purges again.
         let at_successor = self
             .successor
@@ -110,16 +110,16 @@ impl Cache {
 }
 
 /// The cache as the stream sees it. It ends with the edge.
-struct Follower(Weak<Cache>);
+struct WeakCache(Weak<Cache>);
 
-impl FollowingCache for Follower {
+impl FollowingCache for WeakCache {
     fn position(&self) -> Option<Stamp> {
         self.0.upgrade()?.purges.position()
     }
 
     fn apply(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
         match self.0.upgrade() {
-            Some(cache) => cache.apply_of_fleet(purges, position, done),
+            Some(cache) => cache.apply_fleet_purges(purges, position, done),
             None => done(false),
         }
     }

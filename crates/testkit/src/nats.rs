@@ -1,13 +1,12 @@
 //! A server of NATS with JetStream, for tests. It can be killed and started again with its store.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::client::until;
-use crate::programs::{find_or_skip, free_port};
+use crate::programs::{find_or_skip, free_port, spawn, wait_until_it_listens};
 
 /// A server of NATS, at one port of loopback. Dropping it kills the process.
 pub struct NatsServer {
@@ -68,16 +67,8 @@ impl NatsServer {
         command.arg("--jetstream").arg("--store_dir");
         command.arg(self.folder.path().join("store"));
         command.arg("--log").arg(self.folder.path().join("log"));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let spawned = command.stderr(Stdio::null()).spawn();
-        let mut child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let addr = self.addr();
-        let listens = until("nats-server listens", || {
-            match TcpStream::connect(addr).is_ok() {
-                true => Some(true),
-                false => child.try_wait().expect("the child exists").map(|_| false),
-            }
-        });
+        let mut child = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let listens = wait_until_it_listens(&mut child, self.addr());
         self.child = Some(child);
         listens
     }

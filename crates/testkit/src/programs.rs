@@ -120,13 +120,7 @@ impl ServerProcess {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let mut command = command(folder.path(), addr);
         let mut child = spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
-        let has_ended = until("the server listens", || {
-            match TcpStream::connect(addr).is_ok() {
-                true => Some(false),
-                false => child.try_wait().expect("the child exists").map(|_| true),
-            }
-        });
-        if has_ended {
+        if !wait_until_it_listens(&mut child, addr) {
             let mut printed = String::new();
             let stderr = child.stderr.as_mut().expect("stderr is piped");
             _ = stderr.read_to_string(&mut printed);
@@ -180,9 +174,20 @@ impl Drop for ServerProcess {
     }
 }
 
-fn spawn(command: &mut Command) -> Child {
+/// Starts a process without standard input.
+pub(crate) fn spawn(command: &mut Command) -> Child {
     let spawned = command.stdin(Stdio::null()).spawn();
     spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Waits until a server accepts connections at its address. Returns false if its process has ended before.
+pub(crate) fn wait_until_it_listens(child: &mut Child, addr: SocketAddr) -> bool {
+    until("the server listens", || {
+        match TcpStream::connect(addr).is_ok() {
+            true => Some(true),
+            false => child.try_wait().expect("the child exists").map(|_| false),
+        }
+    })
 }
 
 /// Writes a file and returns its path.

@@ -82,6 +82,14 @@ impl Node {
     }
 }
 
+/// Starts the nodes `a` and `b`, and stops `b` after the purge `first`. Returns `a` and the cache of `b`.
+fn start_and_stop_one(nats: &NatsServer) -> (Node, Arc<ListCache>) {
+    let [a, b] = ["a", "b"].map(|name| Node::new(nats, name));
+    assert_eq!(a.purge(&["first"]), Ok(()));
+    b.wait_for("first");
+    (a, b.cache)
+}
+
 fn settings(nats: &NatsServer, name: &str) -> NatsSettings {
     NatsSettings {
         servers: vec![nats.url()],
@@ -152,12 +160,7 @@ fn a_node_that_was_down_applies_the_purges_that_it_has_missed() {
     let Some(nats) = NatsServer::start() else {
         return;
     };
-    let a = Node::new(&nats, "a");
-    let b = Node::new(&nats, "b");
-    assert_eq!(a.purge(&["first"]), Ok(()));
-    b.wait_for("first");
-    let cache = Arc::clone(&b.cache);
-    drop(b);
+    let (a, cache) = start_and_stop_one(&nats);
     let before = cache.texts().len();
     let expected: Vec<_> = (0..1000).map(|n| format!("tag-{n}")).collect();
     expected
@@ -206,12 +209,7 @@ fn a_node_purges_all_if_the_stream_has_dropped_purges_that_it_lacks_or_is_anothe
     let Some(nats) = NatsServer::start() else {
         return;
     };
-    let a = Node::new(&nats, "a");
-    let b = Node::new(&nats, "b");
-    assert_eq!(a.purge(&["first"]), Ok(()));
-    b.wait_for("first");
-    let cache = Arc::clone(&b.cache);
-    drop(b);
+    let (a, cache) = start_and_stop_one(&nats);
     assert_eq!(a.purge(&["missed"]), Ok(()));
     operate(&nats, |context| async move {
         let stream = context.get_stream("test").await.expect("the stream");

@@ -42,7 +42,7 @@ impl Fleet {
         })
     }
 
-    /// Starts a node, and waits until it has all purges. `more` are settings of `[fleet.nats]`.
+    /// Configures and starts a node, and waits until it has all purges. `more` are settings of `[fleet.nats]`.
     fn node(&self, name: &str, more: &str) -> Node {
         let config = format!(
             "[[listener]]\naddress = \"127.0.0.1:0\"\n[server]\nname = \"{name}\"\n\
@@ -56,11 +56,7 @@ impl Fleet {
         );
         let file = self.path(&format!("{name}.toml"));
         std::fs::write(&file, config).expect("written");
-        let node = Node {
-            server: serve(&file),
-            config: file,
-            token: self.path("token"),
-        };
+        let node = Node::start(file, self.path("token"));
         node.wait_until_current();
         node
     }
@@ -70,12 +66,17 @@ impl Fleet {
     }
 }
 
-fn serve(config: &str) -> Server {
-    assert!(Path::new(config).exists());
-    Server::start(&["serve", "--json", "--log=off", "--config", config])
-}
-
 impl Node {
+    fn start(config: String, token: String) -> Self {
+        assert!(Path::new(&config).exists());
+        let server = Server::start(&["serve", "--json", "--log=off", "--config", &config]);
+        Self {
+            server,
+            config,
+            token,
+        }
+    }
+
     fn metric(&self, series: &str) -> f64 {
         metric(&get(self.server.addr("/admin"), "/metrics"), series)
     }
@@ -120,6 +121,7 @@ impl Node {
         output(&[&api[..], args].concat())
     }
 
+    /// Kills the node. Returns its configuration and the file of the token, with which it can start again.
     fn kill(self) -> (String, String) {
         self.server.signal(Signal::KILL);
         self.server.wait_for_end();
@@ -128,12 +130,7 @@ impl Node {
 
     fn restart(self) -> Self {
         let (config, token) = self.kill();
-        let server = serve(&config);
-        Self {
-            server,
-            config,
-            token,
-        }
+        Self::start(config, token)
     }
 }
 
@@ -201,12 +198,7 @@ fn a_node_that_was_killed_serves_no_object_that_was_purged_meanwhile() {
         ));
         assert_eq!(admin.answer("POST").status, 200);
     }
-    let server = serve(&config);
-    let b = Node {
-        server,
-        config,
-        token,
-    };
+    let b = Node::start(config, token);
     assert!(!b.is_hit(purged), "purged while the node was down");
     b.wait_for(&a);
     b.wait_until_current();

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_smaller_stamp_counts_within_one_stream() {
-        let stamp = |epoch, sequence| Stamp(Stamp::start_of(epoch).0 + sequence);
+        let stamp = Stamp::at;
         assert_eq!(received_stamp(stamp(3, 5), stamp(3, 9)), Some(stamp(3, 5)));
         assert_eq!(received_stamp(stamp(3, 9), stamp(3, 5)), Some(stamp(3, 5)));
         assert_eq!(received_stamp(stamp(3, 9), stamp(4, 5)), None);
@@ -61,16 +61,14 @@ mod tests {
 
     #[test]
     fn purges_are_applied_in_order_and_once() {
-        let start = Stamp::start_of(1);
-        let at = |position, delivered| {
-            Delivery::at(Stamp(start.0 + position), Stamp(start.0 + delivered))
-        };
+        let at =
+            |position, delivered| Delivery::at(Stamp::at(1, position), Stamp::at(1, delivered));
         assert_eq!(at(0, 0), Delivery::Repeated);
         assert_eq!(at(0, 1), Delivery::Next);
         assert_eq!(at(0, 2), Delivery::Gap);
         assert_eq!(at(7, 6), Delivery::Repeated);
         assert_eq!(at(7, 8), Delivery::Next);
-        let other = Stamp(Stamp::start_of(2).0 + 1);
-        assert_eq!(Delivery::at(start, other), Delivery::Gap);
+        let other = Stamp::at(2, 1);
+        assert_eq!(Delivery::at(Stamp::at(1, 0), other), Delivery::Gap);
     }
 }

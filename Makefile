@@ -24,7 +24,8 @@ PURE := types acme policy semantics h3 balance fleet overload s3 filter trace an
 
 # The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
-# More threads are faster, because most tests of servers wait, but tests with limits of memory are then at their edge.
+# The tests of one program that run at the same time. More are faster, because most tests of servers wait, but then two
+# tests of memory exceed their limits.
 TEST_THREADS ?= $(shell nproc)
 DEMO_ARGS ?=
 BENCH_ARGS ?=

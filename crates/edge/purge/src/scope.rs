@@ -7,11 +7,11 @@ use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use crate::tags::groups;
 
-/// A sequence number of a purge, with the epoch of the log that assigned it. The stamp of an object is the newest one
-/// when the object's request was sent to the origin.
+/// A sequence number of a purge, with the epoch of the log or the stream that assigned it. The stamp of an object is
+/// the newest one when the object's request was sent to the origin.
 ///
-/// The upper 24 bits are the epoch: a random number that a log gets when it is created. Stamps of one epoch are
-/// ordered by their sequence numbers. [`Stamp::NONE`] is older than all purges of any log.
+/// The upper 24 bits are the epoch: a random number of the log, or a hash of the time at which the stream was created.
+/// Stamps of one epoch are ordered by their sequence numbers. [`Stamp::NONE`] is older than all purges of any log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub u64);
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use aws_lc_rs::hmac;
 use edgeward_balance::NodeGroup;
 use edgeward_purge::Stamp;
+use edgeward_types::to_hex;
 use http::{HeaderName, HeaderValue};
 
 use crate::config::FleetKey;
@@ -51,11 +52,7 @@ impl Hop {
     pub(crate) fn sign(&self, key: &FleetKey, request: Signed<'_>) -> HeaderValue {
         let text = self.text();
         let tag = hmac::sign(&hmac_key(key), &message(&text, request));
-        let mut value = text;
-        value.push(' ');
-        for byte in tag.as_ref() {
-            value.push_str(&format!("{byte:02x}"));
-        }
+        let value = format!("{text} {}", to_hex(tag.as_ref()));
         HeaderValue::try_from(value).expect("names are tokens")
     }
 

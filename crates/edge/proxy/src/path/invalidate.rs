@@ -106,6 +106,25 @@ struct Pending {
     keys: Vec<Vec<u8>>,
 }
 
+impl Pending {
+    /// Adds hard purges of these scopes to the table of purges.
+    fn purge(&mut self, worker: &Worker, scopes: Vec<Scope>) {
+        if scopes.is_empty() {
+            return;
+        }
+        self.scopes_count = scopes.len() as u64;
+        let hard = |scope| Purge { scope, soft: false };
+        let purges = scopes.into_iter().map(hard).collect();
+        let (sender, accepted) = oneshot::channel();
+        let at_successor = worker.cache.purge_scopes(purges, move |result| {
+            // The client's task may have ended.
+            _ = sender.send(result);
+        });
+        self.scopes = Some(accepted);
+        self.removals.extend(at_successor);
+    }
+}
+
 async fn exchange(
     worker: Rc<Worker>,
     request: Rc<Request>,
@@ -195,11 +214,7 @@ fn invalidate(
         }
         pending.removals.extend(durable);
         pending.update = pending.update.take().or(updated);
-        if worker.cache.live.config().site_urls.has_classes
-            && let Ok(url) = String::from_utf8(key)
-        {
-            scopes.push(Scope::Url(url.into())); // the responses of all classes
-        }
+        scopes.extend(scope_of_classes(worker, key));
     }
     if invalidation::applies(&request.method, status)
         && headers.contains_key(&CACHE_GROUP_INVALIDATION)
@@ -215,12 +230,17 @@ fn invalidate(
             scopes.push(scope);
         }
     }
-    pending.scopes_count = scopes.len() as u64;
-    if let Some((accepted, at_successor)) = purge(worker, scopes) {
-        pending.scopes = Some(accepted);
-        pending.removals.extend(at_successor);
-    }
+    pending.purge(worker, scopes);
     pending
+}
+
+/// Returns the scope of the responses of all classes for the key of a target, or `None` if no site has classes.
+fn scope_of_classes(worker: &Worker, key: Vec<u8>) -> Option<Scope> {
+    if !worker.cache.live.config().site_urls.has_classes {
+        return None;
+    }
+    let url = String::from_utf8(key).ok()?;
+    Some(Scope::Url(url.into()))
 }
 
 /// Removes the stored responses of a target for another node of the fleet, and confirms it when the removal is durable.
@@ -236,39 +256,15 @@ pub(super) async fn answer_node(mut reply: Reply, request: Rc<Request>) -> Respo
         worker.counters.invalidations.increment();
     }
     let mut pending = Pending {
-        removals: removals.into_iter().collect(),
+        removals,
         ..Pending::default()
     };
-    if worker.cache.live.config().site_urls.has_classes
-        && let Ok(url) = String::from_utf8(key)
-    {
-        pending.scopes_count = 1;
-        if let Some((accepted, at_successor)) = purge(&worker, vec![Scope::Url(url.into())]) {
-            pending.scopes = Some(accepted);
-            pending.removals.extend(at_successor);
-        }
-    }
+    pending.purge(
+        &worker,
+        scope_of_classes(&worker, key).into_iter().collect(),
+    );
     wait_until_durable(&worker, &mut pending).await;
     reply.confirm("fleet", "invalidated\n".to_owned())
-}
-
-/// Resolves when purges apply and are durable.
-type Accepted = oneshot::Receiver<Result<Stamp, PurgeError>>;
-
-/// Adds hard purges to the table of purges. Returns a receiver that resolves when they apply and are durable, and those
-/// of the process that replaces this one.
-fn purge(worker: &Worker, scopes: Vec<Scope>) -> Option<(Accepted, Vec<Durable>)> {
-    if scopes.is_empty() {
-        return None;
-    }
-    let hard = |scope| Purge { scope, soft: false };
-    let purges = scopes.into_iter().map(hard).collect();
-    let (sender, accepted) = oneshot::channel();
-    let at_successor = worker.cache.purge_scopes(purges, move |result| {
-        // The client's task may have ended.
-        _ = sender.send(result);
-    });
-    Some((accepted, at_successor))
 }
 
 /// The field that names the groups (RFC 9875 §3).

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::client::until;
@@ -49,6 +50,33 @@ pub fn free_port() -> u16 {
         .map(|attempt| 10_000 + (random.hash_one(attempt) % 22_000) as u16)
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .expect("loopback has free ports")
+}
+
+/// A port of loopback on which no program listens yet, and which the kernel gives to no other program until this value
+/// is dropped. A server that sets `SO_REUSEADDR` can listen there.
+pub struct ReservedPort {
+    addr: SocketAddr,
+    _bound: Socket,
+}
+
+impl ReservedPort {
+    /// Reserves a port that the kernel chooses: binds a socket that does not listen.
+    pub fn any() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("the option is set");
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        socket.bind(&any.into()).expect("loopback has a free port");
+        let bound = socket.local_addr().expect("the socket is bound");
+        Self {
+            addr: bound.as_socket().expect("an address of TCP"),
+            _bound: socket,
+        }
+    }
+
+    /// Returns the address with the port.
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
 }
 
 /// A server in another process, with a folder of its own. Dropping it kills the process.

@@ -1,30 +1,23 @@
 //! Three nodes of a fleet as processes, one of which is killed.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use edgeward_testkit::client::Client;
+use edgeward_testkit::programs::ReservedPort;
 use edgeward_testkit::{Answer, ScriptedOrigin};
 use rustix::process::Signal;
-use socket2::{Domain, Socket, Type};
 
 use super::run::{Server, output, text, until};
 
-/// A port that is bound and does not listen, so that no other process gets it.
-fn reserve() -> (Socket, SocketAddr) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.set_reuse_address(true).expect("the option is set");
-    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-    socket.bind(&any.into()).expect("a free port");
-    let bound = socket.local_addr().expect("the socket is bound");
-    let addr = bound.as_socket().expect("an address of TCP");
-    (socket, addr)
-}
-
-fn start(folder: &Path, at: usize, origin: &ScriptedOrigin, ports: &[SocketAddr]) -> Server {
+fn start(folder: &Path, at: usize, origin: &ScriptedOrigin, ports: &[ReservedPort]) -> Server {
     let members = ports.iter().enumerate();
     let members: String = members
-        .map(|(at, port)| format!("[[fleet.member]]\nname = \"n{at}\"\nurl = \"http://{port}\"\n"))
+        .map(|(at, port)| {
+            format!(
+                "[[fleet.member]]\nname = \"n{at}\"\nurl = \"http://{}\"\n",
+                port.addr()
+            )
+        })
         .collect();
     let config = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://{}\"\n\
@@ -32,7 +25,7 @@ fn start(folder: &Path, at: usize, origin: &ScriptedOrigin, ports: &[SocketAddr]
          [overload]\nlag_max = \"0s\"\n\
          [fleet]\nname = \"n{at}\"\naddress = \"{}\"\nkey_file = \"key\"\nwait = \"30s\"\n{members}",
         origin.addr(),
-        ports[at],
+        ports[at].addr(),
     );
     let path = folder.join(format!("{at}.toml"));
     std::fs::write(&path, config).expect("written");
@@ -56,7 +49,7 @@ fn a_killed_node_costs_no_request_and_is_shown_as_down() {
     .expect("written");
     let origin = ScriptedOrigin::start();
     origin.otherwise(|_| Answer::ok("body").header("cache-control", "max-age=600"));
-    let (_reserved, ports): (Vec<_>, Vec<_>) = (0..3).map(|_| reserve()).unzip();
+    let ports: Vec<_> = (0..3).map(|_| ReservedPort::any()).collect();
     let nodes: Vec<_> = (0..3)
         .map(|at| start(folder.path(), at, &origin, &ports))
         .collect();

@@ -1,7 +1,7 @@
 //! Several edges on loopback that act as one cache.
 
 use std::fmt;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::Heuristic;
 use edgeward_sites::{Class, Condition, FieldChange, Rule, Settings, Site, Sites, Stated};
 use edgeward_testkit::client::{self, metric, until};
+use edgeward_testkit::programs::ReservedPort;
 use edgeward_testkit::{Answer, ScriptedOrigin};
 use http::StatusCode;
 use http::header::USER_AGENT;
-use socket2::{Domain, Socket, Type};
 
 use crate::authority::{Authority, Issued};
 use crate::support::{Answer as Received, Client, TIMEOUT, config_for};
@@ -32,9 +32,7 @@ struct Plan {
 
 struct PlannedNode {
     name: &'static str,
-    listen: SocketAddr,
-    /// Keeps the port for the node: it is bound and does not listen.
-    _reserved: Socket,
+    listen: ReservedPort,
 }
 
 impl Plan {
@@ -44,10 +42,14 @@ impl Plan {
 
     fn with_scheme(edges: &[&'static str], shields: &[&'static str], scheme: &str) -> Self {
         let names = edges.iter().chain(shields);
-        let nodes: Vec<_> = names.map(|name| PlannedNode::new(name)).collect();
+        let nodes = names.map(|&name| PlannedNode {
+            name,
+            listen: ReservedPort::any(),
+        });
+        let nodes: Vec<_> = nodes.collect();
         let members = nodes.iter().enumerate().map(|(at, node)| FleetMember {
             name: node.name.to_owned(),
-            url: format!("{scheme}://{}", node.listen)
+            url: format!("{scheme}://{}", node.listen.addr())
                 .parse()
                 .expect("a URL"),
             group: match at < edges.len() {
@@ -80,7 +82,7 @@ impl Plan {
         let mut fleet = FleetConfig {
             name: name.to_owned(),
             members: self.members.clone(),
-            listen: node.expect("the plan has the node").listen,
+            listen: node.expect("the plan has the node").listen.addr(),
             tls: None,
             key: FleetKey::new(&[1; 32]).expect("a key"),
             // A busy machine does not make another node slow.
@@ -98,21 +100,6 @@ impl Plan {
         let nodes = self.nodes.iter();
         let started = nodes.map(|node| self.start(node.name, origin, |_, _| {}));
         started.collect()
-    }
-}
-
-impl PlannedNode {
-    fn new(name: &'static str) -> Self {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.set_reuse_address(true).expect("the option is set");
-        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        socket.bind(&any.into()).expect("a free port");
-        let bound = socket.local_addr().expect("the socket is bound");
-        Self {
-            name,
-            listen: bound.as_socket().expect("an address of TCP"),
-            _reserved: socket,
-        }
     }
 }
 

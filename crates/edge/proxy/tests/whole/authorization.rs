@@ -1,10 +1,10 @@
 //! Stored responses whose use the origin allows for each client (`check_authorization`).
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::one_site::set_site;
 use crate::support::TestBed;
-use edgeward_sites::{Condition, FieldCondition, Rule, Settings, Site, Sites, StatusSet};
+use edgeward_sites::{Condition, FieldCondition, Rule, Settings, StatusSet};
 use edgeward_testkit::{Answer, Gate, RecordedRequest};
 use edgeward_types::Pattern;
 use http::header::AUTHORIZATION;
@@ -40,14 +40,7 @@ fn start(settings: Settings) -> TestBed {
 }
 
 fn start_with_rules(settings: Settings, rules: Vec<Rule>) -> TestBed {
-    let bed = TestBed::with_config(|config| {
-        let site = Site::new("*", settings)
-            .with_rules(rules)
-            .expect("few rules");
-        let mut sites = Sites::default();
-        sites.add(site, &[], true).expect("the only site");
-        config.sites = Arc::new(sites);
-    });
+    let bed = TestBed::with_config(|config| set_site(config, settings, rules));
     bed.origin.otherwise(registry);
     bed
 }

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::one_site::set_site;
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{CredentialsSource, OriginUrl, S3Config, Token};
-use edgeward_sites::{FieldChange, Settings, Site, Sites, Stated, StatusSet, Template};
+use edgeward_sites::{FieldChange, Settings, Stated, StatusSet, Template};
 use edgeward_testkit::s3::{AccessKey, Bucket, ReceivedRequest};
 use edgeward_testkit::{Answer, RecordedRequest, ScriptedOrigin};
 use edgeward_types::{ByteSize, Pattern};
@@ -155,13 +156,7 @@ fn object(request: &RecordedRequest) -> Answer {
 
 /// Configures one site for all hosts, with these settings.
 fn with_site(settings: Settings) -> impl FnOnce(&mut EdgeConfig) {
-    move |config| {
-        let mut sites = Sites::default();
-        sites
-            .add(Site::new("*", settings), &[], true)
-            .expect("the only site");
-        config.sites = Arc::new(sites);
-    }
+    move |config| set_site(config, settings, Vec::new())
 }
 
 /// Returns settings with these patterns of `query.keep`.

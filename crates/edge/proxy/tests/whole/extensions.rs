@@ -1,11 +1,11 @@
 //! Responses whose media type contradicts the extension of the path (web cache deception).
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::one_site::set_site;
 use crate::support::TestBed;
 use edgeward_proxy::EdgeConfig;
-use edgeward_sites::{Settings, Site, Sites, StatusSet};
+use edgeward_sites::{Settings, StatusSet};
 use edgeward_testkit::Answer;
 
 const COUNTER: &str = "edgeward_extension_mismatches_total";
@@ -21,11 +21,7 @@ fn storing(check_extension: Option<bool>) -> impl FnOnce(&mut EdgeConfig) {
             let lifetime = Duration::from_secs(3600);
             settings.ttl.insert(StatusSet::One(status), lifetime);
         }
-        let mut sites = Sites::default();
-        sites
-            .add(Site::new("*", settings), &[], true)
-            .expect("the only site");
-        config.sites = Arc::new(sites);
+        set_site(config, settings, Vec::new());
     }
 }
 
@@ -76,11 +72,7 @@ fn a_lifetime_of_the_origin_allows_the_contradiction_unless_a_rule_forbids_it() 
                 check_extension: check,
                 ..Settings::default()
             };
-            let mut sites = Sites::default();
-            sites
-                .add(Site::new("*", settings), &[], true)
-                .expect("the only site");
-            config.sites = Arc::new(sites);
+            set_site(config, settings, Vec::new());
         });
         let answer = account().header("cache-control", "max-age=600");
         bed.origin.on("/chart.js", answer);

@@ -14,7 +14,7 @@ use edgeward_proxy::config::{
 use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::Heuristic;
-use edgeward_sites::{Class, Condition, FieldChange, Rule, Settings, Site, Sites, Stated};
+use edgeward_sites::{Class, Condition, FieldChange, Rule, Settings, Stated};
 use edgeward_testkit::client::{self, metric, until};
 use edgeward_testkit::programs::ReservedPort;
 use edgeward_testkit::{Answer, ScriptedOrigin};
@@ -22,6 +22,7 @@ use http::StatusCode;
 use http::header::USER_AGENT;
 
 use crate::authority::{Authority, Issued};
+use crate::one_site::set_site;
 use crate::support::{Answer as Received, Client, TIMEOUT, config_for};
 
 /// The nodes of a fleet, not started yet. Each has a port of its own.
@@ -604,16 +605,6 @@ fn nodes_with_different_rules_do_not_store_for_each_other() {
         assert!(b.is_refreshed_by(path, &origin), "{path}");
         assert!(!a.is_refreshed_by(path, &origin), "{path}");
     }
-}
-
-/// Configures one site for all hosts with these settings and rules.
-fn set_site(config: &mut EdgeConfig, settings: Settings, rules: Vec<Rule>) {
-    let site = Site::new("*", settings).with_rules(rules);
-    let mut sites = Sites::default();
-    sites
-        .add(site.expect("few rules"), &[], true)
-        .expect("the only site");
-    config.sites = Arc::new(sites);
 }
 
 /// The origin does not get the field that the class depends on.

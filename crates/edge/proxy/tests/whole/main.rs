@@ -17,6 +17,8 @@ mod codecs;
 mod handshake;
 #[path = "../support/identity.rs"]
 mod identity;
+#[path = "../support/one_site.rs"]
+mod one_site;
 #[path = "../support/socket_origin.rs"]
 mod socket_origin;
 #[path = "../support/mod.rs"]

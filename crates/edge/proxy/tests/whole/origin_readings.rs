@@ -12,13 +12,14 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{ClientField, Networks};
 use edgeward_sites::{
     Class, Condition, FieldChange, FieldCondition, PathPattern, RateKey, RateLimit, Redirect, Rule,
-    Settings, Site, Sites, Stated, StatusSet, Template,
+    Settings, Stated, StatusSet, Template,
 };
 use edgeward_testkit::programs::{ServerProcess, find, find_or_skip};
 use edgeward_testkit::{Answer as OriginAnswer, RecordedRequest};
 use edgeward_types::Pattern;
 use http::{HeaderName, StatusCode};
 
+use crate::one_site::set_site;
 use crate::support::{Answer, TIMEOUT, TestBed, config_for};
 
 fn glob(text: &str) -> Condition {
@@ -50,15 +51,6 @@ fn storing() -> Settings {
     settings
 }
 
-fn with_site(config: &mut EdgeConfig, settings: Settings, rules: Vec<Rule>) {
-    let site = Site::new("*", settings)
-        .with_rules(rules)
-        .expect("few rules");
-    let mut sites = Sites::default();
-    sites.add(site, &[], true).expect("the only site");
-    config.sites = Arc::new(sites);
-}
-
 fn trusting(config: &mut EdgeConfig) {
     config.forwarding.trusted_proxies = "127.0.0.0/8".parse().expect("a network");
 }
@@ -69,7 +61,7 @@ fn guarded(config: &mut EdgeConfig) {
         rule(glob("/static/*"), storing()),
         rule(glob("/admin/*"), denying()),
     ];
-    with_site(config, Settings::default(), rules);
+    set_site(config, Settings::default(), rules);
 }
 
 /// Paths that are below `/admin/` or `/account/` for some origins, and somewhere else for others.
@@ -149,7 +141,7 @@ fn a_disputed_rule_makes_a_request_bypass_the_cache() {
             ..Condition::default()
         };
         let rules = vec![rule(glob("/inner/*"), headers), rule(country, storing())];
-        with_site(config, Settings::default(), rules);
+        set_site(config, Settings::default(), rules);
     });
     bed.origin.otherwise(|request| {
         let text = format!("{:?}", request.header("x-inner"));
@@ -372,7 +364,7 @@ fn connection_removes_no_field_that_the_edge_reads() {
             key: Some(Arc::new([keyed])),
             ..Settings::default()
         };
-        with_site(config, settings, rules);
+        set_site(config, settings, rules);
     });
     bed.origin.otherwise(echo);
     let client = ("x-forwarded-for", "203.0.113.9");
@@ -412,7 +404,7 @@ fn a_key_has_every_value_that_the_origin_gets() {
             key: Some(Arc::new(parts)),
             ..Settings::default()
         };
-        with_site(config, settings, Vec::new());
+        set_site(config, settings, Vec::new());
     });
     bed.origin.otherwise(echo);
     for (path, evil, honest) in [
@@ -465,7 +457,7 @@ fn behind_tls(config: &mut EdgeConfig) {
     settings
         .response
         .insert(name, FieldChange::Set(Arc::new(text)));
-    with_site(config, settings, vec![rule(http, redirecting)]);
+    set_site(config, settings, vec![rule(http, redirecting)]);
 }
 
 fn redirecting_origin(request: &RecordedRequest) -> OriginAnswer {

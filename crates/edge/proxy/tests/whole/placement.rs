@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::one_site::set_site;
 use crate::support::{Client, TestBed};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{DiskConfig, Token};
 use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule};
-use edgeward_sites::{
-    Condition, DiskPlacement, IdFilters, PathPattern, Rule, Settings, Site, Sites,
-};
+use edgeward_sites::{Condition, DiskPlacement, IdFilters, PathPattern, Rule, Settings};
 use edgeward_store::disk::DiskSettings;
 use edgeward_testkit::Answer;
 use edgeward_types::ByteSize;
@@ -26,14 +25,8 @@ fn with_rules(rules: Vec<(&str, Settings)>) -> impl FnOnce(&mut EdgeConfig) + us
         settings,
         line: 1,
     });
-    let site = Site::new("*", Settings::default())
-        .with_rules(rules.collect())
-        .expect("few rules");
-    move |config| {
-        let mut sites = Sites::default();
-        sites.add(site, &[], true).expect("the only site");
-        config.sites = Arc::new(sites);
-    }
+    let rules: Vec<_> = rules.collect();
+    move |config| set_site(config, Settings::default(), rules)
 }
 
 fn on_disk(config: &mut EdgeConfig, folder: &Path, admission: &str, memory: ByteSize) {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use edgeward_sites::{Class, FieldChange, Settings, Site, Sites, Stated, Template};
+use edgeward_sites::{Class, FieldChange, Settings, Stated, Template};
 use edgeward_testkit::Answer;
 use edgeward_types::Pattern;
 use http::HeaderName;
 
+use crate::one_site::set_site;
 use crate::support::TestBed;
 
 /// Fields from which frameworks build links, or by which they choose another page.
@@ -27,13 +28,7 @@ const FIELDS: [&str; 12] = [
 
 /// Returns an edge whose origin copies the lines of all fields with `evil` into its pages.
 fn bed(settings: Settings) -> TestBed {
-    let bed = TestBed::with_config(|config| {
-        let mut sites = Sites::default();
-        sites
-            .add(Site::new("*", settings), &[], true)
-            .expect("the only site");
-        config.sites = Arc::new(sites);
-    });
+    let bed = TestBed::with_config(|config| set_site(config, settings, Vec::new()));
     bed.origin.otherwise(|request| {
         let values = request.headers().iter().map(|(_, value)| value.as_str());
         let evil: Vec<&str> = values.filter(|value| value.contains("evil")).collect();

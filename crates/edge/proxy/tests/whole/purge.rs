@@ -1,12 +1,12 @@
 //! Purges, tested with the responses that clients receive.
 
 use std::path::Path;
-use std::sync::Arc;
 
+use crate::one_site::set_site;
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{DiskConfig, Token};
 use edgeward_proxy::{Edge, EdgeConfig, Inheritance};
-use edgeward_sites::{Settings, Site, Sites, Stated};
+use edgeward_sites::{Settings, Stated};
 use edgeward_store::disk::DiskSettings;
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
@@ -524,11 +524,7 @@ fn a_rule_that_removes_fields_removes_no_selector() {
     };
     let bed = TestBed::with_config(move |config| {
         config.purge.allow = "127.0.0.1".parse().expect("a network");
-        let mut sites = Sites::default();
-        sites
-            .add(Site::new("*", settings), &[], true)
-            .expect("the only site");
-        config.sites = Arc::new(sites);
+        set_site(config, settings, Vec::new());
     });
     bed.origin.on("/a", tagged("one", "t"));
     bed.get("/a");

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::one_site::set_site;
 use crate::support::{Client, TestBed};
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::Token;
-use edgeward_sites::{Replacement, Replacements, Settings, Site, Sites, Template};
+use edgeward_sites::{Replacement, Replacements, Settings, Template};
 use edgeward_testkit::Answer;
 use edgeward_types::Pattern;
 use http::HeaderName;
@@ -26,10 +27,7 @@ fn replacing(pairs: &[(&str, &str)]) -> Settings {
 
 fn with_settings(settings: Settings) -> impl FnOnce(&mut EdgeConfig) {
     move |config| {
-        let mut sites = Sites::default();
-        let site = Site::new("*", settings);
-        sites.add(site, &[], true).expect("the only site");
-        config.sites = Arc::new(sites);
+        set_site(config, settings, Vec::new());
         config.purge.token = Token::new(TOKEN).ok();
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use edgeward_sites::{
-    Condition, FieldChange, PathPattern, Redirect, Rule, Settings, Site, Sites, Stated, Template,
+    Condition, FieldChange, PathPattern, Redirect, Rule, Settings, Stated, Template,
 };
 use edgeward_testkit::Answer;
 use http::{HeaderName, StatusCode};
 
+use crate::one_site::set_site;
 use crate::support::TestBed;
 
 /// The line that the requests try to make.
@@ -51,14 +52,7 @@ fn bed() -> TestBed {
         settings,
         line: 7,
     });
-    TestBed::with_config(|config| {
-        let site = Site::new("*", Settings::default()).with_rules(rules.to_vec());
-        let mut sites = Sites::default();
-        sites
-            .add(site.expect("few rules"), &[], true)
-            .expect("the only site");
-        config.sites = Arc::new(sites);
-    })
+    TestBed::with_config(|config| set_site(config, Settings::default(), rules.to_vec()))
 }
 
 /// Method: each request tries to make a line by raw or encoded control characters in one of its parts. The edge refuses

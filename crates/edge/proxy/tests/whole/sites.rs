@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codecs::{H2Request, for_hyper, send_h1, send_h2};
+use crate::one_site::set_site;
 use crate::support::{Client, TestBed};
 use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
@@ -39,14 +40,7 @@ fn rule(glob: &str, settings: Settings) -> Rule {
 
 /// Configures one site for all hosts with these rules.
 fn with_rules(rules: Vec<Rule>) -> impl FnOnce(&mut EdgeConfig) {
-    move |config| {
-        let site = Site::new("*", Settings::default())
-            .with_rules(rules)
-            .expect("few rules");
-        let mut sites = Sites::default();
-        sites.add(site, &[], true).expect("the only site");
-        config.sites = Arc::new(sites);
-    }
+    move |config| set_site(config, Settings::default(), rules)
 }
 
 fn cached(text: &'static str) -> Answer {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codecs::{H2Request, send_h2};
+use crate::one_site::set_site;
 use crate::socket_origin::SocketBed;
 use crate::support::TestBed;
 use edgeward_proxy::EdgeConfig;
 use edgeward_sites::{
-    Class, Condition, FieldChange, FieldCondition, RateKey, RateLimit, Rule, Settings, Site, Sites,
-    Stated, StatusSet,
+    Class, Condition, FieldChange, FieldCondition, RateKey, RateLimit, Rule, Settings, Stated,
+    StatusSet,
 };
 use edgeward_testkit::Answer;
 use edgeward_types::Pattern;
@@ -18,14 +19,7 @@ use http::{HeaderName, StatusCode};
 
 /// Configures one site for all hosts.
 fn with_site(settings: Settings, rules: Vec<Rule>) -> impl FnOnce(&mut EdgeConfig) {
-    move |config| {
-        let site = Site::new("*", settings).with_rules(rules);
-        let mut sites = Sites::default();
-        sites
-            .add(site.expect("few rules"), &[], true)
-            .expect("the only site");
-        config.sites = Arc::new(sites);
-    }
+    move |config| set_site(config, settings, rules)
 }
 
 fn denies(condition: Condition) -> Rule {

@@ -4,12 +4,12 @@ mod representation;
 mod stored;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::one_site::set_site;
 use crate::support::{Client, TestBed};
 use edgeward_proxy::config::Token;
-use edgeward_sites::{FieldChange, Settings, Site, Sites};
+use edgeward_sites::{FieldChange, Settings};
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 use http::HeaderName;
@@ -173,10 +173,7 @@ fn rules_on_the_origins_response_apply_to_each_slice() {
                 let name = HeaderName::from_static("set-cookie");
                 settings.origin_response.insert(name, FieldChange::Remove);
             }
-            let mut sites = Sites::default();
-            let site = Site::new("*", settings);
-            sites.add(site, &[], true).expect("the only site");
-            config.sites = Arc::new(sites);
+            set_site(config, settings, Vec::new());
         });
         representation.serve(&bed.origin, "/a");
         for _ in 0..2 {

@@ -1,10 +1,8 @@
 //! Limits of request bodies that rules state, over HTTP/1.1 and HTTP/2.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
-use edgeward_sites::{Condition, PathPattern, Rule, Settings, Site, Sites};
+use edgeward_sites::{Condition, PathPattern, Rule, Settings};
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 use http::Request;
@@ -13,6 +11,7 @@ use http_body_util::BodyExt as _;
 
 use super::{FrameBody, connect, frames, run};
 use crate::codecs::{H2Request, send_h2};
+use crate::one_site::set_site;
 use crate::support::TestBed;
 
 /// Returns a rule with a limit of request bodies.
@@ -40,12 +39,7 @@ fn config(config: &mut EdgeConfig) {
         limit("/large", Some(5000)),
         limit("/any", None),
     ];
-    let site = Site::new("*", Settings::default()).with_rules(rules);
-    let mut sites = Sites::default();
-    sites
-        .add(site.expect("few rules"), &[], true)
-        .expect("the only site");
-    config.sites = Arc::new(sites);
+    set_site(config, Settings::default(), rules);
 }
 
 fn too_large(bed: &TestBed, refused: &str) -> f64 {

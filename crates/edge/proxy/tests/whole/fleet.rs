@@ -72,6 +72,18 @@ impl Plan {
         member.expect("the plan has the node")
     }
 
+    fn set_weight(&mut self, name: &str, weight: u32) {
+        self.member(name).weight = NonZeroU32::new(weight).expect("a weight is not zero");
+    }
+
+    /// Gives a member the address of a listener whose connections the kernel accepts, and from which no program reads.
+    fn silence(&mut self, name: &str) -> TcpListener {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = silent.local_addr().expect("an address");
+        self.member(name).url = format!("http://{addr}").parse().expect("a URL");
+        silent
+    }
+
     /// Starts a node. `change` changes its configuration and that of its fleet.
     fn start(
         &self,
@@ -111,6 +123,11 @@ impl FleetNode {
         Client::connect(self.0.addrs()[0]).get(path, &[])
     }
 
+    fn post(&self, path: &str) {
+        let mut client = Client::connect(self.0.addrs()[0]);
+        assert_eq!(client.request("POST", path, &[], b"new").status, 200);
+    }
+
     fn page(&self, path: &str) -> String {
         let addr = self.0.admin_addr().expect("the admin listener");
         let page = Client::connect(addr).get(path, &[]);
@@ -131,6 +148,11 @@ impl FleetNode {
         self.metric(&format!(
             "edgeward_fleet_received_total{{result=\"{result}\"}}"
         ))
+    }
+
+    /// Returns the numbers of invalidations that other nodes have confirmed and have not confirmed.
+    fn invalidations(&self) -> [f64; 2] {
+        ["invalidated", "not-invalidated"].map(|result| self.asked(result))
     }
 
     fn objects(&self) -> f64 {
@@ -223,8 +245,7 @@ fn a_post_at_any_node_invalidates_the_object_at_its_owners() {
     for path in paths(12) {
         edges.iter().for_each(|node| _ = node.get(&path));
         assert_eq!(origin.requests(&path), 1, "{path}");
-        let mut client = Client::connect(edges[0].0.addrs()[0]);
-        assert_eq!(client.request("POST", &path, &[], b"new").status, 200);
+        edges[0].post(&path);
         edges.iter().for_each(|node| _ = node.get(&path));
         assert_eq!(origin.requests(&path), 3, "{path}: the POST and one GET");
     }
@@ -238,11 +259,9 @@ fn a_post_at_any_node_invalidates_the_object_at_its_owners() {
 fn a_post_invalidates_the_objects_of_nodes_that_own_none_and_counts_those_that_are_down() {
     let origin = origin();
     let mut plan = Plan::new(&["a", "b", "c", "d"], &[]);
-    let one = NonZeroU32::MIN;
-    ["a", "b", "d"]
-        .iter()
-        .for_each(|name| plan.member(name).weight = one);
-    plan.member("c").weight = NonZeroU32::new(1000).expect("1000 is not zero");
+    for (name, weight) in [("a", 1), ("b", 1), ("c", 1000), ("d", 1)] {
+        plan.set_weight(name, weight);
+    }
     let c = plan.start("c", &origin, |_, _| {});
     plan.member("c").is_draining = true;
     let [a, _b] = ["a", "b"].map(|name| plan.start(name, &origin, |_, _| {}));
@@ -253,12 +272,14 @@ fn a_post_invalidates_the_objects_of_nodes_that_own_none_and_counts_those_that_a
             continue; // owned by a node that is down
         }
         stored += 1;
-        let mut client = Client::connect(a.0.addrs()[0]);
-        assert_eq!(client.request("POST", &path, &[], b"new").status, 200);
+        a.post(&path);
         assert!(c.is_refreshed_by(&path, &origin), "{path}");
-        let told = ["invalidated", "not-invalidated"].map(|result| a.asked(result));
         let stored = f64::from(stored);
-        assert_eq!(told, [2.0 * stored, stored], "b and c; d is down");
+        assert_eq!(
+            a.invalidations(),
+            [2.0 * stored, stored],
+            "b and c; d is down"
+        );
     }
     assert!(stored > 6, "{stored}");
 }
@@ -268,8 +289,8 @@ fn a_post_invalidates_the_objects_of_nodes_that_own_none_and_counts_those_that_a
 fn a_post_invalidates_the_object_of_a_node_that_is_ejected() {
     let origin = origin();
     let mut plan = Plan::new(&["a", "b"], &[]);
-    plan.member("a").weight = NonZeroU32::MIN;
-    plan.member("b").weight = NonZeroU32::new(1000).expect("1000 is not zero");
+    plan.set_weight("a", 1);
+    plan.set_weight("b", 1000);
     let a = plan.start("a", &origin, |_, _| {});
     let mut others = (0..).map(|n| format!("/other/{n}"));
     until("the node is ejected", || {
@@ -280,8 +301,7 @@ fn a_post_invalidates_the_object_of_a_node_that_is_ejected() {
     for path in paths(3) {
         assert_eq!(b.get(&path).status, 200);
         assert!(!b.is_refreshed_by(&path, &origin), "{path} is stored");
-        let mut client = Client::connect(a.0.addrs()[0]);
-        assert_eq!(client.request("POST", &path, &[], b"new").status, 200);
+        a.post(&path);
         assert!(b.is_refreshed_by(&path, &origin), "{path}");
     }
     assert_eq!(a.asked("invalidated"), 3.0);
@@ -429,10 +449,9 @@ fn an_edge_serves_no_object_of_a_shield_that_lacks_its_purge() {
 fn nodes_with_different_lists_do_not_wait_for_each_other() {
     let origin = origin();
     let mut plan = Plan::new(&["a", "b"], &[]);
-    let heavy = NonZeroU32::new(1000).expect("1000 is not zero");
     let mut start = |heavier: &str, lighter: &str| {
-        plan.member(heavier).weight = heavy;
-        plan.member(lighter).weight = NonZeroU32::MIN;
+        plan.set_weight(heavier, 1000);
+        plan.set_weight(lighter, 1);
         plan.start(lighter, &origin, |_, _| {})
     };
     let nodes = [start("b", "a"), start("a", "b")];
@@ -473,10 +492,7 @@ fn a_node_that_asks_itself_gets_508_and_asks_the_origin() {
 fn a_request_that_waits_too_long_for_a_node_asks_the_origin() {
     let origin = origin();
     let mut plan = Plan::new(&["a", "b"], &[]);
-    // The kernel accepts connections, and no program reads from them.
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let addr = silent.local_addr().expect("an address");
-    plan.member("b").url = format!("http://{addr}").parse().expect("a URL");
+    let _silent = plan.silence("b");
     let node = plan.start("a", &origin, |_, fleet| {
         fleet.wait = Duration::from_millis(1);
     });
@@ -492,12 +508,9 @@ fn a_request_that_waits_too_long_for_a_node_asks_the_origin() {
 fn a_node_that_hangs_is_found_by_pings() {
     let origin = origin();
     let mut plan = Plan::new(&["a", "b"], &[]);
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let addr = silent.local_addr().expect("an address");
-    plan.member("a").weight = NonZeroU32::MIN;
-    let member = plan.member("b");
-    member.url = format!("http://{addr}").parse().expect("a URL");
-    member.weight = NonZeroU32::new(1000).expect("1000 is not zero");
+    let _silent = plan.silence("b");
+    plan.set_weight("a", 1);
+    plan.set_weight("b", 1000);
     let node = plan.start("a", &origin, |_, fleet| {
         fleet.wait = Duration::from_millis(1);
         (fleet.fallback_percent, fleet.fallbacks_per_second) = (0, 0);
@@ -665,10 +678,9 @@ fn rules_of_sites_do_not_deny_the_invalidations_of_nodes() {
     assert_eq!(nodes[0].get(path).status, 200);
     let mut client = Client::connect(nodes[0].0.addrs()[0]);
     assert_eq!(client.request("PURGE", path, &[], b"").status, 405);
-    assert_eq!(client.request("POST", path, &[], b"new").status, 200);
+    nodes[0].post(path);
     assert!(nodes[0].is_refreshed_by(path, &origin));
-    let told = ["invalidated", "not-invalidated"].map(|result| nodes[0].asked(result));
-    assert_eq!(told, [1.0, 0.0]);
+    assert_eq!(nodes[0].invalidations(), [1.0, 0.0]);
 }
 
 #[test]

@@ -33,12 +33,13 @@ pub struct FleetConfig {
     /// Longest time without a byte of another node's response, after which the origin is asked. Default 50 ms: nodes of
     /// a fleet are in one place, and their caches answer within a few milliseconds.
     pub wait: Duration,
-    /// Requests to the origin because another node was slow or failed, as a percentage of the requests to other nodes
-    /// of the last ten seconds. Above this share, a request waits for the slow node, or fails with it. Default 20: an
-    /// origin whose responses take longer than `wait` gets at most a fifth more requests.
+    /// Requests to the origin because another node was slow or refused the request, as a percentage of the requests to
+    /// other nodes of the last ten seconds. Above this share, a request waits for the slow node, and a refusal is the
+    /// response. A request whose node fails always asks the origin. Default 20: an origin whose responses take longer
+    /// than `wait` gets at most a fifth more requests.
     pub fallback_percent: u32,
-    /// Such requests per second that are allowed in addition. Default 100: a node that fails under light load costs no
-    /// request.
+    /// Such requests per second that are allowed in addition. Default 100: under light load, no request waits for a
+    /// slow node.
     pub fallbacks_per_second: u32,
 }
 

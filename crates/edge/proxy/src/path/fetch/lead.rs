@@ -141,7 +141,7 @@ impl Fetch {
         }
     }
 
-    /// Ends the fetch of a part whose slices another node stores. The client's request is passed to this node.
+    /// Ends the fetch of a part whose slices another node stores. The client's request is passed to that node.
     fn leave_range_to_owner(mut self) {
         self.leader.close();
         self.leader.fill.release();

@@ -3,7 +3,7 @@
 //! The edge has a `PurgeStream` and does not know NATS; `fleet-client` does not know the edge.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -43,12 +43,11 @@ impl FleetService {
 }
 
 fn nats_settings(settings: &FleetNats, node: &str) -> anyhow::Result<NatsSettings> {
-    let secret = |path: &'static str, file: &Option<PathBuf>| match file {
-        Some(file) => read_secret(path, file).map(Some),
-        None => Ok(None),
-    };
-    let token = secret("fleet.nats.token_file", &settings.token_file)?;
-    let password = secret("fleet.nats.password_file", &settings.password_file)?;
+    let token = read_secret("fleet.nats.token_file", settings.token_file.as_deref())?;
+    let password = read_secret(
+        "fleet.nats.password_file",
+        settings.password_file.as_deref(),
+    )?;
     let credentials = match (token, settings.user.clone().zip(password)) {
         (Some(token), _) => NatsCredentials::Token(token),
         (None, Some((user, password))) => NatsCredentials::User { user, password },
@@ -72,8 +71,12 @@ fn nats_settings(settings: &FleetNats, node: &str) -> anyhow::Result<NatsSetting
     })
 }
 
-fn read_secret(path: &str, file: &Path) -> anyhow::Result<String> {
+/// Returns the secret in a file, or `None` if the setting `path` names no file.
+fn read_secret(path: &str, file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
     let text = fs::read_to_string(file);
     let text = text.with_context(|| format!("{path} = {} cannot be read", file.display()))?;
-    Ok(text.trim().to_owned())
+    Ok(Some(text.trim().to_owned()))
 }

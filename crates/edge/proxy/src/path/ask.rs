@@ -1,5 +1,5 @@
-//! Sends requests to the origin. Requests of all kinds are sent here, so that no kind lacks a rule that holds for all
-//! of them:
+//! Sends requests to the origin, or to another node of the fleet in its place ([`peer`]). Requests of all kinds are
+//! sent here, so that no kind lacks a rule that holds for all of them:
 //!
 //! - the times that the age and the storing of the response depend on;
 //! - the rules of the site on the origin's response (`origin_response`, `replace`), which change it before the edge

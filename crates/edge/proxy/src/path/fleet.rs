@@ -246,7 +246,12 @@ mod tests {
         Fleet::of(&config).expect("a fleet")
     }
 
-    fn way<'a>(fleet: &'a Fleet, key: u32, sender: Sender, down: &str) -> (Option<&'a str>, bool) {
+    fn direction<'a>(
+        fleet: &'a Fleet,
+        key: u32,
+        sender: Sender,
+        down: &str,
+    ) -> (Option<&'a str>, bool) {
         let key = format!("http://a.example/{key}");
         let direction = fleet.direction(key.as_bytes(), sender, |member| &*member.name != down);
         (direction.peer.map(|peer| &*peer.name), direction.stores)
@@ -256,14 +261,14 @@ mod tests {
     fn one_edge_stores_each_key_and_the_others_ask_it() {
         let nodes = ["e0", "e1", "e2"].map(|name| fleet(name, 0, ""));
         for key in 0..1000 {
-            let ways = nodes
+            let directions = nodes
                 .each_ref()
-                .map(|node| way(node, key, Sender::Client, ""));
-            let owner = ways
+                .map(|node| direction(node, key, Sender::Client, ""));
+            let owner = directions
                 .iter()
                 .position(|(_, stores)| *stores)
                 .expect("an owner");
-            for (node, (asked, stores)) in ways.into_iter().enumerate() {
+            for (node, (asked, stores)) in directions.into_iter().enumerate() {
                 let expected = (node != owner).then(|| &*nodes[owner].name);
                 assert_eq!(
                     (asked, stores),
@@ -279,7 +284,7 @@ mod tests {
         for shields in [0, 2] {
             let node = fleet("e1", shields, "");
             for key in 0..1000 {
-                let (asked, _) = way(&node, key, Sender::Edge, "");
+                let (asked, _) = direction(&node, key, Sender::Edge, "");
                 assert_eq!(asked.is_some(), shields > 0, "{key}");
                 assert!(
                     asked.is_none_or(|asked| asked.starts_with('s')),
@@ -294,11 +299,11 @@ mod tests {
         let (edge, shield) = (fleet("e0", 2, ""), fleet("s0", 2, ""));
         let mut owned = 0;
         for key in 0..1000 {
-            let (asked, stores) = way(&edge, key, Sender::Client, "");
+            let (asked, stores) = direction(&edge, key, Sender::Client, "");
             if stores {
                 owned += 1;
                 let asked = asked.expect("a shield is asked");
-                let (further, stores) = way(&shield, key, Sender::Edge, "");
+                let (further, stores) = direction(&shield, key, Sender::Edge, "");
                 assert_eq!((further, stores), (None, asked == "s0"), "{key}");
             }
         }
@@ -311,9 +316,13 @@ mod tests {
         let (all, without) = (fleet("e0", 0, ""), fleet("e0", 0, "e2"));
         let mut moved = 0;
         for key in 0..1000 {
-            let before = way(&all, key, Sender::Client, "");
-            let failed = way(&all, key, Sender::Client, "e2");
-            assert_eq!(failed, way(&without, key, Sender::Client, ""), "{key}");
+            let before = direction(&all, key, Sender::Client, "");
+            let failed = direction(&all, key, Sender::Client, "e2");
+            assert_eq!(
+                failed,
+                direction(&without, key, Sender::Client, ""),
+                "{key}"
+            );
             assert_ne!(failed.0, Some("e2"));
             match before.0 {
                 Some("e2") => moved += 1,
@@ -327,7 +336,7 @@ mod tests {
     fn a_node_that_drains_asks_the_others_for_all_keys() {
         let node = fleet("e0", 0, "e0");
         for key in 0..1000 {
-            let (asked, stores) = way(&node, key, Sender::Client, "");
+            let (asked, stores) = direction(&node, key, Sender::Client, "");
             assert!(asked.is_some() && !stores, "{key}");
         }
     }

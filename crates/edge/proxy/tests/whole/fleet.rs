@@ -336,17 +336,14 @@ struct Stream(Mutex<Option<Arc<dyn FollowingCache>>>);
 
 impl Stream {
     /// Delivers a purge with this number in the stream. Returns when the node has applied it.
-    fn deliver(&self, number: u64, scope: Option<Scope>) {
+    fn deliver(&self, number: u64, scope: Scope) {
         let cache = self.0.lock().expect("no test has failed").clone();
-        let soft = false;
-        let purges = scope.into_iter().map(|scope| Purge { scope, soft });
+        let purges = vec![Purge { scope, soft: false }];
         let (applied, waiting) = mpsc::channel();
         let done = Box::new(move |is_applied| _ = applied.send(is_applied));
-        cache.expect("the node follows the stream").apply(
-            purges.collect(),
-            Stamp::at(5, number),
-            done,
-        );
+        cache
+            .expect("the node follows the stream")
+            .apply(purges, Stamp::at(5, number), done);
         assert_eq!(waiting.recv(), Ok(true));
     }
 }
@@ -388,7 +385,7 @@ fn start_with_streams(plan: &Plan, origin: &ScriptedOrigin) -> [(FleetNode, Arc<
             });
         });
         // A node that joins purges all its objects.
-        stream.deliver(1, Some(Scope::all()));
+        stream.deliver(1, Scope::all());
         (node, stream)
     })
 }
@@ -413,12 +410,12 @@ fn check_that_no_purged_object_is_served(plan: &Plan) {
         assert!(!asking.is_refreshed_by(path, &origin), "{path} is stored");
     }
     origin.otherwise(move |_| answer("new"));
-    early.deliver(2, Some(Scope::Tag("goods".into())));
+    early.deliver(2, Scope::Tag("goods".into()));
     assert_eq!(asking.get(by_tag).text(), "new");
     assert_eq!(asking.asked("purged"), 1.0);
     assert_eq!(origin.requests(by_tag), 2);
     assert!(!asking.is_refreshed_by(other, &origin), "not purged");
-    late.deliver(2, Some(Scope::Tag("goods".into())));
+    late.deliver(2, Scope::Tag("goods".into()));
     assert_eq!(asking.get(by_tag).text(), "new");
     assert_eq!(asked.get(by_tag).text(), "new");
     // Responses that the other node only passes on are no objects.

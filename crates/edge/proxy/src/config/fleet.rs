@@ -126,7 +126,8 @@ pub enum FleetError {
     },
     /// The scheme of a member's URL does not fit the certificates of this node.
     #[error(
-        "the URL of the fleet's member `{name}` does not begin with {scheme}://, which the certificates of this node require"
+        "the URL of the fleet's member `{name}` does not begin with {scheme}://, which the certificates of this node \
+         require"
     )]
     Scheme {
         /// The name of the member.

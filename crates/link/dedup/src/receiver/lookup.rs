@@ -68,8 +68,7 @@ impl Receiver {
         if self.pending.len() >= PENDING_MAX {
             // The peer sends the bytes instead.
             self.counters.missing += 1;
-            self.naks
-                .push_back((span.stream, span.offset, NakCause::Missing));
+            self.refuse(span.stream, span.offset, NakCause::Missing);
             return;
         }
         let request = match &references {
@@ -113,7 +112,7 @@ impl Receiver {
         match result {
             Ok(piece) => self.add_piece(span, piece, resources),
             Err(cause) => {
-                self.naks.push_back((span.stream, span.offset, cause));
+                self.refuse(span.stream, span.offset, cause);
                 Ok(())
             }
         }

@@ -144,6 +144,9 @@ pub struct Receiver {
     credits: BTreeSet<StreamId>,
     /// The NAKs to send: stream, offset of the refused piece (`u64::MAX` for CLOSE), cause.
     naks: VecDeque<(StreamId, u64, NakCause)>,
+    /// The refused frames that have not arrived in a usable form since: stream and offset as in `naks`, and the cause.
+    /// Their NAKs are sent again when a connection is lost.
+    refused: BTreeMap<(StreamId, u64), NakCause>,
     /// The STOPs to send, with their reasons.
     stops: VecDeque<(StreamId, u32)>,
     events: VecDeque<ReceiverEvent>,
@@ -183,6 +186,7 @@ impl Receiver {
             acks: BTreeSet::new(),
             credits: BTreeSet::new(),
             naks: VecDeque::new(),
+            refused: BTreeMap::new(),
             stops: VecDeque::new(),
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
@@ -403,8 +407,12 @@ impl Receiver {
             .iter()
             .filter(|(_, incoming)| incoming.outcome.is_none());
         let open_streams: Vec<_> = open_streams.map(|(&stream, _)| stream).collect();
-        // The sender sends all unacknowledged pieces again as bytes, so queued NAKs are not needed.
-        self.naks.clear();
+        // A NAK may be lost with a connection. The sender does not always send the refused piece again after that: it
+        // may have noticed the loss, and have sent the piece again, before this endpoint has.
+        let refused = self.refused.iter();
+        self.naks = refused
+            .map(|(&(stream, offset), &cause)| (stream, offset, cause))
+            .collect();
         self.acks.extend(&open_streams);
         self.credits.extend(&open_streams);
     }
@@ -415,6 +423,7 @@ impl Receiver {
         self.acks.clear();
         self.credits.clear();
         self.naks.clear();
+        self.refused.clear();
         self.stops.clear();
         // Stream numbers start again, so old streams cannot be distinguished from new ones. Bytes that were not
         // read are lost.
@@ -468,13 +477,14 @@ impl Receiver {
     }
 
     fn close(&mut self, stream: StreamId, close: (u64, u128), resources: &mut Resources<'_>) {
+        self.refused.remove(&(stream, u64::MAX));
         match self.streams.get_mut(&stream) {
             Some(incoming) if incoming.outcome.is_none() => {
                 incoming.expected_end = Some(close);
                 self.end_if_complete(stream, resources);
             }
             None if self.ended.state(stream).is_none() => {
-                self.naks.push_back((stream, u64::MAX, NakCause::Unopened));
+                self.refuse(stream, u64::MAX, NakCause::Unopened);
             }
             _ => _ = self.acks.insert(stream),
         }
@@ -502,7 +512,7 @@ impl Receiver {
             if self.ended.state(stream).is_some() {
                 self.acks.insert(stream);
             } else {
-                self.naks.push_back((stream, offset, NakCause::Unopened));
+                self.refuse(stream, offset, NakCause::Unopened);
             }
             return Ok(false);
         };
@@ -522,6 +532,7 @@ impl Receiver {
         resources: &mut Resources<'_>,
     ) -> Result<(), Violation> {
         let Span { stream, offset, .. } = span;
+        self.refused.remove(&(stream, offset));
         // While the frame waited for the store, the stream may have ended, or the frame may have arrived again.
         let incoming = self.streams.get_mut(&stream);
         let Some(incoming) = incoming
@@ -541,7 +552,7 @@ impl Receiver {
         }
         if let Some(offset) = refused {
             self.counters.missing += 1;
-            self.naks.push_back((stream, offset, NakCause::Missing));
+            self.refuse(stream, offset, NakCause::Missing);
         }
         self.end_if_complete(stream, resources);
         self.limit_partial_chunks(stream);
@@ -594,10 +605,24 @@ impl Receiver {
         }
     }
 
+    /// Queues a NAK, and remembers it until the frame arrives in a usable form or the stream ends.
+    fn refuse(&mut self, stream: StreamId, offset: u64, cause: NakCause) {
+        // A frame that waited for the store may be refused after the end of its stream. A correct peer has far fewer
+        // refused frames than the maximum.
+        if self.ended.state(stream).is_none() && self.refused.len() < ANSWERS_MAX {
+            self.refused.insert((stream, offset), cause);
+        }
+        self.naks.push_back((stream, offset, cause));
+    }
+
     /// Records that a stream has ended. `complete` is true if its body was delivered completely.
     fn record_end(&mut self, stream: StreamId, complete: bool) {
         self.ended.insert(stream, complete);
         self.credits.remove(&stream);
+        let of_stream = (stream, 0)..=(stream, u64::MAX);
+        while let Some((&frame, _)) = self.refused.range(of_stream.clone()).next() {
+            self.refused.remove(&frame);
+        }
     }
 
     /// Queues an event for a stream that can be read, unless an event is already queued.

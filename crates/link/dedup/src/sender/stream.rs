@@ -494,6 +494,8 @@ impl OutgoingStream {
                 self.requeue(offset);
                 return 0;
             }
+            // The NAK refers to the run that the piece was before. It was sent again because a connection was lost.
+            (PieceEncoding::Refs { .. }, NakCause::Order) => return 0,
             (PieceEncoding::Literal { base: Some(base) }, _) => {
                 let locations = base.chunks.iter().map(|chunk| chunk.location);
                 locations.for_each(|location| knowledge.remove(location));

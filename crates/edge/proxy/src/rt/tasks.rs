@@ -24,7 +24,7 @@ impl std::fmt::Debug for TaskSet {
 struct Inner {
     running: Cell<usize>,
     waiting: RefCell<Option<Waker>>,
-    /// True while a task of hyper that can be aborted is being polled.
+    /// True while a task that can be aborted is being polled.
     is_abortable: Cell<bool>,
     /// Called for each task of the set that has panicked.
     on_panic: Option<Box<dyn Fn()>>,
@@ -32,7 +32,7 @@ struct Inner {
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
 
-/// Aborts a task that serves an HTTP/2 stream.
+/// Aborts a task that serves a stream of HTTP/2 or HTTP/3.
 #[derive(Debug, Default)]
 pub(crate) struct AbortHandle {
     is_aborted: Cell<bool>,
@@ -69,7 +69,19 @@ impl TaskSet {
         tokio::task::spawn_local(future(Member(Rc::clone(&self.0))))
     }
 
-    /// Returns the handle of the task that serves the current HTTP/2 stream, or `None` outside of such a task.
+    /// Spawns the future of a stream as a task of the set that [`abort_handle`](Self::abort_handle) can abort.
+    pub(crate) fn spawn_abortable<F>(&self, future: F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.spawn(|member| MemberTask {
+            future: Box::pin(future),
+            member,
+            abort_handle: None,
+        });
+    }
+
+    /// Returns the handle of the task that serves the current stream, or `None` outside of such a task.
     pub(crate) fn abort_handle(&self) -> Option<Rc<AbortHandle>> {
         if !self.0.is_abortable.get() {
             return None;
@@ -125,15 +137,11 @@ where
     F: Future<Output = ()> + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.spawn(|member| MemberTask {
-            future: Box::pin(future),
-            member,
-            abort_handle: None,
-        });
+        self.0.spawn_abortable(future);
     }
 }
 
-/// A future of hyper as a member of a set.
+/// The future of a stream as a member of a set.
 struct MemberTask<F> {
     future: Pin<Box<F>>,
     member: Member,

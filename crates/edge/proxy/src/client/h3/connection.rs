@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use edgeward_h3::{ConnectionError, ErrorCode, StreamId, UniEvent, UniStream};
-use hyper::rt::Executor as _;
 use quinn::{Connecting, ReadError, RecvStream, SendStream, VarInt};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,7 +19,7 @@ use crate::client::accepted::Registration;
 use crate::exchange::{Client, CloseReason, ConnState};
 use crate::observe::counters::Counters;
 use crate::path::worker::CurrentWorker;
-use crate::rt::tasks::{LocalExecutor, Member};
+use crate::rt::tasks::Member;
 
 /// Makes the handshake, and serves the connection to its end. It drains when the sender of `ending` is dropped.
 pub(super) async fn run(
@@ -205,7 +204,7 @@ fn begin_request(
     match http3.begin_request(id) {
         Some(parser) => {
             let request = request::run(Rc::clone(http3), id, parser, sending, receiving);
-            LocalExecutor(worker.connection_tasks.clone()).execute(request);
+            worker.connection_tasks.spawn_abortable(request);
         }
         None => {
             if drain != Drain::Final {

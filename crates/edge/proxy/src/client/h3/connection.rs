@@ -34,7 +34,7 @@ pub(super) async fn run(
     let timeout = workers.get().config().limits.request_head_timeout;
     let connected = tokio::select! {
         biased;
-        reason = must_leave(&conn) => {
+        reason = must_close(&conn, ConnState::must_leave) => {
             return workers.get().counters.closed[reason].increment();
         }
         connected = tokio::time::timeout(timeout, &mut handshake.connecting) => connected,
@@ -95,6 +95,16 @@ enum Drain {
     Final,
 }
 
+impl Drain {
+    /// Resolves when the client has had the time to learn that the connection ends.
+    async fn announced(self) {
+        match self {
+            Self::Announced(deadline) => tokio::time::sleep_until(deadline).await,
+            Self::No | Self::Final => std::future::pending().await,
+        }
+    }
+}
+
 /// A step of a connection.
 enum Step {
     Request(SendStream, RecvStream),
@@ -135,17 +145,11 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
         if !frames.is_empty() && write_now(&mut control, &mut frames).await.is_err() {
             frames.clear(); // the client has stopped the stream, or the connection is lost
         }
-        let deadline = match drain {
-            Drain::Announced(deadline) => deadline,
-            Drain::No | Drain::Final => Instant::now(),
-        };
         let step = tokio::select! {
             biased;
-            reason = must_close(http3.conn()) => Step::Close(reason),
+            reason = must_close(http3.conn(), ConnState::close_reason) => Step::Close(reason),
             () = must_drain(http3.conn(), &mut ending), if drain == Drain::No => Step::Drain,
-            () = tokio::time::sleep_until(deadline), if matches!(drain, Drain::Announced(_)) => {
-                Step::FinalGoaway
-            }
+            () = drain.announced() => Step::FinalGoaway,
             () = drained(http3), if drain == Drain::Final => Step::Drained,
             () = &mut control_stopped => Step::Fail(http3.state.borrow().control_stopped()),
             error = poll_fn(|cx| poll_streams(http3, &mut streams, cx)) => Step::Fail(error),
@@ -278,20 +282,14 @@ fn poll_stream(
     Poll::Ready(Ok(true))
 }
 
-/// Resolves when the worker closes the connection.
-async fn must_close(conn: &ConnState) -> CloseReason {
+/// Resolves when the worker closes the connection for a reason that `reason_of` returns.
+async fn must_close(
+    conn: &ConnState,
+    reason_of: fn(&ConnState) -> Option<CloseReason>,
+) -> CloseReason {
     poll_fn(|cx| {
         conn.register_task(cx);
-        conn.close_reason().map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
-}
-
-/// Resolves when the connection must close before its handshake is complete.
-async fn must_leave(conn: &ConnState) -> CloseReason {
-    poll_fn(|cx| {
-        conn.register_task(cx);
-        conn.must_leave().map_or(Poll::Pending, Poll::Ready)
+        reason_of(conn).map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }

@@ -32,10 +32,11 @@ pub(super) async fn run(
         Err(fault) => return refuse(&http3, responder, reader, &fault).await,
     };
     let priority = Priority::default().with_field(&head.headers);
-    let scheduler = |state: &mut edgeward_h3::Connection| {
-        state.scheduler().set_from_request(id, priority);
-    };
-    scheduler(&mut http3.state.borrow_mut());
+    http3
+        .state
+        .borrow_mut()
+        .scheduler()
+        .set_from_request(id, priority);
     let fault = reader.fault();
     let serving = {
         let worker = http3.worker();

@@ -67,7 +67,7 @@ impl RequestReader {
         }
     }
 
-    /// Returns the place of a fault in the content, see [`Self::fault`].
+    /// Returns the place where a fault in the content is reported.
     pub(super) fn fault(&self) -> Rc<Cell<Option<ErrorCode>>> {
         Rc::clone(&self.fault)
     }

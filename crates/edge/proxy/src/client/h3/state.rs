@@ -18,7 +18,7 @@ use crate::path::worker::{CurrentWorker, Worker};
 
 /// A connection after its handshake.
 pub(super) struct Http3 {
-    pub(super) workers: Rc<CurrentWorker>,
+    workers: Rc<CurrentWorker>,
     pub(super) client: Client,
     pub(super) quic: quinn::Connection,
     /// Borrowed only within functions that do not wait.

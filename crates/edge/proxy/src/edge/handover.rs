@@ -1,15 +1,13 @@
 //! An upgrade: an edge passes its sockets to a new process, then its store on disk, and ends.
 //!
 //! 1. The new process gets copies of all listening sockets ([`UpgradeSource::sockets`]) and starts. The kernel's queues
-//!    of
-//!    connections belong to the sockets, so both processes accept from the same queues, and no connection is lost.
+//!    of connections belong to the sockets, so both processes accept from the same queues, and no connection is lost.
 //!    Connections of QUIC belong to the old process, which closes them when the new one reads the sockets of UDP.
 //! 2. The old process stops accepting, and sends later purges and invalidations to the new one
 //!    ([`UpgradeSource::forward_changes`]). Its requests under way finish.
 //! 3. When no request reads the store any more, the old process writes the objects of memory to the store, closes it
-//!    and
-//!    lets the new process open it ([`RunningEdge::disk_take_over`]). Until then the new process works with memory and
-//!    the origin.
+//!    and lets the new process open it ([`RunningEdge::disk_take_over`]). Until then the new process works with memory
+//!    and the origin.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -60,7 +58,7 @@ impl RunningEdge {
     /// process can open the disk store, which may be long before the last request has ended. Idle connections of
     /// HTTP/1.1 stay open for one more request, for a few seconds at most.
     pub fn shutdown_for_successor(mut self, drain: Duration, released: impl FnOnce() + Send) {
-        self.stop_accepting(drain, LAST_REQUEST_MAX);
+        self.stop_accepting(drain, Some(LAST_REQUEST_MAX));
         let (disk, memory) = Persistent::end(&self.persistent);
         let cache = Arc::clone(&self.generations.shared().cache);
         std::thread::scope(|scope| {
@@ -97,11 +95,10 @@ impl RunningEdge {
     }
 
     /// Stops accepting connections, and lets the workers end.
-    pub(super) fn stop_accepting(&mut self, drain: Duration, last_request: Duration) {
+    pub(super) fn stop_accepting(&mut self, drain: Duration, last_request: Option<Duration>) {
         let stop = Stop {
             drain,
             last_request,
-            hands_over: !last_request.is_zero(),
         };
         if self.stop.borrow().is_none() {
             self.stop.send_replace(Some(stop));

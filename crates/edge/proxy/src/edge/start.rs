@@ -287,7 +287,7 @@ impl RunningEdge {
         let start = Instant::now();
         // A worker that has stopped reports no more.
         self.monitor = None;
-        self.stop_accepting(drain, Duration::ZERO);
+        self.stop_accepting(drain, None);
         self.join_workers();
         self.watching = None;
         self.encoders.close();

@@ -61,10 +61,9 @@ pub(super) struct Switch {
 pub(super) struct Stop {
     /// The longest time for requests under way.
     pub(super) drain: Duration,
-    /// The time for which idle connections of HTTP/1.1 wait for a last request. Zero: they are closed at once.
-    pub(super) last_request: Duration,
-    /// True if another process takes the sockets over.
-    pub(super) hands_over: bool,
+    /// `Some` if another process takes the sockets over: the time for which idle connections of HTTP/1.1 wait for a
+    /// last request. Otherwise they are closed at once.
+    pub(super) last_request: Option<Duration>,
 }
 
 /// The tasks of one worker that accept the connections of a listener.
@@ -152,13 +151,10 @@ impl WorkerStart {
         let Stop {
             drain,
             last_request,
-            hands_over,
         } = stop;
-        if hands_over {
-            endpoints.iter().for_each(BoundEndpoint::hand_over);
-        }
         let deadline = tokio::time::Instant::now() + drain;
-        if !last_request.is_zero() {
+        if let Some(last_request) = last_request {
+            endpoints.iter().for_each(BoundEndpoint::hand_over);
             worker.connections.borrow_mut().leave();
             let idle = worker.connection_tasks.idle();
             _ = tokio::time::timeout(last_request.min(drain), idle).await;
@@ -186,8 +182,7 @@ impl Stop {
     /// The end of an edge that does not wait for requests.
     const NOW: Self = Self {
         drain: Duration::ZERO,
-        last_request: Duration::ZERO,
-        hands_over: false,
+        last_request: None,
     };
 }
 

@@ -30,8 +30,7 @@ pub(super) struct BoundListener {
     pub(super) node_authorities: Option<PathBuf>,
     /// The certificates. `None` without TLS.
     pub(super) keys: Option<Arc<ListenerKeys>>,
-    /// The sockets of each worker. Sockets that come from another process may be more than there are workers.
-    pub(super) sockets: Vec<Vec<OwnedFd>>,
+    pub(super) sockets: Sockets,
     /// `Some` if the listener has HTTP/3.
     pub(super) http3: Option<BoundHttp3>,
 }
@@ -39,7 +38,6 @@ pub(super) struct BoundListener {
 /// HTTP/3 on a listener.
 pub(super) struct BoundHttp3 {
     pub(super) crypto: Arc<QuicServerConfig>,
-    /// The sockets of UDP of each worker.
     pub(super) sockets: Sockets,
 }
 
@@ -50,6 +48,9 @@ impl std::fmt::Debug for BoundHttp3 {
             .finish_non_exhaustive()
     }
 }
+
+/// The sockets of each worker. Sockets that come from another process may be more than there are workers.
+type Sockets = Vec<Vec<OwnedFd>>;
 
 /// Binds the sockets of all listeners, or takes them from `inherited`.
 pub(super) fn bind_all(
@@ -113,9 +114,6 @@ fn has_same_transport(known: &BoundListener, listener: &ListenerConfig) -> bool 
         && known.http3.is_some() == listener.http3
 }
 
-/// The sockets of each worker.
-type Sockets = Vec<Vec<OwnedFd>>;
-
 /// Returns the sockets of a listener, and those of UDP.
 fn bind(
     config: &EdgeConfig,
@@ -125,14 +123,14 @@ fn bind(
     inherited: &mut InheritedSockets,
 ) -> Result<(Sockets, Sockets), StartError> {
     let is_any_port = listener.addr.tcp().is_some_and(|addr| addr.port() == 0);
-    let mut attempts = 1..=PORT_ATTEMPTS;
+    let mut further_ports = if is_any_port { PORT_ATTEMPTS - 1 } else { 0 };
     loop {
         let sockets = bind_tcp(config, listener, earlier, inherited)?;
         let addr = address_of(listener, &sockets)?;
         let shared = config.share_ports || is_reload;
         match bind_udp(config, listener, &addr, shared, inherited) {
             // The free port that the kernel has chosen is perhaps not free for UDP.
-            Err(_) if is_any_port && attempts.next() < Some(PORT_ATTEMPTS) => {}
+            Err(_) if further_ports > 0 => further_ports -= 1,
             Err(error) => return Err(error),
             Ok(udp) => return Ok((sockets, udp)),
         }

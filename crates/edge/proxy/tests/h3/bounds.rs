@@ -10,8 +10,9 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 
+use crate::Http3Bed;
 use crate::client::{connect_from, endpoint, endpoint_with, head};
-use crate::{Http3Bed, run};
+use crate::support::run;
 
 #[test]
 fn a_client_opens_no_more_streams_than_the_limit() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
 
-use crate::support::{TIMEOUT, TestBed, pattern};
-use crate::{Http3Bed, run};
+use crate::Http3Bed;
+use crate::support::{TIMEOUT, TestBed, pattern, run};
 
 /// The first GOAWAY rejects no request, the second one says which were served. The download under way is completed, and
 /// the connection then closes.

@@ -6,10 +6,10 @@ use edgeward_h3::FrameType;
 use edgeward_proxy::config::ListenerConfig;
 use edgeward_proxy::{Edge, StartError};
 
+use crate::Http3Bed;
 use crate::client::{close_code, endpoint_with, frame, head, headers};
 use crate::identity::SelfSigned;
-use crate::support::config_for;
-use crate::{Http3Bed, run};
+use crate::support::{config_for, run};
 
 /// Bytes of a request stream, and the code with which the edge closes the connection (RFC 9114 §8.1, RFC 9204 §6).
 #[test]

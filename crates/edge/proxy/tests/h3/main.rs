@@ -17,7 +17,7 @@ use edgeward_testkit::ScriptedOrigin;
 
 use crate::client::{H3Client, connect};
 use crate::identity::SelfSigned;
-use crate::support::{TIMEOUT, TestBed};
+use crate::support::TestBed;
 
 /// An edge whose listener has HTTP/3.
 struct Http3Bed {
@@ -43,17 +43,4 @@ impl Http3Bed {
     async fn connect(&self) -> H3Client {
         connect(self.bed.addr(), &self.identity).await
     }
-}
-
-/// Runs a test to its end.
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("the runtime can be built")
-        .block_on(async {
-            tokio::time::timeout(TIMEOUT, future)
-                .await
-                .expect("the test ends in time")
-        })
 }

@@ -3,9 +3,9 @@
 use edgeward_h3::FrameType;
 use edgeward_testkit::{Answer, Gate};
 
+use crate::Http3Bed;
 use crate::client::{frame, head, headers};
-use crate::support::pattern;
-use crate::{Http3Bed, run};
+use crate::support::{pattern, run};
 
 #[test]
 fn a_response_is_fetched_once_and_then_a_hit() {

@@ -146,6 +146,19 @@ pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
     config
 }
 
+/// Runs a future on a runtime of its own, for [`TIMEOUT`] at most.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the runtime can be built")
+        .block_on(async {
+            tokio::time::timeout(TIMEOUT, future)
+                .await
+                .expect("the test ends in time")
+        })
+}
+
 /// Returns a range of the body of [`edgeward_testkit::Answer::pattern`].
 pub(crate) fn pattern(range: std::ops::Range<u64>) -> Vec<u8> {
     range.map(edgeward_testkit::pattern_byte).collect()

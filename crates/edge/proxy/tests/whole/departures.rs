@@ -12,8 +12,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use crate::protocols::run;
-use crate::support::TestBed;
+use crate::support::{TestBed, run};
 
 fn bed_with_short_wait() -> TestBed {
     let bed = TestBed::with_config(|config| {

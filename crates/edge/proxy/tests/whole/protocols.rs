@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{TIMEOUT, TestBed, config_for, pattern};
+use crate::support::{TIMEOUT, TestBed, config_for, pattern, run};
 use bytes::Bytes;
 use edgeward_proxy::config::{
     CertificateFiles, HostPolicy, ListenerConfig, ListenerTls, OriginProtocol,
@@ -24,18 +24,6 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::ServerName;
 use rustls_pki_types::pem::PemObject;
 use tokio::net::{TcpListener, TcpStream};
-
-pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("the runtime can be built")
-        .block_on(async {
-            tokio::time::timeout(TIMEOUT, future)
-                .await
-                .expect("the response arrives in time")
-        })
-}
 
 fn get(uri: String) -> Request<Empty<Bytes>> {
     Request::get(uri)

@@ -16,8 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::accept_key::accept_of;
-use crate::protocols::{Identity, run};
-use crate::support::{Client, TIMEOUT, config_for};
+use crate::protocols::Identity;
+use crate::support::{Client, TIMEOUT, config_for, run};
 
 /// Starts an origin that serves HTTP/2, and WebSockets that echo over HTTP/1.1, by the protocols of `alpn`.
 async fn origin(identity: &Identity, alpn: &[&[u8]]) -> SocketAddr {

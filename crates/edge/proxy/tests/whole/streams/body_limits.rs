@@ -9,10 +9,10 @@ use http::Request;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 
-use super::{FrameBody, connect, frames, run};
+use super::{FrameBody, connect, frames};
 use crate::codecs::{H2Request, send_h2};
 use crate::one_site::set_site;
-use crate::support::TestBed;
+use crate::support::{TestBed, run};
 
 /// Returns a rule with a limit of request bodies.
 fn limit(glob: &str, max: Option<u64>) -> Rule {

@@ -13,8 +13,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::{FrameBody, bed_with, connect, frames, next_data, run, trailers};
-use crate::support::TestBed;
+use super::{FrameBody, bed_with, connect, frames, next_data, trailers};
+use crate::support::{TestBed, run};
 
 /// A call at the origin: its request, and the sender of its response.
 struct Call {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::support::{TIMEOUT, TestBed, config_for};
+use crate::support::{TestBed, config_for};
 use bytes::Bytes;
 use edgeward_proxy::EdgeConfig;
 use http::HeaderMap;
@@ -20,18 +20,6 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("the runtime can be built")
-        .block_on(async {
-            tokio::time::timeout(TIMEOUT, future)
-                .await
-                .expect("the exchange ends in time")
-        })
-}
 
 /// A body whose frames the test sends one by one. The body ends when the sender is dropped.
 struct FrameBody(mpsc::Receiver<Frame<Bytes>>);

@@ -12,9 +12,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{bed_with, connect, run};
+use super::{bed_with, connect};
 use crate::accept_key::accept_of;
-use crate::support::TestBed;
+use crate::support::{TestBed, run};
 
 type Sender = http2::SendRequest<Empty<Bytes>>;
 

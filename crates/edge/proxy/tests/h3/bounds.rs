@@ -90,7 +90,7 @@ fn under_load_a_client_proves_its_address() {
     });
     http3.bed.origin.on("/page", Answer::ok("hello"));
     run(async {
-        let client = connect_from(endpoint(&http3.identity), http3.bed.addr()).await;
+        let client = http3.connect().await;
         assert_eq!(client.get("/page").await.body, b"hello");
     });
     let retries = "edgeward_quic_attempts_total{answer=\"retry\"}";
@@ -160,7 +160,7 @@ fn a_hit_whose_client_accepts_no_bytes_is_reset() {
             });
             let client = connect_from(narrow, http3.bed.addr()).await;
             let mut stream = client.send("GET", "/page", &[]).await;
-            let reset = stream.receiving.received_reset().await;
+            let reset = stream.frames.stream.received_reset().await;
             assert!(reset.expect("the connection is open").is_some());
         });
         assert_eq!(http3.bed.metric(slow), 1.0);

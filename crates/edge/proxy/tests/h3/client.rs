@@ -21,19 +21,18 @@ pub(crate) struct H3Client {
     /// The control stream of the client, which must stay open.
     pub(crate) control: SendStream,
     /// That of the edge.
-    pub(crate) edge_control: ControlReader,
-}
-
-/// The frames of the control stream of the edge.
-pub(crate) struct ControlReader {
-    stream: RecvStream,
-    bytes: Vec<u8>,
+    pub(crate) edge_control: FrameReader,
 }
 
 /// A request stream.
 pub(crate) struct H3Stream {
     pub(crate) sending: SendStream,
-    pub(crate) receiving: RecvStream,
+    pub(crate) frames: FrameReader,
+}
+
+/// Reads the frames of a stream of the edge.
+pub(crate) struct FrameReader {
+    pub(crate) stream: RecvStream,
     decoder: FrameDecoder,
     input: Bytes,
 }
@@ -43,7 +42,6 @@ pub(crate) struct H3Stream {
 pub(crate) struct H3Answer {
     pub(crate) status: u16,
     pub(crate) fields: Vec<(String, String)>,
-    pub(crate) interims: Vec<Vec<(String, String)>>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
 }
@@ -87,31 +85,42 @@ pub(crate) fn endpoint_with(
 }
 
 pub(crate) async fn connect_from(endpoint: Endpoint, addr: SocketAddr) -> H3Client {
-    let connecting = endpoint
-        .connect(addr, "localhost")
-        .expect("the settings are valid");
-    let quic = connecting.await.expect("the edge accepts the connection");
-    let mut control = quic
-        .open_uni()
-        .await
-        .expect("the edge allows control streams");
-    control
-        .write_all(PREFACE)
-        .await
-        .expect("the edge reads the stream");
-    let stream = quic
+    let quic = connect_quic(&endpoint, addr).await;
+    let control = open_uni(&quic, PREFACE).await;
+    let mut edge_control = quic
         .accept_uni()
         .await
         .expect("the edge opens its control stream");
+    let mut stream_type = [0xff];
+    edge_control
+        .read_exact(&mut stream_type)
+        .await
+        .expect("the stream has a type");
+    assert_eq!(stream_type, [0], "the type of control streams");
     H3Client {
         endpoint,
         quic,
         control,
-        edge_control: ControlReader {
-            stream,
-            bytes: Vec::new(),
-        },
+        edge_control: FrameReader::new(edge_control, StreamKind::Control),
     }
+}
+
+/// Connects the transport alone.
+pub(crate) async fn connect_quic(endpoint: &Endpoint, addr: SocketAddr) -> Connection {
+    let connecting = endpoint
+        .connect(addr, "localhost")
+        .expect("the settings are valid");
+    connecting.await.expect("the edge accepts the connection")
+}
+
+/// Opens a unidirectional stream, and sends its first bytes.
+pub(crate) async fn open_uni(quic: &Connection, bytes: &[u8]) -> SendStream {
+    let mut stream = quic.open_uni().await.expect("the edge allows a stream");
+    stream
+        .write_all(bytes)
+        .await
+        .expect("the edge reads the stream");
+    stream
 }
 
 /// The type of the control stream, and an empty SETTINGS frame.
@@ -142,9 +151,7 @@ impl H3Client {
         let (sending, receiving) = self.quic.open_bi().await.expect("the edge allows a stream");
         H3Stream {
             sending,
-            receiving,
-            decoder: FrameDecoder::new(StreamKind::Request, FrameLimits::default()),
-            input: Bytes::new(),
+            frames: FrameReader::new(receiving, StreamKind::Request),
         }
     }
 
@@ -220,7 +227,7 @@ impl H3Stream {
     pub(crate) fn cancel(mut self) {
         let code = VarInt::from_u32(0x10c);
         _ = self.sending.reset(code);
-        self.receiving.stop(code).expect("the stream is open");
+        self.frames.stream.stop(code).expect("the stream is open");
     }
 
     pub(crate) async fn answer(mut self) -> H3Answer {
@@ -230,18 +237,14 @@ impl H3Stream {
     /// Reads the response. An error has the code of a reset.
     pub(crate) async fn read_all(&mut self) -> Result<H3Answer, u64> {
         let mut answer = H3Answer::default();
-        while let Some(event) = self.next().await? {
+        while let Some(event) = self.frames.next().await? {
             match event {
                 FrameEvent::Frame(FrameType::HEADERS, section) if answer.status == 0 => {
                     let mut fields = lines(&section);
                     let (name, status) = fields.remove(0);
                     assert_eq!(name, ":status");
-                    match status.parse().expect("a number") {
-                        100..200 => answer
-                            .interims
-                            .push([vec![(name, status)], fields].concat()),
-                        status => (answer.status, answer.fields) = (status, fields),
-                    }
+                    answer.status = status.parse().expect("a number");
+                    answer.fields = fields;
                 }
                 FrameEvent::Frame(FrameType::HEADERS, section) => answer.trailers = lines(&section),
                 FrameEvent::Data(bytes) => answer.body.extend_from_slice(&bytes),
@@ -249,18 +252,30 @@ impl H3Stream {
                 other => panic!("not a frame of a response: {other:?}"),
             }
         }
-        self.decoder.finish().expect("the last frame is complete");
+        let end = self.frames.decoder.finish();
+        end.expect("the last frame is complete");
         Ok(answer)
     }
+}
 
-    /// Reads the next part of the response. `None` is its end.
+impl FrameReader {
+    fn new(stream: RecvStream, kind: StreamKind) -> Self {
+        Self {
+            stream,
+            decoder: FrameDecoder::new(kind, FrameLimits::default()),
+            input: Bytes::new(),
+        }
+    }
+
+    /// Reads the next frame, or a part of a DATA frame. `None` is the end of the stream. An error has the code of a
+    /// reset.
     pub(crate) async fn next(&mut self) -> Result<Option<FrameEvent>, u64> {
         loop {
             let event = self.decoder.decode(&mut self.input);
             if let Some(event) = event.expect("the frames of the edge are valid") {
                 return Ok(Some(event));
             }
-            match self.receiving.read_chunk(64 << 10, true).await {
+            match self.stream.read_chunk(64 << 10, true).await {
                 Ok(Some(chunk)) => self.input = chunk.bytes,
                 Ok(None) => return Ok(None),
                 Err(quinn::ReadError::Reset(code)) => return Err(code.into_inner()),
@@ -268,53 +283,26 @@ impl H3Stream {
             }
         }
     }
-}
 
-impl ControlReader {
-    /// Returns the id of the next GOAWAY.
+    /// Returns the id of the next GOAWAY of a control stream.
     pub(crate) async fn goaway(&mut self) -> u64 {
         loop {
-            if let Some(id) = self.take_goaway() {
-                return id;
-            }
-            let chunk = self.stream.read_chunk(4096, true).await;
-            let chunk = chunk
-                .expect("the connection is open")
-                .expect("the stream stays open");
-            self.bytes.extend_from_slice(&chunk.bytes);
-        }
-    }
-
-    /// Takes the frames up to the first GOAWAY that has arrived.
-    fn take_goaway(&mut self) -> Option<u64> {
-        let mut rest = self.bytes.as_slice();
-        if let [0, frames @ ..] = rest {
-            rest = frames; // the type of the stream
-        }
-        loop {
-            let (frame_type, after) = varint(rest)?;
-            let (length, after) = varint(after)?;
-            let length = usize::try_from(length).expect("a short frame");
-            let payload = after.get(..length)?;
-            rest = &after[length..];
-            if frame_type == FrameType::GOAWAY.0 {
-                let (id, _) = varint(payload).expect("a number");
-                self.bytes = rest.to_vec();
-                return Some(id);
+            match self.next().await {
+                Ok(Some(FrameEvent::Frame(FrameType::GOAWAY, id))) => return varint(&id),
+                Ok(Some(_)) => {}
+                ended => panic!("the control stream ends: {ended:?}"),
             }
         }
     }
 }
 
-/// Reads an integer of variable length (RFC 9000 §16).
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let length = 1 << (bytes.first()? >> 6);
-    let (integer, rest) = bytes.split_at_checked(length)?;
-    let first = u64::from(integer[0] & 0x3f);
-    let value = integer[1..]
-        .iter()
-        .fold(first, |value, &byte| value << 8 | u64::from(byte));
-    Some((value, rest))
+/// Returns the integer of variable length that `bytes` are (RFC 9000 §16).
+fn varint(bytes: &[u8]) -> u64 {
+    let (first, rest) = bytes.split_first().expect("an integer");
+    assert_eq!(bytes.len(), 1_usize << (first >> 6));
+    let first = u64::from(first & 0x3f);
+    rest.iter()
+        .fold(first, |value, &byte| value << 8 | u64::from(byte))
 }
 
 /// Returns a HEADERS frame with the head of a request to `test.example`.

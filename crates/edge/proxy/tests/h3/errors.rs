@@ -7,7 +7,7 @@ use edgeward_proxy::config::ListenerConfig;
 use edgeward_proxy::{Edge, StartError};
 
 use crate::Http3Bed;
-use crate::client::{close_code, endpoint_with, frame, head, headers};
+use crate::client::{close_code, connect_quic, endpoint_with, frame, head, headers, open_uni};
 use crate::identity::SelfSigned;
 use crate::support::{config_for, run};
 
@@ -80,21 +80,11 @@ fn control_streams_must_stay_open_and_begin_with_settings() {
         assert_eq!(client.close_code().await, 0x104);
         // A second control stream.
         let client = http3.connect().await;
-        let mut second = client
-            .quic
-            .open_uni()
-            .await
-            .expect("the edge allows streams");
-        second.write_all(b"\0").await.expect("the edge reads");
+        let _second = open_uni(&client.quic, b"\0").await;
         assert_eq!(client.close_code().await, 0x103);
         // A push stream.
         let client = http3.connect().await;
-        let mut push = client
-            .quic
-            .open_uni()
-            .await
-            .expect("the edge allows streams");
-        push.write_all(b"\x01").await.expect("the edge reads");
+        let _push = open_uni(&client.quic, b"\x01").await;
         assert_eq!(client.close_code().await, 0x103);
         // A second SETTINGS.
         let mut client = http3.connect().await;
@@ -137,10 +127,7 @@ fn a_client_that_allows_no_control_stream_is_disconnected() {
                 .max_concurrent_uni_streams(0_u32.into())
                 .keep_alive_interval(Some(Duration::from_secs(1)));
         });
-        let connecting = endpoint
-            .connect(http3.bed.addr(), "localhost")
-            .expect("the settings are valid");
-        let quic = connecting.await.expect("the edge accepts the connection");
+        let quic = connect_quic(&endpoint, http3.bed.addr()).await;
         assert_eq!(close_code(&quic).await, 0x101); // H3_GENERAL_PROTOCOL_ERROR
     });
     let closed = "edgeward_client_connections_closed_total{cause=\"protocol-error\"}";
@@ -152,12 +139,7 @@ fn streams_of_an_unknown_type_are_stopped() {
     let http3 = Http3Bed::start();
     run(async {
         let client = http3.connect().await;
-        let mut unknown = client
-            .quic
-            .open_uni()
-            .await
-            .expect("the edge allows streams");
-        unknown.write_all(b"\x21").await.expect("the edge reads");
+        let unknown = open_uni(&client.quic, b"\x21").await;
         let stopped = unknown.stopped().await.expect("the connection is open");
         assert_eq!(stopped.map(quinn::VarInt::into_inner), Some(0x103));
         assert_ne!(client.get("/").await.status, 0);

@@ -194,7 +194,7 @@ fn a_cancelled_request_frees_its_stream() {
         // A response that is under way can be cancelled too.
         for _ in 0..3 {
             let mut stream = client.send("GET", "/large", &[]).await;
-            stream.next().await.expect("the response begins");
+            stream.frames.next().await.expect("the response begins");
             stream.cancel();
         }
         assert_eq!(client.get("/page").await.body, b"hello");

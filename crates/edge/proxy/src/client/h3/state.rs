@@ -116,8 +116,8 @@ impl Http3 {
         self.quic.close(varint(code), reason.as_bytes());
     }
 
-    /// Charges the receive window until [`end_incomplete`](Self::end_incomplete): a request is incomplete, so its client
-    /// may send bytes that no request reads.
+    /// Charges the receive window until [`end_incomplete`](Self::end_incomplete): a request is incomplete, so its
+    /// client may send bytes that no request reads.
     pub(super) fn begin_incomplete(&self) {
         self.incomplete_requests
             .set(self.incomplete_requests.get() + 1);

@@ -7,8 +7,9 @@
 //! # How a driver uses it
 //!
 //! **Begin.** Make a [`Connection`] when the handshake is complete. Open one unidirectional stream and write
-//! [`Connection::push_preface`] to it: this is the control stream. It must stay open ([`Connection::control_stopped`]
-//! is the error if the client stops it). The server opens no other stream.
+//! [`Connection::push_preface`] to it: this is the control stream. The client must allow it
+//! ([`Connection::control_refused`] is the error if it does not), and it must stay open
+//! ([`Connection::control_stopped`] is the error if the client stops it). The server opens no other stream.
 //!
 //! **Unidirectional streams of the client.** Keep a [`UniStream`] for each. Pass bytes to [`Connection::receive_uni`]
 //! until it returns `None`, and the end or reset of the stream to [`Connection::finish_uni`].

@@ -11,8 +11,8 @@ pub(super) struct Attempt {
     pub(super) handshakes: u64,
     /// The worker's share of `limits.quic_handshakes_max`.
     pub(super) handshakes_max: u64,
-    /// True if the client has proved its address.
-    pub(super) is_proved: bool,
+    /// True if the address of the client is validated (RFC 9000 §8.1).
+    pub(super) is_validated: bool,
     /// True if a new connection needs the place, the descriptor or the memory of another one.
     pub(super) is_full: bool,
 }
@@ -33,13 +33,14 @@ impl Attempt {
     /// Returns the answer. A client without a proof never takes the place of another connection.
     pub(super) fn answer(self) -> Answer {
         let is_busy = self.handshakes >= self.handshakes_max / 2;
-        match self.is_proved {
-            true if self.handshakes >= self.handshakes_max => Answer::Refuse,
-            true => Answer::Accept,
+        let is_at_limit = self.handshakes >= self.handshakes_max;
+        match (self.is_validated, is_at_limit) {
+            (true, true) => Answer::Refuse,
+            (true, false) => Answer::Accept,
             // Retry takes no memory, but a packet for each datagram.
-            false if self.handshakes >= self.handshakes_max => Answer::Ignore,
-            false if is_busy || self.is_full => Answer::Retry,
-            false => Answer::Accept,
+            (false, true) => Answer::Ignore,
+            (false, false) if is_busy || self.is_full => Answer::Retry,
+            (false, false) => Answer::Accept,
         }
     }
 }
@@ -48,11 +49,11 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    fn answer(handshakes: u64, is_proved: bool, is_full: bool) -> Answer {
+    fn answer(handshakes: u64, is_validated: bool, is_full: bool) -> Answer {
         let attempt = Attempt {
             handshakes,
             handshakes_max: 8,
-            is_proved,
+            is_validated,
             is_full,
         };
         attempt.answer()

@@ -129,7 +129,7 @@ async fn answer(
     let attempt = Attempt {
         handshakes: worker.counters.quic_handshakes.value(),
         handshakes_max: handshakes_max.div_ceil(config.workers.get()) as u64,
-        is_proved: incoming.remote_address_validated(),
+        is_validated: incoming.remote_address_validated(),
         is_full: is_full(worker) || health.lacks_descriptors() || health.lacks_memory(),
     };
     match attempt.answer() {

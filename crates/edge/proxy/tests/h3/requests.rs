@@ -96,7 +96,7 @@ fn an_upload_reaches_the_origin() {
 }
 
 #[test]
-fn trailers_are_passed_on_in_both_directions() {
+fn trailers_of_a_response_are_passed_on_and_a_request_may_have_them() {
     let http3 = Http3Bed::start();
     let answer = Answer::pattern(10).chunked(5).trailer("x-sum", "7");
     http3.bed.origin.on("/page", answer);

@@ -5,8 +5,9 @@
 //! `limits.read_ahead_bytes` and within the memory budget of all fills. If the body ends within this limit, the
 //! connection to the origin becomes free before the client has read the body. [`AheadRate`] limits the worker's speed.
 //!
-//! An HTTP/2 client can stall one stream while its socket accepts bytes. Each HTTP/2 stream therefore has its own
-//! [`Pace`], and is reset alone if its client is too slow. HTTP/1.1 needs only the pace of its [`ConnState`].
+//! A client of HTTP/2 or HTTP/3 can stall one stream while its connection accepts bytes. Each of these streams
+//! therefore has its own [`Pace`], and is reset alone if its client is too slow. HTTP/1.1 needs only the pace of its
+//! [`ConnState`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -58,7 +59,8 @@ pub(crate) struct Delivery {
     conn: Rc<ConnState>,
     /// The pace at which the client accepts bytes while the edge waits for it.
     pace: Pace,
-    /// Resets the HTTP/2 stream. `None` for HTTP/1.1, or if the delivery was created outside of the stream's task.
+    /// Resets the stream of HTTP/2 or HTTP/3. `None` for HTTP/1.1, or if the delivery was created outside of the
+    /// stream's task.
     abort_handle: Option<Rc<AbortHandle>>,
     is_reset: Cell<bool>,
     /// The body, if it comes directly from the origin.

@@ -20,7 +20,7 @@ use crate::rt::budget::MemoryBudget;
 
 impl Worker {
     /// Closes connections if all connections hold more than [`RELIEF_EIGHTHS`] of their budget, or of that of the heads
-    /// of HTTP/2 requests. Cheap if they do not.
+    /// of HTTP/2 and HTTP/3 requests. Cheap if they do not.
     pub(crate) fn relieve_connections(&self) {
         let shared = &self.shared;
         self.relieve(

@@ -55,8 +55,9 @@ pub(crate) fn sweep_retired(worker: &Worker) {
     }
 }
 
-/// Reads ahead for clients that accept no bytes, and ends HTTP/2 streams that are too slow. While requests wait for a
-/// connection to an origin, also closes HTTP/1.1 connections that hold one of its connections and accept no bytes.
+/// Reads ahead for clients that accept no bytes, and ends streams of HTTP/2 and HTTP/3 that are too slow. While
+/// requests wait for a connection to an origin, also closes HTTP/1.1 connections that hold one of its connections and
+/// accept no bytes.
 fn sweep_deliveries(worker: &Worker, now: Timestamp) {
     let rate = worker.config().limits.stream_rate();
     worker.deliveries.for_each(|delivery| {

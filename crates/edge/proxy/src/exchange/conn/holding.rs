@@ -20,7 +20,7 @@ impl ConnState {
         self.memory.held_bytes.get()
     }
 
-    /// Returns the bytes of the decoded heads of HTTP/2 requests under way.
+    /// Returns the bytes of the decoded heads of HTTP/2 and HTTP/3 requests under way.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.head_bytes.get()
     }

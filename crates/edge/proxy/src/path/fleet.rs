@@ -12,7 +12,7 @@ use edgeward_balance::{
 };
 use edgeward_purge::Stamp;
 use edgeward_semantics::{CacheStatus, Outcome};
-use edgeward_sites::SiteId;
+use edgeward_sites::{Site, SiteId};
 use edgeward_types::Timestamp;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderValue;
@@ -85,7 +85,7 @@ impl Fleet {
         });
         let seed = placement_seed(&fleet.key);
         let caching = format!("{:?}", config.caching.rules);
-        let digest_of = |site| xxh3_64_with_seed(format!("{site:?}{caching}").as_bytes(), seed);
+        let digest_of = |site| xxh3_64_with_seed((rules_of(site) + &caching).as_bytes(), seed);
         Some(Self {
             name: fleet.name.as_str().into(),
             group: own.group,
@@ -198,6 +198,14 @@ pub(crate) fn is_usable(servers: &Servers) -> bool {
     reports.is_empty() || reports.iter().any(|report| !is_down(report.state))
 }
 
+/// Returns the settings and rules of a site as text, without the lines where they stand: files of two nodes may have
+/// other comments.
+fn rules_of(site: &Site) -> String {
+    let rules = site.rules().iter();
+    let rules = rules.map(|rule| (&rule.condition, &rule.settings));
+    format!("{:?}{:?}", site.settings, rules.collect::<Vec<_>>())
+}
+
 fn placement(fleet: &FleetConfig, group: NodeGroup) -> Placement {
     let members = fleet.members.iter().filter(|member| member.group == group);
     let nodes = members.map(|member| Node {
@@ -212,6 +220,7 @@ fn placement(fleet: &FleetConfig, group: NodeGroup) -> Placement {
 mod tests {
     use std::num::NonZeroU32;
 
+    use edgeward_sites::{Rule, Settings};
     use edgeward_types::ByteSize;
 
     use super::*;
@@ -244,6 +253,27 @@ mod tests {
             fallbacks_per_second: 1,
         });
         Fleet::of(&config).expect("a fleet")
+    }
+
+    #[test]
+    fn nodes_with_equal_rules_on_other_lines_store_for_each_other() {
+        let rule = |line, pass| {
+            let settings = Settings {
+                pass: Some(pass),
+                ..Settings::default()
+            };
+            Rule {
+                settings,
+                line,
+                ..Rule::default()
+            }
+        };
+        let rules = |rule| {
+            let site = Site::new("a.example", Settings::default());
+            rules_of(&site.with_rules(vec![rule]).expect("one rule"))
+        };
+        assert_eq!(rules(rule(1, true)), rules(rule(2, true)));
+        assert_ne!(rules(rule(1, true)), rules(rule(1, false)));
     }
 
     fn direction<'a>(

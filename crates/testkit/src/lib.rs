@@ -6,7 +6,8 @@
 //! with a wrong length, with a hundred megabytes of headers, or with half a body and then a reset. An
 //! [`Answer`] describes a response. A [`Gate`] makes a response wait for the test, so that no test sleeps.
 //! [`client::Client`] sends given bytes to a server and returns the server's bytes. [`disk::SimulatedDisk`] is a disk
-//! in memory. [`s3::Bucket`] verifies signatures as a bucket does. [`Wan`] relays connections at a low rate and with a
+//! in memory. [`s3::Bucket`] verifies signatures as a bucket does. [`TcpServer`] passes
+//! connections to a function. [`Wan`] relays connections at a low rate and with a
 //! delay.
 //!
 //! ```
@@ -33,12 +34,14 @@ pub mod pebble;
 pub mod programs;
 mod request;
 pub mod s3;
+pub mod tcp;
 mod wan;
 
 pub use answer::{Answer, Step};
 pub use gate::Gate;
 pub use origin::ScriptedOrigin;
 pub use request::RecordedRequest;
+pub use tcp::TcpServer;
 pub use wan::{Wan, WanSettings};
 
 /// Returns the byte at `offset` of the body of [`Answer::pattern`].

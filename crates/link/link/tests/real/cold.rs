@@ -1,18 +1,19 @@
 //! Tests that a slow disk delays only the streams that need chunks from it.
 
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks};
 use edgeward_link::{Client, Gateway, LinkStream};
 use edgeward_store::disk::FileDevice;
+use edgeward_testkit::TcpServer;
 use edgeward_testkit::disk::{ObservedDisk, ReadObserver};
 
 use crate::bodies::Random;
@@ -104,27 +105,13 @@ impl ReadObserver for PartlyCached {
 }
 
 /// Starts a server that sends a body for each request. A request is one byte, the index of the body.
-async fn serve_bodies(bodies: Vec<Vec<u8>>, tasks: &mut JoinSet<()>) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("the listener can be bound");
-    let addr = listener.local_addr().expect("the address is valid");
-    let bodies = Arc::new(bodies);
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (tcp, _) = listener.accept().await.expect("the listener accepts");
-            connections.spawn(send_body(tcp, Arc::clone(&bodies)));
+fn serve_bodies(bodies: Vec<Vec<u8>>) -> TcpServer {
+    TcpServer::start(move |mut tcp| {
+        let mut number = [0];
+        if tcp.read_exact(&mut number).is_ok() {
+            _ = tcp.write_all(&bodies[usize::from(number[0])]);
         }
-    });
-    addr
-}
-
-async fn send_body(mut tcp: TcpStream, bodies: Arc<Vec<Vec<u8>>>) {
-    if let Ok(number) = tcp.read_u8().await {
-        _ = tcp.write_all(&bodies[usize::from(number)]).await;
-        _ = tcp.shutdown().await;
-    }
+    })
 }
 
 async fn fetch(mut stream: LinkStream, number: u8) -> Vec<u8> {
@@ -148,9 +135,8 @@ async fn fetch(mut stream: LinkStream, number: u8) -> Vec<u8> {
 struct ColdClient {
     bodies: Vec<Vec<u8>>,
     link: Client,
-    target: std::net::SocketAddr,
+    target: TcpServer,
     disk: Arc<SlowDisk>,
-    tasks: JoinSet<()>,
     _gateway: Gateway,
     _test_bed: TestBed,
 }
@@ -158,10 +144,9 @@ struct ColdClient {
 impl ColdClient {
     async fn new(slow_requests_max: usize) -> Self {
         let bodies: Vec<_> = (0..3).map(|seed| Random(seed).noise(2_500_000)).collect();
-        let mut tasks = JoinSet::new();
-        let target = serve_bodies(bodies.clone(), &mut tasks).await;
+        let target = serve_bodies(bodies.clone());
         let mut test_bed = TestBed::new(false);
-        let gateway = test_bed.gateway(target).await;
+        let gateway = test_bed.gateway(target.addr()).await;
         let disk = slow_disk(&test_bed.store_path(EDGE), 64 << 20);
         let mut config = test_bed.config_with(EDGE, open_on(Arc::clone(&disk) as _, 7));
         config.slow_requests_max = slow_requests_max;
@@ -173,7 +158,6 @@ impl ColdClient {
             link: client,
             target,
             disk,
-            tasks,
             _gateway: gateway,
             _test_bed: test_bed,
         };
@@ -191,7 +175,9 @@ impl ColdClient {
 
     fn fetch(&self, number: u8) -> impl Future<Output = Vec<u8>> + 'static {
         fetch(
-            self.link.open(tcp(self.target)).expect("the link is up"),
+            self.link
+                .open(tcp(self.target.addr()))
+                .expect("the link is up"),
             number,
         )
     }
@@ -200,7 +186,7 @@ impl ColdClient {
 /// A stream whose chunks must be read from the disk does not delay another stream of the same peer.
 #[tokio::test]
 async fn a_disk_read_delays_no_other_stream() {
-    let mut client = ColdClient::new(16).await;
+    let client = ColdClient::new(16).await;
     let mut blocked = JoinSet::new();
     blocked.spawn(client.fetch(0));
     client.disk.observer().wait_for_blocked(1).await;
@@ -218,7 +204,6 @@ async fn a_disk_read_delays_no_other_stream() {
     assert_eq!(status.parking_limit_hits, 0);
     // Chunks that must be read from the disk are not counted as missing.
     assert_eq!(status.received.missing, 0);
-    client.tasks.abort_all();
 }
 
 /// An outgoing stream that must read a trailer from the disk to look up its chunks delays no other stream. Its chunks
@@ -227,24 +212,14 @@ async fn a_disk_read_delays_no_other_stream() {
 /// Method: limit the cached trailers to two, so that the trailers of the first containers must be read from the disk.
 #[tokio::test]
 async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("the listener can be bound");
-    let target = listener.local_addr().expect("the address is valid");
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (mut tcp, _) = listener.accept().await.expect("the listener accepts");
-            connections.spawn(async move {
-                let mut body = Vec::new();
-                _ = tcp.read_to_end(&mut body).await;
-                _ = tcp.write_all(&body.len().to_le_bytes()).await;
-            });
-        }
+    // Answers each body with its length.
+    let target = TcpServer::start(|mut tcp| {
+        let mut body = Vec::new();
+        _ = tcp.read_to_end(&mut body);
+        _ = tcp.write_all(&body.len().to_le_bytes());
     });
     let mut test_bed = TestBed::new(false);
-    let gateway = test_bed.gateway(target).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let disk = slow_disk(&test_bed.store_path(EDGE), 64 << 20);
     let settings = ChunkSettings {
         trailers_max: 2,
@@ -256,7 +231,7 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
         Client::start(test_bed.config_with(EDGE, store), &addr).expect("the client starts");
     within(client.up()).await;
     let send = |body: &Arc<Vec<u8>>| {
-        let (body, stream) = (Arc::clone(body), client.open(tcp(target)));
+        let (body, stream) = (Arc::clone(body), client.open(tcp(target.addr())));
         async move {
             let mut stream = stream.expect("the link is up");
             stream
@@ -310,14 +285,13 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
         .await
         .expect("the task exists")
         .expect("the stream accepts the bytes");
-    tasks.abort_all();
 }
 
 /// The number of parked frames is limited. A received frame is parked while chunks that it references are read from
 /// the disk. At the limit the connection waits, and no frame is lost.
 #[tokio::test]
 async fn the_number_of_parked_frames_is_bounded() {
-    let mut client = ColdClient::new(1).await;
+    let client = ColdClient::new(1).await;
     let mut blocked = JoinSet::new();
     for number in [0, 1] {
         let fetched = client.fetch(number);
@@ -340,7 +314,6 @@ async fn the_number_of_parked_frames_is_bounded() {
         let (number, body) = fetched.expect("the body is complete");
         assert!(body == client.bodies[usize::from(number)]);
     }
-    client.tasks.abort_all();
 }
 
 /// A stream waits for chunks of a compressed container, and the container is overwritten meanwhile. The stream then
@@ -361,11 +334,10 @@ async fn a_container_may_be_overwritten_while_a_stream_waits_for_it() {
         let bodies: Vec<_> = std::iter::once(Random(0).text(1_000_000))
             .chain((1..20).map(new_body))
             .collect();
-        let mut tasks = JoinSet::new();
-        let target = serve_bodies(bodies.clone(), &mut tasks).await;
+        let target = serve_bodies(bodies.clone());
         let mut test_bed = TestBed::new(false);
         test_bed.store_settings = small_containers();
-        let mut gateway = test_bed.gateway_config(target);
+        let mut gateway = test_bed.gateway_config(target.addr());
         // A delta would need a stored chunk, so that the new bodies would wait too.
         gateway.link.delta = false;
         let gateway = Gateway::bind(gateway).await;
@@ -378,7 +350,7 @@ async fn a_container_may_be_overwritten_while_a_stream_waits_for_it() {
         let client = Client::start(config, &addr).expect("the client starts");
         within(client.up()).await;
         let get = |number: usize| {
-            let stream = client.open(tcp(target)).expect("the link is up");
+            let stream = client.open(tcp(target.addr())).expect("the link is up");
             fetch(stream, number as u8)
         };
         assert!(within(get(0)).await == bodies[0]);
@@ -411,6 +383,5 @@ async fn a_container_may_be_overwritten_while_a_stream_waits_for_it() {
             client.status().await.received.from_store - before > 300_000
         })
         .await;
-        tasks.abort_all();
     }
 }

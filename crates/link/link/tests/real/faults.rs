@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use edgeward_testkit::TcpServer;
+
 use crate::bodies::Random;
 use crate::test_bed::{
-    EDGE, Echo, Faults, FaultyRelay, GATEWAY, TestBed, echo, small_containers, tcp, within,
+    EDGE, Faults, FaultyRelay, GATEWAY, TestBed, echo, small_containers, tcp, within,
 };
 
 /// Returns the number of runs from the environment variable, or the default.
@@ -79,7 +81,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
     let mut delivered = 0;
     for run in 0..runs(20) {
         let mut random = Random(0x11ae + run);
-        let target = Echo::start().await;
+        let target = TcpServer::echo();
         let mut test_bed = TestBed::new(run % 2 == 0);
         if run % 4 >= 2 {
             test_bed.store_settings = small_containers();
@@ -91,7 +93,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
             flip_every: [0, 30_000, 300_000][random.below(3)],
             faulty_connections: 3 + random.below(6) as u64,
         };
-        let mut gateway = Some(test_bed.gateway(target.addr).await);
+        let mut gateway = Some(test_bed.gateway(target.addr()).await);
         let addr = gateway.as_ref().expect("the gateway runs").local_addr();
         let relay = FaultyRelay::start(addr, faults).await;
         let mut client = Some(test_bed.client(relay.addr));
@@ -104,7 +106,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
             within(link.up()).await;
             let mut streams = JoinSet::new();
             for (nth, body) in bodies.iter().enumerate() {
-                let (link, body, to) = (link.clone(), body.clone(), tcp(target.addr));
+                let (link, body, to) = (link.clone(), body.clone(), tcp(target.addr()));
                 streams.spawn(async move {
                     for attempt in 0..50 {
                         let Ok(stream) = link.open(to.clone()) else {
@@ -135,7 +137,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
                 drop(gateway.take());
                 wait_for_lock(&test_bed, GATEWAY).await;
                 damage_store(&test_bed, GATEWAY, &mut random);
-                let mut config = test_bed.gateway_config(target.addr);
+                let mut config = test_bed.gateway_config(target.addr());
                 config.listen = addr;
                 gateway = Some(
                     edgeward_link::Gateway::bind(config)

@@ -14,24 +14,25 @@ use edgeward_link::{
     CertificateProblem, Client, DenyList, EndpointName, Gateway, GatewayConfig, IdentityLimits,
     KeyFolder, Keys, LinkState,
 };
+use edgeward_testkit::TcpServer;
 
 use crate::lockout::{another_edge, edge};
-use crate::test_bed::{Echo, TestBed, echo, tcp, until, within};
+use crate::test_bed::{TestBed, echo, tcp, until, within};
 
 fn name(text: &str) -> EndpointName {
     text.parse().expect("the name is valid")
 }
 
 /// Starts a gateway with the deny list in its folder of keys.
-async fn gateway(test_bed: &mut TestBed, target: &Echo) -> Gateway {
+async fn gateway(test_bed: &mut TestBed, target: &TcpServer) -> Gateway {
     let config = config(test_bed, target);
     Gateway::bind(config)
         .await
         .expect("the listener can be bound")
 }
 
-fn config(test_bed: &mut TestBed, target: &Echo) -> GatewayConfig {
-    let mut config = test_bed.gateway_config(target.addr);
+fn config(test_bed: &mut TestBed, target: &TcpServer) -> GatewayConfig {
+    let mut config = test_bed.gateway_config(target.addr());
     let keys = test_bed.folder.join("keys/gateway");
     config.deny = Some(DenyList::in_keys(&keys).expect("the deny list is valid"));
     config
@@ -50,7 +51,7 @@ fn key_folder(test_bed: &TestBed) -> (KeyFolder, std::path::PathBuf) {
 /// the action of the operator. The gateway counts the problem.
 #[tokio::test]
 async fn a_refused_edge_gets_the_problem_of_its_certificate() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let gateway = gateway(&mut test_bed, &target).await;
     let (keys, path) = key_folder(&test_bed);
@@ -123,7 +124,7 @@ async fn a_refused_edge_gets_the_problem_of_its_certificate() {
 /// A TLS client without a certificate gets the alert `certificate_required`, and the gateway counts the problem.
 #[tokio::test]
 async fn an_edge_without_a_certificate_is_refused() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let gateway = gateway(&mut test_bed, &target).await;
     let mut roots = rustls::RootCertStore::empty();
@@ -158,7 +159,7 @@ async fn an_edge_without_a_certificate_is_refused() {
 /// An edge that refuses the certificate of a gateway states the problem.
 #[tokio::test]
 async fn an_edge_states_the_problem_of_the_certificate_of_its_gateway() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let (keys, path) = key_folder(&test_bed);
     let mut config = config(&mut test_bed, &target);
@@ -193,14 +194,14 @@ async fn fingerprints(gateway: &Gateway) -> Vec<String> {
 /// A renewed certificate is used by new connections while streams continue, and the edge stays the same peer.
 #[tokio::test]
 async fn certificates_are_renewed_without_a_stop() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let gateway = gateway(&mut test_bed, &target).await;
     let (keys, path) = key_folder(&test_bed);
     let first = edge(&test_bed, gateway.local_addr(), 7, 0, None);
     within(first.up()).await;
     let before = fingerprints(&gateway).await;
-    let stream = first.open(tcp(target.addr)).expect("the link is up");
+    let stream = first.open(tcp(target.addr())).expect("the link is up");
     keys.renew(&name("edge"), 30).expect("the edge is known");
     keys.renew(&name("gateway"), 30)
         .expect("the gateway is known");
@@ -234,7 +235,7 @@ async fn certificates_are_renewed_without_a_stop() {
 /// a certificate of the old CA is refused.
 #[tokio::test]
 async fn two_cas_are_accepted_while_the_ca_is_changed() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let gateway = gateway(&mut test_bed, &target).await;
     let (keys, path) = key_folder(&test_bed);
@@ -292,7 +293,7 @@ fn copy_folder(from: &Path, to: &Path) {
 /// Two edges that share a certificate, and two edges that share a store, are counted and shown.
 #[tokio::test]
 async fn copies_of_certificates_and_stores_are_reported() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let gateway = gateway(&mut test_bed, &target).await;
     let other_keys = another_edge(&test_bed.folder.join("keys"));
@@ -321,7 +322,7 @@ async fn copies_of_certificates_and_stores_are_reported() {
 /// The limits of a certificate apply to connections and streams.
 #[tokio::test]
 async fn a_certificate_has_limits() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let mut config = config(&mut test_bed, &target);
     config.identity_limits = IdentityLimits {
@@ -334,11 +335,11 @@ async fn a_certificate_has_limits() {
         .expect("the listener can be bound");
     let client = edge(&test_bed, gateway.local_addr(), 1, 0, None);
     until(async || client.state() == LinkState::Up(2)).await;
-    let mut first = client.open(tcp(target.addr)).expect("the link is up");
+    let mut first = client.open(tcp(target.addr())).expect("the link is up");
     within(first.accepted())
         .await
         .expect("the limit is not reached");
-    let mut second = client.open(tcp(target.addr)).expect("the link is up");
+    let mut second = client.open(tcp(target.addr())).expect("the link is up");
     let refused = within(second.accepted()).await;
     let reason = refused.expect_err("the limit is reached").reason;
     assert_eq!(reason, edgeward_dedup::reason::TOO_MANY);

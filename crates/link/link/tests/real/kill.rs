@@ -15,9 +15,10 @@ use edgeward_chunk_store::codec::Compressors;
 use edgeward_dedup::codec::{Codec as _, Method};
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_link::{Client, Gateway, ListenerTarget, LocalListener};
+use edgeward_testkit::TcpServer;
 
 use crate::bodies::Random;
-use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, small_containers, tcp, until, within};
+use crate::test_bed::{EDGE, GATEWAY, TestBed, echo, small_containers, tcp, until, within};
 
 /// Environment variables of the process: its folder, the address to listen on, the address of the target, to which the
 /// gateway connects, and for an edge the address of the gateway.
@@ -77,9 +78,9 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return run_gateway(Path::new(&folder)).await;
     }
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = with_small_containers(TestBed::in_memory());
-    let mut gateway = start_gateway(&test_bed, "127.0.0.1:0", target.addr).await;
+    let mut gateway = start_gateway(&test_bed, "127.0.0.1:0", target.addr()).await;
     let addr = gateway.addr.to_string();
     let client = test_bed.client(gateway.addr);
     let mut random = Random(0x51_9417);
@@ -94,7 +95,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
             // A body that is in transit at the kill may fail, but it must not be delivered with wrong bytes.
             while !has_restarted.load(Ordering::Relaxed) {
                 let body = random.noise(1_500_000);
-                let Ok(stream) = client.open(tcp(target.addr)) else {
+                let Ok(stream) = client.open(tcp(target.addr())) else {
                     break;
                 };
                 if let Ok(back) = within(echo(stream, &body)).await {
@@ -106,7 +107,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
             gateway.kill_when_writing(knowledge_folder.clone()).await;
             unfinished += u64::from(is_writing(&knowledge_folder));
             check_files(&knowledge_folder);
-            let next = start_gateway(&test_bed, &addr, target.addr).await;
+            let next = start_gateway(&test_bed, &addr, target.addr()).await;
             has_restarted.store(true, Ordering::Relaxed);
             next
         };
@@ -138,10 +139,13 @@ async fn a_killed_edge_keeps_the_knowledge_of_its_gateway() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return run_edge(Path::new(&folder)).await;
     }
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = with_small_containers(TestBed::in_memory());
-    let gateway = test_bed.gateway(target.addr).await;
-    let addresses = [(TARGET, target.addr), (GATEWAY_ADDR, gateway.local_addr())];
+    let gateway = test_bed.gateway(target.addr()).await;
+    let addresses = [
+        (TARGET, target.addr()),
+        (GATEWAY_ADDR, gateway.local_addr()),
+    ];
     let mut edge = EndpointProcess::start(EDGE_TEST, &test_bed, "127.0.0.1:0", &addresses).await;
     let addr = edge.addr;
     let mut random = Random(0x51_9418);
@@ -229,10 +233,10 @@ fn encoded_knowledge(file: &[u8]) -> Vec<u8> {
 }
 
 /// Sends a body to the target, which echoes it, and compares the echo. Tries again if the gateway was killed.
-async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
+async fn exchange(client: &Client, target: &TcpServer, body: &[u8]) {
     for _ in 0..100 {
         within(client.up()).await;
-        if let Ok(stream) = client.open(tcp(target.addr))
+        if let Ok(stream) = client.open(tcp(target.addr()))
             && let Ok(back) = within(echo(stream, body)).await
         {
             assert!(back == body, "a body is wrong");

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -16,9 +15,10 @@ use tokio::task::JoinSet;
 
 use edgeward_link::socks::ProxyUsers;
 use edgeward_link::{Admin, Client, Gateway, ListenerTarget, LocalListener, OriginTls, Target};
+use edgeward_testkit::{Answer, ScriptedOrigin, TcpServer};
 
 use crate::bodies::Random;
-use crate::test_bed::{Echo, TestBed, tcp, within};
+use crate::test_bed::{TestBed, tcp, within};
 
 /// The argument of `TestBed::new` for an encrypted link.
 const ENCRYPTED: bool = true;
@@ -72,16 +72,16 @@ async fn echo_over(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
 /// that is not permitted are refused in the protocol of the request.
 #[tokio::test]
 async fn tcp_clients_reach_a_target_by_every_listener() {
-    let target = Echo::start().await;
-    let forbidden_target = Echo::start().await;
+    let target = TcpServer::echo();
+    let forbidden_target = TcpServer::echo();
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
     let body = Random(3).text(300_000);
 
     // The last argument of `bind` is the maximum number of connections.
-    let target_of_listener = ListenerTarget::Fixed(tcp(target.addr));
+    let target_of_listener = ListenerTarget::Fixed(tcp(target.addr()));
     let forward = LocalListener::bind(client.clone(), loopback(), target_of_listener, 10).await;
     let forward = forward.expect("the listener can be bound");
     let tcp = TcpStream::connect(forward.local_addr())
@@ -94,7 +94,7 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
     let proxy = proxy.expect("the listener can be bound");
     let socks = |port: u16| [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
     // Reply codes of SOCKS5: 0 is success, 2 is a connection that the rules do not allow (RFC 1928).
-    for (to, code) in [(target.addr, 0), (forbidden_target.addr, 2)] {
+    for (to, code) in [(target.addr(), 0), (forbidden_target.addr(), 2)] {
         let mut tcp = connect_and_send(proxy.local_addr(), &[5, 1, 0]).await;
         let mut method = [0; 2];
         within(tcp.read_exact(&mut method))
@@ -113,7 +113,7 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
             assert_eq!(echo_over(tcp, &body).await, body);
         }
     }
-    for (to, status) in [(target.addr, "200"), (forbidden_target.addr, "403")] {
+    for (to, status) in [(target.addr(), "200"), (forbidden_target.addr(), "403")] {
         let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
         let mut tcp = connect_and_send(proxy.local_addr(), request.as_bytes()).await;
         let mut head = Vec::new();
@@ -135,9 +135,9 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
 /// A proxy with users carries only the connections of clients that give the password of one of them.
 #[tokio::test]
 async fn a_proxy_with_users_requires_a_password() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
     let users = ProxyUsers::parse("ann:secret\n").expect("the list is valid");
@@ -165,7 +165,7 @@ async fn a_proxy_with_users_requires_a_password() {
         }
         let request = [
             &[5, 1, 0, 1, 127, 0, 0, 1][..],
-            &target.addr.port().to_be_bytes(),
+            &target.addr().port().to_be_bytes(),
         ]
         .concat();
         tcp.write_all(&request).await.expect("the bytes are sent");
@@ -314,51 +314,6 @@ async fn read_head(io: &mut (impl AsyncReadExt + Unpin)) -> String {
     String::from_utf8(head).expect("the head is text")
 }
 
-/// Starts an origin that checks its requests and counts its connections. The path of a request is the index of
-/// a body. Each body has a content type.
-async fn origin(
-    bodies: Arc<Vec<(&'static str, Bytes)>>,
-) -> (std::net::SocketAddr, JoinSet<()>, Arc<AtomicU64>) {
-    let listener = TcpListener::bind(loopback())
-        .await
-        .expect("the listener can be bound");
-    let addr = listener.local_addr().expect("the address is valid");
-    let connections = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&connections);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        let mut all = JoinSet::new();
-        loop {
-            let (tcp, _) = listener.accept().await.expect("the listener accepts");
-            counted.fetch_add(1, Ordering::Relaxed);
-            let bodies = Arc::clone(&bodies);
-            all.spawn(async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let bodies = Arc::clone(&bodies);
-                    async move {
-                        assert_eq!(request.headers()["accept-encoding"], "identity");
-                        assert!(!request.headers().contains_key("te"));
-                        let nth: usize = request.uri().path()[1..]
-                            .parse()
-                            .expect("the value is a number");
-                        let (kind, body) = bodies[nth].clone();
-                        let response = Response::builder().header("content-type", kind);
-                        let response = response.header("x-host", &request.headers()["host"]);
-                        Ok::<_, Infallible>(
-                            response
-                                .body(Full::new(body))
-                                .expect("the response is valid"),
-                        )
-                    }
-                });
-                let http = hyper::server::conn::http1::Builder::new();
-                _ = http.serve_connection(TokioIo::new(tcp), service).await;
-            });
-        }
-    });
-    (addr, tasks, connections)
-}
-
 /// Sends a GET request over the link, and returns head and body of the response.
 async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
     let stream = client.open(Target::Origin).expect("the link is up");
@@ -394,18 +349,16 @@ async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
 async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
     let text = Bytes::from(Random(8).text(400_000));
     let noise = Bytes::from(Random(9).noise(400_000));
-    let bodies = Arc::new(vec![
-        ("text/plain", text.clone()),
-        ("video/mp4", noise.clone()),
-    ]);
-    let (addr, _tasks, connections) = origin(bodies).await;
+    let origin = ScriptedOrigin::start();
+    let typed = |body: &Bytes, kind| Answer::ok(body.clone()).header("content-type", kind);
+    origin.on("/0", typed(&text, "text/plain"));
+    origin.on("/1", typed(&noise, "video/mp4"));
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let (gateway, client) = connected_to_origin(&mut test_bed, addr).await;
+    let (gateway, client) = connected_to_origin(&mut test_bed, origin.addr()).await;
     let loaded_bytes = async |client: &Client| client.status().await.received.from_store;
     for round in 0..2 {
         let (head, body) = get(&client, "/0").await;
         assert_eq!((head.status.as_u16(), &body), (200, &text));
-        assert_eq!(head.headers["x-host"], "site.example");
         assert_eq!(
             head.headers["connection"], "close",
             "one exchange on each stream"
@@ -438,22 +391,22 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
         video.bypassed > 800_000 && video.bypassed == video.bytes,
         "{video:?}"
     );
-    assert!(
-        connections.load(Ordering::Relaxed) < 4,
-        "connections are used again"
-    );
+    for request in origin.recorded() {
+        assert_eq!(request.header("host"), Some("site.example"));
+        assert_eq!(request.header("accept-encoding"), Some("identity"));
+        assert_eq!(request.header("te"), None);
+    }
+    let (requests, connections) = (origin.requests_total(), origin.accepted_connections());
+    assert_eq!(requests, 4);
+    assert!(connections < 4, "connections are used again");
 }
 
 /// If the origin does not answer, the client gets an HTTP error.
 #[tokio::test]
 async fn an_unreachable_origin_is_a_bad_gateway() {
-    let listener = TcpListener::bind(loopback())
-        .await
-        .expect("the listener can be bound");
-    let addr = listener.local_addr().expect("the address is valid");
-    drop(listener);
     let mut test_bed = TestBed::new(ENCRYPTED);
-    let (_gateway, client) = connected_to_origin(&mut test_bed, addr).await;
+    let (_gateway, client) =
+        connected_to_origin(&mut test_bed, ScriptedOrigin::unused_addr()).await;
     let (head, _) = get(&client, "/0").await;
     assert_eq!(head.status.as_u16(), 502);
 }
@@ -461,11 +414,11 @@ async fn an_unreachable_origin_is_a_bad_gateway() {
 /// `/status` and `/metrics` show the bytes of a body that was echoed. `/healthz` answers 200, and other paths 404.
 #[tokio::test]
 async fn status_and_metrics_are_served() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(!ENCRYPTED);
-    let gateway = Arc::new(test_bed.gateway(target.addr).await);
+    let gateway = Arc::new(test_bed.gateway(target.addr()).await);
     let client = test_bed.client(gateway.local_addr());
-    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let stream = client.open(tcp(target.addr())).expect("the link is up");
     let body = Random(4).noise(100_000);
     assert_eq!(
         within(crate::test_bed::echo(stream, &body))
@@ -477,12 +430,9 @@ async fn status_and_metrics_are_served() {
         .await
         .expect("the listener can be bound");
     let fetch = async |path: &str| {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let mut tcp = connect_and_send(admin.local_addr(), request.as_bytes()).await;
-        let mut text = String::new();
-        within(tcp.read_to_string(&mut text))
-            .await
-            .expect("the reply is text");
+        let (addr, path) = (admin.local_addr(), path.to_owned());
+        let text = tokio::task::spawn_blocking(move || edgeward_testkit::client::get(addr, &path));
+        let text = text.await.expect("the server answers");
         let (head, body) = text
             .split_once("\r\n\r\n")
             .expect("the response has a head");

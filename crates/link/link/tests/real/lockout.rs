@@ -15,8 +15,9 @@ use edgeward_link::{
     refusal_reason,
 };
 use edgeward_store::disk::FileDevice;
+use edgeward_testkit::TcpServer;
 
-use crate::test_bed::{EDGE, Echo, TestBed, open_on, tcp, within};
+use crate::test_bed::{EDGE, TestBed, open_on, tcp, within};
 
 /// Creates a folder like `keys/edge` with another certificate of the same CA.
 pub(crate) fn another_edge(keys: &Path) -> std::path::PathBuf {
@@ -51,10 +52,10 @@ pub(crate) fn edge(
 /// remains for other certificates.
 #[tokio::test]
 async fn one_certificate_does_not_occupy_every_peer_slot() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let other_keys = another_edge(&test_bed.folder.join("keys"));
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     config.peers_max = 4;
     let gateway = Gateway::bind(config)
         .await
@@ -68,7 +69,7 @@ async fn one_certificate_does_not_occupy_every_peer_slot() {
     }
     let client = edge(&test_bed, addr, 99, 0, Some(&other_keys));
     assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
-    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let stream = client.open(tcp(target.addr())).expect("the link is up");
     let back = within(crate::test_bed::echo(stream, b"hello")).await;
     assert_eq!(back.expect("the target echoes the body"), b"hello");
     let connected = same_certificate
@@ -99,9 +100,9 @@ async fn ping(stream: &mut LinkStream, byte: u8) -> std::io::Result<()> {
 #[tokio::test]
 async fn two_edges_with_one_store_identity_both_work() {
     const ROUNDS: u64 = 300;
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let clients = [1, 2].map(|nth| edge(&test_bed, gateway.local_addr(), 7, nth, None));
     let attempt = async || -> std::io::Result<()> {
         let mut streams = Vec::new();
@@ -109,7 +110,7 @@ async fn two_edges_with_one_store_identity_both_work() {
             within(client.up()).await;
             streams.push(
                 client
-                    .open(tcp(target.addr))
+                    .open(tcp(target.addr()))
                     .map_err(std::io::Error::other)?,
             );
         }
@@ -136,8 +137,8 @@ async fn two_edges_with_one_store_identity_both_work() {
 /// address is permitted if another rule permits the address itself.
 #[tokio::test]
 async fn a_rule_for_a_name_does_not_permit_special_addresses() {
-    let target = Echo::start().await;
-    let port = target.addr.port();
+    let target = TcpServer::echo();
+    let port = target.addr().port();
     let by_name: Target = Target::Tcp(
         format!("localhost:{port}")
             .parse()
@@ -158,7 +159,7 @@ async fn a_rule_for_a_name_does_not_permit_special_addresses() {
         (vec![format!("127.0.0.1:{port}")], false),
     ] {
         let mut test_bed = TestBed::new(true);
-        let mut config = test_bed.gateway_config(target.addr);
+        let mut config = test_bed.gateway_config(target.addr());
         config.allow = edgeward_link::Allow::default();
         for rule in &rules {
             config.allow = config.allow.and(rule.parse().expect("the rule is valid"));
@@ -173,7 +174,7 @@ async fn a_rule_for_a_name_does_not_permit_special_addresses() {
         let reason = answered.err().map(|refused| refused.reason);
         let expected = (!permitted).then_some(refusal_reason::NOT_ALLOWED);
         assert_eq!(reason, expected, "{rules:?}");
-        let mut by_address = client.open(tcp(target.addr)).expect("the link is up");
+        let mut by_address = client.open(tcp(target.addr())).expect("the link is up");
         let answered = within(by_address.accepted()).await.is_ok();
         let permits_address = rules.iter().any(|rule| rule.starts_with("127."));
         assert_eq!(answered, permits_address, "{rules:?}");
@@ -184,13 +185,13 @@ async fn a_rule_for_a_name_does_not_permit_special_addresses() {
 /// new connections are refused. When it is removed, it is accepted again.
 #[tokio::test]
 async fn a_denied_certificate_is_refused() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let keys = test_bed.folder.join("keys");
     let other_keys = another_edge(&keys);
     let list = test_bed.folder.join("deny");
     std::fs::write(&list, "# no fingerprints\n").expect("the file can be written");
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     config.deny = Some(edgeward_link::DenyList::load(&list).expect("the deny list is valid"));
     let gateway = Gateway::bind(config)
         .await
@@ -237,9 +238,9 @@ async fn silent_connections_do_not_lock_out_an_edge() {
         };
         setrlimit(Resource::Nofile, raised).expect("the limit is below the maximum");
     }
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     config.link.times.handshake = Duration::from_secs(3600);
     let gateway = Gateway::bind(config)
         .await
@@ -265,9 +266,9 @@ async fn silent_connections_do_not_lock_out_an_edge() {
 /// clients.
 #[tokio::test]
 async fn admin_clients_that_read_no_response_are_displaced() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = Arc::new(test_bed.gateway(target.addr).await);
+    let gateway = Arc::new(test_bed.gateway(target.addr()).await);
     let admin = Admin::bind(([127, 0, 0, 1], 0).into(), gateway.report()).await;
     let admin = admin.expect("the listener can be bound");
     let requests = b"GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);

@@ -28,21 +28,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use bodies::Random;
 use edgeward_link::{Client, LinkState, LinkStream, OpenError, refusal_reason};
-use test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
+use edgeward_testkit::TcpServer;
+use test_bed::{EDGE, TestBed, echo, tcp, within};
 
 /// With and without encryption, a client reaches a target behind the gateway, and a repeated body is sent as
 /// references.
 #[tokio::test]
 async fn a_target_is_reached_and_repeated_chunks_are_references() {
     for encrypted in [true, false] {
-        let target = Echo::start().await;
+        let target = TcpServer::echo();
         let mut test_bed = TestBed::new(encrypted);
-        let gateway = test_bed.gateway(target.addr).await;
+        let gateway = test_bed.gateway(target.addr()).await;
         let client = test_bed.client(gateway.local_addr());
         let body = Random(1).noise(3_000_000);
         let mut wire_bytes = Vec::new();
         for _ in 0..2 {
-            let stream = client.open(tcp(target.addr)).expect("the link is up");
+            let stream = client.open(tcp(target.addr())).expect("the link is up");
             let back = within(echo(stream, &body))
                 .await
                 .expect("the target echoes the body");
@@ -59,7 +60,7 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
         assert_eq!(status.encrypted, encrypted);
         assert!(status.received.from_store > 2_500_000);
         let (host, counters) = &status.hosts[0];
-        assert_eq!(*host, target.addr.to_string());
+        assert_eq!(*host, target.addr().to_string());
         assert_eq!(
             (
                 counters.streams,
@@ -88,14 +89,14 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
 /// Concurrent streams do not mix their bytes.
 #[tokio::test]
 async fn concurrent_streams_do_not_mix() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let client = test_bed.client(gateway.local_addr());
     let mut streams = tokio::task::JoinSet::new();
     for n in 0..60 {
         let stream = client
-            .open(tcp(target.addr))
+            .open(tcp(target.addr()))
             .expect("the limit of streams is not reached");
         streams.spawn(async move {
             let mut random = Random(n);
@@ -121,11 +122,11 @@ async fn concurrent_streams_do_not_mix() {
 /// Method: write a request and read its response before the next request is written.
 #[tokio::test]
 async fn short_messages_go_back_and_forth() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let client = test_bed.client(gateway.local_addr());
-    let mut stream = client.open(tcp(target.addr)).expect("the link is up");
+    let mut stream = client.open(tcp(target.addr())).expect("the link is up");
     // The requests have 8,800 bytes in total. The first 4 KiB of a body bypass deduplication, the rest does not.
     for n in 0..200_u32 {
         let request = [&n.to_le_bytes()[..], &[7; 40]].concat();
@@ -230,7 +231,7 @@ async fn a_reset_is_not_the_end_of_a_body() {
 /// If a target is not permitted, does not exist or refuses connections, the client's stream fails with the reason.
 #[tokio::test]
 async fn a_forbidden_or_missing_target_is_refused() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let closed_port = {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
@@ -252,7 +253,7 @@ async fn a_forbidden_or_missing_target_is_refused() {
             .expect("the text is a host and a port"),
     );
     for (requested, reason) in [
-        (tcp(target.addr), refusal_reason::NOT_ALLOWED),
+        (tcp(target.addr()), refusal_reason::NOT_ALLOWED),
         (tcp(closed_port), refusal_reason::UNREACHABLE),
         (no_such, refusal_reason::NO_SUCH_HOST),
         (edgeward_link::Target::Origin, refusal_reason::NOT_ALLOWED),
@@ -271,20 +272,15 @@ async fn a_forbidden_or_missing_target_is_refused() {
     }
     let counters = gateway.status().await.counters;
     assert_eq!((counters.not_allowed, counters.unreachable), (2, 2));
-    assert_eq!(
-        target
-            .connections
-            .load(std::sync::atomic::Ordering::Relaxed),
-        0
-    );
+    assert_eq!(target.connections(), 0);
 }
 
 /// While no gateway runs, opening a stream fails at once. After the gateway has started again, streams work.
 #[tokio::test]
 async fn a_link_reconnects() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let addr = gateway.local_addr();
     within(gateway.shutdown(Duration::ZERO))
         .await
@@ -292,16 +288,16 @@ async fn a_link_reconnects() {
     let client = test_bed.client(addr);
     assert_eq!(within(client.settled()).await, LinkState::Down);
     assert!(matches!(
-        client.open(tcp(target.addr)),
+        client.open(tcp(target.addr())),
         Err(OpenError::Down)
     ));
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     config.listen = addr;
     let gateway = edgeward_link::Gateway::bind(config)
         .await
         .expect("the listener can be bound");
     within(client.up()).await;
-    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let stream = client.open(tcp(target.addr())).expect("the link is up");
     let back = within(echo(stream, b"hello"))
         .await
         .expect("the target echoes the body");
@@ -312,19 +308,19 @@ async fn a_link_reconnects() {
 /// A link with two gateways uses the first one, and moves to the second one when the first one has shut down.
 #[tokio::test]
 async fn a_link_moves_to_the_next_gateway() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut first_bed = TestBed::new(true);
     let mut second_bed = TestBed::in_folder(&first_bed.folder);
     second_bed.stores = Some(tempfile::tempdir().expect("the folder can be created"));
-    let first = first_bed.gateway(target.addr).await;
-    let second = second_bed.gateway(target.addr).await;
+    let first = first_bed.gateway(target.addr()).await;
+    let second = second_bed.gateway(target.addr()).await;
     let gateways = [&first, &second].map(|gateway| gateway.local_addr().to_string());
     let client = Client::start_with_failover(first_bed.config(EDGE), gateways.to_vec());
     let client = client.expect("the client starts");
     within(client.up()).await;
     let body = Random(6).noise(100_000);
     let ask = async || {
-        let stream = client.open(tcp(target.addr)).expect("the link is up");
+        let stream = client.open(tcp(target.addr())).expect("the link is up");
         within(echo(stream, &body))
             .await
             .expect("the target echoes the body")
@@ -351,15 +347,15 @@ async fn a_link_moves_to_the_next_gateway() {
 /// Streams are reset when the link has been down for `outage_max`.
 #[tokio::test]
 async fn streams_are_reset_after_the_maximum_outage() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let mut config = test_bed.config(EDGE);
     config.times.outage_max = Duration::from_millis(50);
     let client =
         Client::start(config, &gateway.local_addr().to_string()).expect("the client starts");
     within(client.up()).await;
-    let mut stream: LinkStream = client.open(tcp(target.addr)).expect("the link is up");
+    let mut stream: LinkStream = client.open(tcp(target.addr())).expect("the link is up");
     within(stream.accepted())
         .await
         .expect("the stream is accepted");

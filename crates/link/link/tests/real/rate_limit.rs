@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use edgeward_link::{Client, RateLimiter};
+use edgeward_testkit::TcpServer;
 
 use crate::bodies::Random;
-use crate::test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
+use crate::test_bed::{EDGE, TestBed, echo, tcp, within};
 
 /// A body of 400 kB takes at least half of the time that the limit of 1.6 Mb/s needs for it, two seconds. Without the
 /// limit it takes some milliseconds.
 #[tokio::test]
 async fn sent_bytes_are_limited() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let mut config = test_bed.config(EDGE);
     let limit = "1.6Mbps".parse().expect("the text is a rate limit");
     config.rate_limiter = Some(Arc::new(RateLimiter::new(limit)));
@@ -23,7 +24,7 @@ async fn sent_bytes_are_limited() {
     within(client.up()).await;
     let body = Random(5).noise(400_000);
     let start = Instant::now();
-    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let stream = client.open(tcp(target.addr())).expect("the link is up");
     let echoed = within(echo(stream, &body)).await;
     assert!(echoed.expect("the target echoes the body") == body);
     let millis = start.elapsed().as_millis();

@@ -4,8 +4,10 @@
 
 use std::os::unix::fs::FileExt;
 
+use edgeward_testkit::TcpServer;
+
 use crate::bodies::Random;
-use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
+use crate::test_bed::{EDGE, GATEWAY, TestBed, echo, tcp, within};
 
 /// Overwrites bytes in all containers of a store while its endpoint uses it.
 fn corrupt_store(test_bed: &TestBed, endpoint: usize) {
@@ -24,16 +26,16 @@ fn corrupt_store(test_bed: &TestBed, endpoint: usize) {
 /// corrupt, the stream fails. After at most two failed streams, the chunks are sent as bytes again.
 #[tokio::test]
 async fn missing_chunks_are_sent_from_the_store() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     test_bed.keep_sent = true;
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let client = test_bed.client(gateway.local_addr());
     // The body is much longer than the bytes that can be unacknowledged, so the sender releases most chunks.
     let body = Random(31).noise(12_000_000);
     let exchange = async || {
         within(client.up()).await;
-        let stream = client.open(tcp(target.addr)).expect("the link is up");
+        let stream = client.open(tcp(target.addr())).expect("the link is up");
         let back = within(echo(stream, &body)).await?;
         assert!(back == body);
         std::io::Result::Ok(())

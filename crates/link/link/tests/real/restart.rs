@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use edgeward_link::{Client, Gateway, LinkState};
+use edgeward_testkit::TcpServer;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use crate::bodies::Random;
 use crate::faults::wait_for_lock;
-use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, until, within};
+use crate::test_bed::{EDGE, GATEWAY, TestBed, echo, tcp, until, within};
 
 /// Sends a body to the target, which echoes it, and compares the echo.
-async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
+async fn exchange(client: &Client, target: &TcpServer, body: &[u8]) {
     within(client.up()).await;
-    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let stream = client.open(tcp(target.addr())).expect("the link is up");
     let back = within(echo(stream, body))
         .await
         .expect("the target echoes the body");
@@ -39,9 +40,9 @@ fn records(test_bed: &TestBed) -> Vec<PathBuf> {
 #[tokio::test]
 async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
     for is_shut_down in [true, false] {
-        let target = Echo::start().await;
+        let target = TcpServer::echo();
         let mut test_bed = TestBed::new(true);
-        let gateway = test_bed.gateway(target.addr).await;
+        let gateway = test_bed.gateway(target.addr()).await;
         let addr = gateway.local_addr();
         let client = test_bed.client(addr);
         let body = Random(11).noise(3_000_000);
@@ -64,7 +65,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         // Waits until the client has noticed that the gateway is gone. Otherwise `client.up()` below could return for
         // the connection to the first gateway.
         until(async || !matches!(client.state(), LinkState::Up(_))).await;
-        let mut config = test_bed.gateway_config(target.addr);
+        let mut config = test_bed.gateway_config(target.addr());
         config.listen = addr;
         let gateway = Gateway::bind(config)
             .await
@@ -94,9 +95,9 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
 /// A restarted edge sends references to chunks that it sent before.
 #[tokio::test]
 async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let body = Random(12).noise(3_000_000);
     for nth in 0..2 {
         let client = test_bed.client(gateway.local_addr());
@@ -114,12 +115,12 @@ async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
 #[tokio::test]
 async fn knowledge_of_another_store_is_not_used() {
     for lost_store in [GATEWAY, EDGE] {
-        let target = Echo::start().await;
+        let target = TcpServer::echo();
         let mut test_bed = TestBed::new(false);
         let body = Random(13).noise(1_000_000);
         let mut wire_bytes = Vec::new();
         for _ in 0..2 {
-            let gateway = test_bed.gateway(target.addr).await;
+            let gateway = test_bed.gateway(target.addr()).await;
             let client = test_bed.client(gateway.local_addr());
             exchange(&client, &target, &body).await;
             wire_bytes.push(client.status().await.sent.wire);
@@ -146,12 +147,12 @@ async fn knowledge_of_another_store_is_not_used() {
 #[tokio::test]
 async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
     for encrypted in [false, true] {
-        let target = Echo::start().await;
+        let target = TcpServer::echo();
         let mut test_bed = TestBed::new(encrypted);
         let mut handshakes = 0;
         for yields in 0.. {
             assert!(yields < 10_000, "the handshake is never complete");
-            let gateway = test_bed.gateway(target.addr).await;
+            let gateway = test_bed.gateway(target.addr()).await;
             let client = test_bed.client(gateway.local_addr());
             for _ in 0..yields {
                 tokio::task::yield_now().await;
@@ -172,9 +173,9 @@ async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
 /// record of a connected edge, although the record has not changed for a long time.
 #[tokio::test]
 async fn the_record_of_a_connected_edge_is_kept() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     config.peers_max = 2;
     let gateway = Gateway::bind(config).await;
     let gateway = gateway.expect("the listener can be bound");
@@ -217,9 +218,9 @@ async fn the_record_of_a_connected_edge_is_kept() {
 #[tokio::test]
 async fn an_edge_that_waits_for_its_record_is_not_displaced() {
     const LONG: Duration = Duration::from_secs(3600);
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
     let ended = within(client.shutdown(Duration::ZERO)).await;
@@ -232,7 +233,7 @@ async fn an_edge_that_waits_for_its_record_is_not_displaced() {
     let made = mknodat(CWD, &record, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
     made.expect("the pipe can be created");
 
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     (config.link.times.first_byte, config.link.times.handshake) = (LONG, LONG);
     // One connection in its handshake for each address.
     config.pending_max = 2;

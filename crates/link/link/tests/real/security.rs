@@ -11,17 +11,18 @@ use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::wire::{Frame, Hello, Span, StreamId, decode, frame_length};
 use edgeward_link::{Client, Encryption, Gateway, Keys, LinkState};
+use edgeward_testkit::TcpServer;
 
-use crate::test_bed::{EDGE, Echo, TestBed, tcp, within};
+use crate::test_bed::{EDGE, TestBed, tcp, within};
 
 /// The gateway refuses an edge with a certificate of another CA, an edge with the gateway's certificate, and an edge
 /// without encryption.
 #[tokio::test]
 async fn unknown_certificates_are_refused() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     // `true`: the link is encrypted.
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let other_ca = tempfile::tempdir().expect("the folder can be created");
     edgeward_link::generate_keys(other_ca.path()).expect("the keys can be generated");
     let load = |end: &str| {
@@ -58,7 +59,7 @@ async fn unknown_certificates_are_refused() {
 /// An edge refuses a gateway with a certificate of another CA, and a gateway with an edge's certificate.
 #[tokio::test]
 async fn edges_refuse_unknown_gateways() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
     let other_ca = tempfile::tempdir().expect("the folder can be created");
     edgeward_link::generate_keys(other_ca.path()).expect("the keys can be generated");
@@ -67,7 +68,7 @@ async fn edges_refuse_unknown_gateways() {
         test_bed.folder.join("keys/edge"),
     ];
     let client_config = test_bed.config(EDGE);
-    let mut config = test_bed.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr());
     for folder in folders {
         let keys = Keys::load(&folder).expect("the keys are valid").0;
         config.link.encryption = Encryption::Tls(Arc::new(keys));
@@ -84,9 +85,9 @@ async fn edges_refuse_unknown_gateways() {
 /// The gateway refuses a client that supports only TLS 1.2.
 #[tokio::test]
 async fn tls_1_2_is_refused() {
-    let target = Echo::start().await;
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(true);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     // A ClientHello of TLS 1.2, with signature_algorithms and without supported_versions (RFC 5246, section
     // 7.4.1.2).
     let body = [
@@ -176,10 +177,10 @@ fn hello(id_key: &IdKey, session: u64, epoch: u64) -> Hello {
 }
 
 /// Starts a target and a gateway without encryption. Returns them with the key of the chunk ids.
-async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
-    let target = Echo::start().await;
+async fn test_bed() -> (TestBed, Gateway, IdKey, TcpServer) {
+    let target = TcpServer::echo();
     let mut test_bed = TestBed::new(false);
-    let gateway = test_bed.gateway(target.addr).await;
+    let gateway = test_bed.gateway(target.addr()).await;
     let key = test_bed.folder.join("keys/edge/store.key");
     let id_key = edgeward_link::load_store_key(&key).expect("the key is valid");
     (test_bed, gateway, id_key, target)
@@ -235,7 +236,7 @@ async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
 async fn a_peer_that_violates_the_protocol_is_disconnected() {
     let (_test_bed, gateway, id_key, target) = test_bed().await;
     // A label of kind 1 has the address of a TCP target.
-    let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
+    let label = [&[1][..], target.addr().to_string().as_bytes()].concat();
     let stream = StreamId(0);
     let span = |offset, length| Span {
         stream,
@@ -313,7 +314,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
     let (mut test_bed, gateway, id_key, target) = test_bed().await;
     let secret = crate::bodies::Random(5).text(40_000);
     let client = test_bed.client(gateway.local_addr());
-    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let stream = client.open(tcp(target.addr())).expect("the link is up");
     let back = within(crate::test_bed::echo(stream, &secret)).await;
     assert_eq!(back.expect("the target echoes the body"), secret);
 
@@ -330,7 +331,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
         .next_cut(rest)
         .expect("the body has a chunk boundary");
     let id = id_key.id(&rest[..length]);
-    let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
+    let label = [&[1][..], target.addr().to_string().as_bytes()].concat();
     let stream = StreamId(0);
     edge.send(&Frame::Open {
         stream,

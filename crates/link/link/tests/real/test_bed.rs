@@ -208,43 +208,6 @@ pub(crate) async fn until(mut condition: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// A server that echoes all received bytes, and closes a connection when the client does.
-pub(crate) struct Echo {
-    pub(crate) addr: SocketAddr,
-    /// The number of accepted connections.
-    pub(crate) connections: Arc<AtomicU64>,
-    _tasks: JoinSet<()>,
-}
-
-impl Echo {
-    pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("the listener can be bound");
-        let addr = listener.local_addr().expect("the listener has an address");
-        let connections = Arc::new(AtomicU64::new(0));
-        let mut tasks = JoinSet::new();
-        let counter = Arc::clone(&connections);
-        tasks.spawn(async move {
-            let mut connection_tasks = JoinSet::new();
-            loop {
-                let (mut tcp, _) = listener.accept().await.expect("the listener accepts");
-                counter.fetch_add(1, Ordering::Relaxed);
-                connection_tasks.spawn(async move {
-                    let (mut read, mut write) = tcp.split();
-                    _ = tokio::io::copy(&mut read, &mut write).await;
-                    _ = write.shutdown().await;
-                });
-            }
-        });
-        Self {
-            addr,
-            connections,
-            _tasks: tasks,
-        }
-    }
-}
-
 /// Sends a body on the stream and reads the echo at the same time. Returns the echo.
 pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let (mut read, mut write) = tokio::io::split(stream);

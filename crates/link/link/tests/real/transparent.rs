@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 use edgeward_link::{Gateway, ListenerTarget, LocalListener};
+use edgeward_testkit::TcpServer;
 
 use crate::bodies::Random;
 use crate::test_bed::{TestBed, within};
@@ -66,7 +67,9 @@ fn check_interception(rules: impl Fn(SocketAddr, SocketAddr) -> String) {
         ("127.0.0.1:0", "[::]:0"),
     ] {
         runtime.block_on(async {
-            let server = echo_server(server).await;
+            let server = server.parse().expect("the text is an address");
+            let target = TcpServer::start_at(server, edgeward_testkit::tcp::echo);
+            let server = target.addr();
             let mut test_bed = TestBed::new(true);
             let gateway = Gateway::bind(test_bed.gateway_config(server)).await;
             let gateway = gateway.expect("the listener can be bound");
@@ -117,22 +120,6 @@ async fn echo_of(server: SocketAddr, body: &[u8]) -> Vec<u8> {
     let (_, received) = tokio::join!(send, read.read_to_end(&mut echoed));
     received.expect("the body is returned");
     echoed
-}
-
-async fn echo_server(addr: &str) -> SocketAddr {
-    let listener = TcpListener::bind(addr).await;
-    let listener = listener.expect("the listener can be bound");
-    let addr = listener.local_addr().expect("the listener has an address");
-    tokio::spawn(async move {
-        while let Ok((mut tcp, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut read, mut write) = tcp.split();
-                _ = tokio::io::copy(&mut read, &mut write).await;
-                _ = write.shutdown().await;
-            });
-        }
-    });
-    addr
 }
 
 /// Returns true in a network namespace of the test. Otherwise runs the test with this name there and returns false. The

@@ -97,7 +97,8 @@ impl Encoders {
         }))
     }
 
-    /// Joins the job for the encoding with this hash, or begins it. The body has `length` bytes.
+    /// Joins the job for the encoding with this hash, or begins it. The body has `length` bytes. `stored` looks the
+    /// encoding up: a job may have ended since the caller did.
     pub(crate) fn join(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -105,10 +106,14 @@ impl Encoders {
         levels: Levels,
         body: PlainBody,
         length: u64,
+        stored: impl FnOnce() -> Option<Encoding>,
     ) -> JobRole {
         let mut under_way = lock(&self.under_way);
         if let Some(receiver) = under_way.get(&hash) {
             return JobRole::Follower(receiver.clone());
+        }
+        if let Some(encoding) = stored() {
+            return JobRole::Follower(watch::channel(Some(encoding)).1);
         }
         // The encoded body is shorter than the plain one, and a body on disk is read into memory first.
         let copies = match body {
@@ -383,7 +388,8 @@ mod tests {
         let levels = Levels::of(&CompressionConfig::default());
         let join = |hash, length: usize| {
             let body = PlainBody::Memory(vec![b'a'; length].into());
-            encoders.join(KeyHash(hash), Coding::Gzip, levels, body, length as u64)
+            let length = length as u64;
+            encoders.join(KeyHash(hash), Coding::Gzip, levels, body, length, || None)
         };
         assert!(matches!(join(1, 1001), JobRole::Busy));
         let JobRole::Leader(job, pending) = join(1, 1000) else {
@@ -410,12 +416,29 @@ mod tests {
         assert!(matches!(join(2, 1000), JobRole::Leader(..)));
     }
 
+    /// A worker looks an encoding up, another one stores it and ends its job, and only then does the first one join.
+    #[test]
+    fn an_encoding_that_was_stored_in_the_meantime_is_not_made_again() {
+        let encoders = encoders(ByteSize(1000));
+        let levels = Levels::of(&CompressionConfig::default());
+        let body = PlainBody::Memory(Bytes::from_static(b"a"));
+        let stored = || Some(Encoding::Body(Bytes::from_static(b"encoded")));
+        let JobRole::Follower(follower) =
+            encoders.join(KeyHash(1), Coding::Zstd, levels, body, 1, stored)
+        else {
+            panic!("nothing is to be made");
+        };
+        let result = follower.borrow().clone();
+        assert!(matches!(result, Some(Encoding::Body(bytes)) if bytes == "encoded"));
+        assert_eq!((encoders.waiting(), encoders.pending_bytes()), (0, 0));
+    }
+
     #[test]
     fn a_job_whose_leader_ends_gives_no_result() {
         let encoders = encoders(ByteSize(1000));
         let levels = Levels::of(&CompressionConfig::default());
         let body = || PlainBody::Memory(Bytes::from_static(b"a"));
-        let join = || encoders.join(KeyHash(1), Coding::Zstd, levels, body(), 1);
+        let join = || encoders.join(KeyHash(1), Coding::Zstd, levels, body(), 1, || None);
         let JobRole::Leader(job, _) = join() else {
             panic!("the budget has space");
         };

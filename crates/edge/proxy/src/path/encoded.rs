@@ -250,7 +250,8 @@ impl Making {
         }
         let encoders = &worker.shared.encoders;
         let levels = Levels::of(config);
-        match encoders.join(self.key.hash, self.coding, levels, body, length) {
+        let stored = || self.in_memory();
+        match encoders.join(self.key.hash, self.coding, levels, body, length, stored) {
             JobRole::Leader(job, pending) => {
                 let result = job.subscribe();
                 let making = self.clone();
@@ -265,6 +266,16 @@ impl Making {
                 worker.counters.encodings_busy.increment();
                 None
             }
+        }
+    }
+
+    fn in_memory(&self) -> Option<Encoding> {
+        let (key, cache) = (&self.key, &self.worker.cache);
+        let found = cache.encoding_in_memory(key.hash, &key.bytes, self.coding, &self.plain)?;
+        match &found.response().body {
+            StoredBody::Memory(body) if body.is_empty() => Some(Encoding::NoGain),
+            StoredBody::Memory(body) => Some(Encoding::Body(body.clone())),
+            StoredBody::Disk(_) | StoredBody::Slices(_) => None,
         }
     }
 

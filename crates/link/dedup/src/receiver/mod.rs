@@ -413,6 +413,8 @@ impl Receiver {
         self.naks = refused
             .map(|(&(stream, offset), &cause)| (stream, offset, cause))
             .collect();
+        // The same is true of the ends of streams.
+        self.acks.extend(self.ended.latest());
         self.acks.extend(&open_streams);
         self.credits.extend(&open_streams);
     }

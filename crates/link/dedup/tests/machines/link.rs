@@ -60,6 +60,9 @@ pub(crate) struct Faults {
     pub(crate) flip: usize,
     /// In one tick in this many, the connection breaks and its frames are lost.
     pub(crate) reset: usize,
+    /// In one tick in this many, one of two connections breaks: half of the frames are lost, and each endpoint notices
+    /// it after 0 to 60 ticks. Half of the frames that it sends until then are lost, too.
+    pub(crate) half_reset: usize,
     /// In one tick in this many, a store is damaged in one of five ways.
     pub(crate) damage: usize,
     /// In one tick in this many, an endpoint restarts. Its store survives; its memory is lost.
@@ -218,6 +221,8 @@ pub(crate) struct World {
     pub(crate) bodies: Vec<Vec<u8>>,
     /// The frames on their way to each endpoint.
     links: [Vec<FrameInTransit>; 2],
+    /// For each endpoint: the tick in which it will notice the loss of a connection.
+    losses: [Option<u64>; 2],
     /// The current time in ticks.
     pub(crate) now: u64,
     sequence: u64,
@@ -249,6 +254,7 @@ impl World {
             plan,
             bodies: Vec::new(),
             links: [Vec::new(), Vec::new()],
+            losses: [None; 2],
             now: 0,
             sequence: 0,
             sessions: 2,
@@ -297,6 +303,10 @@ impl World {
             (end.now, end.slow) = (self.now, self.plan.faults.slow);
             end.endpoint.set_own_epoch(end.store.epoch());
             end.serve_late();
+            if self.losses[side].is_some_and(|at| at <= self.now) {
+                self.losses[side] = None;
+                self.endpoints[side].endpoint.handle_connection_loss();
+            }
             self.receive(side);
             self.use_streams(side);
             self.transmit(side);
@@ -304,6 +314,12 @@ impl World {
         let faults = self.plan.faults;
         if self.draw_fault(faults.reset) {
             self.connect();
+        }
+        if self.losses == [None; 2] && self.draw_fault(faults.half_reset) {
+            for side in [0, 1] {
+                self.losses[side] = Some(self.now + 1 + self.random.below(60) as u64);
+                self.links[side].retain(|_| self.random.below(2) == 0);
+            }
         }
         if self.draw_fault(faults.damage) {
             let side = self.random.below(2);
@@ -324,6 +340,7 @@ impl World {
     /// Replaces the connection: all frames on it are lost.
     pub(crate) fn connect(&mut self) {
         self.links = [Vec::new(), Vec::new()];
+        self.losses = [None; 2];
         let [one, other] = &mut self.endpoints;
         let hellos = [one, other].map(|end| {
             end.endpoint.set_own_epoch(end.store.epoch());
@@ -424,6 +441,9 @@ impl World {
     }
 
     fn put_on_link(&mut self, side: usize, delay: u64, bytes: Vec<u8>) {
+        if self.losses[1 - side].is_some() && self.random.below(2) == 0 {
+            return;
+        }
         self.sequence += 1;
         self.links[side].push(FrameInTransit {
             at: self.now + delay,
@@ -475,20 +495,26 @@ impl World {
             let bytes_max = self.plan.write_bytes_max[self.random.below(3)];
             let wanted = 1 + self.random.below(bytes_max);
             let piece = &body[written..body.len().min(written + wanted)];
-            // The user calls either `write`, or `spare` and `filled`.
-            written += if self.random.below(2) == 0 {
-                end.write(stream, piece).expect("the stream is open")
+            // The user calls either `write`, or `spare` and `filled`. The stream may have ended in this tick: its body
+            // cannot be sent again if the store has lost it. The user then gets an event in the next tick.
+            let result = if self.random.below(2) == 0 {
+                end.write(stream, piece)
             } else {
                 let spare = end.endpoint.spare(stream);
-                let bytes = spare.expect("the stream is open").map_or(0, |spare| {
+                let bytes = spare.map(|spare| {
+                    let spare = spare.unwrap_or_default();
                     let bytes = piece.len().min(spare.len());
                     spare[..bytes].copy_from_slice(&piece[..bytes]);
                     bytes
                 });
-                end.endpoint.filled(stream, bytes);
+                end.endpoint.filled(stream, bytes.unwrap_or(0));
                 end.serve().expect("the peer is correct");
                 bytes
             };
+            let Ok(bytes) = result else {
+                continue;
+            };
+            written += bytes;
             // `flush` sends all written bytes. `flush_whole` sends complete chunks; a partial chunk waits.
             if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
                 end.flush(stream);
@@ -496,7 +522,7 @@ impl World {
                 end.flush_whole(stream);
             }
             if written == body.len() {
-                end.close(stream).expect("the stream is open");
+                _ = end.close(stream);
                 written += 1;
             }
             if let Some(sent) = end.sending.get_mut(&stream) {

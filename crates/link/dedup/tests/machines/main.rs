@@ -6,11 +6,13 @@
 
 mod hostile;
 mod link;
+mod losses;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
-use edgeward_dedup::receiver::{ReceiverCounters, TakeResult};
+use edgeward_dedup::reason;
+use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::Lane;
 use edgeward_dedup::wire::{Frame, decode, frame_length};
 
@@ -145,6 +147,7 @@ fn bodies_survive_all_faults_at_once() {
             duplicate: 10,
             flip: 200,
             reset: 500,
+            half_reset: 200,
             damage: 100,
             kill: [400, 1500][random.below(2)],
             slow: [0, 10, 200][random.below(3)],
@@ -200,7 +203,7 @@ fn a_collision_of_chunk_hashes_is_detected() {
             .digest_failures,
         1
     );
-    assert_eq!(world.endpoints[0].refused, [edgeward_dedup::reason::DIGEST]);
+    assert_eq!(world.endpoints[0].refused, [reason::DIGEST]);
 }
 
 /// Bodies arrive although chunk hashes have only a few bits, so that many chunks have the same hash.
@@ -432,7 +435,7 @@ fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
     }
     world.run();
     let [sender, receiver] = &world.endpoints;
-    assert_eq!(sender.refused, [edgeward_dedup::reason::LOST]);
+    assert_eq!(sender.refused, [reason::LOST]);
     assert_eq!(sender.endpoint.sender().counters().lost, 1);
     assert_eq!(receiver.arrived, [0, 1]);
 
@@ -549,86 +552,6 @@ fn each_lost_chunk_costs_one_round_trip() {
                 intact_ticks[nth]
             );
         }
-    }
-}
-
-/// A NAK reaches the sender even if it is lost with one of several connections, and the sender has noticed the loss
-/// before the receiver.
-///
-/// Method: lose chunks of the receiver. The sender notices the loss first, and sends all pieces again on the other
-/// connection. The receiver refuses some of them. Then it notices the loss, either while its NAKs are still queued, or
-/// after it has sent them on the lost connection.
-#[test]
-fn a_nak_is_sent_again_after_the_loss_of_a_connection() {
-    for is_sent in [false, true] {
-        let mut plan = Plan::without_faults(22);
-        (plan.flush, plan.delta, plan.unacked_max) = (0, false, 1 << 20);
-        (plan.receiver.streams_max, plan.receiver.credit) = (4, 256 << 10);
-        let mut world = World::new(plan);
-        let body = Random(6).text(200_000);
-        world.send(0, body.clone());
-        world.run();
-        (0..2).for_each(|_| world.endpoints[1].store.evict_oldest());
-        let [sender, receiver] = &mut world.endpoints;
-        let stream = sender.endpoint.open(b"\0\0", true);
-        let stream = stream.expect("a stream can be opened");
-        // Bytes of references are released if the digest contains all bytes before them. These first bytes are added to
-        // it when they are sent.
-        assert_eq!(sender.write(stream, &body[..4096]), Ok(4096));
-        sender.flush(stream);
-        deliver(&frames(sender), receiver);
-        let rest = sender.write(stream, &body[4096..]);
-        assert_eq!(rest, Ok(body.len() - 4096));
-        sender.close(stream).expect("the stream is open");
-        let unacked = sender.endpoint.sender().unacked();
-        assert!(unacked < 40_000, "{unacked} bytes are not released");
-
-        let lost = frames(sender);
-        assert!(!lost.is_empty());
-        sender.endpoint.handle_connection_loss();
-        deliver(&frames(sender), receiver);
-        assert!(receiver.endpoint.receiver().counters().missing > 0);
-        if is_sent {
-            let lost = frames(receiver);
-            assert!(!lost.is_empty());
-        }
-        receiver.endpoint.handle_connection_loss();
-
-        loop {
-            let (forth, back) = (frames(sender), frames(receiver));
-            if forth.is_empty() && back.is_empty() {
-                break;
-            }
-            deliver(&forth, receiver);
-            deliver(&back, sender);
-        }
-        let mut received = Vec::new();
-        let end = loop {
-            match receiver.endpoint.take(stream) {
-                TakeResult::Bytes(bytes) => received.extend_from_slice(&bytes),
-                end => break end,
-            }
-        };
-        assert_eq!(end, TakeResult::Complete, "sent: {is_sent}");
-        assert!(received == body);
-        assert!(sender.endpoint.sender().counters().naks > 0);
-    }
-}
-
-/// Returns all frames that an endpoint has to send.
-fn frames(end: &mut link::TestEndpoint) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while end.transmit(Lane::Any, true, &mut bytes) {}
-    bytes
-}
-
-/// Passes frames to an endpoint.
-fn deliver(mut frames: &[u8], to: &mut link::TestEndpoint) {
-    while let Ok(Some(length)) = frame_length(frames) {
-        let (frame, rest) = frames.split_at(length);
-        let frame = decode(frame).expect("the frame is valid");
-        to.handle(frame, None).expect("the peer is correct");
-        frames = rest;
     }
 }
 

@@ -191,6 +191,8 @@ test: tools check check-small deny docs docs-site ## everything CI runs
 	@scripts/ensure-debian check-packages
 	@EDGEWARD_REQUIRE_TOOLS=1 PROGRAM="$(PROGRAM)" $(STEP) "Debian package" packaging/test
 	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
+	@if $(MAKE) h3-venv; then $(MAKE) test-h3 BUILT=1; \
+		else echo "== HTTP/3 by aioquic: skipped, because aioquic could not be installed"; fi
 	@if $(MAKE) python-venv; then $(MAKE) test-python BUILT=1; \
 		else echo "== Python package: skipped, because the packages of its tests could not be installed"; fi
 
@@ -238,6 +240,19 @@ test-client-java: program lives
 	@scripts/ensure-debian client-java
 	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Java client (mvn test)" \
 		mvn --batch-mode --quiet test
+
+# Tests HTTP/3 with aioquic, a client that shares no code with the edge.
+H3_TESTS := crates/edge/proxy/tests/aioquic
+H3_VENV := $(abspath $(or $(CARGO_TARGET_DIR),target)/h3-venv)
+
+.PHONY: test-h3 h3-venv
+h3-venv:
+	@scripts/ensure-debian python
+	@scripts/ensure-python-packages $(H3_VENV) $(H3_TESTS)/requirements.txt
+
+test-h3: program h3-venv ## errors of QUIC, TLS, HTTP/3 and QPACK, and requests, by the Python client aioquic
+	@cd $(H3_TESTS) && EDGEWARD="$(PROGRAM)" PYTHONDONTWRITEBYTECODE=1 $(abspath $(STEP)) \
+		"HTTP/3 by aioquic (unittest)" $(H3_VENV)/bin/python -m unittest
 
 # The Python package edgeward-sim. pip installs maturin and what the tests need in an environment of their own.
 PYTHON_VENV := $(abspath $(or $(CARGO_TARGET_DIR),target)/python-venv)

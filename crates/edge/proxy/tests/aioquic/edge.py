@@ -1,0 +1,126 @@
+"""An edge with HTTP/3 in front of an origin, for the tests of this folder. EDGEWARD names the program."""
+
+import datetime
+import http.server
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+PAGE = bytes(range(256)) * 400
+
+
+class Origin(http.server.BaseHTTPRequestHandler):
+    """Answers GET and HEAD with PAGE, and POST with the content and the trailers of the request."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        # Trailers are not stored.
+        cache_control = "no-store" if self.path == "/trailers" else "max-age=600"
+        self.answer(PAGE, {"cache-control": cache_control, "etag": '"1"'})
+
+    do_HEAD = do_GET
+
+    def do_POST(self):
+        content = b""
+        if "content-length" in self.headers:
+            content = self.rfile.read(int(self.headers["content-length"]))
+        else:
+            while length := int(self.rfile.readline(), 16):
+                content += self.rfile.read(length)
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+        self.answer(content, {"x-length": str(len(content))})
+
+    def answer(self, body, fields):
+        self.send_response(200)
+        for name, value in fields.items():
+            self.send_header(name, value)
+        if self.path == "/trailers":
+            self.send_header("transfer-encoding", "chunked")
+            self.send_header("trailer", "x-sum")
+            body = b"%x\r\n%s\r\n0\r\nx-sum: 7\r\n\r\n" % (len(body), body)
+        else:
+            self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Edge:
+    """A running edge. `port` is the port of its listener."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.origin = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+        self.origin.daemon_threads = True
+        threading.Thread(target=self.origin.serve_forever, daemon=True).start()
+        folder = Path(self.folder.name)
+        write_identity(folder)
+        config = folder / "edge.toml"
+        config.write_text(
+            f"""
+            origin.url = "http://127.0.0.1:{self.origin.server_port}"
+            hot.capacity = "64MiB"
+            [[listener]]
+            address = "127.0.0.1:0"
+            tls_certificates = "{folder}/certificate.pem"
+            tls_key = "{folder}/key.pem"
+            http3 = true
+            """
+        )
+        log = folder / "log"
+        with log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [os.environ["EDGEWARD"], "serve", "--config", config],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        listening = re.match(r"listening on https://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
+        if listening is None:
+            raise RuntimeError(f"the edge does not start: {log.read_text()}")
+        self.port = int(listening[1])
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.origin.shutdown()
+        self.origin.server_close()
+        self.process.stdout.close()
+        self.folder.cleanup()
+
+
+def write_identity(folder):
+    """Writes a certificate of localhost and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(pem))
+    form = serialization.PrivateFormat.PKCS8
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))

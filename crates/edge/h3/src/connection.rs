@@ -281,6 +281,14 @@ impl Connection {
         is_final && self.requests == 0
     }
 
+    /// Appends a frame without a meaning (RFC 9114 §7.2.8) for the control stream if a request is under way. The client
+    /// acknowledges it, which restarts the idle timers of both endpoints (RFC 9000 §10.1.2).
+    pub fn push_keep_alive(&self, out: &mut Vec<u8>) {
+        if self.requests > 0 {
+            push_frame_head(out, RESERVED_FRAME, 0);
+        }
+    }
+
     /// Appends a GOAWAY, whose id never increases (§5.2).
     fn push_goaway(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         if self.goaway.is_some_and(|goaway| stream >= goaway) {
@@ -433,6 +441,9 @@ const CONTROL_STREAM: u64 = 0x0;
 const PUSH_STREAM: u64 = 0x1;
 const ENCODER_STREAM: u64 = 0x2;
 const DECODER_STREAM: u64 = 0x3;
+
+/// The first type that every endpoint ignores (RFC 9114 §7.2.8).
+const RESERVED_FRAME: FrameType = FrameType(0x21);
 
 const CLOSED_CRITICAL: ConnectionError = ConnectionError::new(
     ErrorCode::H3_CLOSED_CRITICAL_STREAM,

@@ -41,6 +41,9 @@
 //! | has answered completely and needs no more content | [`ErrorCode::H3_NO_ERROR`], in STOP_SENDING |
 //! | cannot complete a response because of its own error | [`ErrorCode::H3_INTERNAL_ERROR`] |
 //! | loses the other connection of a tunnel | [`ErrorCode::H3_CONNECT_ERROR`] |
+//! **Long requests.** [`Connection::push_keep_alive`] at intervals, or the client's idle timeout ends the connection
+//! before a slow response begins.
+//!
 //!
 //! **End of a request.** [`Connection::end_request`] when both directions have ended.
 //!

@@ -270,6 +270,25 @@ fn requests_beyond_the_limit_are_rejected() {
 
 /// RFC 9114 §5.2: the first GOAWAY rejects nothing, the final one states the first rejected request.
 #[test]
+#[test]
+fn a_connection_is_kept_alive_for_its_requests_alone() {
+    let mut connection = Connection::new(config());
+    let pushed = |connection: &Connection| {
+        let mut frames = Vec::new();
+        connection.push_keep_alive(&mut frames);
+        frames
+    };
+    assert_eq!(pushed(&connection), b"");
+    connection
+        .begin_request(StreamId(0))
+        .expect("the request is accepted");
+    assert_eq!(pushed(&connection), b"\x21\x00");
+    connection
+        .end_request(StreamId(0), RequestEnd::Complete, 0)
+        .expect("no limit is exceeded");
+    assert_eq!(pushed(&connection), b"");
+}
+
 fn a_graceful_end_has_two_steps() {
     let mut connection = Connection::new(config());
     connection

@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use edgeward_h3::{FrameEvent, FrameType};
 use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
 
@@ -120,15 +121,57 @@ fn an_idle_connection_is_closed() {
     });
     run(async {
         let mut client = http3.connect().await;
-        match client.quic.closed().await {
-            quinn::ConnectionError::ApplicationClosed(close) => {
-                assert_eq!(close.error_code.into_inner(), 0x100);
-                assert_eq!(client.edge_control.goaway().await, 0);
-            }
-            // The timeout of the transport is the same.
-            other => assert_eq!(other, quinn::ConnectionError::TimedOut),
-        }
+        assert_eq!(client.edge_control.goaway().await, 0);
+        assert_eq!(client.close_code().await, 0x100);
     });
     let closed = "edgeward_client_connections_closed_total{cause=\"idle\"}";
     http3.bed.wait_for_metric(closed, 1.0);
+}
+
+/// Method: an idle connection that begins later reaches the timeout first. It gets no frames but SETTINGS and GOAWAY.
+#[test]
+fn a_request_that_waits_for_the_origin_outlives_the_idle_timeout() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.idle_timeout = Duration::from_secs(3);
+    });
+    let gate = Gate::new();
+    let slow = Answer::ok("slow").wait_before_head(&gate);
+    http3.bed.origin.on("/slow", slow);
+    run(async {
+        let client = http3.connect().await;
+        let slow = client.send("GET", "/slow", &[]).await;
+        gate.reached_by(1).await;
+        let mut idle = http3.connect().await;
+        for expected in [FrameType::SETTINGS, FrameType::GOAWAY] {
+            let event = idle.edge_control.next().await;
+            let Ok(Some(FrameEvent::Frame(frame_type, _))) = event else {
+                panic!("{event:?}, not {expected:?}");
+            };
+            assert_eq!(frame_type, expected);
+        }
+        assert_eq!(idle.close_code().await, 0x100);
+        gate.open();
+        assert_eq!(slow.answer().await.body, b"slow");
+    });
+}
+
+/// The timeout of the client would else end the connection. The frame has a type that every client ignores.
+#[test]
+fn a_connection_with_a_request_is_kept_open_by_frames() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.idle_timeout = Duration::from_secs(3);
+    });
+    let gate = Gate::new();
+    let slow = Answer::ok("slow").wait_before_head(&gate);
+    http3.bed.origin.on("/slow", slow);
+    run(async {
+        let mut client = http3.connect().await;
+        let slow = client.send("GET", "/slow", &[]).await;
+        while !matches!(
+            client.edge_control.next().await,
+            Ok(Some(FrameEvent::Skipped(FrameType(0x21))))
+        ) {}
+        gate.open();
+        assert_eq!(slow.answer().await.body, b"slow");
+    });
 }

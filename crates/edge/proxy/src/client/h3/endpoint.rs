@@ -178,11 +178,11 @@ fn server_config(crypto: &Arc<QuicServerConfig>, limits: &LimitsConfig) -> Serve
 
 fn transport_config(limits: &LimitsConfig) -> TransportConfig {
     let mut transport = TransportConfig::default();
-    let idle_timeout = IdleTimeout::try_from(limits.idle_timeout);
+    let silence_max = IdleTimeout::try_from(silence_max(limits));
     transport
         .max_concurrent_bidi_streams(limits.h2_streams_max.get().into())
         .max_concurrent_uni_streams(UNI_STREAMS_MAX.into())
-        .max_idle_timeout(idle_timeout.ok())
+        .max_idle_timeout(silence_max.ok())
         // The window of the connection is less, and grows.
         .stream_receive_window(window(WINDOW_BYTES_MAX))
         .receive_window(window(WINDOW_BYTES_MIN))
@@ -190,6 +190,17 @@ fn transport_config(limits: &LimitsConfig) -> TransportConfig {
         .datagram_receive_buffer_size(None);
     transport
 }
+
+/// Returns the time after which the transport drops a connection whose client sends no packet, not even
+/// acknowledgements. It is longer than the timeouts of idle connections and of responses: the sweep applies these with
+/// regard to the requests under way.
+fn silence_max(limits: &LimitsConfig) -> Duration {
+    let longest = limits.idle_timeout.max(limits.body_idle_timeout);
+    longest.saturating_add(SILENCE_MARGIN)
+}
+
+/// The time in which the sweep finds a connection that has reached a timeout.
+const SILENCE_MARGIN: Duration = Duration::from_secs(5);
 
 /// The unidirectional streams that a client may have open: one for control, two for QPACK, and others that the edge
 /// ignores (RFC 9114 §6.2 asks for at least three).
@@ -201,3 +212,22 @@ const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
 /// The attempts that may wait for the worker, and the bytes that each may send while it waits.
 const ATTEMPTS_MAX: usize = 1024;
 const ATTEMPT_BYTES_MAX: u64 = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transport_drops_a_connection_after_the_sweep_would() {
+        let seconds = |idle_timeout, body_idle_timeout| {
+            let limits = LimitsConfig {
+                idle_timeout: Duration::from_secs(idle_timeout),
+                body_idle_timeout: Duration::from_secs(body_idle_timeout),
+                ..LimitsConfig::default()
+            };
+            silence_max(&limits).as_secs()
+        };
+        assert_eq!(seconds(75, 60), 80);
+        assert_eq!(seconds(1, 60), 65);
+    }
+}

@@ -149,7 +149,7 @@ fn a_hit_whose_client_accepts_no_bytes_is_reset() {
     let by_rate = |config: &mut EdgeConfig| config.limits.rate_window = Duration::from_secs(2);
     for change in [by_time as fn(&mut EdgeConfig), by_rate] {
         let http3 = Http3Bed::with_config(change);
-        let page = Answer::pattern(20_000).header("cache-control", "max-age=60");
+        let page = Answer::pattern(300_000).header("cache-control", "max-age=60");
         http3.bed.origin.on("/page", page);
         run(async {
             assert!(!http3.connect().await.get("/page").await.is_hit());
@@ -166,6 +166,39 @@ fn a_hit_whose_client_accepts_no_bytes_is_reset() {
         assert_eq!(http3.bed.metric(slow), 1.0);
         assert_eq!(http3.bed.origin.requests("/page"), 1);
     }
+}
+
+/// The timeout of a stream ends that stream. The sweep would close the connection, and with it the other requests.
+///
+/// Method: a reload shortens the timeout, so that only the sweep applies the new one to the wait under way. The sweep
+/// has passed when it has closed an idle connection.
+#[test]
+fn a_response_that_waits_for_its_client_does_not_end_its_connection() {
+    let http3 = Http3Bed::with_config(|config| config.limits.response_rate_min = ByteSize(0));
+    // A body of several pieces.
+    let page = Answer::pattern(300_000).header("cache-control", "max-age=60");
+    http3.bed.origin.on("/page", page);
+    http3.bed.origin.on("/small", Answer::ok("hello"));
+    run(async {
+        assert!(!http3.connect().await.get("/page").await.is_hit());
+        let narrow = endpoint_with(&http3.identity, |transport| {
+            transport
+                .stream_receive_window(1000_u32.into())
+                .keep_alive_interval(Some(Duration::from_secs(1)));
+        });
+        let client = connect_from(narrow, http3.bed.addr()).await;
+        let mut stream = client.send("GET", "/page", &[]).await;
+        stream.frames.next().await.expect("the response begins");
+        let reloader = http3.bed.edge.reloader();
+        let mut config = reloader.config();
+        config.limits.body_idle_timeout = Duration::from_secs(1);
+        config.limits.idle_timeout = Duration::from_secs(2);
+        reloader
+            .reload(&config)
+            .expect("the configuration is valid");
+        assert_eq!(http3.connect().await.close_code().await, 0x100);
+        assert_eq!(client.get("/small").await.body, b"hello");
+    });
 }
 
 /// A client may reset the direction that it sends in alone.

@@ -185,43 +185,55 @@ impl Responder {
     /// Ends a request whose response was sent, or was not.
     pub(super) async fn end(&mut self, sent: Result<InFlight, SendFault>) {
         match sent {
-            Ok(in_flight) => self.acknowledged(in_flight).await,
+            Ok(_in_flight) => self.acknowledged().await,
             Err(SendFault::Cancelled) => self.set_cancelled(),
             Err(SendFault::Unsent) => {}
         }
     }
 
-    /// Waits until the client has acknowledged the whole response, refuses it, or takes too long.
-    async fn acknowledged(&mut self, in_flight: InFlight) {
-        let conn = Rc::clone(in_flight.conn());
-        conn.begin_client_turn();
+    /// Waits until the client has acknowledged the whole response, refuses it, or takes too long: the minimum rate
+    /// applies to the bytes, and the response ends if the transport sends none for `limits.body_idle_timeout`.
+    async fn acknowledged(&mut self) {
+        self.end_client_turn();
         let mut stopped = pin!(self.stream.stopped());
-        let (interval, deadline) = {
+        let (silence_max, deadline) = {
             let worker = self.http3.worker();
             let limits = &worker.config().limits;
             let time = acknowledgement_time(self.written_bytes, limits);
             let deadline = time.and_then(|time| Instant::now().checked_add(time));
             (limits.body_idle_timeout / 2, deadline)
         };
-        let sent_frames = || self.http3.quic.stats().frame_tx.stream;
-        loop {
-            let sent_before = sent_frames();
-            match tokio::time::timeout(interval, stopped.as_mut()).await {
-                Ok(Ok(None)) => return,
-                Ok(_) => return self.end = RequestEnd::Cancelled,
-                Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-                    self.is_finished = false; // so that the stream is reset
-                    let worker = self.http3.worker();
-                    return record_slow_response(&worker, worker.now());
+        let mut sent_before = None;
+        let is_slow = loop {
+            match tokio::time::timeout(silence_max, stopped.as_mut()).await {
+                Ok(Ok(None)) => break false,
+                Ok(_) => {
+                    self.end = RequestEnd::Cancelled;
+                    break false;
                 }
-                // The transport sends only as much as the client acknowledges.
-                Err(_) if sent_frames() > sent_before => conn.begin_client_turn(),
                 Err(_) => {}
             }
         }
+            // The transport sends only as much as the client acknowledges.
+            let sent = self.http3.quic.stats().frame_tx.stream;
+            let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if is_late || sent_before.replace(sent) == Some(sent) {
+                break true;
+            }
+        };
+        if is_slow {
+            self.is_finished = false; // so that the stream is reset
+            let worker = self.http3.worker();
+            record_slow_response(&worker, worker.now());
     }
 
     /// Writes frames and the piece that follows them.
+    /// Records that the response waits for its client. The sweep would close the connection after the timeout of the
+    /// response, and with it all other requests. The wait of one stream has a timeout of its own instead.
+    fn end_client_turn(&self) {
+        self.http3.conn().end_client_turn();
+    }
+
     async fn write_piece(
         &mut self,
         frames: &mut Vec<u8>,
@@ -295,6 +307,7 @@ impl Responder {
     /// Begins to wait until the client accepts bytes. Returns the longest time.
     fn begin_wait(&mut self) -> Duration {
         let worker = self.http3.worker();
+        self.end_client_turn();
         let timeout = worker.config().limits.body_idle_timeout;
         if !self.is_body_watched && self.delivery.is_none() {
             let delivery = Delivery::new_watched(&worker.deliveries, self.http3.conn(), None);

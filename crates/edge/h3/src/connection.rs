@@ -5,10 +5,10 @@ use bytes::Bytes;
 
 use crate::error::{ConnectionError, ErrorCode};
 use crate::frame::{FrameDecoder, FrameEvent, FrameLimits, FrameType, StreamKind, push_frame_head};
+use crate::priorities::Priorities;
 use crate::priority::Priority;
 use crate::qpack::instructions::{DecoderStream, check_encoder_bytes};
 use crate::request_stream::{RequestLimits, RequestStream};
-use crate::scheduler::Scheduler;
 use crate::settings::Settings;
 use crate::stream_id::StreamId;
 use crate::varint::{VarintReader, push_varint, read_varint};
@@ -72,7 +72,7 @@ impl Default for UniState {
 pub enum UniEvent {
     /// The settings of the client.
     Settings(Settings),
-    /// The priority of a request has changed, see [`Scheduler::priority`].
+    /// The priority of a request has changed, see [`Priorities::rank`].
     PriorityChanged(StreamId),
     /// The type of the stream is unknown. The driver asks the client to stop sending, with
     /// [`ErrorCode::H3_STREAM_CREATION_ERROR`] (RFC 9114 §6.2), and drops the stream.
@@ -92,7 +92,7 @@ pub enum RequestEnd {
 #[derive(Debug)]
 pub struct Connection {
     config: ConnectionConfig,
-    scheduler: Scheduler,
+    priorities: Priorities,
     requests: u32,
     /// The id after that of the last request, also if that was rejected.
     next_request: StreamId,
@@ -114,7 +114,7 @@ impl Connection {
     pub fn new(config: ConnectionConfig) -> Self {
         Self {
             config,
-            scheduler: Scheduler::new(config.early_priorities_max),
+            priorities: Priorities::new(config.early_priorities_max),
             requests: 0,
             next_request: StreamId(0),
             goaway: None,
@@ -229,7 +229,7 @@ impl Connection {
             return None;
         }
         self.requests += 1;
-        self.scheduler.begin(stream);
+        self.priorities.begin(stream);
         Some(RequestStream::new(
             self.config.request,
             self.config.extended_connect,
@@ -243,7 +243,7 @@ impl Connection {
         end: RequestEnd,
         now_ms: u64,
     ) -> Result<(), ConnectionError> {
-        if self.scheduler.end(stream) {
+        if self.priorities.end(stream) {
             self.requests -= 1;
         }
         if end == RequestEnd::Cancelled
@@ -256,8 +256,8 @@ impl Connection {
     }
 
     /// The priorities of the requests under way.
-    pub fn scheduler(&mut self) -> &mut Scheduler {
-        &mut self.scheduler
+    pub fn priorities(&mut self) -> &mut Priorities {
+        &mut self.priorities
     }
 
     /// Begins a graceful end: appends a GOAWAY for the control stream that announces it, and rejects no request that is
@@ -384,7 +384,7 @@ impl Connection {
             ));
         }
         let priority = Priority::default().with(&payload[id_bytes..]);
-        self.scheduler
+        self.priorities
             .update(stream, priority, stream < self.next_request);
         Ok(UniEvent::PriorityChanged(stream))
     }

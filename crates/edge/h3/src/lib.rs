@@ -18,7 +18,7 @@
 //! rejected. Otherwise pass bytes to [`RequestStream::receive`] until it returns `None`, and the end of the stream to
 //! [`RequestStream::finish`]; a reset needs neither. [`RequestEvent::Head`] is the request: methods, targets and fields
 //! are checked, so the driver makes a request of its own types from it. A priority that the head states
-//! ([`Priority::with_field`]) goes to [`Scheduler::set_from_request`]. Reading may stop at any event, so that flow
+//! ([`Priority::with_field`]) goes to [`Priorities::set_from_request`]. Reading may stop at any event, so that flow
 //! control holds the client back. The content is complete only after [`RequestStream::finish`].
 //!
 //! **Responses.** Make the field section by [`push_response`], or take the stored one and append fields by
@@ -27,9 +27,8 @@
 //! Trailers ([`push_trailers`]) are a last HEADERS frame. Then finish the stream. Compare [`response_bytes`] with the
 //! client's [`Settings`] before the head is sent.
 //!
-//! **Order.** [`Scheduler::set_ready`] when a stream has bytes to send, [`Scheduler::next_stream`] before each write. A
-//! transport that has priorities of its own can use [`Scheduler::priority`] instead, again after each
-//! [`UniEvent::PriorityChanged`].
+//! **Order.** The transport sends streams with a higher [`Priorities::rank`] first. Look it up again before each write,
+//! because a [`UniEvent::PriorityChanged`] changes it.
 //!
 //! **Errors.** A [`ConnectionError`] closes the connection with its code. A [`StreamError`] ends one request: answer
 //! with its status, or reset both directions with its code. Both say which rule was violated.
@@ -41,9 +40,9 @@
 //! | has answered completely and needs no more content | [`ErrorCode::H3_NO_ERROR`], in STOP_SENDING |
 //! | cannot complete a response because of its own error | [`ErrorCode::H3_INTERNAL_ERROR`] |
 //! | loses the other connection of a tunnel | [`ErrorCode::H3_CONNECT_ERROR`] |
+//!
 //! **Long requests.** [`Connection::push_keep_alive`] at intervals, or the client's idle timeout ends the connection
 //! before a slow response begins.
-//!
 //!
 //! **End of a request.** [`Connection::end_request`] when both directions have ended.
 //!
@@ -101,12 +100,12 @@ mod connection;
 mod error;
 mod field;
 mod frame;
+mod priorities;
 mod priority;
 mod qpack;
 mod request;
 mod request_stream;
 mod response;
-mod scheduler;
 mod settings;
 mod stream_id;
 mod varint;
@@ -114,6 +113,7 @@ mod varint;
 pub use connection::{Connection, ConnectionConfig, RequestEnd, UniEvent, UniStream, WINDOW_MS};
 pub use error::{ConnectionError, Error, ErrorCode, StreamError};
 pub use frame::{FrameDecoder, FrameEvent, FrameLimits, FrameType, StreamKind, push_frame_head};
+pub use priorities::Priorities;
 pub use priority::{PRIORITY, Priority};
 pub use qpack::decoder::{FIELD_OVERHEAD_BYTES, FieldLine, FieldSection, SectionLimits};
 pub use qpack::encoder::{begin_section, push_field};
@@ -121,6 +121,5 @@ pub use qpack::huffman::decode as decode_huffman;
 pub use request::{RequestHead, decode_request, decode_trailers};
 pub use request_stream::{RequestEvent, RequestLimits, RequestStream};
 pub use response::{push_header, push_response, push_trailers, response_bytes};
-pub use scheduler::Scheduler;
 pub use settings::Settings;
 pub use stream_id::StreamId;

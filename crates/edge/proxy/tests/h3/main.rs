@@ -10,6 +10,7 @@ mod bounds;
 mod client;
 mod ends;
 mod errors;
+mod priorities;
 mod requests;
 
 use edgeward_proxy::EdgeConfig;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use edgeward_h3::{Error, ErrorCode, Priority, RequestStream, StreamId};
+use edgeward_h3::{Error, ErrorCode, PRIORITY, Priority, RequestStream, StreamId};
 use http::{StatusCode, Version};
 use http_body::Body as _;
 use quinn::{RecvStream, SendStream};
@@ -31,12 +31,11 @@ pub(super) async fn run(
         Ok(head) => head,
         Err(fault) => return refuse(&http3, responder, reader, &fault).await,
     };
-    let priority = Priority::default().with_field(&head.headers);
-    http3
-        .state
-        .borrow_mut()
-        .scheduler()
-        .set_from_request(id, priority);
+    if head.headers.contains_key(&PRIORITY) {
+        let priority = Priority::default().with_field(&head.headers);
+        let mut state = http3.state.borrow_mut();
+        state.priorities().set_from_request(id, priority);
+    }
     let fault = reader.fault();
     let serving = {
         let worker = http3.worker();

@@ -33,7 +33,8 @@ pub(super) struct Responder {
     http3: Rc<Http3>,
     id: StreamId,
     stream: SendStream,
-    urgency: u8,
+    /// The rank among the responses of the connection, once it is set.
+    rank: Option<i32>,
     /// The bytes that the transport has accepted.
     written_bytes: u64,
     unacknowledged: VecDeque<SentPiece>,
@@ -69,7 +70,7 @@ impl Responder {
             http3: Rc::clone(http3),
             id,
             stream,
-            urgency: URGENCY_DEFAULT,
+            rank: None,
             written_bytes: 0,
             unacknowledged: VecDeque::new(),
             is_body_watched: false,
@@ -201,7 +202,7 @@ impl Responder {
             let limits = &worker.config().limits;
             let time = acknowledgement_time(self.written_bytes, limits);
             let deadline = time.and_then(|time| Instant::now().checked_add(time));
-            (limits.body_idle_timeout / 2, deadline)
+            (limits.body_idle_timeout, deadline)
         };
         let mut sent_before = None;
         let is_slow = loop {
@@ -213,7 +214,6 @@ impl Responder {
                 }
                 Err(_) => {}
             }
-        }
             // The transport sends only as much as the client acknowledges.
             let sent = self.http3.quic.stats().frame_tx.stream;
             let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
@@ -225,15 +225,16 @@ impl Responder {
             self.is_finished = false; // so that the stream is reset
             let worker = self.http3.worker();
             record_slow_response(&worker, worker.now());
+        }
     }
 
-    /// Writes frames and the piece that follows them.
     /// Records that the response waits for its client. The sweep would close the connection after the timeout of the
     /// response, and with it all other requests. The wait of one stream has a timeout of its own instead.
     fn end_client_turn(&self) {
         self.http3.conn().end_client_turn();
     }
 
+    /// Writes frames and the piece that follows them.
     async fn write_piece(
         &mut self,
         frames: &mut Vec<u8>,
@@ -306,8 +307,8 @@ impl Responder {
 
     /// Begins to wait until the client accepts bytes. Returns the longest time.
     fn begin_wait(&mut self) -> Duration {
-        let worker = self.http3.worker();
         self.end_client_turn();
+        let worker = self.http3.worker();
         let timeout = worker.config().limits.body_idle_timeout;
         if !self.is_body_watched && self.delivery.is_none() {
             let delivery = Delivery::new_watched(&worker.deliveries, self.http3.conn(), None);
@@ -330,11 +331,9 @@ impl Responder {
     /// Sends in the order of the priorities that the client states.
     fn follow_priority(&mut self) {
         let mut state = self.http3.state.borrow_mut();
-        let urgency = state.scheduler().priority(self.id).urgency;
-        if urgency != self.urgency {
-            self.urgency = urgency;
-            let priority = i32::from(URGENCY_DEFAULT) - i32::from(urgency);
-            _ = self.stream.set_priority(priority);
+        let rank = state.priorities().rank(self.id);
+        if self.rank.replace(rank) != Some(rank) {
+            _ = self.stream.set_priority(rank);
         }
     }
 
@@ -384,9 +383,6 @@ fn push_headers_frame(frames: &mut Vec<u8>, section: &[u8]) {
 /// The bytes of responses that a connection keeps until the client has acknowledged them: 160 Mbit/s at a round trip of
 /// 100 ms.
 pub(super) const SEND_WINDOW_BYTES: u64 = 2 << 20;
-
-/// The urgency of requests without a priority (RFC 9218 §4.1).
-const URGENCY_DEFAULT: u8 = 3;
 
 /// The size of most field sections.
 const SECTION_BYTES: usize = 512;

@@ -9,7 +9,10 @@ use edgeward_h3::{
     begin_section, push_field, push_frame_head,
 };
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use quinn::{
+    ClientConfig, Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream,
+    TransportConfig, VarInt,
+};
 use rustls_pki_types::pem::PemObject;
 
 use crate::identity::SelfSigned;
@@ -200,7 +203,7 @@ impl H3Client {
 
 pub(crate) async fn close_code(quic: &Connection) -> u64 {
     match quic.closed().await {
-        quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+        ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
         other => panic!("the edge does not close the connection: {other}"),
     }
 }
@@ -268,7 +271,7 @@ impl FrameReader {
     }
 
     /// Reads the next frame, or a part of a DATA frame. `None` is the end of the stream. An error has the code of a
-    /// reset.
+    /// reset, or of the end of the connection.
     pub(crate) async fn next(&mut self) -> Result<Option<FrameEvent>, u64> {
         loop {
             let event = self.decoder.decode(&mut self.input);
@@ -278,7 +281,10 @@ impl FrameReader {
             match self.stream.read_chunk(64 << 10, true).await {
                 Ok(Some(chunk)) => self.input = chunk.bytes,
                 Ok(None) => return Ok(None),
-                Err(quinn::ReadError::Reset(code)) => return Err(code.into_inner()),
+                Err(ReadError::Reset(code)) => return Err(code.into_inner()),
+                Err(ReadError::ConnectionLost(ConnectionError::ApplicationClosed(close))) => {
+                    return Err(close.error_code.into_inner());
+                }
                 Err(error) => panic!("the stream ends: {error}"),
             }
         }

@@ -1,5 +1,8 @@
 //! HTTP/3 between a client and an edge on loopback. The client sends frames as a test states them.
 
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
+#[path = "../h2_abuse/frames.rs"]
+mod h2_frames;
 #[path = "../support/identity.rs"]
 mod identity;
 #[expect(dead_code, reason = "this binary uses a part of the helpers")]
@@ -8,6 +11,7 @@ mod support;
 
 mod bounds;
 mod client;
+mod differential;
 mod ends;
 mod errors;
 mod priorities;

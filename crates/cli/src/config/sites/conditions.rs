@@ -92,19 +92,19 @@ pub(super) static KEYS: &[SiteKey] = rows! {
 };
 
 fn path_regex(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
-    rule.condition.path_regexes = expressions(reader, entry);
+    rule.condition.path_regexes = expressions(reader, entry, r"'\.(png|jpe?g)$'");
 }
 
 fn host_regex(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut RuleDraft) {
-    rule.condition.host_regexes = expressions(reader, entry);
+    rule.condition.host_regexes = expressions(reader, entry, r"'^[^.]+\.example\.com$'");
 }
 
-fn expressions(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Vec<PathPattern> {
+fn expressions(reader: &mut Reader<'_>, entry: &Entry<'_>, example: &str) -> Vec<PathPattern> {
     let members = reader.members(entry);
     if members.is_empty() {
         reject_empty(reader, entry);
     }
-    let parsed = members.iter().filter_map(|member| reader.regex(member));
+    let parsed = members.iter().filter_map(|member| reader.regex(member, example));
     parsed.collect()
 }
 

@@ -267,9 +267,8 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// Compiles a regular expression.
-    pub(super) fn regex(&mut self, entry: &Entry<'_>) -> Option<PathPattern> {
-        let example = r"'\.(png|jpe?g)$'";
+    /// Compiles a regular expression. `example` is an expression for the key, in quotes.
+    pub(super) fn regex(&mut self, entry: &Entry<'_>, example: &str) -> Option<PathPattern> {
         let text = self.text(entry, "a regular expression", example)?;
         if let Some(pattern) = self.expressions.get(text) {
             return Some(pattern.clone());

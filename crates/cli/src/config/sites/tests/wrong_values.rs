@@ -3,7 +3,7 @@
 use super::messages;
 
 /// Each of these lines of a rule is wrong. The message contains the second text, the hint the third.
-const WRONG: [(&str, &str, &str); 87] = [
+const WRONG: [(&str, &str, &str); 88] = [
     (
         "path = 'a/*'",
         "path = 'a/*' matches no path",
@@ -22,6 +22,11 @@ const WRONG: [(&str, &str, &str); 87] = [
         "write",
     ),
     ("path_regex = []", "is empty", "remove the key"),
+    (
+        "host_regex = '('",
+        "is not a regular expression: unclosed group",
+        r"write '^[^.]+\.example\.com$'",
+    ),
     ("method = 'get'", "is not in upper case", "write GET"),
     ("method = 'G T'", "is not a method", "write GET"),
     ("method = []", "is empty", "remove the key"),

@@ -1,5 +1,5 @@
 //! The commands that this build lacks, because a feature of Cargo is off. Each accepts all arguments and fails with
-//! one line that names the feature.
+//! one line that names the feature. `-h` does not list them; the end of `--help` does.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -28,7 +28,8 @@ macro_rules! absent {
             #[derive(clap::Args, Debug)]
             #[command(
                 about = concat!("Not in this build, which lacks the feature `", $feature, "`"),
-                disable_help_flag = true
+                disable_help_flag = true,
+                hide = true
             )]
             pub(crate) struct $Args {
                 #[command(flatten)]
@@ -97,6 +98,20 @@ mod tests {
                 assert_eq!(error(arguments), expected, "{arguments:?}");
             }
         }
+    }
+
+    /// The end of `--help` lists them: see `command` in `main.rs`.
+    #[test]
+    fn the_short_help_lists_no_command_that_this_build_lacks() {
+        let help = Cli::command().render_help().to_string();
+        let lists = |name: &str| {
+            let mut lines = help.lines().map(str::split_whitespace);
+            lines.any(|mut words| words.next() == Some(name))
+        };
+        assert!(lists("serve"), "{help}");
+        assert_eq!(lists("gateway"), cfg!(feature = "link"), "{help}");
+        assert_eq!(lists("link"), cfg!(feature = "link"), "{help}");
+        assert_eq!(lists("filter"), cfg!(feature = "filter"), "{help}");
     }
 
     #[test]

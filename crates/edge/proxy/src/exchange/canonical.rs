@@ -106,7 +106,7 @@ pub(crate) struct RawHead {
     pub(crate) charge: Option<HeadCharge>,
     /// Receives interim (1xx) responses, see [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
-    /// The `:protocol` of an extended CONNECT over HTTP/2 (RFC 8441 §4).
+    /// The `:protocol` of an extended CONNECT over HTTP/2 or HTTP/3 (RFC 8441 §4, RFC 9220 §3).
     pub(crate) connect_protocol: Option<Box<str>>,
     /// True if content follows whose length the head does not state, as HTTP/2 and HTTP/3 allow. In HTTP/1.1,
     /// `Transfer-Encoding` states it.

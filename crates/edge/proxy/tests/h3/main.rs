@@ -1,10 +1,15 @@
 //! HTTP/3 between a client and an edge on loopback. The client sends frames as a test states them.
 
+#[path = "../support/accept_key.rs"]
+mod accept_key;
 #[expect(dead_code, reason = "this binary uses a part of the helpers")]
 #[path = "../h2_abuse/frames.rs"]
 mod h2_frames;
 #[path = "../support/identity.rs"]
 mod identity;
+#[expect(dead_code, reason = "this binary uses a part of the helpers")]
+#[path = "../support/socket_origin.rs"]
+mod socket_origin;
 #[expect(dead_code, reason = "this binary uses a part of the helpers")]
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,6 +21,7 @@ mod ends;
 mod errors;
 mod priorities;
 mod requests;
+mod tunnels;
 
 use edgeward_proxy::EdgeConfig;
 use edgeward_testkit::ScriptedOrigin;

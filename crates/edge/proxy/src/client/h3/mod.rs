@@ -3,7 +3,8 @@
 //!
 //! A worker has an [`endpoint`] for each listener with HTTP/3. Each connection has a task (`connection`), and so has
 //! each request (`request`), because the streams of QUIC are independent. A request is read by `request_reader`, which
-//! is also the body of an upload. Its response is sent by `responder`.
+//! is also the body of an upload. Its response is sent by `responder`, and
+//! the bytes of a WebSocket by `tunnel`.
 
 mod attempt; // which attempts to open a connection are accepted
 mod connection;
@@ -14,3 +15,4 @@ mod request_reader;
 mod responder;
 pub(crate) mod socket;
 mod state; // the state that the tasks of a connection share
+mod tunnel;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bytes::BytesMut;
 use edgeward_h3::{Error, ErrorCode, PRIORITY, Priority, RequestStream, StreamId};
 use http::{StatusCode, Version};
 use http_body::Body as _;
@@ -10,6 +11,7 @@ use quinn::{RecvStream, SendStream};
 use super::request_reader::{ReadFault, RequestReader};
 use super::responder::Responder;
 use super::state::Http3;
+use super::tunnel::TunnelStream;
 use crate::client::admission::{RefusalCounters, admit};
 use crate::exchange::RequestBody;
 use crate::exchange::canonical::RawHead;
@@ -37,21 +39,31 @@ pub(super) async fn run(
         state.priorities().set_from_request(id, priority);
     }
     let fault = reader.fault();
+    let is_tunnel = head.protocol.is_some();
+    let mut tunnel_reader = None;
     let serving = {
         let worker = http3.worker();
         let mut raw = RawHead::new(head.method, head.uri, Version::HTTP_3, head.headers);
-        raw.has_unsized_content = !reader.is_end_stream() && head.content_length.is_none();
+        raw.has_unsized_content =
+            !is_tunnel && !reader.is_end_stream() && head.content_length.is_none();
+        raw.connect_protocol = head.protocol;
         let counters = RefusalCounters::of_h3(&worker.counters);
         match admit(&worker, &http3.client, &raw, &counters) {
             Ok(charge) => {
                 raw.charge = Some(charge);
-                let body = RequestBody::new(reader);
-                path::serve(&worker, &http3.client, raw, Some(body), None)
+                let body = match is_tunnel {
+                    true => {
+                        tunnel_reader = Some(reader);
+                        None
+                    }
+                    false => Some(RequestBody::new(reader)),
+                };
+                path::serve(&worker, &http3.client, raw, body, None)
             }
             Err(refusal) => path::refuse(&worker, &http3.client, raw, &refusal),
         }
     };
-    let response = tokio::select! {
+    let mut response = tokio::select! {
         biased;
         response = serving.response() => response,
         () = responder.cancelled() => return responder.set_cancelled(),
@@ -60,6 +72,20 @@ pub(super) async fn run(
         Some(ErrorCode::H3_REQUEST_CANCELLED) => return responder.set_cancelled(),
         Some(code) => return responder.set_code(code),
         None => {}
+    }
+    if let Some(reader) = tunnel_reader
+        && let Some(tunnel) = response.body_mut().take_tunnel()
+    {
+        let begin_request = || http3.conn().begin_request();
+        let (in_flight, until_end) = (begin_request(), begin_request());
+        let (parts, _body) = response.into_parts();
+        let sent = responder.send_tunnel_head(parts.status, parts.headers);
+        if let Err(fault) = sent.await {
+            return responder.end(Err(fault)).await;
+        }
+        let mut stream = TunnelStream::new(reader, responder);
+        tunnel.run(&mut stream, BytesMut::new(), in_flight).await;
+        return stream.end(until_end).await;
     }
     let sent = responder.send(response).await;
     responder.end(sent).await;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -127,11 +127,7 @@ impl Responder {
             let length = || HeaderValue::from(length);
             parts.headers.entry(CONTENT_LENGTH).or_insert_with(length);
         }
-        let head_bytes_max = self.http3.settings.get().field_section_bytes_max;
-        if head_bytes_max.is_some_and(|max| response_bytes(&parts.headers) > max) {
-            tracing::debug!(peer = %self.http3.client.peer, "a client accepts no head of this size");
-            return Err(SendFault::Unsent);
-        }
+        self.check_head(&parts.headers)?;
         let mut frames = head_frame(parts.status, &parts.headers);
         if let (Some(length), false) = (length_left, body.is_end_stream()) {
             push_frame_head(&mut frames, FrameType::DATA, length);
@@ -181,6 +177,30 @@ impl Responder {
         self.finish();
         // Before the body is dropped, so that the connection never seems to be idle.
         Ok(self.http3.conn().begin_request())
+    }
+
+    /// Sends the head of the response that opens a tunnel.
+    pub(super) async fn send_tunnel_head(
+        &mut self,
+        status: StatusCode,
+        mut headers: HeaderMap,
+    ) -> Result<(), SendFault> {
+        let date = || self.http3.worker().http_date();
+        headers.entry(DATE).or_insert_with(date);
+        self.check_head(&headers)?;
+        self.write(&mut [head_frame(status, &headers).into()])
+            .await?;
+        self.delivery = None; // The sweep of tunnels watches the client from now on.
+        Ok(())
+    }
+
+    fn check_head(&self, headers: &HeaderMap) -> Result<(), SendFault> {
+        let head_bytes_max = self.http3.settings.get().field_section_bytes_max;
+        if head_bytes_max.is_some_and(|max| response_bytes(headers) > max) {
+            tracing::debug!(peer = %self.http3.client.peer, "a client accepts no head of this size");
+            return Err(SendFault::Unsent);
+        }
+        Ok(())
     }
 
     /// Ends a request whose response was sent, or was not.
@@ -280,6 +300,30 @@ impl Responder {
         Ok(())
     }
 
+    /// Gives the bytes of a tunnel to the transport. Resolves when it has accepted all.
+    pub(super) fn poll_write(
+        &mut self,
+        unsent: &mut Bytes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFault>> {
+        while !unsent.is_empty() {
+            self.follow_priority();
+            let mut piece = [std::mem::take(unsent)];
+            // The future has no state of its own, so it may be dropped.
+            let polled = pin!(self.stream.write_chunks(&mut piece)).poll(cx);
+            [*unsent] = piece;
+            let Ok(written) = ready!(polled) else {
+                self.set_cancelled();
+                return Poll::Ready(Err(SendFault::Cancelled));
+            };
+            self.written_bytes += written.bytes as u64;
+            self.http3
+                .conn()
+                .record_write(&Poll::Ready(Ok(written.bytes)));
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Gives the transport as many bytes as it accepts. The client's flow control may block the stream: while it does,
     /// the minimum rate of responses applies, and the response ends after `limits.body_idle_timeout` without a byte.
     async fn write_some(&mut self, pieces: &mut [Bytes]) -> Result<Written, SendFault> {
@@ -337,7 +381,12 @@ impl Responder {
         }
     }
 
-    fn finish(&mut self) {
+    /// Returns true if the response has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    pub(super) fn finish(&mut self) {
         self.is_finished = true;
         self.delivery = None;
         // Fails if the client has stopped the stream, which `acknowledged` finds.
@@ -388,7 +437,7 @@ pub(super) const SEND_WINDOW_BYTES: u64 = 2 << 20;
 const SECTION_BYTES: usize = 512;
 
 /// The largest heads of a HEADERS frame and of a DATA frame together.
-const FRAME_HEAD_BYTES: usize = 20;
+pub(super) const FRAME_HEAD_BYTES: usize = 20;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use quinn::VarInt;
 use tokio::sync::Notify;
 
 use super::receive_window::ReceiveWindow;
-use crate::config::LimitsConfig;
+use crate::config::EdgeConfig;
 use crate::exchange::{Client, CloseReason, ConnState, Holding};
 use crate::path::worker::{CurrentWorker, Worker};
 
@@ -39,7 +39,7 @@ impl Http3 {
         client: Client,
         quic: quinn::Connection,
     ) -> Rc<Self> {
-        let config = connection_config(&workers.get().config().limits);
+        let config = connection_config(workers.get().config());
         Rc::new(Self {
             workers: Rc::clone(workers),
             window_held: RefCell::new(client.conn.holding(0)),
@@ -157,7 +157,8 @@ pub(super) fn window(bytes: u64) -> VarInt {
     VarInt::from_u64(bytes).expect("windows are below 2^62")
 }
 
-fn connection_config(limits: &LimitsConfig) -> ConnectionConfig {
+fn connection_config(config: &EdgeConfig) -> ConnectionConfig {
+    let limits = &config.limits;
     ConnectionConfig {
         request: RequestLimits {
             section: SectionLimits {
@@ -172,7 +173,7 @@ fn connection_config(limits: &LimitsConfig) -> ConnectionConfig {
         cancellations_max: limits.h2_resets_max.get(),
         control_frames_max: limits.h2_control_frames_max.get(),
         early_priorities_max: limits.h2_streams_max.get() as usize,
-        extended_connect: false,
+        extended_connect: config.forwarding.upgrades.allows("websocket"),
     }
 }
 

@@ -104,7 +104,9 @@ fn expressions(reader: &mut Reader<'_>, entry: &Entry<'_>, example: &str) -> Vec
     if members.is_empty() {
         reject_empty(reader, entry);
     }
-    let parsed = members.iter().filter_map(|member| reader.regex(member, example));
+    let parsed = members
+        .iter()
+        .filter_map(|member| reader.regex(member, example));
     parsed.collect()
 }
 

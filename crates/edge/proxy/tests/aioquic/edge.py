@@ -7,6 +7,8 @@ import re
 import subprocess
 import tempfile
 import threading
+from base64 import b64encode
+from hashlib import sha1
 from pathlib import Path
 
 from cryptography import x509
@@ -18,11 +20,13 @@ PAGE = bytes(range(256)) * 400
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
-    """Answers GET and HEAD with PAGE, and POST with the content and the trailers of the request."""
+    """Answers GET and HEAD with PAGE, POST with its content, and WebSockets with the bytes that they send."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
+        if self.headers.get("upgrade") == "websocket":
+            return self.echo()
         # Trailers are not stored.
         cache_control = "no-store" if self.path == "/trailers" else "max-age=600"
         self.answer(PAGE, {"cache-control": cache_control, "etag": '"1"'})
@@ -40,6 +44,18 @@ class Origin(http.server.BaseHTTPRequestHandler):
             while self.rfile.readline().strip():
                 pass
         self.answer(content, {"x-length": str(len(content))})
+
+    def echo(self):
+        """Opens a WebSocket, and sends each byte back."""
+        accept = self.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response(101)
+        self.send_header("connection", "upgrade")
+        self.send_header("upgrade", "websocket")
+        self.send_header("sec-websocket-accept", b64encode(sha1(accept.encode()).digest()).decode())
+        self.end_headers()
+        while received := self.rfile.read1(65536):
+            self.wfile.write(received)
+        self.close_connection = True
 
     def answer(self, body, fields):
         self.send_response(200)

@@ -121,6 +121,12 @@ class Requests(unittest.TestCase):
         response = self.request("POST", "/form", content=b"content", trailers={"x-sum": "8"})
         self.assertEqual((response.status, response.content), ("200", b"content"))
 
+    def test_a_websocket(self):
+        fields = {":protocol": "websocket", "sec-websocket-version": "13"}
+        response = self.request("CONNECT", "/chat", fields, PAGE)
+        self.assertEqual((response.status, len(response.heads)), ("200", 1))
+        self.assertTrue(response.content == PAGE)
+
     def test_requests_at_once(self):
         streams = [self.send("GET", f"/{number % 7}") for number in range(60)]
         for response in self.receive(*streams):

@@ -3,20 +3,13 @@
 //! A stream numbers the purges of a fleet: the [`Stamp`] of a purge is its sequence number in the stream. Each node
 //! applies the stream in order ([`Delivery`]); its position is the stamp of the last purge that it has applied. Nodes
 //! have different positions at one time, so an object that a node sends to another may be older than a purge which the
-//! receiver has applied already. An answer between nodes therefore states the stamp of its object, and the receiver
-//! stores the object with [`received_stamp`]. The order in which a purge reaches the nodes then has no effect.
+//! receiver has applied already. An answer between nodes therefore states the stamp of its object
+//! ([`Positions::stated`]), and the receiver stores the object with [`Positions::received`]. The order in which a purge
+//! reaches the nodes then has no effect.
 
+#[cfg(doc)]
+use crate::positions::Positions;
 use crate::scope::Stamp;
-
-/// Returns the stamp with which a node stores an object that another node has sent: the smaller of the stamp that the
-/// answer states and of the receiver's position when it asked. Returns `None` if the stamps are of different streams:
-/// their order is unknown, so the object is not stored.
-///
-/// The receiver checks the object with this stamp like any stored object, before it serves or stores it. If a purge
-/// covers it, the sender was behind, and the receiver asks the origin.
-pub fn received_stamp(stated: Stamp, asked_at: Stamp) -> Option<Stamp> {
-    (stated.epoch() == asked_at.epoch()).then(|| stated.min(asked_at))
-}
 
 /// The handling of a purge that the stream has delivered. Streams deliver again after an interruption, and messages
 /// may be lost.
@@ -49,15 +42,6 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_smaller_stamp_counts_within_one_stream() {
-        let stamp = Stamp::at;
-        assert_eq!(received_stamp(stamp(3, 5), stamp(3, 9)), Some(stamp(3, 5)));
-        assert_eq!(received_stamp(stamp(3, 9), stamp(3, 5)), Some(stamp(3, 5)));
-        assert_eq!(received_stamp(stamp(3, 9), stamp(4, 5)), None);
-        assert_eq!(received_stamp(Stamp::NONE, stamp(4, 5)), None);
-    }
 
     #[test]
     fn purges_are_applied_in_order_and_once() {

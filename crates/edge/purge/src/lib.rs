@@ -6,8 +6,7 @@
 //! therefore does not depend on the number of objects, and a purge also covers objects that are being fetched.
 //!
 //! The nodes of a fleet share a numbered stream of purges. [`PurgeMessage`] is a message of the stream, [`Positions`]
-//! relates the numbers of the stream to those of a node, and [`received_stamp`] is the rule for objects that nodes send
-//! each other.
+//! relates the numbers of the stream to those of a node, and has the rule for objects that nodes send each other.
 //!
 //! This crate has no files, threads or clock. `store` keeps the log on disk, and `proxy` uses the verdicts.
 #![forbid(unsafe_code)]
@@ -22,7 +21,7 @@ mod selector;
 mod table;
 mod tags;
 
-pub use fleet::{Delivery, received_stamp};
+pub use fleet::Delivery;
 pub use message::{MESSAGE_BYTES_MAX, MessageError, PurgeMessage};
 pub use positions::Positions;
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};

@@ -40,15 +40,32 @@ impl Positions {
 
     /// Returns the stamp in the stream of an object with a stamp of this node: an object with this stamp is not covered
     /// by the purges of the stream up to it. `None` if the object's stamp is older than all positions.
-    pub fn of_stream(&self, own: Stamp) -> Option<Stamp> {
+    fn of_stream(&self, own: Stamp) -> Option<Stamp> {
         let newer = self.0.partition_point(|(known, _)| *known <= own);
         let (known, of_stream) = self.0.get(newer.checked_sub(1)?)?;
         (known.epoch() == own.epoch()).then_some(*of_stream)
     }
 
-    /// Returns the stamp with which this node stores an object of another node that has a stamp of the stream. `None`
-    /// if the object's stamp is of another stream, or older than all positions.
-    pub fn own(&self, of_stream: Stamp) -> Option<Stamp> {
+    /// Returns the stamp that this node states to another node for an object: [`Stamp::NONE`] if the object's stamp is
+    /// older than all positions. Any purge may cover such an object.
+    pub fn stated(&self, own: Stamp) -> Stamp {
+        self.of_stream(own).unwrap_or(Stamp::NONE)
+    }
+
+    /// Returns the stamp with which this node stores an object that another node has sent: the smaller of the stamp that
+    /// the answer states and of the newest purge of this node when it asked. [`Stamp::NONE`] if the stated stamp is of
+    /// another stream, or older than all positions.
+    ///
+    /// The node checks the object with this stamp like any stored object, before it serves or stores it. If a purge
+    /// covers it, the sender was behind, and the node asks the origin.
+    pub fn received(&self, stated: Stamp, asked_at: Stamp) -> Stamp {
+        self.own(stated)
+            .map_or(Stamp::NONE, |own| own.min(asked_at))
+    }
+
+    /// Returns the stamp of this node for a stamp of the stream. `None` if the stamp is of another stream, or older than
+    /// all positions.
+    fn own(&self, of_stream: Stamp) -> Option<Stamp> {
         let newer = self.0.partition_point(|(_, known)| *known <= of_stream);
         let (own, known) = self.0.get(newer.checked_sub(1)?)?;
         (known.epoch() == of_stream.epoch()).then_some(*own)
@@ -89,6 +106,22 @@ mod tests {
         assert_eq!(back(99), Some(own(7)));
         assert_eq!(positions.own(Stamp::at(3, 11)), None);
         assert_eq!(positions.of_stream(Stamp::at(2, 7)), None);
+    }
+
+    #[test]
+    fn the_smaller_stamp_counts_for_a_received_object() {
+        let mut positions = Positions::default();
+        assert_eq!(positions.received(of_stream(5), own(9)), Stamp::NONE);
+        positions.add(own(3), of_stream(10));
+        positions.add(own(7), of_stream(12));
+        let received = |sequence, asked_at| positions.received(of_stream(sequence), own(asked_at));
+        assert_eq!([received(11, 8), received(12, 8)], [own(3), own(7)]);
+        assert_eq!(received(12, 5), own(5), "the node was behind");
+        assert_eq!(received(9, 8), Stamp::NONE);
+        assert_eq!(positions.received(Stamp::at(3, 12), own(8)), Stamp::NONE);
+        assert_eq!(positions.received(Stamp::NONE, own(8)), Stamp::NONE);
+        assert_eq!(positions.stated(own(2)), Stamp::NONE);
+        assert_eq!(positions.stated(own(4)), of_stream(10));
     }
 
     #[test]

@@ -3,19 +3,18 @@
 //! Clients ask three edges for four objects. An edge asks the owner of the object among the edges, the owner asks a
 //! shield, and the shield asks the origin. Meanwhile the objects change at the origin, and each change is followed by a
 //! purge. Messages are delayed by random times, and therefore reordered; some are lost, some arrive twice. Nodes
-//! restart: they lose the requests under way and fall back to the position that they persisted last.
+//! restart: they lose the requests under way and fall back to the table that they persisted last.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use edgeward_purge::log::Record;
-use edgeward_purge::{Delivery, Limits, Purge, PurgeTable, Scope, Stamp, Verdict, received_stamp};
+use edgeward_purge::{Delivery, Limits, Purge, PurgeTable, Scope, Stamp, Verdict};
 use edgeward_types::SplitMix64;
 
 /// The rule for the stamp of an object that another node has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// The rule of a fleet: [`received_stamp`].
+    /// The rule of a fleet: [`Positions::received`](edgeward_purge::Positions::received).
     Received,
     /// The position of the receiver when it asked: the rule of a single node.
     OwnPosition,
@@ -102,30 +101,27 @@ struct Model {
     scheduled: u64,
     /// The current version of each object at the origin.
     origin: [u64; KEYS],
-    stream: Stream,
+    /// The stream of purges.
+    stream: Vec<PublishedPurge>,
     nodes: Vec<ModelNode>,
     reached: CaseCounts,
     stale: Option<StaleAnswer>,
 }
 
-/// The stream of purges, with the versions at the origin when each was published.
-struct Stream {
-    head: PurgeTable,
-    purges: Vec<PublishedPurge>,
-}
-
 struct PublishedPurge {
-    record: Record,
+    purge: Purge,
+    /// The number in the stream.
     stamp: Stamp,
     covers: [bool; KEYS],
+    /// The versions at the origin when the purge was published.
     versions: [u64; KEYS],
 }
 
-/// A node: an edge or a shield.
+/// A node: an edge or a shield. It has its own numbers of purges, in an epoch of its own.
 struct ModelNode {
     table: PurgeTable,
-    /// The number of purges of the stream that the persisted table has.
-    persisted: usize,
+    /// The table that the log has.
+    persisted: PurgeTable,
     objects: HashMap<usize, Object>,
     queries: HashMap<u64, Query>,
 }
@@ -141,7 +137,7 @@ struct Object {
 #[derive(Clone, Copy)]
 struct Query {
     key: usize,
-    /// The node's position when it asked.
+    /// The newest purge of the node when it asked.
     asked_at: Stamp,
     asker: Asker,
 }
@@ -203,9 +199,9 @@ enum Event {
 
 impl Model {
     fn run(seed: u64, rule: Rule) -> Self {
-        let node = || ModelNode {
-            table: table(),
-            persisted: 0,
+        let node = |number| ModelNode {
+            table: table(number),
+            persisted: table(number),
             objects: HashMap::new(),
             queries: HashMap::new(),
         };
@@ -216,11 +212,8 @@ impl Model {
             events: BinaryHeap::new(),
             scheduled: 0,
             origin: [0; KEYS],
-            stream: Stream {
-                head: table(),
-                purges: Vec::new(),
-            },
-            nodes: (0..EDGES + SHIELDS).map(|_| node()).collect(),
+            stream: Vec::new(),
+            nodes: (0..EDGES + SHIELDS).map(node).collect(),
             reached: CaseCounts::default(),
             stale: None,
         };
@@ -292,11 +285,14 @@ impl Model {
             Event::Publish { key, all } => self.publish(key, all),
             Event::Deliver { node, purge } => self.deliver(node, purge),
             Event::Resume { node } => {
-                for purge in self.position(node)..self.stream.purges.len() {
+                for purge in self.position(node)..self.stream.len() {
                     self.send(Event::Deliver { node, purge });
                 }
             }
-            Event::Persist { node } => self.nodes[node].persisted = self.position(node),
+            Event::Persist { node } => {
+                let node = &mut self.nodes[node];
+                node.persisted = node.table.clone();
+            }
             Event::Restart { node } => self.restart(node),
             Event::NodeRequest {
                 from,
@@ -324,9 +320,9 @@ impl Model {
 
     /// The number of purges that the node has applied.
     fn position(&self, node: usize) -> usize {
-        let stamp = self.nodes[node].table.latest();
-        let is_applied = |purge: &PublishedPurge| purge.stamp <= stamp;
-        self.stream.purges.partition_point(is_applied)
+        let position = position_of(&self.nodes[node].table);
+        let is_applied = |purge: &PublishedPurge| purge.stamp <= position;
+        self.stream.partition_point(is_applied)
     }
 
     fn publish(&mut self, key: usize, all: bool) {
@@ -334,38 +330,39 @@ impl Model {
             true => Scope::prefix("http://h/").expect("a prefix"),
             false => Scope::url(&url(key)).expect("a URL"),
         };
-        let record = self.stream.head.record(&Purge { scope, soft: false }, 0);
-        self.stream.head.apply(record.clone());
-        self.stream.purges.push(PublishedPurge {
-            record,
-            stamp: self.stream.head.latest(),
+        self.stream.push(PublishedPurge {
+            purge: Purge { scope, soft: false },
+            stamp: Stamp::at(STREAM, self.stream.len() as u64 + 1),
             covers: std::array::from_fn(|other| all || other == key),
             versions: self.origin,
         });
-        let purge = self.stream.purges.len() - 1;
+        let purge = self.stream.len() - 1;
         for node in 0..self.nodes.len() {
             self.send(Event::Deliver { node, purge });
         }
     }
 
     fn deliver(&mut self, node: usize, purge: usize) {
-        let purge = &self.stream.purges[purge];
+        let purge = &self.stream[purge];
         let table = &mut self.nodes[node].table;
-        match Delivery::at(table.latest(), purge.stamp) {
-            Delivery::Next => table.apply(purge.record.clone()),
+        match Delivery::at(position_of(table), purge.stamp) {
+            Delivery::Next => {
+                table.apply(table.record(&purge.purge, 0));
+                table.apply(table.position_record(purge.stamp, 0));
+            }
             Delivery::Repeated => self.reached.repeated += 1,
             Delivery::Gap => self.reached.gaps += 1,
         }
     }
 
     /// Restarts a node. Its objects are on disk and survive. It knows only the purges that it has persisted.
-    fn restart(&mut self, node: usize) {
+    fn restart(&mut self, number: usize) {
         self.reached.restarts += 1;
-        let node = &mut self.nodes[node];
+        let node = &mut self.nodes[number];
         node.queries.clear();
-        node.table = table();
-        for purge in &self.stream.purges[..node.persisted] {
-            node.table.apply(purge.record.clone());
+        node.table = table(number);
+        for record in node.persisted.records() {
+            node.table.apply(record);
         }
     }
 
@@ -434,8 +431,9 @@ impl Model {
         let stamp = match (stated, self.rule) {
             (None, _) | (Some(_), Rule::OwnPosition) => asked_at,
             (Some(stated), Rule::Received) => {
-                self.reached.receiver_behind += u64::from(stated > asked_at);
-                received_stamp(stated, asked_at).expect("there is one stream")
+                let table = &self.nodes[to].table;
+                self.reached.receiver_behind += u64::from(stated > position_of(table));
+                table.positions().received(stated, asked_at)
             }
         };
         if is_current(&self.nodes[to].table, key, stamp) {
@@ -457,18 +455,19 @@ impl Model {
     fn answer(&mut self, node: usize, key: usize, object: Object, asker: Asker) {
         self.check(node, key, object.version);
         if let Some((to, query)) = asker {
+            let stated = self.nodes[node].table.positions().stated(object.stamp);
             self.send(Event::NodeAnswer {
                 to,
                 query,
                 version: object.version,
-                stated: object.stamp,
+                stated,
             });
         }
     }
 
     /// Checks that the version is not older than a purge of the object that the node has applied.
     fn check(&mut self, node: usize, key: usize, version: u64) {
-        let applied = &self.stream.purges[..self.position(node)];
+        let applied = &self.stream[..self.position(node)];
         let covering = applied.iter().rev().find(|purge| purge.covers[key]);
         let purged_version = covering.map_or(0, |purge| purge.versions[key]);
         if version < purged_version {
@@ -484,7 +483,7 @@ impl Model {
     /// Delivers all purges to all nodes, and checks each object that they would serve.
     fn catch_up(&mut self) {
         for node in 0..self.nodes.len() {
-            for purge in self.position(node)..self.stream.purges.len() {
+            for purge in self.position(node)..self.stream.len() {
                 self.deliver(node, purge);
             }
             for key in 0..KEYS {
@@ -496,8 +495,17 @@ impl Model {
     }
 }
 
-fn table() -> PurgeTable {
-    PurgeTable::new(LIMITS, Stamp::start_of(9), 77)
+/// Returns the table of a node that has joined the empty stream.
+fn table(node: usize) -> PurgeTable {
+    let mut table = PurgeTable::new(LIMITS, Stamp::start_of(STREAM + 1 + node as u64), 77);
+    table.apply(table.position_record(Stamp::start_of(STREAM), 0));
+    table
+}
+
+/// Returns the newest purge of the stream that a node has applied.
+fn position_of(table: &PurgeTable) -> Stamp {
+    let position = table.positions().position();
+    position.expect("the node has joined the stream")
 }
 
 fn is_current(table: &PurgeTable, key: usize, stamp: Stamp) -> bool {
@@ -511,6 +519,9 @@ fn url(key: usize) -> String {
 const KEYS: usize = 4;
 const EDGES: usize = 3;
 const SHIELDS: usize = 2;
+
+/// The epoch of the stream.
+const STREAM: u64 = 9;
 
 /// The time of the last event from outside.
 const END: u64 = 2000;

@@ -267,14 +267,14 @@ impl Purges {
         self.shared.table().positions().position()
     }
 
-    /// Returns the stamp in the fleet's stream of an object with a stamp of this cache, as [`Positions::of_stream`].
-    pub fn stamp_of_stream(&self, own: Stamp) -> Option<Stamp> {
-        self.shared.table().positions().of_stream(own)
+    /// Returns the stamp in the fleet's stream of an object of this cache, see [`Positions::stated`].
+    pub fn stated_stamp(&self, own: Stamp) -> Stamp {
+        self.shared.table().positions().stated(own)
     }
 
-    /// Returns the stamp in this cache of an object with a stamp of the fleet's stream, as [`Positions::own`].
-    pub fn own_stamp(&self, of_stream: Stamp) -> Option<Stamp> {
-        self.shared.table().positions().own(of_stream)
+    /// Returns the stamp in this cache of an object that another node has sent, see [`Positions::received`].
+    pub fn received_stamp(&self, stated: Stamp, asked_at: Stamp) -> Stamp {
+        self.shared.table().positions().received(stated, asked_at)
     }
 
     /// Opens the log of an earlier process, which must have closed it, and adds the purges that were accepted

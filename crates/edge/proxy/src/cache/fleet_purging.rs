@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use edgeward_fleet::{ApplyDone, FollowingCache, PublishError};
-use edgeward_purge::{Purge, Stamp, received_stamp};
+use edgeward_purge::{Purge, Stamp};
 use tokio::sync::oneshot;
 
 use super::disk::Durable;
@@ -38,24 +38,20 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns the stamp of an object for another node. The nodes of a fleet share the numbers of its stream. An object
-    /// with a stamp that is older than all known positions may be covered by any purge.
+    /// Returns the stamp of an object for another node. The nodes of a fleet share the numbers of its stream.
     pub(crate) fn stated_stamp(&self, own: Stamp) -> Stamp {
         match &self.fleet {
-            Some(_) => self.purges.stamp_of_stream(own).unwrap_or(Stamp::NONE),
+            Some(_) => self.purges.stated_stamp(own),
             None => own,
         }
     }
 
-    /// Returns the stamp with which this node stores an object that another node has sent, see [`received_stamp`].
-    /// Without a stream, the stamps of different nodes have no order.
+    /// Returns the stamp with which this node stores an object that another node has sent. Without a stream, the stamps
+    /// of different nodes have no order; the operator then purges shields first.
     pub(crate) fn received_stamp(&self, stated: Stamp, asked_at: Stamp) -> Stamp {
         match &self.fleet {
-            Some(_) => {
-                let own = self.purges.own_stamp(stated);
-                own.map_or(Stamp::NONE, |own| own.min(asked_at))
-            }
-            None => received_stamp(stated, asked_at).unwrap_or(asked_at),
+            Some(_) => self.purges.received_stamp(stated, asked_at),
+            None => asked_at,
         }
     }
 

@@ -305,10 +305,10 @@ fn a_crash_leaves_the_position_of_the_fleet_with_its_purges() {
     let after_crash = open(&copy);
     assert_eq!(after_crash.position(), Some(Stamp::at(5, 9)));
     assert_eq!(verdict(&after_crash, before), Verdict::Hard);
-    assert_eq!(after_crash.stamp_of_stream(before), Some(Stamp::at(5, 7)));
-    assert_eq!(after_crash.stamp_of_stream(stamp), Some(Stamp::at(5, 9)));
-    assert_eq!(after_crash.own_stamp(Stamp::at(5, 9)), Some(stamp));
-    assert_eq!(after_crash.own_stamp(Stamp::at(5, 8)), Some(before));
+    assert_eq!(after_crash.stated_stamp(before), Stamp::at(5, 7));
+    assert_eq!(after_crash.stated_stamp(stamp), Stamp::at(5, 9));
+    let received = |sequence| after_crash.received_stamp(Stamp::at(5, sequence), stamp);
+    assert_eq!([received(9), received(8)], [stamp, before]);
     drop(after_crash);
     let scopes = vec![Scope::tag("of this node only").expect("a tag"); 1000];
     for _ in 0..40 {

@@ -60,8 +60,7 @@ impl KeyVersions {
         }
     }
 
-    /// Sets the stamp of an object that a shield has sent. Without a common stream of purges, stamps of different nodes
-    /// have no order; the operator then purges shields first.
+    /// Sets the stamp of an object that another node has sent, with the stamp that the answer states.
     pub(super) fn receive(&mut self, cache: &Cache, stated: Stamp) {
         self.stamp = cache.received_stamp(stated, self.stamp);
     }

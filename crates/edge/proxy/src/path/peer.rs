@@ -44,7 +44,7 @@ pub(super) fn direction_of<'a>(worker: &'a Worker, request: &Request) -> PeerDir
     };
     let is_shared = request.route == Route::Lookup
         && matches!(request.method, Method::GET | Method::HEAD)
-        && !request.settings().caching.check_authorization;
+        && !is_checked(request);
     if !is_shared {
         return alone;
     }
@@ -54,7 +54,13 @@ pub(super) fn direction_of<'a>(worker: &'a Worker, request: &Request) -> PeerDir
 /// Returns true if this node stores the response to a request, whatever its method is.
 pub(super) fn stores(worker: &Worker, request: &Request) -> bool {
     let fleet = worker.shared.fleet.as_ref();
-    fleet.is_none_or(|fleet| direction_in(fleet, worker, request).stores)
+    fleet.is_none_or(|fleet| is_checked(request) || direction_in(fleet, worker, request).stores)
+}
+
+/// Returns true if the origin checks the authorization of each request. Each node then asks the origin itself, and
+/// stores the response.
+fn is_checked(request: &Request) -> bool {
+    request.settings().caching.check_authorization
 }
 
 fn direction_in<'a>(fleet: &'a Fleet, worker: &Worker, request: &Request) -> PeerDirection<'a> {

@@ -125,8 +125,9 @@ pub(crate) struct ObjectNote {
     pub(crate) is_hit: bool,
     /// True if the object was stale when it was sent.
     pub(crate) is_stale: bool,
-    /// The newest purge when the object was fetched from the origin. [`Stamp::NONE`] if it is unknown.
-    pub(crate) stamp: Stamp,
+    /// The newest purge when the object was fetched from the origin. `None` if the response is no object of the sender,
+    /// or if the purge is unknown. Only a hit is always an object.
+    pub(crate) stamp: Option<Stamp>,
     /// The digest of the rules of the site at the sender.
     pub(crate) digest: u64,
 }
@@ -136,7 +137,7 @@ impl ObjectNote {
     pub(crate) fn value(self) -> HeaderValue {
         let outcome = if self.is_hit { "hit" } else { "miss" };
         let age = if self.is_stale { "stale" } else { "fresh" };
-        let (stamp, digest) = (self.stamp.0, self.digest);
+        let (stamp, digest) = (self.stamp.unwrap_or(Stamp::NONE).0, self.digest);
         let text = format!("{VERSION} {outcome} {age} {stamp:016x} {digest:016x}");
         HeaderValue::try_from(text).expect("words and digits are a value")
     }
@@ -157,7 +158,8 @@ impl ObjectNote {
                 "fresh" => false,
                 _ => return None,
             },
-            stamp: Stamp(u64::from_str_radix(next()?, 16).ok()?),
+            stamp: Some(Stamp(u64::from_str_radix(next()?, 16).ok()?))
+                .filter(|stamp| *stamp != Stamp::NONE),
             digest: u64::from_str_radix(next()?, 16).ok()?,
         })
     }
@@ -270,7 +272,7 @@ mod tests {
             let note = ObjectNote {
                 is_hit: bits & 1 == 1,
                 is_stale: bits & 2 == 2,
-                stamp: Stamp(u64::MAX - 1),
+                stamp: (bits & 1 == 1).then_some(Stamp(u64::MAX - 1)),
                 digest: 7,
             };
             assert_eq!(ObjectNote::read(&note.value()), Some(note));

@@ -55,8 +55,9 @@ pub(crate) struct Reply {
     response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// True if the response has no body, because its request is a HEAD.
     is_head: bool,
-    /// The newest purge when a stored response was fetched.
-    pub(super) stamp: Stamp,
+    /// The newest purge when the response was fetched that the edge has stored or offers to its tiers. `None` for
+    /// another response.
+    pub(super) stamp: Option<Stamp>,
 }
 
 impl Reply {
@@ -69,7 +70,7 @@ impl Reply {
             settings: request.settings.clone(),
             response_fields: request.response_fields.clone(),
             is_head: request.method == Method::HEAD,
-            stamp: Stamp::NONE,
+            stamp: None,
         }
     }
 
@@ -98,7 +99,7 @@ impl Reply {
         cache_status: Option<CacheStatus>,
         mut sliced: Option<Box<SlicedBody>>,
     ) -> Response<EdgeBody> {
-        self.stamp = stored.stamp();
+        self.stamp = Some(stored.stamp());
         let response = stored.response();
         let now = self.worker.now();
         let mut headers = response.headers();
@@ -183,7 +184,8 @@ impl Reply {
         self.observation.set_response(status, Some(cache_status));
         if request.hop.is_some() {
             if let Some(fleet) = &self.worker.shared.fleet {
-                let stamp = self.worker.cache.stated_stamp(self.stamp);
+                let stamp = self.stamp;
+                let stamp = stamp.map(|stamp| self.worker.cache.stated_stamp(stamp));
                 headers.insert(OBJECT, fleet.note(request, cache_status, stamp));
             }
             return self.finish(status, headers, source);

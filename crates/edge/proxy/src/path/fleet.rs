@@ -157,12 +157,13 @@ impl Fleet {
         self.digests.get(site.0).copied().unwrap_or_default()
     }
 
-    /// Returns the field that states to another node how the request was answered. `stamp` is that of the object.
+    /// Returns the field that states to another node how the request was answered. `stamp` is that of the object, if the
+    /// response is one.
     pub(crate) fn note(
         &self,
         request: &Request,
         cache_status: &CacheStatus,
-        stamp: Stamp,
+        stamp: Option<Stamp>,
     ) -> HeaderValue {
         let note = ObjectNote {
             is_hit: cache_status.outcome == Outcome::Hit,

@@ -195,7 +195,7 @@ pub(super) async fn ask(
         exchange: worker.exchange(request_time),
         fetch_time: sent_at.elapsed(),
         storing: match note.filter(|note| stores && is_equal(note)) {
-            Some(note) => Storing::Received(note.stamp),
+            Some(note) => Storing::Received(stamp_of(&note)),
             None => Storing::Never,
         },
     })
@@ -212,15 +212,20 @@ fn is_purged(
     asked_at: Stamp,
 ) -> bool {
     let cache = &worker.cache;
-    let is_object = note.is_hit || note.stamp != Stamp::NONE;
+    let is_object = note.is_hit || note.stamp.is_some();
     if cache.fleet.is_none() || !is_object {
         return false;
     }
     let key = key_of(worker, request);
-    let stamp = cache.received_stamp(note.stamp, asked_at);
+    let stamp = cache.received_stamp(stamp_of(note), asked_at);
     let is_purged = cache.is_purged(key.primary(), headers, stamp);
     cache.recycle_key(key);
     is_purged
+}
+
+/// Returns the stamp that a note states. An object whose newest purge is unknown is older than all purges.
+fn stamp_of(note: &ObjectNote) -> Stamp {
+    note.stamp.unwrap_or(Stamp::NONE)
 }
 
 fn hop_of(fleet: &Fleet, request: &Request, scheme: &'static str) -> Hop {

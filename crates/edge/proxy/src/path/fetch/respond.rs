@@ -45,7 +45,7 @@ pub(super) fn respond_shared(
     mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     report_stored(&mut cache_status, head);
-    reply.stamp = head.stamp;
+    reply.stamp = Some(head.stamp);
     reply.set_object(|| head.object);
     cache_status.append_to(&mut headers, &reply.worker.config().name);
     let is_conditional = !request.plain && conditional::is_conditional(&request.headers);

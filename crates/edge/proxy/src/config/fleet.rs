@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use edgeward_balance::{AllDown, NODES_MAX, NodeId};
 use edgeward_types::xxh3::xxh3_64;
 
@@ -76,23 +77,35 @@ pub struct FleetTls {
 
 /// The secret that all nodes of a fleet have. It signs the requests between nodes, and is the seed of the placement.
 #[derive(Clone)]
-pub struct FleetKey(Arc<[u8]>);
+pub struct FleetKey(Arc<SharedKey>);
+
+struct SharedKey {
+    hmac: hmac::Key,
+    /// A hash of the secret, for `Debug`.
+    hash: u32,
+}
 
 impl FleetKey {
     /// Returns the key of these bytes, or `None` if they are fewer than [`KEY_BYTES_MIN`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() >= KEY_BYTES_MIN).then(|| Self(bytes.into()))
+        (bytes.len() >= KEY_BYTES_MIN).then(|| {
+            Self(Arc::new(SharedKey {
+                hmac: hmac::Key::new(hmac::HMAC_SHA256, bytes),
+                hash: xxh3_64(bytes) as u32,
+            }))
+        })
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+    /// Returns the key of HMAC-SHA256. It holds the state of the hash after the secret, which each signature needs.
+    pub(crate) fn hmac(&self) -> &hmac::Key {
+        &self.0.hmac
     }
 }
 
 /// Shows a hash of the key, so that keys can be compared and none appears in a log.
 impl fmt::Debug for FleetKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FleetKey({:08x})", xxh3_64(&self.0) as u32)
+        write!(f, "FleetKey({:08x})", self.0.hash)
     }
 }
 

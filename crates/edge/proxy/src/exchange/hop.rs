@@ -51,7 +51,7 @@ impl Hop {
     /// Returns the signed value of [`HOP`].
     pub(crate) fn sign(&self, key: &FleetKey, request: Signed<'_>) -> HeaderValue {
         let text = self.text();
-        let tag = hmac::sign(&hmac_key(key), &message(&text, request));
+        let tag = hmac::sign(key.hmac(), &message(&text, request));
         let value = format!("{text} {}", to_hex(tag.as_ref()));
         HeaderValue::try_from(value).expect("names are tokens")
     }
@@ -92,7 +92,7 @@ impl Hop {
         });
         let is_valid = |tag: Vec<u8>| {
             let message = message(&text, request);
-            hmac::verify(&hmac_key(key), &message, &tag).is_ok()
+            hmac::verify(key.hmac(), &message, &tag).is_ok()
         };
         tag.is_some_and(is_valid)
     }
@@ -167,13 +167,9 @@ impl ObjectNote {
 
 /// Returns the seed of the placement of keys, which is the same at all nodes with this key.
 pub(crate) fn placement_seed(key: &FleetKey) -> u64 {
-    let tag = hmac::sign(&hmac_key(key), b"edgeward placement");
+    let tag = hmac::sign(key.hmac(), b"edgeward placement");
     let first = tag.as_ref().first_chunk().expect("a tag has 32 bytes");
     u64::from_le_bytes(*first)
-}
-
-fn hmac_key(key: &FleetKey) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, key.bytes())
 }
 
 /// Returns the bytes that the signature covers. No part contains a line break.

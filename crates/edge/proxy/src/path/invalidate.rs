@@ -11,7 +11,9 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::time::Instant;
 
+use edgeward_balance::NodeGroup;
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_semantics::{PassReason, Route, invalidation};
 use edgeward_store::purges::PurgeError;
@@ -81,13 +83,20 @@ impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some((worker, request)) = self.0.take() {
             // The origin may have executed the request. The client that waited for the removals has left.
-            drop(invalidate(
-                &worker,
-                &request,
-                StatusCode::OK,
-                &HeaderMap::new(),
-                None,
-            ));
+            let (status, headers) = (StatusCode::OK, HeaderMap::new());
+            let keys = keys_of(&worker, &request, status, &headers);
+            drop(invalidate(&worker, &request, status, &headers, &keys, None));
+            if worker.shared.fleet.is_none() || keys.is_empty() {
+                return;
+            }
+            let tasks = worker.fetch_tasks.clone();
+            tasks.spawn(|member| async move {
+                let begin = Instant::now();
+                for group in [NodeGroup::Shield, NodeGroup::Edge] {
+                    peer::invalidate(&worker, &request, group, &keys, begin).await;
+                }
+                drop(member);
+            });
         }
     }
 }
@@ -102,8 +111,6 @@ struct Pending {
     scopes: Option<oneshot::Receiver<Result<Stamp, PurgeError>>>,
     /// The number of scopes in this purge.
     scopes_count: u64,
-    /// The keys of the invalidated targets.
-    keys: Vec<Vec<u8>>,
 }
 
 impl Pending {
@@ -146,19 +153,27 @@ async fn exchange(
     };
     let answered = ask(&worker, &request, question).await;
     let sent = answered.sent;
-    let pending = match &sent {
-        Ok((parts, _)) => {
-            let update = begin.and_then(|begin| begin.update(&worker, &request, parts));
-            invalidate(&worker, &request, parts.status, &parts.headers, update)
-        }
+    let no_fields = HeaderMap::new();
+    let (status, headers, begin) = match &sent {
+        Ok((parts, _)) => (parts.status, &parts.headers, begin),
         // The origin may have executed the request, although no response arrived. After an upload error it has not,
         // because the request was incomplete (RFC 9112 §8). An incomplete request must not remove stored responses.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
-            invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new(), None)
+            (StatusCode::OK, &no_fields, None)
         }
-        Err(_) => Pending::default(),
+        Err(_) => return (sent, Pending::default()),
     };
-    peer::invalidate(&worker, &request, &pending.keys).await;
+    let update = match (&sent, begin) {
+        (Ok((parts, _)), Some(begin)) => begin.update(&worker, &request, parts),
+        _ => None,
+    };
+    let keys = keys_of(&worker, &request, status, headers);
+    // A node that has removed an object may fetch the old one from a shield that has not.
+    let informed_at = Instant::now();
+    let tell = |group| peer::invalidate(&worker, &request, group, &keys, informed_at);
+    tell(NodeGroup::Shield).await;
+    let pending = invalidate(&worker, &request, status, headers, &keys, update);
+    tell(NodeGroup::Edge).await;
     (sent, pending)
 }
 
@@ -167,13 +182,30 @@ pub(super) fn is_unsafe(method: &Method) -> bool {
     invalidation::applies(method, StatusCode::OK)
 }
 
-/// Removes the stored responses that a response to an unsafe method invalidates. Returns the removals that have to
-/// become durable before the client gets its response.
+/// Returns the keys of the targets that a response to an unsafe method invalidates, without classes.
+fn keys_of(
+    worker: &Worker,
+    request: &Request,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Vec<Vec<u8>> {
+    let Some(target) = request.target() else {
+        return Vec::new();
+    };
+    let targets = invalidation::targets(&request.method, status, &target, headers);
+    let targets = targets.into_iter();
+    let keys = targets.map(|key| worker.cache.without_ignored_parameters(key));
+    keys.collect()
+}
+
+/// Removes the stored responses of `keys`, which a response to an unsafe method invalidates. Returns the removals that
+/// have to become durable before the client gets its response.
 fn invalidate(
     worker: &Worker,
     request: &Request,
     status: StatusCode,
     headers: &HeaderMap,
+    keys: &[Vec<u8>],
     mut update: Option<PostUpdate>,
 ) -> Pending {
     let mut pending = Pending::default();
@@ -181,8 +213,7 @@ fn invalidate(
     let Some(target) = request.target() else {
         return pending;
     };
-    for key in invalidation::targets(&request.method, status, &target, headers) {
-        let key = worker.cache.without_ignored_parameters(key);
+    for key in keys {
         let mut own_key = key.clone();
         push_class(&request.class, &mut own_key);
         let own_hash = worker.cache.hash(&own_key);
@@ -193,8 +224,8 @@ fn invalidate(
         let (removed, durable) = match (replaced, &mut updated) {
             (Some((mut removed, mut durable, version)), Some(update)) => {
                 update.version = version;
-                if own_key != key {
-                    let (found, more) = worker.cache.purge_target(&key); // the response without a class
+                if own_key != *key {
+                    let (found, more) = worker.cache.purge_target(key); // the response without a class
                     removed |= found;
                     durable.extend(more);
                 }
@@ -203,18 +234,15 @@ fn invalidate(
             // Without an update, or because the target was changed while the origin handled the request.
             _ => {
                 updated = None;
-                worker.cache.purge_target(&key)
+                worker.cache.purge_target(key)
             }
         };
         if removed {
             worker.counters.invalidations.increment();
         }
-        if worker.shared.fleet.is_some() {
-            pending.keys.push(key.clone());
-        }
         pending.removals.extend(durable);
         pending.update = pending.update.take().or(updated);
-        scopes.extend(scope_of_classes(worker, key));
+        scopes.extend(scope_of_classes(worker, key.clone()));
     }
     if invalidation::applies(&request.method, status)
         && headers.contains_key(&CACHE_GROUP_INVALIDATION)

@@ -238,42 +238,47 @@ fn hop_of(fleet: &Fleet, request: &Request, scheme: &'static str) -> Hop {
     }
 }
 
-/// Invalidates objects at all other nodes. `keys` are the keys of targets, without classes. The shields are informed
-/// first, because edges fetch from shields. Waits for the nodes for at most [`INVALIDATION_WAIT`], and for a node that
-/// seems to have failed for at most `fleet.wait`, because each unsafe request waits for it.
-pub(super) async fn invalidate(worker: &Worker, request: &Request, keys: &[Vec<u8>]) {
+/// Invalidates objects at the other nodes of a group. `keys` are the keys of targets, without classes. The shields must
+/// be informed first, because edges fetch from shields. `begin` is the time at which the first group was informed. Waits
+/// for the nodes until at most [`INVALIDATION_WAIT`] after it, and for a node that seems to have failed for at most
+/// `fleet.wait`, because each unsafe request waits for it.
+pub(super) async fn invalidate(
+    worker: &Worker,
+    request: &Request,
+    group: NodeGroup,
+    keys: &[Vec<u8>],
+    begin: Instant,
+) {
     let Some(fleet) = &worker.shared.fleet else {
         return;
     };
-    let begin = Instant::now();
-    for (group, wait) in [
-        (NodeGroup::Shield, INVALIDATION_WAIT / 2),
-        (NodeGroup::Edge, INVALIDATION_WAIT),
-    ] {
-        let wait = wait.saturating_sub(begin.elapsed());
-        let tell = |member, is_up, key| async move {
-            let wait = if is_up { wait } else { wait.min(fleet.wait) };
-            let told = invalidate_at(worker, request, fleet, (member, is_up), key);
-            match tokio::time::timeout(wait, told).await {
-                Ok(true) => worker.counters.fleet_invalidated.increment(),
-                Ok(false) | Err(_) => worker.counters.fleet_not_invalidated.increment(),
-            }
-        };
-        let mut pending = Vec::new();
-        for member in fleet.others(group) {
-            let servers = member.origin.map(|origin| &worker.shared.origins[origin]);
-            let is_up = servers.is_some_and(|servers| is_usable(servers));
-            pending.extend(keys.iter().map(|key| Box::pin(tell(member, is_up, key))));
+    let wait = match group {
+        NodeGroup::Shield => INVALIDATION_WAIT / 2,
+        NodeGroup::Edge => INVALIDATION_WAIT,
+    };
+    let wait = wait.saturating_sub(begin.elapsed());
+    let tell = |member, is_up, key| async move {
+        let wait = if is_up { wait } else { wait.min(fleet.wait) };
+        let told = invalidate_at(worker, request, fleet, (member, is_up), key);
+        match tokio::time::timeout(wait, told).await {
+            Ok(true) => worker.counters.fleet_invalidated.increment(),
+            Ok(false) | Err(_) => worker.counters.fleet_not_invalidated.increment(),
         }
-        poll_fn(|cx| {
-            pending.retain_mut(|told| told.as_mut().poll(cx).is_pending());
-            match pending.is_empty() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
+    };
+    let mut pending = Vec::new();
+    for member in fleet.others(group) {
+        let servers = member.origin.map(|origin| &worker.shared.origins[origin]);
+        let is_up = servers.is_some_and(|servers| is_usable(servers));
+        pending.extend(keys.iter().map(|key| Box::pin(tell(member, is_up, key))));
     }
+    poll_fn(|cx| {
+        pending.retain_mut(|told| told.as_mut().poll(cx).is_pending());
+        match pending.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }
 
 /// Invalidates the object of a key at a member. A member that is not up is asked once, too. Returns false if the member

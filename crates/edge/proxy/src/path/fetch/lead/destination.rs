@@ -87,8 +87,8 @@ impl Destination {
 }
 
 impl Fetch {
-    /// Returns the destination of a response. If the response varies, its marker is inserted first, because lookups
-    /// find a variant only through its marker. `None` if neither tier can store the marker.
+    /// Returns the destination of a response. If the response varies and this node stores it, its marker is inserted
+    /// first, because lookups find a variant only through its marker. `None` if neither tier can store the marker.
     pub(super) fn choose_destination(
         &mut self,
         storable: &Storable,
@@ -158,12 +158,15 @@ impl Fetch {
                 Stamp::NONE,
             )
         });
-        let mut is_findable = is_known && {
+        let is_present = || {
             let is_on_disk = |disk: &Arc<DiskTier>| disk.contains(primary_hash);
             let present = cache.hot.peek(primary_hash);
             present.is_some_and(|present| present.has_key(&primary))
                 || cache.disk().is_some_and(is_on_disk)
         };
+        // A node that does not store the response inserts a marker only in place of an older entry.
+        let needs_marker = stores || cache.has(primary_hash);
+        let mut is_findable = !needs_marker || (is_known && is_present());
         if !is_findable
             && let Offer::Admit(mut reservation) = cache.offer_to_ram(
                 primary_hash,
@@ -189,7 +192,7 @@ impl Fetch {
         let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
             variants.write_key(fields, &sent_fields, &mut key);
-            if !cache.has(cache.hash(&key)) {
+            if stores && !cache.has(cache.hash(&key)) {
                 variants.count.fetch_add(1, Ordering::Relaxed);
                 self.worker.counters.variants_new.increment();
             }

@@ -10,8 +10,8 @@ use edgeward_store::purges::PurgeError;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
-use super::disk::Durable;
 use super::disk::head::{self, DiskHead};
+use super::disk::{DiskEntry, Durable};
 use super::key_parts::{coding_of_key, primary_of, url_of};
 use super::stored::{Stored, StoredKind, push_fields};
 use super::successor::ForwardedChange;
@@ -116,18 +116,21 @@ impl Cache {
         self.purges.verdict(url_of(primary), &head, since).0 == Verdict::Hard
     }
 
-    /// Returns true if a purge removes its object at once: a hard purge of one URL. With classes, the URL may have
-    /// several objects. In a fleet, another node may still send the object.
+    /// Returns true if a purge is of one URL, and the key of its object follows from the URL. With classes, the URL may
+    /// have several objects.
+    fn has_one_key(&self, purge: &Purge) -> bool {
+        matches!(purge.scope, Scope::Url(_)) && !self.live.config().site_urls.has_classes
+    }
+
+    /// Returns true if a purge removes its object at once: a hard purge of one URL. In a fleet, another node may still
+    /// send the object.
     fn is_removal(&self, purge: &Purge) -> bool {
-        matches!(purge.scope, Scope::Url(_))
-            && !purge.soft
-            && !self.live.config().site_urls.has_classes
-            && !self.disk.is_lost()
-            && self.fleet.is_none()
+        self.has_one_key(purge) && !purge.soft && !self.disk.is_lost() && self.fleet.is_none()
     }
 
     /// Accepts purges and returns the number of stored objects that they cover, or `None` if more than `objects_max`
-    /// are stored and the purges are not all of single URLs.
+    /// are stored and the purges are not all of single URLs. A URL is counted by a lookup, as one object with all its
+    /// variants.
     pub(crate) async fn purge_counted(
         self: Arc<Self>,
         purges: Vec<Purge>,
@@ -137,21 +140,56 @@ impl Cache {
         if purges.iter().all(|purge| self.is_removal(purge)) {
             return self.accept_purges(purges, from).await.map(Some);
         }
-        let counted = match self.objects() <= objects_max {
+        let have_keys = purges.iter().all(|purge| self.has_one_key(purge));
+        let counted = match have_keys || self.objects() <= objects_max {
             true => {
                 let (cache, purges) = (Arc::clone(&self), purges.clone());
-                let counted = tokio::task::spawn_blocking(move || cache.count_covered(&purges));
-                Some(
-                    counted
-                        .await
-                        .map_err(|_| RejectedPurge::Uncountable)??
-                        .objects,
-                )
+                let counted = tokio::task::spawn_blocking(move || match have_keys {
+                    true => cache.count_by_keys(&purges),
+                    false => cache.count_covered(&purges).map(|covered| covered.objects),
+                });
+                Some(counted.await.map_err(|_| RejectedPurge::Uncountable)??)
             }
             false => None,
         };
         self.accept_purges(purges, from).await?;
         Ok(counted)
+    }
+
+    /// Returns the number of URLs that have a stored response. May wait for the disk.
+    fn count_by_keys(&self, purges: &[Purge]) -> Result<u64, RejectedPurge> {
+        let mut count = 0;
+        for purge in purges {
+            if let Scope::Url(url) = self.canonical(purge.clone())?.scope {
+                let under_rule = self.key_under_rule(url.as_bytes());
+                let is_stored = self.has_unpurged(url.as_bytes())
+                    || under_rule.is_some_and(|key| self.has_unpurged(&key));
+                count += u64::from(is_stored);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns true if a tier has a response that no hard purge covers, or the marker of variants, under a primary key.
+    fn has_unpurged(&self, primary: &[u8]) -> bool {
+        let is_unpurged = |fields: &[u8], stamp| {
+            let (verdict, _) = self.purges.verdict(url_of(primary), fields, stamp);
+            verdict != Verdict::Hard
+        };
+        let is_counted = |stored: &Stored| match &stored.kind {
+            StoredKind::Response(response) => is_unpurged(&response.head, stored.stamp()),
+            StoredKind::Varies(_) => true,
+        };
+        let hash = self.hash(primary);
+        let in_memory = self.hot.peek(hash).filter(|stored| stored.has_key(primary));
+        if in_memory.is_some_and(|stored| is_counted(&stored)) {
+            return true;
+        }
+        match self.disk().map(|disk| disk.peek(hash, primary)) {
+            Some(DiskEntry::Response(hit)) => is_unpurged(&hit.fields, hit.stamp),
+            Some(DiskEntry::Marker(stored) | DiskEntry::Sliced(stored)) => is_counted(&stored),
+            Some(DiskEntry::Absent | DiskEntry::Pending(_)) | None => false,
+        }
     }
 
     /// Returns the number of stored objects. An object in both tiers counts twice.

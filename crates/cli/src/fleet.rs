@@ -67,6 +67,7 @@ fn nats_settings(settings: &FleetNats, node: &str) -> anyhow::Result<NatsSetting
         replicas: settings.replicas,
         age_max: settings.age_max,
         bytes_max: settings.bytes_max.bytes(),
+        buffer_bytes_max: usize::try_from(settings.buffer_bytes_max.bytes()).unwrap_or(usize::MAX),
         lag_max: settings.lag_max,
     })
 }

@@ -21,6 +21,7 @@ pub(crate) struct FleetNats {
     pub(crate) replicas: u32,
     pub(crate) age_max: Duration,
     pub(crate) bytes_max: ByteSize,
+    pub(crate) buffer_bytes_max: ByteSize,
     pub(crate) lag_max: Duration,
     pub(crate) when_cut_off: WhenCutOff,
     pub(crate) purge_alone: bool,
@@ -43,6 +44,8 @@ impl Default for FleetNats {
             age_max: Duration::from_secs(7 * 24 * 3600),
             // Two million purges of a tag.
             bytes_max: ByteSize::mib(512),
+            // Thirty messages of the greatest size, or 80,000 purges of a tag.
+            buffer_bytes_max: ByteSize::mib(16),
             // The state of the stream is queried every second.
             lag_max: Duration::from_secs(5),
             when_cut_off: WhenCutOff::default(),

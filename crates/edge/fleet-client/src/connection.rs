@@ -15,11 +15,13 @@ use tokio::sync::mpsc;
 
 use crate::settings::{NatsCredentials, NatsSettings};
 
-/// A change of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectionChange {
+/// A report of the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionReport {
     Up,
     Down,
+    /// An attempt to connect has failed, or the server reports an error.
+    Error(String),
 }
 
 /// A message of the stream.
@@ -40,11 +42,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Begins to connect, and reports each change of the connection. Returns at once; the client connects again by
-    /// itself.
+    /// Begins to connect, and reports the changes and errors of the connection. Returns at once; the client connects
+    /// again by itself.
     pub(crate) async fn start(
         settings: &NatsSettings,
-        changes: mpsc::Sender<ConnectionChange>,
+        reports: mpsc::Sender<ConnectionReport>,
     ) -> Result<Self, TaskError> {
         // All parts of the program use this provider; an earlier call has installed it.
         _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -60,19 +62,16 @@ impl Connection {
                 doubled.min(RECONNECT_AFTER_MAX)
             })
             .event_callback(move |event| {
-                let changes = changes.clone();
+                let reports = reports.clone();
                 async move {
-                    let change = match event {
-                        async_nats::Event::Connected => ConnectionChange::Up,
+                    let report = match event {
+                        async_nats::Event::Connected => ConnectionReport::Up,
                         async_nats::Event::Disconnected | async_nats::Event::Closed => {
-                            ConnectionChange::Down
+                            ConnectionReport::Down
                         }
-                        other => {
-                            tracing::warn!(%other, "NATS reports");
-                            return;
-                        }
+                        other => ConnectionReport::Error(other.to_string()),
                     };
-                    _ = changes.send(change).await;
+                    _ = reports.send(report).await;
                 }
             });
         options = match &settings.credentials {
@@ -190,7 +189,7 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
 
-/// The most messages that wait in the client. The server stops earlier, by flow control.
+/// The most messages that wait in the client. The server sends at most 32 MiB ahead, by flow control.
 const SUBSCRIPTION_CAPACITY: usize = 4096;
 
 /// The time for which the stream remembers ids of messages, if its age allows.

@@ -8,15 +8,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use edgeward_fleet::{
-    Action, Follower, FollowingCache, Outbox, OutboxSettings, Outcome, PublishDone, PublishError,
-    PurgeStream, StreamFacts, StreamState, Work,
+    Action, Applied, Follower, FollowingCache, Outbox, OutboxSettings, Outcome, PublishDone,
+    PublishError, PurgeStream, StreamFacts, StreamState, Work,
 };
 use edgeward_purge::{Purge, PurgeMessage, Scope, Stamp};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet, LocalSet};
 
-use crate::connection::{Connection, ConnectionChange, Delivered};
-use crate::publishing::Requests;
+use crate::connection::{Connection, ConnectionReport, Delivered};
+use crate::faults::{Fault, Faults};
+use crate::publishing::{PendingBytes, Requests};
 use crate::settings::NatsSettings;
 
 /// Follows a stream and publishes to it. [`stop`](Self::stop) or dropping this value ends its thread.
@@ -44,6 +45,7 @@ struct Shared {
     facts: Mutex<StreamFacts>,
     /// Refused requests, by [`PublishError::ALL`].
     refused: [AtomicU64; 4],
+    pending: Arc<PendingBytes>,
 }
 
 enum Command {
@@ -63,6 +65,7 @@ impl FleetClient {
             lag_max: settings.lag_max,
             facts: Mutex::default(),
             refused: Default::default(),
+            pending: PendingBytes::new(settings.buffer_bytes_max),
         });
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let (stopping, stop) = watch::channel(false);
@@ -111,8 +114,12 @@ impl PurgeStream for FleetClient {
     fn publish(&self, scopes: Vec<Scope>, soft: bool, from: &str, done: PublishDone) {
         let from = format!("{from} at {}", self.node);
         let messages = PurgeMessage::encode(scopes, soft, &from);
+        let bytes = messages.iter().map(Vec::len).sum();
+        let reserved = self.shared.pending.reserve(bytes);
+        let is_busy = reserved.is_none();
         let shared = Arc::clone(&self.shared);
         let done: PublishDone = Box::new(move |result| {
+            drop(reserved);
             if let Err(error) = result
                 && let Some(at) = PublishError::ALL.iter().position(|known| *known == error)
             {
@@ -120,6 +127,9 @@ impl PurgeStream for FleetClient {
             }
             done(result);
         });
+        if is_busy {
+            return done(Err(PublishError::Busy));
+        }
         match self.commands.try_send(Command::Publish { messages, done }) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(command)) => {
@@ -140,6 +150,7 @@ impl PurgeStream for FleetClient {
         let mut facts = facts.unwrap_or_else(PoisonError::into_inner).clone();
         facts.lag = self.shared.lag();
         facts.is_current = self.is_current();
+        facts.pending_bytes = self.shared.pending.used();
         for (at, error) in PublishError::ALL.into_iter().enumerate() {
             let count = self.shared.refused[at].load(Ordering::Relaxed);
             facts.refused[at] = (error.name(), count);
@@ -185,9 +196,9 @@ enum Done {
     },
     Sent {
         id: u64,
-        sequence: Option<u64>,
+        sequence: Result<u64, String>,
     },
-    Applied(bool),
+    Applied(Applied),
 }
 
 /// The cache and the decisions about it.
@@ -209,8 +220,8 @@ struct Driver {
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
     stop: watch::Receiver<bool>,
-    changes: mpsc::Receiver<ConnectionChange>,
-    changed: mpsc::Sender<ConnectionChange>,
+    reports: mpsc::Receiver<ConnectionReport>,
+    reporter: mpsc::Sender<ConnectionReport>,
     connection: Option<Arc<Connection>>,
     is_up: bool,
     connections: u64,
@@ -225,8 +236,7 @@ struct Driver {
     tasks: JoinSet<Done>,
     unreadable: u64,
     was_current: bool,
-    /// The last error of the stream that was logged.
-    logged: String,
+    faults: Faults,
 }
 
 impl Driver {
@@ -236,7 +246,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        let (changed, changes) = mpsc::channel(CHANGES_MAX);
+        let (reporter, reports) = mpsc::channel(REPORTS_MAX);
         let random = RandomState::new().build_hasher().finish();
         Self {
             id_prefix: format!("{}-{random:016x}", settings.node),
@@ -244,8 +254,8 @@ impl Driver {
             shared,
             commands,
             stop,
-            changes,
-            changed,
+            reports,
+            reporter,
             connection: None,
             is_up: false,
             connections: 0,
@@ -257,7 +267,7 @@ impl Driver {
             tasks: JoinSet::new(),
             unreadable: 0,
             was_current: false,
-            logged: String::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -288,7 +298,7 @@ impl Driver {
                 .is_some_and(|following| !following.follower.is_full());
             tokio::select! {
                 _ = self.stop.changed() => {}
-                Some(change) = self.changes.recv() => self.connection_changed(change),
+                Some(report) = self.reports.recv() => self.connection_reported(report),
                 Some(done) = self.tasks.join_next() => {
                     if let Ok(done) = done {
                         self.task_done(done);
@@ -297,9 +307,10 @@ impl Driver {
                 Some(command) = self.commands.recv() => self.command(command),
                 Some((number, delivered)) = next_delivery(&mut self.subscription), if takes_more => {
                     let now = self.shared.now();
+                    self.recovered(Fault::Subscription);
                     if let Some(following) = &mut self.following {
-                        let sequence = delivered.sequence;
-                        following.follower.delivered(now, number, sequence, delivered);
+                        let (sequence, bytes) = (delivered.sequence, delivered.payload.len());
+                        following.follower.delivered(now, number, sequence, delivered, bytes);
                     }
                 }
                 () = tokio::time::sleep(wait) => {
@@ -315,10 +326,10 @@ impl Driver {
 
     /// Begins to connect after a pause.
     fn connect(&mut self, pause: Duration) {
-        let (settings, changed) = (self.settings.clone(), self.changed.clone());
+        let (settings, reporter) = (self.settings.clone(), self.reporter.clone());
         self.tasks.spawn_local(async move {
             tokio::time::sleep(pause).await;
-            let connection = Connection::start(&settings, changed).await;
+            let connection = Connection::start(&settings, reporter).await;
             Done::Connected(connection.map(Arc::new).map_err(|error| error.to_string()))
         });
     }
@@ -326,7 +337,7 @@ impl Driver {
     fn command(&mut self, command: Command) {
         match command {
             Command::Follow(cache) if self.following.is_none() => {
-                let mut follower = Follower::new(cache.position());
+                let mut follower = Follower::new(cache.position(), self.settings.buffer_bytes_max);
                 if self.is_up {
                     follower.connected(self.shared.now());
                 }
@@ -347,27 +358,27 @@ impl Driver {
         }
     }
 
-    fn connection_changed(&mut self, change: ConnectionChange) {
-        let now = self.shared.now();
-        match change {
-            ConnectionChange::Up => {
+    fn connection_reported(&mut self, report: ConnectionReport) {
+        match report {
+            ConnectionReport::Error(error) => self.log(Fault::Connection, &error),
+            ConnectionReport::Up => {
                 tracing::info!("connected to the stream of the fleet");
+                self.faults.end(Fault::Connection);
                 self.is_up = true;
                 self.connections += 1;
-                self.logged.clear();
+                if let Some(following) = &mut self.following {
+                    following.follower.connected(self.shared.now());
+                }
             }
-            ConnectionChange::Down => {
+            ConnectionReport::Down => {
                 if self.is_up {
                     tracing::warn!("the connection to the stream of the fleet is lost");
                 }
                 self.is_up = false;
                 self.end_subscription();
-            }
-        }
-        if let Some(following) = &mut self.following {
-            match change {
-                ConnectionChange::Up => following.follower.connected(now),
-                ConnectionChange::Down => following.follower.disconnected(),
+                if let Some(following) = &mut self.following {
+                    following.follower.disconnected();
+                }
             }
         }
     }
@@ -377,13 +388,14 @@ impl Driver {
         match done {
             Done::Connected(Ok(connection)) => self.connection = Some(connection),
             Done::Connected(Err(error)) => {
-                self.log(error);
+                self.log(Fault::Connection, &error);
                 self.connect(CONNECT_AFTER);
             }
             Done::State {
                 asked_at,
                 state: Ok(state),
             } => {
+                self.recovered(Fault::Query);
                 self.epoch = Some(state.epoch);
                 if let Some(following) = &mut self.following {
                     following.follower.stated(now, asked_at, state);
@@ -391,30 +403,42 @@ impl Driver {
             }
             Done::State {
                 state: Err(error), ..
-            } => self.log(error),
+            } => self.log(Fault::Query, &error),
             Done::Ended {
                 subscription,
                 error,
             } => {
                 if let Some(error) = error {
-                    self.log(error);
+                    self.log(Fault::Subscription, &error);
                 }
                 if let Some(following) = &mut self.following {
                     following.follower.ended(now, subscription);
                 }
             }
             Done::Sent { id, sequence } => {
+                match &sequence {
+                    Ok(_) => self.recovered(Fault::Publish),
+                    Err(error) => self.log(Fault::Publish, error),
+                }
                 let epoch = self.epoch.unwrap_or_default();
-                let stamp = sequence.map(|sequence| Stamp::at(epoch, sequence));
+                let stamp = sequence.ok().map(|sequence| Stamp::at(epoch, sequence));
                 self.outbox.sent(now, id, stamp);
                 self.note_position();
             }
-            Done::Applied(is_persisted) => {
-                if !is_persisted {
-                    self.log("the purges of the fleet cannot be persisted".to_owned());
+            Done::Applied(outcome) => {
+                match outcome {
+                    Applied::Persisted => {
+                        self.recovered(Fault::Apply);
+                        self.recovered(Fault::Write);
+                    }
+                    Applied::InMemory => {
+                        self.recovered(Fault::Apply);
+                        self.log(Fault::Write, "the log of purges cannot be written");
+                    }
+                    Applied::Failed => self.log(Fault::Apply, "the cache refuses them for now"),
                 }
                 if let Some(following) = &mut self.following {
-                    following.follower.applied(now, is_persisted);
+                    following.follower.applied(now, outcome);
                 }
                 self.note_position();
             }
@@ -443,7 +467,11 @@ impl Driver {
             match action {
                 Action::Query => self.query(),
                 Action::Subscribe { subscription, from } => self.subscribe(subscription, from),
-                Action::Apply { works, position } => self.apply(works, position),
+                Action::Apply {
+                    works,
+                    position,
+                    writes,
+                } => self.apply(works, position, writes),
             }
         }
     }
@@ -455,13 +483,8 @@ impl Driver {
         };
         let message_id = format!("{}-{id}", self.id_prefix);
         self.tasks.spawn_local(async move {
-            let sequence = match connection.publish(&message_id, payload).await {
-                Ok(sequence) => Some(sequence),
-                Err(error) => {
-                    tracing::warn!(%error, "the stream of the fleet has not acknowledged a purge");
-                    None
-                }
-            };
+            let sent = connection.publish(&message_id, payload).await;
+            let sequence = sent.map_err(|error| error.to_string());
             Done::Sent { id, sequence }
         });
     }
@@ -503,7 +526,7 @@ impl Driver {
         }
     }
 
-    fn apply(&mut self, works: Vec<Work<Delivered>>, position: Stamp) {
+    fn apply(&mut self, works: Vec<Work<Delivered>>, position: Stamp, writes: bool) {
         let mut purges = Vec::new();
         for work in works {
             match work {
@@ -521,10 +544,10 @@ impl Driver {
             return;
         };
         let (done, applied) = oneshot::channel();
-        let done = Box::new(move |is_persisted| _ = done.send(is_persisted));
-        following.cache.apply(purges, position, done);
+        let done = Box::new(move |outcome| _ = done.send(outcome));
+        following.cache.apply(purges, position, writes, done);
         self.tasks
-            .spawn_local(async move { Done::Applied(applied.await.unwrap_or(false)) });
+            .spawn_local(async move { Done::Applied(applied.await.unwrap_or(Applied::Failed)) });
     }
 
     /// Adds the purges of a message.
@@ -568,7 +591,10 @@ impl Driver {
             behind: follower.and_then(Follower::behind),
             pending: self.outbox.pending(),
             pending_max: OutboxSettings::default().pending_max,
+            queued_bytes: follower.map_or(0, Follower::queued_bytes),
+            buffer_bytes_max: self.settings.buffer_bytes_max,
             unreadable: self.unreadable,
+            has_failed_write: follower.is_some_and(Follower::has_failed_write),
             counts: follower.map(Follower::counts).unwrap_or_default(),
             ..StreamFacts::default()
         };
@@ -579,11 +605,45 @@ impl Driver {
             .unwrap_or_else(PoisonError::into_inner) = facts;
     }
 
-    /// Logs an error of the stream once, until another one.
-    fn log(&mut self, error: String) {
-        if error != self.logged {
-            tracing::error!(error, "the stream of the fleet cannot be used");
-            self.logged = error;
+    /// Logs an error once, until its fault ends.
+    fn log(&mut self, fault: Fault, error: &str) {
+        if !self.faults.begin(fault, error) {
+            return;
+        }
+        match fault {
+            Fault::Connection => tracing::error!(error, "NATS cannot be reached"),
+            Fault::Query => {
+                tracing::error!(error, "the stream of the fleet does not state its state");
+            }
+            Fault::Subscription => {
+                tracing::error!(error, "the stream of the fleet cannot be followed");
+            }
+            Fault::Publish => {
+                tracing::error!(
+                    error,
+                    "the stream of the fleet has not acknowledged a purge"
+                );
+            }
+            Fault::Apply => tracing::error!(error, "the purges of the fleet are not applied"),
+            Fault::Write => tracing::error!(
+                error,
+                "the purges of the fleet apply, and are not persisted: this node counts as cut off"
+            ),
+        }
+    }
+
+    /// Logs the end of a fault.
+    fn recovered(&mut self, fault: Fault) {
+        if !self.faults.end(fault) {
+            return;
+        }
+        match fault {
+            Fault::Connection => {}
+            Fault::Query => tracing::info!("the stream of the fleet states its state again"),
+            Fault::Subscription => tracing::info!("the stream of the fleet is followed again"),
+            Fault::Publish => tracing::info!("the stream of the fleet acknowledges purges again"),
+            Fault::Apply => tracing::info!("the purges of the fleet are applied again"),
+            Fault::Write => tracing::info!("the purges of the fleet are persisted again"),
         }
     }
 }
@@ -600,11 +660,11 @@ const NEVER: u64 = u64::MAX;
 /// The most requests that wait for the thread.
 const COMMANDS_MAX: usize = 1024;
 
-/// The most changes of the connection that wait for the thread.
-const CHANGES_MAX: usize = 16;
+/// The most reports of the connection that wait for the thread.
+const REPORTS_MAX: usize = 16;
 
-/// The most messages that wait between a subscription and the thread.
-const DELIVERIES_MAX: usize = 64;
+/// The most messages that wait between a subscription and the thread: 4 MiB at most.
+const DELIVERIES_MAX: usize = 8;
 
 /// The pause after settings of the connection could not be used, for example because a file is missing.
 const CONNECT_AFTER: Duration = Duration::from_secs(1);

@@ -7,6 +7,7 @@
 
 mod connection;
 mod driver;
+mod faults;
 mod publishing;
 mod settings;
 

@@ -1,6 +1,8 @@
 //! The requests of clients that wait for the stream. A request is one message, or several if its texts are long.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use edgeward_fleet::{PublishDone, PublishError};
@@ -83,11 +85,69 @@ impl Requests {
     }
 }
 
+/// The bytes of the messages that wait, in the queue of the thread or for the stream.
+#[derive(Debug)]
+pub(crate) struct PendingBytes {
+    used: AtomicUsize,
+    max: usize,
+}
+
+/// Bytes that are free again when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    of: Arc<PendingBytes>,
+    bytes: usize,
+}
+
+impl PendingBytes {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        let used = AtomicUsize::new(0);
+        Arc::new(Self { used, max })
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Reserves bytes. Returns `None` if more than the bound would be in use.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        let added = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        added.ok().map(|_| Reserved {
+            of: Arc::clone(self),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.of.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn the_bytes_of_requests_are_bounded_until_they_are_done() {
+        let pending = PendingBytes::new(100);
+        let first = pending.reserve(60);
+        assert!(pending.reserve(41).is_none());
+        let second = pending.reserve(40);
+        assert!(second.is_some());
+        assert_eq!(pending.used(), 100);
+        assert!(pending.reserve(1).is_none());
+        drop(first);
+        assert_eq!(pending.used(), 40);
+        assert!(pending.reserve(60).is_some());
+        assert!(pending.reserve(usize::MAX).is_none());
+    }
 
     #[test]
     fn a_request_is_done_after_its_last_message_and_fails_with_any_of_them() {

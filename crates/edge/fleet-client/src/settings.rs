@@ -22,6 +22,9 @@ pub struct NatsSettings {
     pub age_max: Duration,
     /// The size at which the stream drops its oldest messages, if this node creates it.
     pub bytes_max: u64,
+    /// The most bytes of messages that the stream has delivered and that the cache has not applied, and as many of
+    /// messages that wait for the stream. A message has at most 512 KiB, and may exceed the first bound.
+    pub buffer_bytes_max: usize,
     /// The lag above which the node is cut off.
     pub lag_max: Duration,
 }

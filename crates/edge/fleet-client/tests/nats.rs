@@ -6,38 +6,55 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use edgeward_fleet::{ApplyDone, FollowingCache, PublishError, PurgeStream as _};
+use edgeward_fleet::{Applied, ApplyDone, FollowingCache, PublishError, PurgeStream as _};
 use edgeward_fleet_client::{FleetClient, NatsCredentials, NatsSettings};
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_testkit::client::until;
 use edgeward_testkit::nats::NatsServer;
 
-/// The texts of the purges that a cache has applied, and its position.
+/// A cache that only lists the purges.
 #[derive(Default)]
-struct ListCache(Mutex<(Vec<String>, Option<Stamp>)>);
+struct ListCache {
+    /// The texts of the purges that the cache has applied, and its position.
+    state: Mutex<(Vec<String>, Option<Stamp>)>,
+    /// True if the cache does not report that it has applied purges.
+    holds: Mutex<bool>,
+    held: Mutex<Vec<ApplyDone>>,
+}
 
 impl ListCache {
     fn texts(&self) -> Vec<String> {
-        self.0.lock().expect("no panic").0.clone()
+        self.state.lock().expect("no panic").0.clone()
     }
 
     fn has(&self, text: &str) -> bool {
         self.texts().iter().any(|known| known == text)
     }
+
+    /// Reports all purges that the cache has applied.
+    fn release(&self) {
+        *self.holds.lock().expect("no panic") = false;
+        let held = std::mem::take(&mut *self.held.lock().expect("no panic"));
+        held.into_iter().for_each(|done| done(Applied::Persisted));
+    }
 }
 
 impl FollowingCache for ListCache {
     fn position(&self) -> Option<Stamp> {
-        self.0.lock().expect("no panic").1
+        self.state.lock().expect("no panic").1
     }
 
-    fn apply(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
-        let mut state = self.0.lock().expect("no panic");
+    fn apply(&self, purges: Vec<Purge>, position: Stamp, _: bool, done: ApplyDone) {
+        let mut state = self.state.lock().expect("no panic");
         let texts = purges.iter().map(|purge| purge.scope.to_string());
         state.0.extend(texts);
         state.1 = Some(position);
         drop(state);
-        done(true);
+        let holds = self.holds.lock().expect("no panic");
+        match *holds {
+            true => self.held.lock().expect("no panic").push(done),
+            false => done(Applied::Persisted),
+        }
     }
 }
 
@@ -100,6 +117,7 @@ fn settings(nats: &NatsServer, name: &str) -> NatsSettings {
         replicas: 1,
         age_max: Duration::from_secs(3600),
         bytes_max: 100 << 20,
+        buffer_bytes_max: 16 << 20,
         // The tests do not depend on it: a busy machine may stop a thread for seconds.
         lag_max: Duration::from_secs(30),
     }
@@ -228,6 +246,33 @@ fn a_node_purges_all_if_the_stream_has_dropped_purges_that_it_lacks_or_is_anothe
     }
     until("a purge is accepted", || a.purge(&["last"]).ok());
     b.wait_for("last");
+}
+
+/// Method: the cache of the node applies nothing, so its requests wait.
+#[test]
+fn requests_with_too_many_bytes_are_refused_while_they_wait() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let node = Node::new(&nats, "a");
+    *node.cache.holds.lock().expect("no panic") = true;
+    let (send, results) = mpsc::channel();
+    let tags: Vec<_> = (0..60).map(|n| format!("{n:x<8000}")).collect();
+    until("a request is refused", || {
+        let scopes = tags.iter().map(|tag| Scope::tag(tag).expect("a tag"));
+        let send = send.clone();
+        let done = Box::new(move |result| send.send(result).expect("the test waits"));
+        node.client.publish(scopes.collect(), false, "a test", done);
+        let facts = node.client.facts();
+        assert!(facts.pending_bytes <= facts.buffer_bytes_max);
+        let refused = results.try_iter().find(|result| result.is_err())?;
+        (refused == Err(PublishError::Busy)).then_some(())
+    });
+    node.cache.release();
+    drop(send);
+    results.iter().for_each(drop); // until all requests are done
+    assert_eq!(node.client.facts().pending_bytes, 0);
+    until("a purge is accepted", || node.purge(&["small"]).ok());
 }
 
 /// A message that a node cannot read may cover any object.

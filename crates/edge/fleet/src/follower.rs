@@ -2,7 +2,11 @@
 //!
 //! **The law**: if the position of a node has the sequence number `n`, the node has applied all purges of the stream up
 //! to `n`, or has purged all its objects after they were published. The position is persisted with the purges, so the
-//! law holds after a crash, too. A purge that is applied twice does no harm.
+//! law holds after a crash, too.
+//!
+//! If the log of the node cannot be written, the purges apply in memory, and the position stays. The node applies later
+//! purges, tries the write again after a pause that doubles, and applies nothing a second time: a repeated purge would
+//! also cover the objects that were stored since the first one.
 //!
 //! A node purges all its objects when it cannot learn which purges it lacks: it joins the fleet, the stream has dropped
 //! purges after the node's position, or the stream is another one.
@@ -17,13 +21,20 @@ use edgeward_purge::{Delivery, Stamp};
 pub struct Follower<M> {
     /// The position that is applied and persisted. `None` before the node has joined.
     position: Option<Stamp>,
+    /// The position that is applied, at least in memory.
+    applied: Option<Stamp>,
+    /// Present while applied purges are not persisted, because a write has failed.
+    failed_write: Option<FailedWrite>,
     /// The newest purge that was received in order: it is applied, being applied, or in the queue.
     received: Option<Stamp>,
     /// The time at which a delivery moved `received` last.
     received_at: Option<Duration>,
-    queue: VecDeque<(Stamp, Work<M>)>,
-    /// The position that the node will have after the batch under way.
-    applying: Option<Stamp>,
+    queue: VecDeque<Queued<M>>,
+    /// The bytes of the messages in `queue`.
+    queue_bytes: usize,
+    queue_bytes_max: usize,
+    /// The batch under way.
+    applying: Option<Batch>,
     is_connected: bool,
     subscription: Option<Subscription>,
     subscriptions: u64,
@@ -50,13 +61,28 @@ pub enum Action<M> {
         /// The first sequence number to deliver.
         from: u64,
     },
-    /// Apply the works in this order, persist them with the position, and call [`Follower::applied`].
+    /// Apply the works in this order, persist them with the position, and call [`Follower::applied`]. Without works,
+    /// persist those that are applied in memory only.
     Apply {
         /// The works, oldest first.
         works: Vec<Work<M>>,
         /// The position after them.
         position: Stamp,
+        /// False if the last write has failed a short time ago. The driver then applies the works in memory, and need
+        /// not write.
+        writes: bool,
     },
+}
+
+/// The outcome of [`Action::Apply`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The works and all works before them are applied and persisted, with the position.
+    Persisted,
+    /// The works are applied and not persisted.
+    InMemory,
+    /// The works are not applied.
+    Failed,
 }
 
 /// One thing to apply.
@@ -92,6 +118,33 @@ pub struct Counts {
     pub purged_all: u64,
 }
 
+#[derive(Debug)]
+struct Queued<M> {
+    /// The position after the work.
+    position: Stamp,
+    work: Work<M>,
+    /// The bytes of the message.
+    bytes: usize,
+}
+
+/// Works that are being applied.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    /// The position of the node after the batch.
+    position: Stamp,
+    writes: bool,
+    bytes: usize,
+    messages: u64,
+    purges_of_all: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FailedWrite {
+    retry_at: Duration,
+    /// The pause before `retry_at`.
+    pause: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Subscription {
     number: u64,
@@ -109,13 +162,18 @@ impl StreamState {
 }
 
 impl<M> Follower<M> {
-    /// Returns a node with this persisted position.
-    pub fn new(position: Option<Stamp>) -> Self {
+    /// Returns a node with this persisted position. At most `queue_bytes_max` bytes of messages, and one message more,
+    /// wait to be applied or are being applied.
+    pub fn new(position: Option<Stamp>, queue_bytes_max: usize) -> Self {
         Self {
             position,
+            applied: position,
+            failed_write: None,
             received: position,
             received_at: None,
             queue: VecDeque::new(),
+            queue_bytes: 0,
+            queue_bytes_max,
             applying: None,
             is_connected: false,
             subscription: None,
@@ -134,11 +192,16 @@ impl<M> Follower<M> {
         self.position
     }
 
+    /// Returns true if applied purges are not persisted, because the last write has failed.
+    pub fn has_failed_write(&self) -> bool {
+        self.failed_write.is_some()
+    }
+
     /// Returns the number of messages that the stream has and that are not applied, as far as the node knows. `None`
     /// before the stream has stated its state.
     pub fn behind(&self) -> Option<u64> {
         let (state, _) = self.stated?;
-        let position = self.position.filter(|p| p.epoch() == state.end().epoch());
+        let position = self.applied.filter(|p| p.epoch() == state.end().epoch());
         let applied = position.map_or(0, Stamp::sequence);
         Some(state.last.saturating_sub(applied))
     }
@@ -156,7 +219,12 @@ impl<M> Follower<M> {
 
     /// Returns true if the queue is full. The driver then takes no further delivery.
     pub fn is_full(&self) -> bool {
-        self.queue.len() >= QUEUE_MAX
+        self.queue.len() >= QUEUE_MAX || self.queued_bytes() >= self.queue_bytes_max
+    }
+
+    /// Returns the bytes of the messages that wait to be applied or are being applied.
+    pub fn queued_bytes(&self) -> usize {
+        self.queue_bytes + self.applying.map_or(0, |batch| batch.bytes)
     }
 
     /// Returns the next action.
@@ -184,11 +252,13 @@ impl<M> Follower<M> {
     }
 
     /// Queries the stream at intervals. Begins a subscription again that delivers nothing though the stream has more.
+    /// Tries a failed write again.
     pub fn tick(&mut self, now: Duration) {
         if now < self.next_query_at {
             return;
         }
         self.next_query_at = now + QUERY_INTERVAL;
+        self.apply_next(now);
         if !self.is_connected {
             return;
         }
@@ -227,11 +297,18 @@ impl<M> Follower<M> {
         if self.subscription.is_none() && now >= self.subscribe_at {
             self.subscribe(now);
         }
-        self.apply_next();
+        self.apply_next(now);
     }
 
-    /// The stream has delivered a message.
-    pub fn delivered(&mut self, now: Duration, subscription: u64, sequence: u64, message: M) {
+    /// The stream has delivered a message of this many bytes.
+    pub fn delivered(
+        &mut self,
+        now: Duration,
+        subscription: u64,
+        sequence: u64,
+        message: M,
+        bytes: usize,
+    ) {
         let (Some(current), Some(received)) = (&mut self.subscription, self.received) else {
             return;
         };
@@ -256,8 +333,13 @@ impl<M> Follower<M> {
         }
         self.received = Some(stamp);
         self.received_at = Some(now);
-        self.queue.push_back((stamp, Work::Message(message)));
-        self.apply_next();
+        self.queue.push_back(Queued {
+            position: stamp,
+            work: Work::Message(message),
+            bytes,
+        });
+        self.queue_bytes += bytes;
+        self.apply_next(now);
     }
 
     /// A subscription has failed or ended. The next one begins after a pause.
@@ -269,31 +351,54 @@ impl<M> Follower<M> {
         }
     }
 
-    /// The batch under way was applied and persisted. After a failure, the node falls back to its position and asks the
-    /// stream for the messages again.
-    pub fn applied(&mut self, now: Duration, is_persisted: bool) {
-        let Some(position) = self.applying.take() else {
+    /// The batch under way has this outcome. If it was not applied, the node asks the stream for its messages again.
+    pub fn applied(&mut self, now: Duration, outcome: Applied) {
+        let Some(batch) = self.applying.take() else {
             return;
         };
-        if is_persisted {
-            self.position = Some(position);
-            self.notice_current();
-            self.apply_next();
-        } else {
-            self.received = self.position;
-            self.queue.clear();
-            self.subscription = None;
-            self.subscribe_at = now + RETRY_AFTER;
+        match outcome {
+            Applied::Persisted => {
+                self.position = Some(batch.position);
+                self.failed_write = None;
+            }
+            Applied::InMemory if batch.writes => {
+                let pause = self.failed_write.map_or(RETRY_AFTER, |failed| {
+                    (2 * failed.pause).min(WRITE_AFTER_MAX)
+                });
+                let retry_at = now + pause;
+                self.failed_write = Some(FailedWrite { retry_at, pause });
+            }
+            Applied::InMemory => {}
+            Applied::Failed => {
+                self.received = self.applied;
+                self.clear_queue();
+                self.subscription = None;
+                self.subscribe_at = now + RETRY_AFTER;
+                return;
+            }
         }
+        self.applied = Some(batch.position);
+        self.counts.applied += batch.messages;
+        self.counts.purged_all += batch.purges_of_all;
+        self.notice_current();
+        self.apply_next(now);
     }
 
     /// Adds a purge of all objects, which replaces the queued messages.
     fn purge_all(&mut self, position: Stamp) {
-        self.queue.clear();
+        self.clear_queue();
         self.received = Some(position);
         self.received_at = None;
-        self.queue.push_back((position, Work::All));
-        self.counts.purged_all += 1;
+        self.queue.push_back(Queued {
+            position,
+            work: Work::All,
+            bytes: 0,
+        });
+    }
+
+    fn clear_queue(&mut self) {
+        self.queue.clear();
+        self.queue_bytes = 0;
     }
 
     fn resubscribe(&mut self, now: Duration) {
@@ -317,20 +422,42 @@ impl<M> Follower<M> {
         });
     }
 
-    fn apply_next(&mut self) {
+    fn apply_next(&mut self, now: Duration) {
         if self.applying.is_some() {
             return;
         }
+        let writes = self
+            .failed_write
+            .is_none_or(|failed| now >= failed.retry_at);
         let count = self.queue.len().min(BATCH_MAX);
-        let Some((position, _)) = self.queue.get(count.wrapping_sub(1)) else {
-            return;
+        let position = match count.checked_sub(1) {
+            Some(last) => self.queue[last].position,
+            None => match self.applied {
+                Some(applied) if writes && self.failed_write.is_some() => applied,
+                _ => return,
+            },
         };
-        let position = *position;
-        let works: Vec<_> = self.queue.drain(..count).map(|(_, work)| work).collect();
+        let mut bytes = 0;
+        let works = self.queue.drain(..count).map(|queued| {
+            bytes += queued.bytes;
+            queued.work
+        });
+        let works: Vec<_> = works.collect();
+        self.queue_bytes -= bytes;
         let messages = works.iter().filter(|work| matches!(work, Work::Message(_)));
-        self.counts.applied += messages.count() as u64;
-        self.applying = Some(position);
-        self.actions.push_back(Action::Apply { works, position });
+        let messages = messages.count() as u64;
+        self.applying = Some(Batch {
+            position,
+            writes,
+            bytes,
+            messages,
+            purges_of_all: works.len() as u64 - messages,
+        });
+        self.actions.push_back(Action::Apply {
+            works,
+            position,
+            writes,
+        });
     }
 
     /// Notes the time of the newest query if all messages that the stream had then are applied.
@@ -351,10 +478,14 @@ const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time without a delivery while the stream has more. A server delivers within milliseconds.
 const STALL_MAX: Duration = Duration::from_secs(3);
 
-/// The pause after a failed subscription, or after purges that could not be persisted.
+/// The pause after a failed subscription, after purges that could not be applied, and after the first failed write.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The most messages that wait to be applied. A message has at most 512 KiB, and 200 bytes typically.
+/// The longest pause between two attempts to write. An attempt writes the whole table of purges: up to 24 MB with the
+/// default of `purge.entries_max`.
+const WRITE_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// The most messages that wait to be applied. A message has 200 bytes typically.
 const QUEUE_MAX: usize = 512;
 
 /// The most messages that are applied and synced at once.
@@ -370,6 +501,10 @@ mod tests {
         last: 5,
     };
 
+    /// The bytes of each message, and the bound of the queue.
+    const BYTES: usize = 200;
+    const QUEUE_BYTES: usize = 1 << 20;
+
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
@@ -384,7 +519,7 @@ mod tests {
 
     /// Returns a node at a position that has subscribed.
     fn following(position: u64, state: StreamState) -> Follower<u64> {
-        let mut follower = Follower::new(Some(stamp(position)));
+        let mut follower = Follower::new(Some(stamp(position)), QUEUE_BYTES);
         follower.connected(at(0));
         assert_eq!(actions(&mut follower), [Action::Query]);
         follower.stated(at(0), at(0), state);
@@ -399,12 +534,13 @@ mod tests {
         Action::Apply {
             works: works.to_vec(),
             position: stamp(position),
+            writes: true,
         }
     }
 
     #[test]
     fn a_node_that_joins_purges_all_and_follows_from_the_end() {
-        let mut follower = Follower::new(None);
+        let mut follower = Follower::new(None, QUEUE_BYTES);
         follower.connected(at(0));
         assert_eq!(actions(&mut follower), [Action::Query]);
         follower.stated(at(0), at(0), STATE);
@@ -413,7 +549,7 @@ mod tests {
             [subscribe(1, 6), apply(&[Work::All], 5)]
         );
         assert_eq!(follower.current_at(), None);
-        follower.applied(at(1), true);
+        follower.applied(at(1), Applied::Persisted);
         assert_eq!(follower.current_at(), Some(at(0)));
         assert_eq!(follower.position(), Some(stamp(5)));
     }
@@ -424,13 +560,15 @@ mod tests {
         assert_eq!(actions(&mut follower), [subscribe(1, 6)]);
         follower.tick(at(1));
         assert_eq!(actions(&mut follower), [Action::Query]);
-        follower.delivered(at(2), 1, 6, 60);
+        follower.delivered(at(2), 1, 6, 60, BYTES);
         follower.stated(at(3), at(1), STATE);
         assert_eq!(actions(&mut follower), [apply(&[Work::Message(60)], 6)]);
         // The next query was asked after the delivery: a stream that ends before it has lost the message.
         follower.tick(at(4));
         follower.stated(at(4), at(4), STATE);
-        assert_eq!(follower.counts().purged_all, 1);
+        follower.applied(at(4), Applied::Persisted);
+        let next = [Action::Query, subscribe(2, 6), apply(&[Work::All], 5)];
+        assert_eq!(actions(&mut follower), next);
     }
 
     #[test]
@@ -438,13 +576,13 @@ mod tests {
         let mut follower = following(3, STATE);
         assert_eq!(actions(&mut follower), [subscribe(1, 4)]);
         assert_eq!(follower.behind(), Some(2));
-        follower.delivered(at(0), 1, 4, 40);
-        follower.delivered(at(0), 1, 5, 50);
+        follower.delivered(at(0), 1, 4, 40, BYTES);
+        follower.delivered(at(0), 1, 5, 50, BYTES);
         assert_eq!(actions(&mut follower), [apply(&[Work::Message(40)], 4)]);
         assert_eq!(follower.current_at(), None);
-        follower.applied(at(0), true);
+        follower.applied(at(0), Applied::Persisted);
         assert_eq!(actions(&mut follower), [apply(&[Work::Message(50)], 5)]);
-        follower.applied(at(0), true);
+        follower.applied(at(0), Applied::Persisted);
         assert_eq!(follower.current_at(), Some(at(0)));
         assert_eq!(follower.behind(), Some(0));
     }
@@ -453,14 +591,14 @@ mod tests {
     fn a_repeated_delivery_is_ignored_and_a_gap_begins_a_new_subscription() {
         let mut follower = following(5, STATE);
         assert_eq!(actions(&mut follower), [subscribe(1, 6)]);
-        follower.delivered(at(0), 1, 5, 50);
+        follower.delivered(at(0), 1, 5, 50, BYTES);
         assert_eq!(actions(&mut follower), []);
-        follower.delivered(at(0), 1, 7, 70);
+        follower.delivered(at(0), 1, 7, 70, BYTES);
         assert_eq!(actions(&mut follower), [subscribe(2, 6)]);
         // Deliveries of the earlier subscription are ignored.
-        follower.delivered(at(0), 1, 6, 60);
+        follower.delivered(at(0), 1, 6, 60, BYTES);
         assert_eq!(actions(&mut follower), []);
-        follower.delivered(at(0), 2, 6, 60);
+        follower.delivered(at(0), 2, 6, 60, BYTES);
         assert_eq!(actions(&mut follower), [apply(&[Work::Message(60)], 6)]);
     }
 
@@ -474,7 +612,7 @@ mod tests {
         );
         let mut follower = following(3, STATE);
         assert_eq!(actions(&mut follower), [subscribe(1, 4)]);
-        follower.delivered(at(0), 1, 5, 50);
+        follower.delivered(at(0), 1, 5, 50, BYTES);
         let works = [Work::All, Work::Message(50)];
         assert_eq!(actions(&mut follower), [apply(&works, 5)]);
         // A stream without messages, after the next one would be the number 6.
@@ -492,6 +630,7 @@ mod tests {
             let purged = Action::Apply {
                 works: vec![Work::All],
                 position: Stamp::at(state.epoch, state.last),
+                writes: true,
             };
             let next = subscribe(1, state.last + 1);
             assert_eq!(actions(&mut follower), [next, purged]);
@@ -499,17 +638,95 @@ mod tests {
     }
 
     #[test]
-    fn purges_that_were_not_persisted_are_asked_for_again() {
+    fn purges_that_were_not_applied_are_asked_for_again() {
         let mut follower = following(3, STATE);
-        follower.delivered(at(0), 1, 4, 40);
+        follower.delivered(at(0), 1, 4, 40, BYTES);
         _ = actions(&mut follower);
-        follower.applied(at(0), false);
+        follower.applied(at(0), Applied::Failed);
+        assert_eq!(follower.counts().applied, 0);
         follower.stated(at(0), at(0), STATE);
         assert_eq!(actions(&mut follower), [], "not before a pause");
         follower.tick(at(1));
         follower.stated(at(1), at(1), STATE);
         assert_eq!(actions(&mut follower), [Action::Query, subscribe(2, 4)]);
         assert_eq!(follower.position(), Some(stamp(3)));
+    }
+
+    /// Returns the action that applies works while the log cannot be written.
+    fn apply_in_memory(works: &[Work<u64>], position: u64) -> Action<u64> {
+        Action::Apply {
+            works: works.to_vec(),
+            position: stamp(position),
+            writes: false,
+        }
+    }
+
+    /// Queries the stream at this time, and returns the other actions.
+    fn query(follower: &mut Follower<u64>, seconds: u64) -> Vec<Action<u64>> {
+        follower.tick(at(seconds));
+        follower.stated(at(seconds), at(seconds), STATE);
+        let mut actions = actions(follower);
+        actions.retain(|action| *action != Action::Query);
+        actions
+    }
+
+    /// The objects that are stored after the purge stay stored.
+    #[test]
+    fn a_node_whose_log_cannot_be_written_purges_all_once() {
+        let mut follower = Follower::new(None, QUEUE_BYTES);
+        follower.connected(at(0));
+        assert_eq!(
+            query(&mut follower, 0),
+            [subscribe(1, 6), apply(&[Work::All], 5)]
+        );
+        follower.applied(at(0), Applied::InMemory);
+        assert!(follower.has_failed_write());
+        let mut attempts = Vec::new();
+        for seconds in 1..=100 {
+            let next = query(&mut follower, seconds);
+            if next.is_empty() {
+                continue;
+            }
+            assert_eq!(next, [apply(&[], 5)], "a write of what is applied");
+            attempts.push(seconds);
+            follower.applied(at(seconds), Applied::InMemory);
+        }
+        assert_eq!(attempts, [1, 3, 7, 15, 31, 61, 91], "the pause is bounded");
+        assert_eq!((follower.position(), follower.current_at()), (None, None));
+        assert_eq!(follower.behind(), Some(0));
+        // The disk is back.
+        assert_eq!(query(&mut follower, 121), [apply(&[], 5)]);
+        follower.applied(at(121), Applied::Persisted);
+        assert!(!follower.has_failed_write());
+        assert_eq!(follower.position(), Some(stamp(5)));
+        assert_eq!(follower.current_at(), Some(at(121)));
+        assert_eq!(follower.counts().purged_all, 1);
+        assert_eq!(query(&mut follower, 200), []);
+    }
+
+    #[test]
+    fn purges_apply_at_once_while_the_log_cannot_be_written() {
+        let mut follower = following(3, STATE);
+        _ = actions(&mut follower);
+        follower.delivered(at(0), 1, 4, 40, BYTES);
+        assert_eq!(actions(&mut follower), [apply(&[Work::Message(40)], 4)]);
+        follower.applied(at(0), Applied::InMemory);
+        follower.delivered(at(0), 1, 5, 50, BYTES);
+        let next = [apply_in_memory(&[Work::Message(50)], 5)];
+        assert_eq!(actions(&mut follower), next);
+        follower.applied(at(0), Applied::InMemory);
+        assert_eq!(follower.position(), Some(stamp(3)));
+        // A purge that is not applied is asked for again, and no purge before it.
+        follower.delivered(at(0), 1, 6, 60, BYTES);
+        _ = actions(&mut follower);
+        follower.applied(at(0), Applied::Failed);
+        let state = StreamState { last: 6, ..STATE };
+        follower.tick(at(1));
+        follower.stated(at(1), at(1), state);
+        let next = [apply(&[], 5), Action::Query, subscribe(2, 6)];
+        assert_eq!(actions(&mut follower), next);
+        follower.applied(at(1), Applied::Persisted);
+        assert_eq!(follower.position(), Some(stamp(5)));
     }
 
     #[test]
@@ -533,18 +750,43 @@ mod tests {
         );
         for sequence in 1..=QUEUE_MAX as u64 + 1 {
             assert!(!follower.is_full());
-            follower.delivered(at(0), 1, sequence, sequence);
+            follower.delivered(at(0), 1, sequence, sequence, BYTES);
         }
         assert!(follower.is_full());
-        follower.applied(at(0), true);
+        follower.applied(at(0), Applied::Persisted);
         assert!(!follower.is_full());
         _ = actions(&mut follower);
-        follower.applied(at(0), true);
+        follower.applied(at(0), Applied::Persisted);
         let next = actions(&mut follower);
-        let [Action::Apply { works, position }] = &next[..] else {
+        let [
+            Action::Apply {
+                works, position, ..
+            },
+        ] = &next[..]
+        else {
             panic!("{next:?}");
         };
         assert_eq!(works.len(), BATCH_MAX);
         assert_eq!(*position, stamp(2 * BATCH_MAX as u64 + 1));
+    }
+    /// Method: messages of 400 kB, one of which is being applied.
+    #[test]
+    fn a_queue_with_too_many_bytes_is_full() {
+        let mut follower = following(0, STATE);
+        for sequence in 1..=3 {
+            assert!(!follower.is_full());
+            follower.delivered(at(0), 1, sequence, sequence, 400_000);
+        }
+        assert!(follower.is_full());
+        assert_eq!(follower.queued_bytes(), 1_200_000);
+        follower.applied(at(0), Applied::Persisted);
+        assert!(!follower.is_full());
+        follower.applied(at(0), Applied::Persisted);
+        assert_eq!(follower.queued_bytes(), 0);
+        // A purge of all objects replaces the messages.
+        follower.delivered(at(0), 1, 4, 4, 400_000);
+        follower.delivered(at(0), 1, 5, 5, 400_000);
+        follower.stated(at(1), at(1), StreamState { epoch: 9, ..STATE });
+        assert_eq!(follower.queued_bytes(), 400_000, "the one being applied");
     }
 }

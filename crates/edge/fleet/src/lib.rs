@@ -15,6 +15,6 @@ mod follower;
 mod outbox;
 mod stream;
 
-pub use follower::{Action, Counts, Follower, StreamState, Work};
+pub use follower::{Action, Applied, Counts, Follower, StreamState, Work};
 pub use outbox::{Outbox, OutboxSettings, Outcome, PublishError};
 pub use stream::{ApplyDone, FollowingCache, PublishDone, PurgeStream, StreamFacts};

@@ -12,7 +12,7 @@ use edgeward_purge::Stamp;
 /// The limits of an [`Outbox`].
 #[derive(Clone, Copy, Debug)]
 pub struct OutboxSettings {
-    /// The most messages that wait. Each has 512 KiB at most, and 200 bytes typically.
+    /// The most messages that wait. The driver bounds their bytes.
     pub pending_max: usize,
     /// The longest wait of a client for the stream and for this node.
     pub timeout: Duration,
@@ -67,8 +67,8 @@ pub enum PublishError {
     /// The stream has not acknowledged the purge in time. It may still have it.
     #[error("the stream of the fleet has not acknowledged the purge; send it again")]
     Unanswered,
-    /// The stream has the purge, and this node has not applied it in time. It will.
-    #[error("the fleet has the purge, but this node has not applied it yet")]
+    /// The stream has the purge, and this node has not applied and persisted it in time. It will.
+    #[error("the fleet has the purge, but this node has not applied and persisted it yet")]
     NotApplied,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use edgeward_purge::{Purge, Scope, Stamp};
 
-use crate::follower::Counts;
+use crate::follower::{Applied, Counts};
 use crate::outbox::PublishError;
 
 /// The stream of a fleet's purges, as a cache uses it.
@@ -34,13 +34,13 @@ pub trait FollowingCache: Send + Sync {
     /// Returns the persisted position: the stamp of the stream's newest purge that is applied with all before it.
     fn position(&self) -> Option<Stamp>;
 
-    /// Applies purges and persists them with the position. Calls `done` with true after it, or with false after a
-    /// failure.
-    fn apply(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone);
+    /// Applies purges and persists them with the position, and with the purges that were not persisted before. If
+    /// `writes` is false, the cache does not repeat a write that has failed. Calls `done` with the outcome.
+    fn apply(&self, purges: Vec<Purge>, position: Stamp, writes: bool, done: ApplyDone);
 }
 
 /// The function that gets the result of [`FollowingCache::apply`].
-pub type ApplyDone = Box<dyn FnOnce(bool) + Send>;
+pub type ApplyDone = Box<dyn FnOnce(Applied) + Send>;
 
 /// The state of a cache that follows a stream.
 #[derive(Clone, Debug, Default)]
@@ -57,10 +57,18 @@ pub struct StreamFacts {
     pub lag: Option<Duration>,
     /// True if the lag is at most the bound.
     pub is_current: bool,
+    /// True if applied purges are not persisted, because the log of purges cannot be written.
+    pub has_failed_write: bool,
     /// Messages that wait for the stream.
     pub pending: usize,
     /// The bound of `pending`.
     pub pending_max: usize,
+    /// The bytes of the messages that wait for the stream.
+    pub pending_bytes: usize,
+    /// The bytes of the stream's messages that wait to be applied or are being applied.
+    pub queued_bytes: usize,
+    /// The bound of `pending_bytes` and of `queued_bytes`.
+    pub buffer_bytes_max: usize,
     /// Messages that could not be parsed.
     pub unreadable: u64,
     /// The numbers of deliveries, by their handling.

@@ -2,7 +2,7 @@
 //!
 //! The stream gets purges at random times, drops its oldest ones, or is created again.
 //! Deliveries and answers are delayed, reordered, repeated and lost; the connection breaks; the node is killed, after
-//! which it has what it persisted. After every step these laws hold:
+//! which it has what it persisted; its log cannot be written for a time. After every step these laws hold:
 //!
 //! - The node has applied all purges of the stream up to its position, or has purged all objects since. (A position in
 //!   a stream that was deleted has no meaning: the node purges all objects when it learns of the next one.)
@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use edgeward_fleet::{Action, Counts, Follower, StreamState, Work};
+use edgeward_fleet::{Action, Applied, Counts, Follower, StreamState, Work};
 use edgeward_purge::Stamp;
 use edgeward_types::SplitMix64;
 
@@ -26,7 +26,7 @@ fn seeds() -> u64 {
 #[test]
 fn a_node_has_all_purges_up_to_its_position_and_reaches_the_end_of_the_stream() {
     let mut total = Counts::default();
-    let mut kills = 0;
+    let (mut kills, mut failed_writes) = (0, 0);
     for seed in 0..seeds() {
         let mut model = Model::new(seed);
         model.run(300);
@@ -37,6 +37,7 @@ fn a_node_has_all_purges_up_to_its_position_and_reaches_the_end_of_the_stream() 
         total.resubscribed += counts.resubscribed;
         total.purged_all += counts.purged_all;
         kills += model.kills;
+        failed_writes += model.failed_writes;
     }
     // The runs reach the cases.
     let runs = seeds();
@@ -45,6 +46,7 @@ fn a_node_has_all_purges_up_to_its_position_and_reaches_the_end_of_the_stream() 
     assert!(total.resubscribed > runs, "{total:?}");
     assert!(total.purged_all > runs, "{total:?}");
     assert!(kills > runs, "{kills}");
+    assert!(failed_writes > runs, "{failed_writes}");
 }
 
 /// A published purge.
@@ -88,12 +90,15 @@ struct Model {
     // The node.
     follower: Follower<u64>,
     earlier: Counts,
-    /// The ids of purges that no stored object predates. A crash keeps them, because the log does.
+    /// The ids of purges that no stored object predates.
     covered: BTreeSet<u64>,
+    /// Those that the log has. A crash keeps them.
+    persisted: BTreeSet<u64>,
     position: Option<Stamp>,
     /// The batch under way, and its end.
-    batch: Option<(Duration, Vec<Work<u64>>, Stamp)>,
+    batch: Option<(Duration, Vec<Work<u64>>, Stamp, bool)>,
     kills: u64,
+    failed_writes: u64,
 }
 
 impl Model {
@@ -110,12 +115,14 @@ impl Model {
             published: Vec::new(),
             subscription: None,
             packets: Vec::new(),
-            follower: Follower::new(None),
+            follower: Follower::new(None, QUEUE_BYTES),
             earlier: Counts::default(),
             covered: BTreeSet::new(),
+            persisted: BTreeSet::new(),
             position: None,
             batch: None,
             kills: 0,
+            failed_writes: 0,
         }
     }
 
@@ -151,7 +158,8 @@ impl Model {
         self.has_faults = false;
         self.follower.disconnected();
         self.follower.connected(self.now);
-        let end = self.now + Duration::from_secs(20);
+        // The pause after a failed write may take 30 s.
+        let end = self.now + Duration::from_secs(60);
         while self.now < end {
             self.step();
         }
@@ -216,14 +224,15 @@ impl Model {
     /// Kills the node. A batch under way may have reached the log.
     fn kill(&mut self) {
         self.kills += 1;
-        if let Some((_, works, position)) = self.batch.take()
+        if let Some((_, works, position, true)) = self.batch.take()
             && self.below(2) == 0
         {
             self.cover(&works);
-            self.position = Some(position);
+            self.persist(position);
         }
+        self.covered.clone_from(&self.persisted);
         self.earlier = self.counts();
-        self.follower = Follower::new(self.position);
+        self.follower = Follower::new(self.position, QUEUE_BYTES);
         self.subscription = None;
         self.packets.clear();
         self.follower.connected(self.now);
@@ -236,6 +245,12 @@ impl Model {
                 Work::All => self.covered.extend(0..self.published.len() as u64),
             }
         }
+    }
+
+    /// A write of the log persists all that is applied.
+    fn persist(&mut self, position: Stamp) {
+        self.persisted.clone_from(&self.covered);
+        self.position = Some(position);
     }
 
     fn step(&mut self) {
@@ -258,14 +273,22 @@ impl Model {
             self.receive(packet);
         }
         if self.batch.as_ref().is_some_and(|(at, ..)| *at <= self.now)
-            && let Some((_, works, position)) = self.batch.take()
+            && let Some((_, works, position, writes)) = self.batch.take()
         {
-            let is_persisted = !self.one_in(10);
-            self.cover(&works);
-            if is_persisted {
-                self.position = Some(position);
+            let outcome = match (self.one_in(20), writes && !self.one_in(5)) {
+                (true, _) => Applied::Failed,
+                (false, true) => Applied::Persisted,
+                (false, false) => Applied::InMemory,
+            };
+            if outcome != Applied::Failed {
+                self.cover(&works);
             }
-            self.follower.applied(self.now, is_persisted);
+            match outcome {
+                Applied::Persisted => self.persist(position),
+                Applied::InMemory => self.failed_writes += 1,
+                Applied::Failed => {}
+            }
+            self.follower.applied(self.now, outcome);
         }
         if self.now >= self.follower.wake_at() {
             self.follower.tick(self.now);
@@ -307,7 +330,7 @@ impl Model {
             } => {
                 if !self.follower.is_full() {
                     self.follower
-                        .delivered(self.now, subscription, sequence, id);
+                        .delivered(self.now, subscription, sequence, id, 100);
                 }
             }
             Packet::State { asked_at, state } => self.follower.stated(self.now, asked_at, state),
@@ -330,10 +353,14 @@ impl Model {
                 Action::Subscribe { subscription, from } => {
                     self.subscription = Some((subscription, from));
                 }
-                Action::Apply { works, position } => {
+                Action::Apply {
+                    works,
+                    position,
+                    writes,
+                } => {
                     assert!(self.batch.is_none(), "one batch at a time");
                     let at = self.now + Duration::from_millis(self.below(200));
-                    self.batch = Some((at, works, position));
+                    self.batch = Some((at, works, position, writes));
                 }
             }
         }
@@ -360,3 +387,6 @@ impl Model {
         }
     }
 }
+
+/// The bound of the queue: ten messages.
+const QUEUE_BYTES: usize = 1000;

@@ -52,9 +52,9 @@ impl Positions {
         self.of_stream(own).unwrap_or(Stamp::NONE)
     }
 
-    /// Returns the stamp with which this node stores an object that another node has sent: the smaller of the stamp that
-    /// the answer states and of the newest purge of this node when it asked. [`Stamp::NONE`] if the stated stamp is of
-    /// another stream, or older than all positions.
+    /// Returns the stamp with which this node stores an object that another node has sent: the smaller of the stamp
+    /// that the answer states and of the newest purge of this node when it asked. [`Stamp::NONE`] if the stated stamp
+    /// is of another stream, or older than all positions.
     ///
     /// The node checks the object with this stamp like any stored object, before it serves or stores it. If a purge
     /// covers it, the sender was behind, and the node asks the origin.
@@ -63,8 +63,8 @@ impl Positions {
             .map_or(Stamp::NONE, |own| own.min(asked_at))
     }
 
-    /// Returns the stamp of this node for a stamp of the stream. `None` if the stamp is of another stream, or older than
-    /// all positions.
+    /// Returns the stamp of this node for a stamp of the stream. `None` if the stamp is of another stream, or older
+    /// than all positions.
     fn own(&self, of_stream: Stamp) -> Option<Stamp> {
         let newer = self.0.partition_point(|(_, known)| *known <= of_stream);
         let (own, known) = self.0.get(newer.checked_sub(1)?)?;

@@ -83,8 +83,8 @@ struct Newest {
 }
 
 impl Stamp {
-    /// The stamp that is older than all purges, of an object whose newest purge is unknown. For example, the edge had no
-    /// log of purges when the object was stored.
+    /// The stamp that is older than all purges, of an object whose newest purge is unknown. For example, the edge had
+    /// no log of purges when the object was stored.
     pub const NONE: Self = Self(0);
 
     /// Returns the stamp before the first purge of an epoch. Only the low 24 bits of `epoch` are used, and 0

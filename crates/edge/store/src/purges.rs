@@ -131,6 +131,8 @@ enum Job {
 struct PurgeJob {
     purges: Vec<Purge>,
     position: Option<Stamp>,
+    /// False if the request does not repeat a write that has failed. See [`Purges::purge_up_to`].
+    writes: bool,
     done: Done,
 }
 
@@ -197,6 +199,7 @@ impl Purges {
                 limits: settings.limits,
                 accepted: matches!(settings.log, PurgeLog::Later(_)).then(Vec::new),
                 detached: None,
+                unwritten: None,
             };
             let thread = std::thread::Builder::new()
                 .name("edgeward-purges".to_owned())
@@ -229,30 +232,37 @@ impl Purges {
         purges: Vec<Purge>,
         done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
     ) {
-        self.send(purges, None, Box::new(done));
+        self.send(PurgeJob {
+            purges,
+            position: None,
+            writes: true,
+            done: Box::new(done),
+        });
     }
 
     /// Like [`purge`](Self::purge), for purges that the stream of the fleet has delivered, up to the stamp `position`.
-    /// One sync persists both, so after a crash the position is never newer than the purges.
+    /// One sync persists both, so after a crash the position is never newer than the purges. If `writes` is false and
+    /// the last write of the log has failed, the purges apply in memory, and the write is not tried again.
     pub fn purge_up_to(
         &self,
         position: Stamp,
         purges: Vec<Purge>,
+        writes: bool,
         done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
     ) {
-        self.send(purges, Some(position), Box::new(done));
+        self.send(PurgeJob {
+            purges,
+            position: Some(position),
+            writes,
+            done: Box::new(done),
+        });
     }
 
-    fn send(&self, purges: Vec<Purge>, position: Option<Stamp>, done: Done) {
+    fn send(&self, job: PurgeJob) {
         let Some(jobs) = &self.jobs else {
-            return done(Err(PurgeError::NoLog));
+            return (job.done)(Err(PurgeError::NoLog));
         };
-        let job = Job::Purge(PurgeJob {
-            purges,
-            position,
-            done,
-        });
-        if let Err(refused) = jobs.try_send(job) {
+        if let Err(refused) = jobs.try_send(Job::Purge(job)) {
             self.shared.failures.fetch_add(1, Ordering::Relaxed);
             let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
             if let Job::Purge(job) = job {
@@ -356,6 +366,9 @@ struct Writer {
     accepted: Option<Vec<Purge>>,
     /// The reason why the log could not be attached.
     detached: Option<Arc<io::Error>>,
+    /// The error of the last write, if the table has records that the log lacks. The next write replaces the log by the
+    /// records of the table, so that a record never follows missing ones.
+    unwritten: Option<Arc<io::Error>>,
 }
 
 impl Writer {
@@ -419,6 +432,7 @@ impl Writer {
         self.accept(vec![PurgeJob {
             purges: accepted,
             position: None,
+            writes: true,
             done,
         }]);
         match repeated.recv() {
@@ -451,24 +465,24 @@ impl Writer {
             records.extend(position.map(|position| table.position_record(position, earlier)));
         }
         drop(table);
-        let mut bytes = Vec::new();
-        records
-            .iter()
-            .for_each(|record| record.write(&self.header, &mut bytes));
-        let written = self
-            .file
-            .as_mut()
-            .map_or(Ok(()), |file| file.append(&bytes));
+        let appended = match &self.unwritten {
+            Some(error) => Err(Arc::clone(error)),
+            None => self.append(&records).map_err(Arc::new),
+        };
         let stamp = self.shared.apply(records);
-        // After a failed write, the end of the file is unknown. The whole table is then written to a new file.
+        let writes = self.unwritten.is_none() || jobs.iter().any(|job| job.writes);
         let written = match &self.detached {
             Some(reason) => Err(Arc::clone(reason)),
-            None => written.or_else(|_| self.rewrite()).map_err(Arc::new),
+            // The end of the file is unknown, or records are missing.
+            None if writes => appended.or_else(|_| self.rewrite().map_err(Arc::new)),
+            None => appended,
         };
+        self.unwritten = written.as_ref().err().map(Arc::clone);
         if written.is_err() {
+            let failed = jobs.iter().filter(|job| !job.purges.is_empty()).count();
             self.shared
                 .failures
-                .fetch_add(jobs.len() as u64, Ordering::Relaxed);
+                .fetch_add(failed as u64, Ordering::Relaxed);
         }
         for job in jobs {
             (job.done)(match &written {
@@ -478,13 +492,27 @@ impl Writer {
         }
     }
 
+    /// Appends records to the log and syncs it.
+    fn append(&mut self, records: &[Record]) -> io::Result<()> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        records
+            .iter()
+            .for_each(|record| record.write(&self.header, &mut bytes));
+        file.append(&bytes)
+    }
+
     /// Rewrites a log that is much longer than its table, so that the length of the log stays bounded.
     fn compact(&mut self) {
         let Some(file) = &self.file else { return };
         let needed = self.shared.table().records_bytes_max();
         if file.bytes() > COMPACTION_BYTES_MIN + 2 * needed {
-            // After an error the old file is still complete. The next purge tries the rewrite again.
-            _ = self.rewrite();
+            // After an error the old file is as complete as before. The next purge tries the rewrite again.
+            if self.rewrite().is_ok() {
+                self.unwritten = None;
+            }
         }
     }
 

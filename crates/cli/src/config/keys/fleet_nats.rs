@@ -52,6 +52,11 @@ pub(super) static ROWS: &[Key] = rows! {
     /// about two million purges.
     "fleet.nats.bytes_max" restart: Size(ByteSize::mib(1), ByteSize::gib(1024)) => FleetNats.bytes_max;
 
+    /// The memory of the purges that the stream has delivered and that the node has not applied, and as much again of
+    /// the purges that clients have sent to this node and that wait for the stream. Further purges of clients get 503.
+    /// Default: 16 MiB.
+    "fleet.nats.buffer_bytes_max" restart: Size(ByteSize::mib(1), ByteSize::gib(1)) => FleetNats.buffer_bytes_max;
+
     /// The lag above which the node is cut off: it may lack purges that were acknowledged longer ago. Default: 5 s.
     "fleet.nats.lag_max" restart: Time(Duration::from_secs(2), Duration::from_secs(24 * 3600)) => FleetNats.lag_max;
 

@@ -5,8 +5,9 @@
 
 use std::sync::{Arc, Weak};
 
-use edgeward_fleet::{ApplyDone, FollowingCache, PublishError};
+use edgeward_fleet::{Applied, ApplyDone, FollowingCache, PublishError};
 use edgeward_purge::{Purge, Stamp};
+use edgeward_store::purges::PurgeError;
 use tokio::sync::oneshot;
 
 use super::disk::Durable;
@@ -65,7 +66,13 @@ impl Cache {
     }
 
     /// Applies purges that the stream has delivered, and persists them with the position.
-    fn apply_fleet_purges(self: &Arc<Self>, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+    fn apply_fleet_purges(
+        self: &Arc<Self>,
+        purges: Vec<Purge>,
+        position: Stamp,
+        writes: bool,
+        done: ApplyDone,
+    ) {
         let mut for_table = Vec::new();
         let mut durable = Vec::new();
         for purge in purges {
@@ -83,25 +90,39 @@ impl Cache {
             }
         }
         if durable.is_empty() {
-            return self.persist_fleet_purges(for_table, position, done);
+            return self.persist_fleet_purges(for_table, position, writes, done);
         }
         let cache = Arc::clone(self);
         tokio::spawn(async move {
             match cache.wait_durable(durable).await {
-                true => cache.persist_fleet_purges(for_table, position, done),
-                false => done(false),
+                true => cache.persist_fleet_purges(for_table, position, writes, done),
+                false => done(Applied::Failed),
             }
         });
     }
 
-    fn persist_fleet_purges(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
-        // The process that replaces this one begins at the position in the log, and may apply these purges again.
-        let at_successor = self
-            .successor
-            .send(|| ForwardedChange::Purges(purges.clone()));
-        drop::<Vec<Durable>>(at_successor);
-        let persisted = move |result: Result<_, _>| done(result.is_ok());
-        self.purges.purge_up_to(position, purges, persisted);
+    fn persist_fleet_purges(
+        &self,
+        purges: Vec<Purge>,
+        position: Stamp,
+        writes: bool,
+        done: ApplyDone,
+    ) {
+        if !purges.is_empty() {
+            // The process that replaces this one begins at the position in the log, and may apply these purges again.
+            let at_successor = self
+                .successor
+                .send(|| ForwardedChange::Purges(purges.clone()));
+            drop::<Vec<Durable>>(at_successor);
+        }
+        let persisted = move |result: Result<Stamp, PurgeError>| {
+            done(match result {
+                Ok(_) => Applied::Persisted,
+                Err(PurgeError::NotDurable(_)) => Applied::InMemory,
+                Err(_) => Applied::Failed,
+            });
+        };
+        self.purges.purge_up_to(position, purges, writes, persisted);
     }
 }
 
@@ -113,10 +134,10 @@ impl FollowingCache for WeakCache {
         self.0.upgrade()?.purges.position()
     }
 
-    fn apply(&self, purges: Vec<Purge>, position: Stamp, done: ApplyDone) {
+    fn apply(&self, purges: Vec<Purge>, position: Stamp, writes: bool, done: ApplyDone) {
         match self.0.upgrade() {
-            Some(cache) => cache.apply_fleet_purges(purges, position, done),
-            None => done(false),
+            Some(cache) => cache.apply_fleet_purges(purges, position, writes, done),
+            None => done(Applied::Failed),
         }
     }
 }

@@ -45,8 +45,22 @@ metrics! {
             "Messages that could not be read, for each of which all objects of the node were purged." {
             facts.unreadable
         }
+        Gauge "edgeward_fleet_purges_unwritten"
+            "1 if purges of the stream apply in memory only, because the log of purges cannot be written." {
+            u64::from(facts.has_failed_write)
+        }
         Gauge "edgeward_fleet_pending" "Messages of this node that wait for the stream." { facts.pending }
         Gauge "edgeward_fleet_pending_max" "Bound of the messages that wait for the stream." { facts.pending_max }
+        Gauge "edgeward_fleet_pending_bytes" "Bytes of the messages of this node that wait for the stream." {
+            facts.pending_bytes
+        }
+        Gauge "edgeward_fleet_queued_bytes" "Bytes of messages of the stream that the node has not applied yet." {
+            facts.queued_bytes
+        }
+        Gauge "edgeward_fleet_buffer_bytes_max"
+            "Bound of the pending bytes and of the queued bytes, `fleet.nats.buffer_bytes_max`." {
+            facts.buffer_bytes_max
+        }
     }
 }
 
@@ -96,6 +110,7 @@ pub(super) fn status(shared: &Shared) -> Value {
         "applied": facts.counts.applied,
         "purged_all": facts.counts.purged_all,
         "unreadable": facts.unreadable,
+        "log_unwritable": facts.has_failed_write,
         "pending": facts.pending,
         "refused": facts.refused.iter().map(|(cause, count)| (cause.to_string(), json!(count)))
             .collect::<serde_json::Map<_, _>>(),

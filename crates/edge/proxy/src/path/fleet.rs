@@ -157,8 +157,8 @@ impl Fleet {
         self.digests.get(site.0).copied().unwrap_or_default()
     }
 
-    /// Returns the field that states to another node how the request was answered. `stamp` is that of the object, if the
-    /// response is one.
+    /// Returns the field that states to another node how the request was answered. `stamp` is that of the object, if
+    /// the response is one.
     pub(crate) fn note(
         &self,
         request: &Request,

@@ -239,9 +239,9 @@ fn hop_of(fleet: &Fleet, request: &Request, scheme: &'static str) -> Hop {
 }
 
 /// Invalidates objects at the other nodes of a group. `keys` are the keys of targets, without classes. The shields must
-/// be informed first, because edges fetch from shields. `begin` is the time at which the first group was informed. Waits
-/// for the nodes until at most [`INVALIDATION_WAIT`] after it, and for a node that seems to have failed for at most
-/// `fleet.wait`, because each unsafe request waits for it.
+/// be informed first, because edges fetch from shields. `begin` is the time at which the first group was informed.
+/// Waits for the nodes until at most [`INVALIDATION_WAIT`] after it, and for a node that seems to have failed for at
+/// most `fleet.wait`, because each unsafe request waits for it.
 pub(super) async fn invalidate(
     worker: &Worker,
     request: &Request,

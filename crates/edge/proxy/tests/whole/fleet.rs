@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use edgeward_balance::NodeGroup;
-use edgeward_fleet::{FollowingCache, PublishDone, PurgeStream, StreamFacts};
+use edgeward_fleet::{Applied, FollowingCache, PublishDone, PurgeStream, StreamFacts};
 use edgeward_proxy::config::{
     FleetConfig, FleetKey, FleetMember, FleetPurges, FleetTls, WhenCutOff,
 };
@@ -284,6 +284,34 @@ fn a_post_invalidates_the_objects_of_nodes_that_own_none_and_counts_those_that_a
     assert!(stored > 6, "{stored}");
 }
 
+/// Method: the origin never answers the POST. The node that the client leaves has no object of its own.
+#[test]
+fn a_post_whose_client_has_left_invalidates_the_object_at_its_owner() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    let nodes = ["a", "b"].map(|name| {
+        plan.start(name, &origin, |config, _| {
+            config.limits.abandoned_wait = Duration::from_millis(10);
+        })
+    });
+    let path = "/left";
+    assert_eq!(nodes[0].get(path).status, 200);
+    assert!(!nodes[0].is_refreshed_by(path, &origin), "the owner has it");
+    origin.once(path, Answer::never());
+    let mut post = Client::connect(nodes[0].0.addrs()[0]);
+    post.send_head("POST", path, &[("content-length", "1")]);
+    post.send(b"x");
+    origin.wait_until("the origin has the POST", |origin| {
+        origin.requests(path) == 2
+    });
+    post.reset();
+    until("the owner has confirmed it", || {
+        (nodes[0].invalidations() == [1.0, 0.0]).then_some(())
+    });
+    assert!(nodes[0].is_refreshed_by(path, &origin));
+}
+
 /// The node returns before the other one has probed it.
 #[test]
 fn a_post_invalidates_the_object_of_a_node_that_is_ejected() {
@@ -340,11 +368,11 @@ impl Stream {
         let cache = self.0.lock().expect("no test has failed").clone();
         let purges = vec![Purge { scope, soft: false }];
         let (applied, waiting) = mpsc::channel();
-        let done = Box::new(move |is_applied| _ = applied.send(is_applied));
+        let done = Box::new(move |outcome| _ = applied.send(outcome));
         cache
             .expect("the node follows the stream")
-            .apply(purges, Stamp::at(5, number), done);
-        assert_eq!(waiting.recv(), Ok(true));
+            .apply(purges, Stamp::at(5, number), true, done);
+        assert_eq!(waiting.recv(), Ok(Applied::Persisted));
     }
 }
 
@@ -388,6 +416,37 @@ fn start_with_streams(plan: &Plan, origin: &ScriptedOrigin) -> [(FleetNode, Arc<
         stream.deliver(1, Scope::all());
         (node, stream)
     })
+}
+
+/// Method: the bound of the objects that are counted one by one is 0.
+#[test]
+fn a_purge_of_one_url_is_counted_by_a_lookup() {
+    let origin = origin();
+    let plan = Plan::new(&["a"], &[]);
+    let stream = Arc::new(Stream::default());
+    let node = plan.start("a", &origin, |config, _| {
+        config.purge.allow = "127.0.0.0/8".parse().expect("a network");
+        config.purge.count_objects_max = 0;
+        config.fleet_purges = Some(FleetPurges {
+            stream: Arc::<Stream>::clone(&stream),
+            when_cut_off: WhenCutOff::Serve,
+            purges_alone: false,
+        });
+    });
+    let mut client = Client::connect(node.0.addrs()[0]);
+    let mut purge = |fields: &[(&str, &str)]| {
+        let answer = client.request("PURGE", "/a", fields, b"");
+        assert_eq!(answer.status, 200);
+        answer.text().to_owned()
+    };
+    assert_eq!(purge(&[]), "purged: 0\n");
+    assert_eq!(node.get("/a").status, 200);
+    assert_eq!(purge(&[("soft-purge", "1")]), "purged: 1\n");
+    assert_eq!(purge(&[]), "purged: 1\n");
+    let url = Scope::url("http://test.example/a").expect("a URL");
+    stream.deliver(1, url);
+    assert_eq!(purge(&[]), "purged: 0\n", "it is purged");
+    assert!(purge(&[("surrogate-key", "x")]).contains("not counted"));
 }
 
 /// Method: the node that is asked gets a purge later than the node that asks.
@@ -538,6 +597,55 @@ fn a_node_that_drains_stores_no_objects() {
     assert_eq!((c.objects(), c.received("accepted")), (0.0, 0.0));
     assert_eq!(a.objects() + b.objects(), 30.0);
     assert_eq!(a.metric("edgeward_fleet_members{state=\"draining\"}"), 1.0);
+}
+
+/// A marker is an entry of the cache, through which lookups find the variants.
+#[test]
+fn only_the_owner_stores_the_marker_of_variants() {
+    let origin = ScriptedOrigin::start();
+    origin.otherwise(|_| {
+        Answer::ok("varies")
+            .header("cache-control", "max-age=600")
+            .header("vary", "x-fruit")
+    });
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    let nodes = plan.start_all(&origin);
+    let mut client = Client::connect(nodes[0].0.addrs()[0]);
+    for fruit in ["apple", "pear", "apple", "pear"] {
+        let got = client.get("/a", &[("x-fruit", fruit)]);
+        assert_eq!((got.status, got.text()), (200, "varies"));
+    }
+    assert_eq!(origin.requests("/a"), 2);
+    let objects = [&nodes[0], &nodes[1]].map(FleetNode::objects);
+    assert_eq!(objects, [0.0, 3.0], "two variants and their marker");
+}
+
+/// Each node asks the origin about the authorization, and stores the response itself, also that of a POST.
+#[test]
+fn a_node_that_owns_no_object_stores_the_response_to_a_post_if_the_origin_checks_each_request() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    let a = plan.start("a", &origin, |config, _| {
+        let settings = Settings {
+            check_authorization: Some(true),
+            ..Settings::default()
+        };
+        set_site(config, settings, Vec::new());
+    });
+    let response = Answer::ok("new")
+        .header("cache-control", "max-age=600")
+        .header("content-location", "/a")
+        .header("etag", "\"1\"");
+    origin.once("/a", response);
+    let mut client = Client::connect(a.0.addrs()[0]);
+    let answer = client.request("POST", "/a", &[("content-length", "3")], b"new");
+    assert_eq!(
+        answer.field("cache-status"),
+        "edgeward; fwd=method; fwd-status=200; stored"
+    );
+    assert_eq!(a.objects(), 1.0);
 }
 
 #[test]

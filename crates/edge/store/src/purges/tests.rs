@@ -191,6 +191,7 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
         limits: LIMITS,
         accepted: None,
         detached: None,
+        unwritten: None,
     };
     directory.close().expect("removed");
     let (sender, done) = channel();
@@ -199,6 +200,7 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
     writer.accept(vec![PurgeJob {
         purges: vec![Purge { scope, soft: false }],
         position: None,
+        writes: true,
         done: answer,
     }]);
     assert!(matches!(done.recv(), Ok(Err(PurgeError::NotDurable(_)))));
@@ -292,7 +294,7 @@ fn a_crash_leaves_the_position_of_the_fleet_with_its_purges() {
         let (sender, done) = channel();
         let scopes = tags.iter().map(|tag| Scope::tag(tag).expect("a tag"));
         let of_stream = scopes.map(|scope| Purge { scope, soft: false });
-        purges.purge_up_to(position, of_stream.collect(), move |result| {
+        purges.purge_up_to(position, of_stream.collect(), true, move |result| {
             sender.send(result).expect("the test waits");
         });
         done.recv().expect("the thread answers").expect("durable")
@@ -317,4 +319,58 @@ fn a_crash_leaves_the_position_of_the_fleet_with_its_purges() {
     drop(purges);
     assert!(std::fs::metadata(&path).expect("a file").len() < COMPACTION_BYTES_MIN);
     assert_eq!(open(&path).position(), Some(Stamp::at(5, 9)));
+}
+
+/// Method: the folder of the log is moved away, and the log is open for reading only. Then the folder returns. A crash
+/// leaves the file as it is.
+#[test]
+fn after_a_failed_write_the_next_write_persists_all_purges_and_their_position() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (folder, away) = (directory.path().join("log"), directory.path().join("away"));
+    std::fs::create_dir(&folder).expect("created");
+    let path = folder.join("purges.log");
+    let purges = open(&path);
+    let before = purges.latest();
+    let header = Header {
+        start: before,
+        hash_seed: 8,
+    };
+    let mut writer = Writer {
+        shared: Arc::clone(&purges.shared),
+        header,
+        fresh: header,
+        file: Some(LogFile::read_only(&path)),
+        limits: LIMITS,
+        accepted: None,
+        detached: None,
+        unwritten: None,
+    };
+    let mut apply = |sequence: u64, tag: Option<&str>, writes: bool| {
+        let (sender, done) = channel();
+        let scopes = tag.map(|tag| Scope::tag(tag).expect("a tag"));
+        writer.accept(vec![PurgeJob {
+            purges: scopes
+                .into_iter()
+                .map(|scope| Purge { scope, soft: false })
+                .collect(),
+            position: Some(Stamp::at(5, sequence)),
+            writes,
+            done: Box::new(move |result| sender.send(result).expect("the test waits")),
+        }]);
+        done.recv().expect("the writer answers").is_ok()
+    };
+    std::fs::rename(&folder, &away).expect("moved");
+    assert!(!apply(7, Some("a"), true));
+    assert_eq!(verdict(&purges, before), Verdict::Hard);
+    std::fs::rename(&away, &folder).expect("moved back");
+    // A request that does not repeat the write leaves the file as it is.
+    assert!(!apply(8, Some("b"), false));
+    assert_eq!(open(&path).position(), None);
+    assert!(apply(8, None, true));
+    assert!(apply(9, Some("c"), true), "appended");
+    drop(purges);
+    let after_crash = open(&path);
+    assert_eq!(after_crash.position(), Some(Stamp::at(5, 9)));
+    assert_eq!(verdict(&after_crash, before), Verdict::Hard);
+    assert_eq!(after_crash.failures(), 0);
 }

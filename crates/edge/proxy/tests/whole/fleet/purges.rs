@@ -1,0 +1,154 @@
+//! Purges of a fleet that has a stream. A test delivers the purges to each node.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, mpsc};
+
+use edgeward_fleet::{Applied, FollowingCache, PublishDone, PurgeStream, StreamFacts};
+use edgeward_proxy::config::{FleetPurges, WhenCutOff};
+use edgeward_purge::{Purge, Scope, Stamp};
+use edgeward_testkit::{Answer, ScriptedOrigin};
+
+use super::{FleetNode, Plan, origin};
+use crate::support::Client;
+
+/// A stream whose purges a test delivers to each node.
+#[derive(Default)]
+struct Stream(Mutex<Option<Arc<dyn FollowingCache>>>);
+
+impl Stream {
+    /// Delivers a purge with this number in the stream. Returns when the node has applied it.
+    fn deliver(&self, number: u64, scope: Scope) {
+        let cache = self.0.lock().expect("no test has failed").clone();
+        let purges = vec![Purge { scope, soft: false }];
+        let (applied, waiting) = mpsc::channel();
+        let done = Box::new(move |outcome| _ = applied.send(outcome));
+        cache
+            .expect("the node follows the stream")
+            .apply(purges, Stamp::at(5, number), true, done);
+        assert_eq!(waiting.recv(), Ok(Applied::Persisted));
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stream")
+    }
+}
+
+impl PurgeStream for Stream {
+    fn follow(&self, cache: Arc<dyn FollowingCache>) {
+        *self.0.lock().expect("no test has failed") = Some(cache);
+    }
+
+    fn publish(&self, _: Vec<Scope>, _: bool, _: &str, done: PublishDone) {
+        done(Ok(()));
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn facts(&self) -> StreamFacts {
+        StreamFacts::default()
+    }
+}
+
+/// Starts the two nodes of a plan, each with a stream that it has joined.
+fn start_with_streams(plan: &Plan, origin: &ScriptedOrigin) -> [(FleetNode, Arc<Stream>); 2] {
+    let names = [plan.nodes[0].name, plan.nodes[1].name];
+    names.map(|name| {
+        let stream = Arc::new(Stream::default());
+        let node = plan.start(name, origin, |config, _| {
+            config.fleet_purges = Some(FleetPurges {
+                stream: Arc::<Stream>::clone(&stream),
+                when_cut_off: WhenCutOff::Serve,
+                purges_alone: false,
+            });
+        });
+        // A node that joins purges all its objects.
+        stream.deliver(1, Scope::all());
+        (node, stream)
+    })
+}
+
+/// Method: the bound of the objects that are counted one by one is 0.
+#[test]
+fn a_purge_of_one_url_is_counted_by_a_lookup() {
+    let origin = origin();
+    let plan = Plan::new(&["a"], &[]);
+    let stream = Arc::new(Stream::default());
+    let node = plan.start("a", &origin, |config, _| {
+        config.purge.allow = "127.0.0.0/8".parse().expect("a network");
+        config.purge.count_objects_max = 0;
+        config.fleet_purges = Some(FleetPurges {
+            stream: Arc::<Stream>::clone(&stream),
+            when_cut_off: WhenCutOff::Serve,
+            purges_alone: false,
+        });
+    });
+    let mut client = Client::connect(node.0.addrs()[0]);
+    let mut purge = |fields: &[(&str, &str)]| {
+        let answer = client.request("PURGE", "/a", fields, b"");
+        assert_eq!(answer.status, 200);
+        answer.text().to_owned()
+    };
+    assert_eq!(purge(&[]), "purged: 0\n");
+    assert_eq!(node.get("/a").status, 200);
+    assert_eq!(purge(&[("soft-purge", "1")]), "purged: 1\n");
+    assert_eq!(purge(&[]), "purged: 1\n");
+    let url = Scope::url("http://test.example/a").expect("a URL");
+    stream.deliver(1, url);
+    assert_eq!(purge(&[]), "purged: 0\n", "it is purged");
+    assert!(purge(&[("surrogate-key", "x")]).contains("not counted"));
+}
+
+/// Method: the node that is asked gets a purge later than the node that asks.
+fn check_that_no_purged_object_is_served(plan: &Plan) {
+    let origin = ScriptedOrigin::start();
+    let answer = |text: &'static str| {
+        Answer::ok(text)
+            .header("cache-control", "max-age=600")
+            .header("surrogate-key", "goods")
+    };
+    origin.otherwise(move |_| answer("old"));
+    let [(asking, early), (asked, late)] = start_with_streams(plan, &origin);
+    let (by_tag, other) = ("/object/by-tag", "/object/other");
+    origin.on(
+        other,
+        Answer::ok("kept").header("cache-control", "max-age=600"),
+    );
+    for path in [by_tag, other] {
+        assert_eq!(asking.get(path).status, 200);
+        assert!(!asking.is_refreshed_by(path, &origin), "{path} is stored");
+    }
+    origin.otherwise(move |_| answer("new"));
+    early.deliver(2, Scope::Tag("goods".into()));
+    assert_eq!(asking.get(by_tag).text(), "new");
+    assert_eq!(asking.asked("purged"), 1.0);
+    assert_eq!(origin.requests(by_tag), 2);
+    assert!(!asking.is_refreshed_by(other, &origin), "not purged");
+    late.deliver(2, Scope::Tag("goods".into()));
+    assert_eq!(asking.get(by_tag).text(), "new");
+    assert_eq!(asked.get(by_tag).text(), "new");
+    // Responses that the other node only passes on are no objects.
+    let passed = "/object/passed";
+    origin.on(
+        passed,
+        Answer::ok("own").header("cache-control", "no-store"),
+    );
+    assert_eq!(asking.get(passed).text(), "own");
+    assert_eq!(origin.requests(passed), 1);
+    assert_eq!(asking.asked("purged"), 1.0);
+}
+
+#[test]
+fn a_node_serves_no_object_of_an_owner_that_lacks_its_purge() {
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    plan.member("a").is_draining = true;
+    check_that_no_purged_object_is_served(&plan);
+}
+
+#[test]
+fn an_edge_serves_no_object_of_a_shield_that_lacks_its_purge() {
+    check_that_no_purged_object_is_served(&Plan::new(&["a"], &["s"]));
+}

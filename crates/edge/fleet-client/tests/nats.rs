@@ -209,7 +209,7 @@ fn without_nats_purges_are_refused_and_after_a_kill_of_nats_no_acknowledged_purg
     nats.restart();
     a.wait_until_current();
     b.wait_until_current();
-    assert!(b.cache.has("before"));
+    b.wait_for("before");
     // The server may be connected before it has loaded the stream.
     until("a purge is accepted", || b.purge(&["after"]).ok());
     a.wait_for("after");

@@ -7,12 +7,13 @@
 //!
 //! | from | message | meaning |
 //! |---|---|---|
-//! | old | `{"hash_seed", "purges"}` | the identity of the cache |
+//! | old | `{"hash_seed", "purges", "quic"}` | the identity of the cache, and the one of connections of HTTP/3 |
 //! | old | `{"sockets": [address, …]}` | listening sockets, as descriptors; `link-admin ADDRESS` is the link's |
 //! | old | `{"start": true}` | all sockets were sent |
-//! | new | `{"ready": true}` | the new process accepts connections |
+//! | new | `{"ready": true, "quic": …}` | the new process accepts connections; `true` if it has HTTP/3 |
 //! | new | `{"failed": text}` | the new process ends, and the old one carries on |
 //! | old | `{"main": true}` | the service manager knows the new process |
+//! | old | `{"quic": true}` | the old process has stopped reading sockets of UDP |
 //! | old | `{"target"}`, `{"purges": […]}` | a purge or an invalidation |
 //! | old | `{"released": true}` | the disk store is free |
 //!
@@ -59,6 +60,14 @@ pub(crate) struct NewProcess {
     /// `None` ends the thread.
     messages: SyncSender<Option<Outgoing>>,
     sender: Option<JoinHandle<()>>,
+}
+
+/// A process that accepts connections.
+struct StartedProcess {
+    channel: Channel,
+    child: Child,
+    /// True if the process reads the sockets of UDP.
+    takes_quic: bool,
 }
 
 /// A message for the new process. The receipt is called after the socket has taken the message.
@@ -126,12 +135,17 @@ impl Upgrader {
         service::status("upgrade: the new process starts");
         let started = self.start();
         match started {
-            Ok((channel, child)) => {
+            Ok(started) => {
                 *is_done = true;
-                let process_id = child.id();
+                let process_id = started.child.id();
                 tracing::info!(process_id, "upgrade: the new process accepts connections");
                 service::main_process(process_id);
-                let new = self.forward(channel);
+                let new = self.forward(started.channel);
+                // Without HTTP/3, the new process reads no sockets of UDP, and this one does so to the end.
+                if started.takes_quic {
+                    self.edge.leave_quic();
+                }
+                _ = new.messages.send(Some(json!({ "quic": true }).into()));
                 (self.on_done)(new);
                 Ok(process_id)
             }
@@ -146,7 +160,7 @@ impl Upgrader {
     }
 
     /// Starts the new process, and returns when it accepts connections.
-    fn start(&self) -> anyhow::Result<(Channel, Child)> {
+    fn start(&self) -> anyhow::Result<StartedProcess> {
         let (channel, theirs) = Channel::pair().context("the socket for the upgrade")?;
         let mut command = Command::new(&self.program);
         command
@@ -165,7 +179,11 @@ impl Upgrader {
             .pass_sockets(&channel)
             .and_then(|()| self.wait(&channel));
         match started {
-            Ok(()) => Ok((channel, child)),
+            Ok(takes_quic) => Ok(StartedProcess {
+                channel,
+                child,
+                takes_quic,
+            }),
             Err(error) => {
                 _ = child.kill();
                 let status = child.wait();
@@ -188,7 +206,12 @@ impl Upgrader {
         let of_edge = of_edge.iter().chain(&self.sockets);
         let sockets: Vec<_> = of_edge.collect();
         let ended = |_| anyhow::Error::new(Ended);
-        let hello = json!({ "hash_seed": identity.hash_seed, "purges": identity.purges });
+        let quic = self.edge.quic_identity();
+        let hello = json!({
+            "hash_seed": identity.hash_seed,
+            "purges": identity.purges,
+            "quic": { "generation": quic.generation, "secret": quic.secret },
+        });
         channel.send(&hello, &[]).map_err(ended)?;
         for some in sockets.chunks(DESCRIPTORS_MAX) {
             let addresses: Vec<&String> = some.iter().map(|(address, _)| address).collect();
@@ -201,11 +224,11 @@ impl Upgrader {
         channel.send(&json!({ "start": true }), &[]).map_err(ended)
     }
 
-    /// Waits until the new process accepts connections.
-    fn wait(&self, channel: &Channel) -> anyhow::Result<()> {
+    /// Waits until the new process accepts connections. Returns true if it takes the sockets of UDP over.
+    fn wait(&self, channel: &Channel) -> anyhow::Result<bool> {
         let timeout = self.edge.timeout();
         let deadline = Instant::now() + timeout;
-        loop {
+        let takes_quic = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             anyhow::ensure!(
                 !left.is_zero(),
@@ -214,7 +237,9 @@ impl Upgrader {
             );
             channel.set_timeout(Some(left))?;
             match channel.receive() {
-                Ok(Some((message, _))) if message["ready"] == json!(true) => break,
+                Ok(Some((message, _))) if message["ready"] == json!(true) => {
+                    break message["quic"] == json!(true);
+                }
                 Ok(Some((message, _))) => {
                     let reason = message["failed"].as_str().unwrap_or("an unknown message");
                     anyhow::bail!("the new process did not start: {reason}");
@@ -223,9 +248,9 @@ impl Upgrader {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-        }
+        };
         channel.set_timeout(None)?;
-        Ok(())
+        Ok(takes_quic)
     }
 
     /// Starts the thread that sends purges and the release of the disk to the new process.

@@ -129,7 +129,7 @@ fn start(
         None => {
             let inheritance = Inheritance {
                 sockets: activated,
-                predecessor: None,
+                ..Inheritance::default()
             };
             (inheritance, LinkInheritance::default())
         }

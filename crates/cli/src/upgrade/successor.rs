@@ -3,9 +3,9 @@
 use std::io;
 
 use anyhow::Context as _;
-use edgeward_proxy::{CacheIdentity, ForwardedChange, Inheritance, RunningEdge};
+use edgeward_proxy::{CacheIdentity, ForwardedChange, Inheritance, QuicIdentity, RunningEdge};
 use rustix::stdio::{dup2_stdin, stdin};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::channel::Channel;
 use crate::link_edge::{LinkInheritance, LinkTakeOver};
@@ -51,6 +51,7 @@ impl Predecessor {
                 (message["hash_seed"].as_u64(), message["purges"].as_u64())
             {
                 inheritance.predecessor = Some(CacheIdentity { hash_seed, purges });
+                inheritance.quic = quic_identity(&message["quic"]);
             } else if message["start"] == json!(true) {
                 return Ok((inheritance, link));
             }
@@ -66,9 +67,11 @@ impl Predecessor {
     /// and opens the disk store when the old process has released it or has ended. The link opens its chunk store when
     /// the old process has closed it.
     pub(crate) fn follow(self, edge: &RunningEdge, links: Vec<LinkTakeOver>) -> io::Result<()> {
-        self.0.send(&json!({ "ready": true }), &[])?;
+        let ready = json!({ "ready": true, "quic": edge.takes_quic() });
+        self.0.send(&ready, &[])?;
         links.into_iter().for_each(LinkTakeOver::start);
         let (apply, disk) = (edge.forwarded_changes(), edge.disk_take_over());
+        let read_quic = edge.quic_take_over();
         let follow = move || {
             let mut disk = Some(disk);
             let mut take_over = || {
@@ -87,6 +90,7 @@ impl Predecessor {
                     Ok(Some((message, _))) if message["main"] == json!(true) => {
                         service::ready("serving; the earlier process finishes its requests");
                     }
+                    Ok(Some((message, _))) if message["quic"] == json!(true) => read_quic(),
                     Ok(Some((message, _))) if message["released"] == json!(true) => take_over(),
                     Ok(Some((message, _))) => match ForwardedChange::from_json(&message) {
                         Some(change) => apply(change),
@@ -96,6 +100,7 @@ impl Predecessor {
                 }
             }
             tracing::info!("upgrade: the earlier process has ended");
+            read_quic();
             take_over();
         };
         std::thread::Builder::new()
@@ -103,6 +108,14 @@ impl Predecessor {
             .spawn(follow)?;
         Ok(())
     }
+}
+
+/// Returns `None` for a process of a version without HTTP/3.
+fn quic_identity(message: &Value) -> Option<QuicIdentity> {
+    Some(QuicIdentity {
+        generation: message["generation"].as_u64()?.try_into().ok()?,
+        secret: serde_json::from_value(message["secret"].clone()).ok()?,
+    })
 }
 
 /// The variable that tells a process that its standard input is the socket. Its value is the id of the old process.

@@ -36,8 +36,8 @@ pub use config::{EdgeConfig, id_filter as negative, watch};
 pub use edge::hostile;
 pub use edge::{
     CacheIdentity, DiskTakeOver, Edge, EdgeHealth, Inheritance, InheritedSockets, LogReopener,
-    REPLACED, ReloadError, Reloader, RunningEdge, SettingKey, StartError, UpgradeSource,
-    after_reload, metric_definitions, rehearse,
+    QuicIdentity, REPLACED, ReloadError, Reloader, RunningEdge, SettingKey, StartError,
+    UpgradeSource, after_reload, metric_definitions, rehearse,
 };
 pub use exchange::h2_frames;
 pub use net::staple::StapleError;

@@ -11,7 +11,8 @@ use quinn::crypto::rustls::QuicServerConfig;
 use super::inherit::{InheritedSockets, udp_name};
 use super::start_error::StartError;
 use crate::client::accepted::{TlsTransport, Transport};
-use crate::client::h3::socket;
+use crate::client::h3::routes::Routes;
+use crate::client::h3::socket::{self, EndpointParts};
 use crate::client::listener;
 use crate::config::{EdgeConfig, ListenAddress, ListenerConfig};
 use crate::net::tls::{self, ListenerKeys, SiteKeys};
@@ -38,13 +39,14 @@ pub(super) struct BoundListener {
 /// HTTP/3 on a listener.
 pub(super) struct BoundHttp3 {
     pub(super) crypto: Arc<QuicServerConfig>,
-    pub(super) sockets: Sockets,
+    /// The endpoints of each worker.
+    pub(super) endpoints: Vec<Vec<EndpointParts>>,
 }
 
 impl std::fmt::Debug for BoundHttp3 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BoundHttp3")
-            .field("sockets", &self.sockets)
+            .field("endpoints", &self.endpoints)
             .finish_non_exhaustive()
     }
 }
@@ -56,8 +58,9 @@ type Sockets = Vec<Vec<OwnedFd>>;
 pub(super) fn bind_all(
     config: &EdgeConfig,
     inherited: &mut InheritedSockets,
+    routes: &Arc<Routes>,
 ) -> Result<Vec<Arc<BoundListener>>, StartError> {
-    bind_more(config, &[], 0, inherited)
+    bind_more(config, &[], 0, inherited, routes)
 }
 
 /// Returns a listener for each one of the configuration: one of `present` with the same address, or else a new one. New
@@ -67,6 +70,7 @@ pub(super) fn bind_more(
     present: &[Arc<BoundListener>],
     next_id: u64,
     inherited: &mut InheritedSockets,
+    routes: &Arc<Routes>,
 ) -> Result<Vec<Arc<BoundListener>>, StartError> {
     let site_keys = SiteKeys::read(&config.site_certificates, config.certificates.clone());
     let site_keys = Arc::new(site_keys.map_err(|source| StartError::SiteTls {
@@ -91,14 +95,14 @@ pub(super) fn bind_more(
                 let copies = copies.map_err(|source| listen_error(listener, source))?;
                 // The endpoint of an earlier configuration may still have connections at the port.
                 let udp = bind_udp(config, listener, &known.addr, true, inherited)?;
-                Arc::new(listen(listener, id, &site_keys, copies, udp)?)
+                Arc::new(listen(listener, id, &site_keys, copies, udp, routes)?)
             }
             None => {
                 let earlier = present.iter().chain(&bound).filter_map(|b| b.addr.tcp());
                 let earlier: Vec<_> = earlier.collect();
                 let is_reload = !present.is_empty();
                 let (sockets, udp) = bind(config, listener, &earlier, is_reload, inherited)?;
-                Arc::new(listen(listener, id, &site_keys, sockets, udp)?)
+                Arc::new(listen(listener, id, &site_keys, sockets, udp, routes)?)
             }
         });
     }
@@ -211,6 +215,7 @@ fn listen(
     site_keys: &Arc<SiteKeys>,
     sockets: Sockets,
     udp: Sockets,
+    routes: &Arc<Routes>,
 ) -> Result<BoundListener, StartError> {
     let tls_error = |error| StartError::Tls {
         addr: listener.addr.clone(),
@@ -237,10 +242,18 @@ fn listen(
         None => None,
     };
     let http3 = match &keys {
-        Some(keys) if listener.http3 => Some(BoundHttp3 {
-            crypto: tls::quic_config(keys).map(Arc::new).map_err(tls_error)?,
-            sockets: udp,
-        }),
+        Some(keys) if listener.http3 => {
+            let of_workers = udp.into_iter().map(|sockets| {
+                EndpointParts::of_sockets(sockets, routes).map_err(|source| StartError::ListenUdp {
+                    addr: listener.addr.clone(),
+                    source,
+                })
+            });
+            Some(BoundHttp3 {
+                crypto: tls::quic_config(keys).map(Arc::new).map_err(tls_error)?,
+                endpoints: of_workers.collect::<Result<_, _>>()?,
+            })
+        }
         _ => None,
     };
     Ok(BoundListener {

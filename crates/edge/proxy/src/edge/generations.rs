@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::acme_metrics;
 use super::span_export::SpanExport;
 use super::worker_thread::Listeners;
+use crate::client::h3::routes::Routes;
 use crate::net::tls::ListenerKeys;
 use crate::net::tls_expiry::TlsExpiry;
 use crate::observe::access_log::AccessLog;
@@ -41,6 +42,8 @@ pub(super) struct Generations {
     /// The certificate of the admin server. `None` without TLS.
     pub(super) admin_keys: Option<Arc<ListenerKeys>>,
     listeners: watch::Receiver<Listeners>,
+    /// The endpoints of HTTP/3.
+    pub(super) routes: Arc<Routes>,
 }
 
 impl Generations {
@@ -48,6 +51,7 @@ impl Generations {
         first: Generation,
         admin_keys: Option<Arc<ListenerKeys>>,
         listeners: watch::Receiver<Listeners>,
+        routes: Arc<Routes>,
     ) -> Arc<Self> {
         Arc::new(Self {
             current: RwLock::new(first),
@@ -56,7 +60,14 @@ impl Generations {
             on_upgrade: OnceLock::new(),
             admin_keys,
             listeners,
+            routes,
         })
+    }
+
+    /// Returns true if a listener has HTTP/3.
+    pub(super) fn has_http3(&self) -> bool {
+        let listeners = Arc::clone(&self.listeners.borrow());
+        listeners.iter().any(|listener| listener.http3.is_some())
     }
 
     /// Returns when the first certificate and the first OCSP response of listeners, sites and admin server expire.

@@ -2,7 +2,10 @@
 //!
 //! 1. The new process gets copies of all listening sockets ([`UpgradeSource::sockets`]) and starts. The kernel's queues
 //!    of connections belong to the sockets, so both processes accept from the same queues, and no connection is lost.
-//!    Connections of QUIC belong to the old process, which closes them when the new one reads the sockets of UDP.
+//!    A socket of UDP has the datagrams of all connections, so one process reads it at a time. When the new one is
+//!    ready, the old one stops ([`UpgradeSource::leave_quic`]), and the new one begins
+//!    ([`RunningEdge::quic_take_over`]). It passes the datagrams of old connections to the old process
+//!    (`client::h3::routes`), which sends by its own copies of the sockets.
 //! 2. The old process stops accepting, and sends later purges and invalidations to the new one
 //!    ([`UpgradeSource::forward_changes`]). Its requests under way finish.
 //! 3. When no request reads the store any more, the old process writes the objects of memory to the store, closes it
@@ -18,7 +21,7 @@ use edgeward_store::disk::OpenError;
 use tokio::sync::watch;
 
 use super::generations::Generations;
-use super::inherit::{ADMIN, CacheIdentity, udp_name};
+use super::inherit::{ADMIN, CacheIdentity, QuicIdentity, inbox_name, udp_name};
 use super::open::{log_damage, purge_log};
 use super::restart::{Persistent, PersistentMemory};
 use super::start::{DISK_CLOSE_MIN, RunningEdge};
@@ -43,6 +46,17 @@ impl RunningEdge {
     pub fn forwarded_changes(&self) -> impl Fn(ForwardedChange) + Send + Sync + 'static {
         let cache = Arc::clone(&self.generations.shared().cache);
         move |change| cache.apply_forwarded(change)
+    }
+
+    /// Returns true if a listener has HTTP/3. The process before this one must then stop reading its sockets of UDP.
+    pub fn takes_quic(&self) -> bool {
+        self.generations.has_http3()
+    }
+
+    /// Returns a function that begins to read the sockets of UDP. Call it when the process before this one has stopped.
+    pub fn quic_take_over(&self) -> impl Fn() + Send + Sync + 'static {
+        let routes = Arc::clone(&self.generations.routes);
+        move || routes.read_sockets()
     }
 
     /// Counts that this process has replaced another.
@@ -134,11 +148,15 @@ impl UpgradeSource {
             for socket in listener.sockets.iter().flatten() {
                 copies.push((listener.configured.to_string(), socket.try_clone()?));
             }
-            let http3 = listener.http3.iter().flat_map(|http3| &http3.sockets);
-            for socket in http3.flatten() {
-                copies.push((udp_name(&listener.configured), socket.try_clone()?));
+            let http3 = listener.http3.iter().flat_map(|http3| &http3.endpoints);
+            for endpoint in http3.flatten() {
+                let socket = endpoint.socket.try_clone()?;
+                copies.push((udp_name(&listener.configured), socket));
             }
         }
+        let inboxes = self.generations.routes.inboxes()?;
+        let inboxes = inboxes.into_iter();
+        copies.extend(inboxes.map(|(endpoint, inbox)| (inbox_name(endpoint), inbox)));
         if let (Some(admin), Some(addr)) =
             (&self.admin, &self.generations.shared().config.admin.address)
         {
@@ -154,6 +172,17 @@ impl UpgradeSource {
             hash_seed: cache.hash_seed,
             purges: cache.purges.latest().0,
         }
+    }
+
+    /// Returns the identity of this process for connections of HTTP/3.
+    pub fn quic_identity(&self) -> QuicIdentity {
+        self.generations.routes.identity().clone()
+    }
+
+    /// Stops reading the sockets of UDP, for a process that [takes](RunningEdge::takes_quic) them. That process passes
+    /// the datagrams of connections of this one on.
+    pub fn leave_quic(&self) {
+        self.generations.routes.leave_sockets();
     }
 
     /// Calls `send` with each purge and invalidation from now on, for the process that replaces this one. `send` calls

@@ -13,6 +13,7 @@ use super::admin::Pages;
 use crate::path::inspect::InspectedRequest;
 
 pub use crate::client::h1::check_request as request_head;
+pub use crate::client::h3::routes::check_datagram as quic_datagram;
 pub use crate::origin::check_response_head as response_head;
 pub use crate::path::inspect::check_body as inspect_request;
 

@@ -37,7 +37,7 @@ pub use admin::REPLACED;
 pub use edge_health::EdgeHealth;
 pub use generations::LogReopener;
 pub use handover::{DiskTakeOver, UpgradeSource};
-pub use inherit::{CacheIdentity, Inheritance, InheritedSockets};
+pub use inherit::{CacheIdentity, Inheritance, InheritedSockets, QuicIdentity};
 pub use metrics::metric_definitions;
 pub use rehearse::{SettingKey, rehearse};
 pub use reload::{ReloadError, Reloader, after_reload};

@@ -199,6 +199,7 @@ impl Reloader {
             &present,
             *next_listener,
             &mut InheritedSockets::default(),
+            &generations.routes,
         )?;
         let tls_error = |source| ReloadError::Tls {
             source: Box::new(source),

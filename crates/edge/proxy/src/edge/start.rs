@@ -34,6 +34,7 @@ use crate::cache::encoders::Encoders;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::successor::Successor;
+use crate::client::h3::routes::Routes;
 use crate::config::live::{Live, LiveConfig};
 use crate::config::{EdgeConfig, ListenAddress};
 use crate::net::descriptors;
@@ -64,6 +65,7 @@ impl Edge {
         let Inheritance {
             mut sockets,
             predecessor,
+            quic,
         } = inheritance;
         check(&config)?;
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
@@ -73,7 +75,12 @@ impl Edge {
         let workers = config.workers.get();
         let certificates = file_states(&config);
         let credentials = credential_states(&config);
-        let listeners = bind_all(&config, &mut sockets)?;
+        let inboxes = sockets.take_inboxes();
+        let routes = match &quic {
+            Some(quic) => Routes::after(quic, inboxes),
+            None => Routes::new(),
+        };
+        let listeners = bind_all(&config, &mut sockets, &routes)?;
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let origins = servers_of(&config, None)?;
@@ -140,7 +147,7 @@ impl Edge {
         let listening: Vec<_> = listeners.iter().map(|l| l.addr.clone()).collect();
         let addrs = listening.iter().filter_map(ListenAddress::tcp).collect();
         let (listeners, following) = watch::channel(Arc::new(listeners));
-        let generations = Generations::new(first, admin_keys, following.clone());
+        let generations = Generations::new(first, admin_keys, following.clone(), routes);
         let (switches, switched): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let reloader = Reloader::new(&generations, &listeners, switches);

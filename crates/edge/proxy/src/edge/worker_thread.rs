@@ -1,10 +1,10 @@
 //! The thread of one worker: its runtime, its listeners, and its end.
 
-use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quinn::Endpoint;
 use quinn::crypto::rustls::QuicServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{Notify, mpsc, watch};
@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 
 use super::bind::BoundListener;
 use super::status;
-use crate::client::h3::endpoint::{self, BoundEndpoint};
+use crate::client::h3::endpoint;
+use crate::client::h3::socket::EndpointParts;
 use crate::client::listener;
 use crate::observe::access_log::LogQueue;
 use crate::observe::counters::Counters;
@@ -72,7 +73,7 @@ struct Accepting {
     closing: Vec<Rc<Notify>>,
     tasks: Vec<JoinHandle<()>>,
     /// The endpoints of HTTP/3, which remain until their connections have ended.
-    endpoints: Vec<BoundEndpoint>,
+    endpoints: Vec<Endpoint>,
 }
 
 impl WorkerStart {
@@ -106,10 +107,10 @@ impl WorkerStart {
             watching.follow(&workers.get());
         }
         let mut accepting = Vec::new();
-        let mut endpoints: Vec<BoundEndpoint> = Vec::new();
+        let mut endpoints: Vec<Endpoint> = Vec::new();
         let stop = loop {
             let listeners = Arc::clone(&self.listeners.borrow_and_update());
-            endpoints.retain(BoundEndpoint::is_open);
+            endpoints.retain(|endpoint| endpoint.open_connections() > 0);
             endpoints.extend(follow_listeners(
                 &workers,
                 self.number,
@@ -154,7 +155,6 @@ impl WorkerStart {
         } = stop;
         let deadline = tokio::time::Instant::now() + drain;
         if let Some(last_request) = last_request {
-            endpoints.iter().for_each(BoundEndpoint::hand_over);
             worker.connections.borrow_mut().leave();
             let idle = worker.connection_tasks.idle();
             _ = tokio::time::timeout(last_request.min(drain), idle).await;
@@ -173,7 +173,7 @@ impl WorkerStart {
             origin.shut_down(left()).await;
         }
         for endpoint in &endpoints {
-            endpoint.close().await;
+            endpoint::close(endpoint).await;
         }
     }
 }
@@ -297,7 +297,7 @@ fn follow_listeners(
     number: usize,
     listeners: &[Arc<BoundListener>],
     accepting: &mut Vec<Accepting>,
-) -> Vec<BoundEndpoint> {
+) -> Vec<Endpoint> {
     let mut removed = Vec::new();
     accepting.retain_mut(|accepting| {
         let stays = listeners
@@ -337,8 +337,8 @@ fn follow_listeners(
             new.closing.push(closing);
         }
         if let Some(http3) = &listener.http3 {
-            for socket in &http3.sockets[number] {
-                new.accept_http3(workers, socket, &http3.crypto);
+            for parts in &http3.endpoints[number] {
+                new.accept_http3(workers, parts, &http3.crypto);
             }
         }
         accepting.push(new);
@@ -351,14 +351,11 @@ impl Accepting {
     fn accept_http3(
         &mut self,
         workers: &Rc<CurrentWorker>,
-        socket: &OwnedFd,
+        parts: &EndpointParts,
         crypto: &Arc<QuicServerConfig>,
     ) {
-        let worker = workers.get();
-        let socket = socket.try_clone();
-        let opened = socket.and_then(|socket| BoundEndpoint::open(&worker, socket, crypto));
-        let bound = match opened {
-            Ok(bound) => bound,
+        let endpoint = match endpoint::open(&workers.get(), parts, crypto) {
+            Ok(endpoint) => endpoint,
             Err(error) => {
                 tracing::error!(%error, "a worker does not accept connections of HTTP/3");
                 return;
@@ -366,11 +363,12 @@ impl Accepting {
         };
         let closing = Rc::new(Notify::new());
         let (workers, crypto) = (Rc::clone(workers), Arc::clone(crypto));
-        let endpoint = bound.endpoint.clone();
-        let accept = endpoint::accept(workers, endpoint, crypto, Rc::clone(&closing));
+        let routes = Arc::clone(&parts.inbox.routes);
+        let accepted = endpoint.clone();
+        let accept = endpoint::accept(workers, accepted, crypto, routes, Rc::clone(&closing));
         self.tasks.push(tokio::task::spawn_local(accept));
         self.closing.push(closing);
-        self.endpoints.push(bound);
+        self.endpoints.push(endpoint);
     }
 }
 

@@ -225,6 +225,12 @@ counters! {
         quic_refused = "answer" "refused",
         quic_ignored = "answer" "none", // the address is not proven, so nothing is sent
     }
+    Counter "edgeward_quic_datagrams_forwarded_total"
+        "QUIC datagrams that reached another endpoint than that of their connection and were passed on to it, by its place." {
+        quic_to_worker = "to" "worker", quic_to_process = "to" "process", // a process before an upgrade
+    }
+    Counter "edgeward_quic_datagrams_dropped_total"
+        "QUIC datagrams that were not passed on because the queue of their endpoint was full." { quic_dropped }
     Counter "edgeward_slow_clients_total"
         "Requests and responses ended because the client was slower than the minimum rate." {
         slow_uploads = "direction" "upload",

@@ -127,7 +127,7 @@ pub(crate) async fn open_uni(quic: &Connection, bytes: &[u8]) -> SendStream {
 }
 
 /// The type of the control stream, and an empty SETTINGS frame.
-const PREFACE: &[u8] = b"\x00\x04\x00";
+pub(crate) const PREFACE: &[u8] = b"\x00\x04\x00";
 
 fn client_config(identity: &SelfSigned) -> ClientConfig {
     let pem = identity.files().certificates;

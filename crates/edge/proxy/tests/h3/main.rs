@@ -19,6 +19,7 @@ mod client;
 mod differential;
 mod ends;
 mod errors;
+mod handover;
 mod priorities;
 mod requests;
 mod tunnels;

@@ -1,68 +1,47 @@
 //! The endpoint of QUIC of one worker and listener: it accepts connections within the limits.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_h3::ErrorCode;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{
-    Endpoint, EndpointConfig, IdleTimeout, Incoming, ServerConfig, TokioRuntime, TransportConfig,
-};
+use quinn::{Endpoint, IdleTimeout, Incoming, ServerConfig, TokioRuntime, TransportConfig};
 use tokio::sync::{Notify, watch};
 
 use super::attempt::{Answer, Attempt};
 use super::connection::{self, Handshake};
 use super::receive_window::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use super::responder::SEND_WINDOW_BYTES;
-use super::socket::EndpointSocket;
+use super::routes::Routes;
+use super::socket::{EndpointParts, EndpointSocket};
 use super::state::{varint, window};
 use crate::client::listener::{is_full, make_room};
 use crate::config::LimitsConfig;
 use crate::path::worker::{CurrentWorker, Worker};
 
-/// An endpoint, and the socket that it reads.
-#[derive(Debug)]
-pub(crate) struct BoundEndpoint {
-    pub(crate) endpoint: Endpoint,
-    socket: Arc<EndpointSocket>,
+/// Opens an endpoint.
+pub(crate) fn open(
+    worker: &Worker,
+    parts: &EndpointParts,
+    crypto: &Arc<QuicServerConfig>,
+) -> io::Result<Endpoint> {
+    let routes = &parts.inbox.routes;
+    let mut config = routes.endpoint_config(parts.inbox.endpoint);
+    config.min_reset_interval(RESET_INTERVAL);
+    Endpoint::new_with_abstract_socket(
+        config,
+        Some(server_config(crypto, routes, &worker.config().limits)),
+        EndpointSocket::open(parts, &worker.counters)?,
+        Arc::new(TokioRuntime),
+    )
 }
 
-impl BoundEndpoint {
-    /// Opens the endpoint of a socket of UDP.
-    pub(crate) fn open(
-        worker: &Worker,
-        socket: OwnedFd,
-        crypto: &Arc<QuicServerConfig>,
-    ) -> io::Result<Self> {
-        let config = server_config(crypto, &worker.config().limits);
-        let socket = EndpointSocket::new(socket)?;
-        let endpoint = Endpoint::new_with_abstract_socket(
-            EndpointConfig::default(),
-            Some(config),
-            Arc::clone(&socket) as _,
-            Arc::new(TokioRuntime),
-        )?;
-        Ok(Self { endpoint, socket })
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.endpoint.open_connections() > 0
-    }
-
-    /// Closes all connections, and leaves the socket to the process that replaces this one.
-    pub(crate) fn hand_over(&self) {
-        self.socket.stop_reading();
-        self.endpoint.close(varint(ErrorCode::H3_NO_ERROR), b"");
-    }
-
-    /// Closes all connections. Waits shortly until the clients know it.
-    pub(crate) async fn close(&self) {
-        self.endpoint.close(varint(ErrorCode::H3_NO_ERROR), b"");
-        _ = tokio::time::timeout(CLOSE_TIME_MAX, self.endpoint.wait_idle()).await;
-    }
+/// Closes all connections of an endpoint. Waits shortly until the clients know it.
+pub(crate) async fn close(endpoint: &Endpoint) {
+    endpoint.close(varint(ErrorCode::H3_NO_ERROR), b"");
+    _ = tokio::time::timeout(CLOSE_TIME_MAX, endpoint.wait_idle()).await;
 }
 
 /// Accepts connections until `closing` is notified or this future is dropped. The connections of the endpoint then
@@ -71,11 +50,12 @@ pub(crate) async fn accept(
     workers: Rc<CurrentWorker>,
     endpoint: Endpoint,
     crypto: Arc<QuicServerConfig>,
+    routes: Arc<Routes>,
     closing: Rc<Notify>,
 ) {
     let open = OpenEndpoint(endpoint);
     let (_accepts, ending) = watch::channel(());
-    let mut settings = Settings::new(&workers.get(), &crypto);
+    let mut settings = Settings::new(&workers.get(), &crypto, &routes);
     loop {
         let incoming = tokio::select! {
             incoming = open.0.accept() => incoming,
@@ -84,7 +64,7 @@ pub(crate) async fn accept(
         let Some(incoming) = incoming else { return };
         let worker = workers.get();
         if settings.generation != worker.shared.generation {
-            settings = Settings::new(&worker, &crypto);
+            settings = Settings::new(&worker, &crypto, &routes);
         }
         answer(&workers, &worker, incoming, &settings, &ending).await;
     }
@@ -107,10 +87,10 @@ struct Settings {
 }
 
 impl Settings {
-    fn new(worker: &Worker, crypto: &Arc<QuicServerConfig>) -> Self {
+    fn new(worker: &Worker, crypto: &Arc<QuicServerConfig>, routes: &Routes) -> Self {
         Self {
             generation: worker.shared.generation,
-            config: Arc::new(server_config(crypto, &worker.config().limits)),
+            config: Arc::new(server_config(crypto, routes, &worker.config().limits)),
         }
     }
 }
@@ -166,8 +146,12 @@ async fn answer(
     }
 }
 
-fn server_config(crypto: &Arc<QuicServerConfig>, limits: &LimitsConfig) -> ServerConfig {
-    let mut config = ServerConfig::with_crypto(Arc::clone(crypto) as _);
+fn server_config(
+    crypto: &Arc<QuicServerConfig>,
+    routes: &Routes,
+    limits: &LimitsConfig,
+) -> ServerConfig {
+    let mut config = ServerConfig::new(Arc::clone(crypto) as _, routes.token_key());
     config
         .transport_config(Arc::new(transport_config(limits)))
         .max_incoming(ATTEMPTS_MAX)
@@ -205,6 +189,10 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(5);
 /// The unidirectional streams that a client may have open: one for control, two for QPACK, and others that the edge
 /// ignores (RFC 9114 §6.2 asks for at least three).
 const UNI_STREAMS_MAX: u32 = 8;
+
+/// The least time between two stateless resets of an endpoint. Hardly any datagram with an unknown id reaches an
+/// endpoint (`routes`), so only clients of processes and endpoints that have ended are answered.
+const RESET_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The longest wait until clients know that their connections are closed.
 const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);

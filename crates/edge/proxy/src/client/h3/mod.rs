@@ -5,14 +5,21 @@
 //! each request (`request`), because the streams of QUIC are independent. A request is read by `request_reader`, which
 //! is also the body of an upload. Its response is sent by `responder`, and
 //! the bytes of a WebSocket by `tunnel`.
+//!
+//! A datagram may reach an endpoint of another worker, or of another process after an upgrade. Its connection id names
+//! the endpoint of its connection ([`connection_id`]), and [`routes`] pass it on.
 
 mod attempt; // which attempts to open a connection are accepted
 mod connection;
+pub(crate) mod connection_id; // the endpoint of a connection by its ids
 pub(crate) mod endpoint;
+pub(crate) mod forwarded; // datagrams on their way to another endpoint
+pub(crate) mod quic_keys;
 mod receive_window; // how many bytes a client may send ahead
 mod request;
 mod request_reader;
 mod responder;
+pub(crate) mod routes; // datagrams reach the endpoint of their connection
 pub(crate) mod socket;
 mod state; // the state that the tasks of a connection share
 mod tunnel;

@@ -5,12 +5,17 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::forwarded::DatagramHead;
+use super::routes::{Inbox, Owner, Passed, Routes};
+use crate::observe::counters::Counters;
 
 /// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel chooses the socket of a datagram
 /// by the addresses and ports of client and edge, so all datagrams of a client reach one worker.
@@ -60,34 +65,116 @@ fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A socket as quinn uses it. Another process that takes the socket over reads it alone.
+/// The parts of an endpoint that a worker has not opened yet.
+#[derive(Debug)]
+pub(crate) struct EndpointParts {
+    pub(crate) socket: OwnedFd,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+impl EndpointParts {
+    /// Gives each socket an inbox.
+    pub(crate) fn of_sockets(sockets: Vec<OwnedFd>, routes: &Arc<Routes>) -> io::Result<Vec<Self>> {
+        let parts = sockets.into_iter().map(|socket| {
+            let inbox = Arc::new(routes.open_inbox()?);
+            Ok(Self { socket, inbox })
+        });
+        parts.collect()
+    }
+}
+
+/// The socket and the inbox of an endpoint, which quinn uses as one socket. Datagrams of other endpoints are passed on.
 #[derive(Debug)]
 pub(crate) struct EndpointSocket {
-    inner: Arc<dyn AsyncUdpSocket>,
-    is_read: AtomicBool,
+    socket: Arc<dyn AsyncUdpSocket>,
+    inbox: AsyncFd<Arc<Inbox>>,
+    counters: Arc<Counters>,
 }
 
 impl EndpointSocket {
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(parts: &EndpointParts, counters: &Arc<Counters>) -> io::Result<Arc<Self>> {
+        let socket = parts.socket.try_clone()?;
+        #[expect(
+            deprecated,
+            reason = "the replacement is an unsafe fn, because some types may change their descriptor; an Inbox keeps \
+                      its descriptor, so the safe function is sound here"
+        )]
+        let inbox = AsyncFd::with_interest(Arc::clone(&parts.inbox), Interest::READABLE)?;
         Ok(Arc::new(Self {
-            inner: TokioRuntime.wrap_udp_socket(socket.into())?,
-            is_read: AtomicBool::new(true),
+            socket: TokioRuntime.wrap_udp_socket(socket.into())?,
+            inbox,
+            counters: Arc::clone(counters),
         }))
     }
 
-    /// Reads no further datagrams. The socket can still send.
-    pub(crate) fn stop_reading(&self) {
-        self.is_read.store(false, Relaxed);
+    /// Receives datagrams that other endpoints have passed on, and returns their number. If it is less than that of the
+    /// buffers, the task is woken by the next one.
+    fn receive_passed(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [RecvMeta],
+    ) -> usize {
+        let mut count = 0;
+        while count < buffers.len() {
+            let Poll::Ready(Ok(mut ready)) = self.inbox.poll_read_ready(cx) else {
+                break;
+            };
+            match ready.try_io(|inbox| inbox.get_ref().receive(&mut buffers[count])) {
+                Ok(Ok(Some(meta))) => {
+                    received[count] = meta;
+                    count += 1;
+                }
+                // Not a datagram, or nothing was left to receive. In the latter case, the next poll registers the task.
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(_)) => break,
+            }
+        }
+        count
+    }
+
+    /// Passes on the datagrams of a buffer that belong to other endpoints, and closes the gaps.
+    fn keep_own(&self, buffer: &mut [u8], meta: &mut RecvMeta) {
+        let head = DatagramHead::of(meta);
+        let (mut kept, mut at) = (0, 0);
+        while at < meta.len {
+            let end = (at + meta.stride.max(1)).min(meta.len);
+            if self.is_own(head, &buffer[at..end]) {
+                buffer.copy_within(at..end, kept);
+                kept += end - at;
+            }
+            at = end;
+        }
+        meta.len = kept;
+    }
+
+    /// Returns true if the endpoint shall answer a datagram. Others are passed on or dropped.
+    fn is_own(&self, head: DatagramHead, datagram: &[u8]) -> bool {
+        let inbox = self.inbox.get_ref();
+        let owner = match inbox.routes.owner(inbox.endpoint, datagram) {
+            Owner::Receiver => return true,
+            Owner::Unknown => return false,
+            Owner::Other(owner) => owner,
+        };
+        let counter = match inbox.routes.pass(owner, head, datagram) {
+            Passed::ToWorker => &self.counters.quic_to_worker,
+            Passed::ToProcess => &self.counters.quic_to_process,
+            Passed::Full => &self.counters.quic_dropped,
+            // The client gets a stateless reset.
+            Passed::Gone => return true,
+        };
+        counter.increment();
+        false
     }
 }
 
 impl AsyncUdpSocket for EndpointSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Arc::clone(&self.inner).create_io_poller()
+        Arc::clone(&self.socket).create_io_poller()
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.inner.try_send(transmit)
+        self.socket.try_send(transmit)
     }
 
     fn poll_recv(
@@ -96,26 +183,42 @@ impl AsyncUdpSocket for EndpointSocket {
         buffers: &mut [IoSliceMut<'_>],
         received: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        match self.is_read.load(Relaxed) {
-            true => self.inner.poll_recv(cx, buffers, received),
-            false => Poll::Pending,
+        // A flood of the socket or of the inbox leaves half of the buffers to the other.
+        let half = buffers.len().div_ceil(2);
+        let passed = self.receive_passed(cx, &mut buffers[..half], &mut received[..half]);
+        if !self.inbox.get_ref().routes.reads_sockets() {
+            return match passed {
+                0 => Poll::Pending,
+                passed => Poll::Ready(Ok(passed)),
+            };
+        }
+        let (buffers, received) = (&mut buffers[passed..], &mut received[passed..]);
+        match self.socket.poll_recv(cx, buffers, received) {
+            Poll::Ready(Ok(count)) => {
+                for (buffer, meta) in buffers.iter_mut().zip(received).take(count) {
+                    self.keep_own(buffer, meta);
+                }
+                Poll::Ready(Ok(passed + count))
+            }
+            _ if passed > 0 => Poll::Ready(Ok(passed)),
+            other => other,
         }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
+        self.socket.local_addr()
     }
 
     fn max_transmit_segments(&self) -> usize {
-        self.inner.max_transmit_segments()
+        self.socket.max_transmit_segments()
     }
 
     fn max_receive_segments(&self) -> usize {
-        self.inner.max_receive_segments()
+        self.socket.max_receive_segments()
     }
 
     fn may_fragment(&self) -> bool {
-        self.inner.may_fragment()
+        self.socket.may_fragment()
     }
 }
 
@@ -144,6 +247,44 @@ mod tests {
         let ours = bind(addr, 2, false).expect("the address is free");
         assert_eq!(ours.iter().map(port_of).collect::<Vec<_>>(), [addr; 2]);
         bind(addr, 1, true).expect("an edge that shares ports has the address too");
+    }
+
+    /// Method: the datagrams of one buffer belong to two endpoints, as if a NAT had given one port to two clients.
+    #[test]
+    fn datagrams_of_others_are_removed_from_a_buffer_and_reach_their_endpoint() {
+        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
+        let routes = Routes::new();
+        let sockets = bind(any_port, 2, false).expect("a port is free");
+        let parts = EndpointParts::of_sockets(sockets, &routes).expect("descriptors are free");
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime
+            .enable_all()
+            .build()
+            .expect("the runtime can be built");
+        let _entered = runtime.enter();
+        let counters = Arc::default();
+        let open = |parts| EndpointSocket::open(parts, &counters).expect("the socket is open");
+        let (receiver, other) = (open(&parts[0]), open(&parts[1]));
+        let datagram = |of: &EndpointParts, text: u8| {
+            let id = routes.new_id(of.inbox.endpoint);
+            [&[0x40], &id[..], &[text; 7]].concat()
+        };
+        let [a, b, c] = [0, 1, 0].map(|of| datagram(&parts[of], b'a' + u8::from(of == 1)));
+        let mut buffer = [&a[..], &b, &c[..12]].concat();
+        let mut meta = RecvMeta {
+            addr: any_port,
+            len: buffer.len(),
+            stride: a.len(),
+            ecn: None,
+            dst_ip: None,
+        };
+        receiver.keep_own(&mut buffer, &mut meta);
+        assert_eq!(buffer[..meta.len], [&a[..], &c[..12]].concat());
+        assert_eq!(counters.quic_to_worker.value(), 1);
+        let mut passed = [0; 64];
+        let received = other.inbox.get_ref().receive(&mut passed);
+        let meta = received.expect("a message arrived").expect("a datagram");
+        assert_eq!(passed[..meta.len], b);
     }
 
     #[test]

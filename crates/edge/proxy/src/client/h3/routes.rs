@@ -1,0 +1,437 @@
+//! Datagrams reach the endpoint of their connection.
+//!
+//! The kernel chooses the socket of a datagram by addresses and ports. The datagram of a client whose port has changed
+//! may thus reach an endpoint of another worker, and after an upgrade each datagram of an old connection reaches the
+//! new process. Each endpoint has an [`Inbox`], a socket pair through which others send it the datagrams that are its
+//! own. The kernel bounds the queue of a pair. At an upgrade the new process gets the sending ends.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use quinn::EndpointConfig;
+use quinn::crypto::HandshakeTokenKey;
+use quinn::udp::RecvMeta;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
+    SocketType, recvmsg, sendmsg, socketpair,
+};
+
+#[cfg(test)]
+use super::connection_id::Id;
+use super::connection_id::{EndpointName, IdGenerator};
+use super::forwarded::{DatagramHead, Destination, HEAD_BYTES};
+use super::quic_keys::{QuicIdentity, QuicKeys};
+
+/// The endpoints that share sockets: those of this process, and those of processes before it.
+pub(crate) struct Routes {
+    identity: QuicIdentity,
+    keys: QuicKeys,
+    /// The sending ends of the inboxes of this process, by the numbers of the endpoints.
+    own: RwLock<Vec<Option<OwnedFd>>>,
+    /// Those of earlier processes.
+    earlier: HashMap<EndpointName, OwnedFd>,
+    /// True if this process reads the sockets, and no other one.
+    reads_sockets: AtomicBool,
+}
+
+/// The endpoint to which a datagram belongs, as far as the receiving endpoint needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The endpoint that has received the datagram. It also gets datagrams of new connections.
+    Receiver,
+    Other(EndpointName),
+    /// The id is not one of ours.
+    Unknown,
+}
+
+/// The result of passing a datagram on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passed {
+    ToWorker,
+    ToProcess,
+    /// The queue of the endpoint is full. The datagram is lost, as in a full buffer of a socket.
+    Full,
+    /// The endpoint has closed.
+    Gone,
+}
+
+impl Routes {
+    /// The routes of a process that no other one precedes.
+    pub(crate) fn new() -> Arc<Self> {
+        let identity = QuicIdentity::random().expect("AWS-LC has random bytes");
+        Arc::new(Self::with(identity, HashMap::new(), true))
+    }
+
+    /// The routes of a process that replaces another one, with the inboxes of all earlier processes. It reads no
+    /// socket before [`read_sockets`](Self::read_sockets).
+    pub(crate) fn after(
+        predecessor: &QuicIdentity,
+        inboxes: impl IntoIterator<Item = (EndpointName, OwnedFd)>,
+    ) -> Arc<Self> {
+        let inboxes = inboxes.into_iter().collect();
+        Arc::new(Self::with(predecessor.next(), inboxes, false))
+    }
+
+    fn with(
+        identity: QuicIdentity,
+        earlier: HashMap<EndpointName, OwnedFd>,
+        reads_sockets: bool,
+    ) -> Self {
+        Self {
+            keys: QuicKeys::new(&identity.secret),
+            identity,
+            own: RwLock::default(),
+            earlier,
+            reads_sockets: AtomicBool::new(reads_sockets),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> &QuicIdentity {
+        &self.identity
+    }
+
+    pub(super) fn token_key(&self) -> Arc<dyn HandshakeTokenKey> {
+        Arc::clone(&self.keys.tokens)
+    }
+
+    /// Returns the settings of an endpoint.
+    pub(super) fn endpoint_config(&self, endpoint: EndpointName) -> EndpointConfig {
+        let cipher = Arc::clone(&self.keys.ids);
+        let mut config = EndpointConfig::new(Arc::clone(&self.keys.resets));
+        config.cid_generator(move || {
+            let mut nonce = [0; 4];
+            aws_lc_rs::rand::fill(&mut nonce).expect("AWS-LC has random bytes");
+            Box::new(IdGenerator {
+                cipher: Arc::clone(&cipher),
+                endpoint,
+                nonce: u32::from_le_bytes(nonce),
+            })
+        });
+        config
+    }
+
+    /// Returns an id of a connection of `endpoint`.
+    #[cfg(test)]
+    pub(super) fn new_id(&self, endpoint: EndpointName) -> Id {
+        self.keys.ids.id(endpoint, 7)
+    }
+
+    /// Opens the inbox of a new endpoint.
+    pub(crate) fn open_inbox(self: &Arc<Self>) -> io::Result<Inbox> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // This kind of socket keeps the borders of messages, and reports that the other end has closed.
+        let (sending, receiving) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        set_socket_send_buffer_size(&sending, INBOX_BYTES)?;
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        let free = own.iter().position(Option::is_none);
+        let at = free.unwrap_or(own.len());
+        let number = u16::try_from(at).map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        match free {
+            Some(at) => own[at] = Some(sending),
+            None => own.push(Some(sending)),
+        }
+        Ok(Inbox {
+            receiving,
+            endpoint: EndpointName {
+                generation: self.identity.generation,
+                number,
+            },
+            routes: Arc::clone(self),
+        })
+    }
+
+    /// Returns copies of the sending ends of all open inboxes, for the process that replaces this one.
+    pub(crate) fn inboxes(&self) -> io::Result<Vec<(EndpointName, OwnedFd)>> {
+        let mut copies = Vec::new();
+        for (name, inbox) in &self.earlier {
+            if is_open(inbox) {
+                copies.push((*name, inbox.try_clone()?));
+            }
+        }
+        let generation = self.identity.generation;
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for (number, inbox) in (0..).zip(own.iter()) {
+            if let Some(inbox) = inbox {
+                copies.push((EndpointName { generation, number }, inbox.try_clone()?));
+            }
+        }
+        Ok(copies)
+    }
+
+    pub(super) fn reads_sockets(&self) -> bool {
+        self.reads_sockets.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the sockets to the process that replaces this one. Connections get their datagrams through their inboxes.
+    pub(crate) fn leave_sockets(&self) {
+        self.reads_sockets.store(false, Ordering::Relaxed);
+    }
+
+    /// Begins to read the sockets.
+    pub(crate) fn read_sockets(&self) {
+        self.reads_sockets.store(true, Ordering::Relaxed);
+        // An empty datagram wakes the tasks of the endpoints, which wait for their inboxes alone.
+        let head = DatagramHead {
+            source: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            destination: None,
+            ecn: None,
+        };
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for inbox in own.iter().flatten() {
+            _ = send(inbox, head, &[]);
+        }
+    }
+
+    /// Returns the endpoint to which a datagram belongs that `receiver` has received.
+    pub(super) fn owner(&self, receiver: EndpointName, datagram: &[u8]) -> Owner {
+        let (id, unknown) = match Destination::of(datagram) {
+            Destination::Issued(id) => (id, Owner::Unknown),
+            Destination::Long(id) => (id, Owner::Receiver),
+            Destination::Other => return Owner::Receiver,
+        };
+        match self.keys.ids.endpoint(id) {
+            Some(endpoint) if endpoint == receiver => Owner::Receiver,
+            Some(endpoint) => Owner::Other(endpoint),
+            None => unknown,
+        }
+    }
+
+    /// Passes a datagram on.
+    pub(super) fn pass(&self, to: EndpointName, head: DatagramHead, datagram: &[u8]) -> Passed {
+        let (sent, passed) = if to.generation == self.identity.generation {
+            let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+            let inbox = own.get(usize::from(to.number)).and_then(Option::as_ref);
+            let Some(inbox) = inbox else {
+                return Passed::Gone;
+            };
+            (send(inbox, head, datagram), Passed::ToWorker)
+        } else {
+            let Some(inbox) = self.earlier.get(&to) else {
+                return Passed::Gone;
+            };
+            (send(inbox, head, datagram), Passed::ToProcess)
+        };
+        match sent {
+            Ok(()) => passed,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Passed::Full,
+            Err(_) => Passed::Gone,
+        }
+    }
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Routes")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Receives the datagrams of an endpoint that reached others. Dropping this value closes the endpoint for them.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    receiving: OwnedFd,
+    pub(super) endpoint: EndpointName,
+    pub(crate) routes: Arc<Routes>,
+}
+
+impl Inbox {
+    /// Receives a datagram, without waiting. `None` is a message that is no datagram.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<RecvMeta>> {
+        let mut head = [0; HEAD_BYTES];
+        let mut parts = [IoSliceMut::new(&mut head), IoSliceMut::new(buffer)];
+        let mut no_control = RecvAncillaryBuffer::default();
+        let flags = RecvFlags::DONTWAIT;
+        let received = recvmsg(self.receiving.as_fd(), &mut parts, &mut no_control, flags)?;
+        if received.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let len = received.bytes.checked_sub(HEAD_BYTES);
+        Ok(len.and_then(|len| Some(DatagramHead::from_bytes(&head)?.meta(len))))
+    }
+}
+
+impl AsRawFd for Inbox {
+    fn as_raw_fd(&self) -> RawFd {
+        self.receiving.as_raw_fd()
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        let own = &self.routes.own;
+        let mut own = own.write().unwrap_or_else(PoisonError::into_inner);
+        own[usize::from(self.endpoint.number)] = None;
+    }
+}
+
+fn send(inbox: &OwnedFd, head: DatagramHead, datagram: &[u8]) -> Result<(), Errno> {
+    let head = head.to_bytes();
+    let parts = [IoSlice::new(&head), IoSlice::new(datagram)];
+    let mut no_control = SendAncillaryBuffer::default();
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(inbox, &parts, &mut no_control, flags).map(drop)
+}
+
+/// Returns true unless the receiving end has closed.
+fn is_open(inbox: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(inbox, PollFlags::empty())];
+    let at_once = Timespec::default();
+    let result = poll(&mut polled, Some(&at_once));
+    result.is_ok() && !polled[0].revents().contains(PollFlags::HUP)
+}
+
+/// Handles a message of an inbox, then its datagram as if a socket had received it. Panics unless heads have one form,
+/// and ids are read as they were made. For the fuzz target.
+pub fn check_datagram(message: &[u8]) {
+    let Some((head, datagram)) = message.split_first_chunk::<HEAD_BYTES>() else {
+        return;
+    };
+    if let Some(read) = DatagramHead::from_bytes(head) {
+        assert_eq!(read.to_bytes(), *head);
+    }
+    let secret = [7; 32];
+    let cipher = QuicKeys::new(&secret).ids;
+    if let Destination::Issued(id) | Destination::Long(id) = Destination::of(datagram) {
+        assert!(datagram.windows(id.len()).any(|bytes| bytes == id));
+        cipher.check(id);
+    }
+}
+
+/// The bound of the queue of an inbox, as that of the buffer of a socket. The kernel lowers it to
+/// `net.core.wmem_max`: 208 KiB by default, about 100 datagrams.
+const INBOX_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HEAD: DatagramHead = DatagramHead {
+        source: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4433),
+        destination: None,
+        ecn: None,
+    };
+
+    /// Returns a datagram with a short header for a connection of `endpoint`.
+    fn datagram(routes: &Routes, endpoint: EndpointName) -> Vec<u8> {
+        [&[0x40], &routes.new_id(endpoint)[..], b"text"].concat()
+    }
+
+    /// Receives a datagram, which must be there.
+    fn receive(inbox: &Inbox) -> Vec<u8> {
+        let mut buffer = [0; 2048];
+        let received = inbox.receive(&mut buffer).expect("a message arrived");
+        let meta = received.expect("the message is a datagram");
+        assert_eq!(meta.addr, HEAD.source);
+        buffer[..meta.len].to_vec()
+    }
+
+    #[test]
+    fn a_datagram_of_another_worker_reaches_its_inbox_until_the_endpoint_closes() {
+        let routes = Routes::new();
+        let inboxes = [(); 3].map(|()| routes.open_inbox().expect("a socket pair"));
+        let [first, second, third] = inboxes;
+        let datagram = datagram(&routes, second.endpoint);
+        assert_eq!(routes.owner(second.endpoint, &datagram), Owner::Receiver);
+        let owner = Owner::Other(second.endpoint);
+        assert_eq!(routes.owner(first.endpoint, &datagram), owner);
+        assert_eq!(
+            routes.pass(second.endpoint, HEAD, &datagram),
+            Passed::ToWorker
+        );
+        assert_eq!(receive(&second), datagram);
+        let closed = second.endpoint;
+        drop(second);
+        assert_eq!(routes.pass(closed, HEAD, &datagram), Passed::Gone);
+        // The next endpoint gets the number.
+        assert_eq!(routes.open_inbox().expect("a socket pair").endpoint, closed);
+        drop(third);
+    }
+
+    #[test]
+    fn a_datagram_whose_id_is_not_ours_is_dropped_unless_it_may_begin_a_connection() {
+        let routes = Routes::new();
+        let inbox = routes.open_inbox().expect("a socket pair");
+        let not_ours = (0..).map(u64::to_le_bytes);
+        let mut not_ours = not_ours.filter(|id| routes.keys.ids.endpoint(*id).is_none());
+        let id = not_ours.next().expect("most ids are not ours");
+        let short = [&[0x40], &id[..]].concat();
+        assert_eq!(routes.owner(inbox.endpoint, &short), Owner::Unknown);
+        let long = [b"\xc0\0\0\0\x01\x08", &id[..]].concat();
+        assert_eq!(routes.owner(inbox.endpoint, &long), Owner::Receiver);
+    }
+
+    #[test]
+    fn a_full_inbox_loses_datagrams_and_has_space_again_after_a_receipt() {
+        let routes = Routes::new();
+        let inbox = routes.open_inbox().expect("a socket pair");
+        let datagram = [datagram(&routes, inbox.endpoint), vec![0; 1200]].concat();
+        let pass = || routes.pass(inbox.endpoint, HEAD, &datagram);
+        // The system charges each datagram at least its bytes.
+        let queued =
+            (0..=2 * INBOX_BYTES / datagram.len()).take_while(|_| pass() == Passed::ToWorker);
+        let queued = queued.count();
+        assert!(queued <= 2 * INBOX_BYTES / datagram.len(), "no bound");
+        assert_eq!(pass(), Passed::Full);
+        for _ in 0..queued {
+            assert_eq!(receive(&inbox), datagram);
+        }
+        assert_eq!(pass(), Passed::ToWorker);
+    }
+
+    /// Method: three processes follow each other. The first one ends last.
+    #[test]
+    fn a_process_passes_datagrams_to_all_processes_before_it_that_have_not_ended() {
+        let first = Routes::new();
+        let inbox = first.open_inbox().expect("a socket pair");
+        let second = Routes::after(first.identity(), first.inboxes().expect("copies"));
+        let ended = second.open_inbox().expect("a socket pair");
+        let third = Routes::after(second.identity(), second.inboxes().expect("copies"));
+        let own = third.open_inbox().expect("a socket pair");
+        let datagram = datagram(&first, inbox.endpoint);
+        let owner = Owner::Other(inbox.endpoint);
+        assert_eq!(third.owner(own.endpoint, &datagram), owner);
+        let pass = |to| third.pass(to, HEAD, &datagram);
+        assert_eq!(pass(inbox.endpoint), Passed::ToProcess);
+        assert_eq!(receive(&inbox), datagram);
+        let name = ended.endpoint;
+        assert_eq!(pass(name), Passed::ToProcess);
+        drop(ended);
+        assert_eq!(pass(name), Passed::Gone);
+        let names = third.inboxes().expect("copies").into_iter();
+        let mut names: Vec<_> = names.map(|(name, _)| name.generation).collect();
+        names.sort_unstable();
+        assert_eq!(names, [0, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_is_handled(message in proptest::collection::vec(any::<u8>(), 0..80)) {
+            check_datagram(&message);
+        }
+    }
+
+    #[test]
+    fn a_process_that_begins_to_read_wakes_its_endpoints() {
+        let before = Routes::new();
+        let routes = Routes::after(before.identity(), []);
+        let inbox = routes.open_inbox().expect("a socket pair");
+        assert!(before.reads_sockets() && !routes.reads_sockets());
+        before.leave_sockets();
+        routes.read_sockets();
+        assert!(!before.reads_sockets() && routes.reads_sockets());
+        let mut buffer = [0; 64];
+        let woken = inbox.receive(&mut buffer).expect("a message arrived");
+        assert_eq!(woken.map(|meta| meta.len), Some(0));
+    }
+}

@@ -1,0 +1,249 @@
+//! Connections that reach another worker, or another process after an upgrade. Two edges of one process stand for the
+//! two processes.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use edgeward_h3::{FrameDecoder, FrameEvent, FrameLimits, StreamKind};
+use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge};
+use edgeward_testkit::client::metric;
+use edgeward_testkit::{Answer, Gate};
+use quinn::{Connection, ConnectionError, ReadError, ReadToEndError};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::Http3Bed;
+use crate::client::{PREFACE, connect, connect_quic, endpoint, head, open_uni};
+use crate::identity::SelfSigned;
+use crate::support::{Client, TIMEOUT, pattern, run};
+
+/// Starts the edge that replaces `edge`, with those sockets of it that `is_passed` selects.
+fn start_successor(edge: &RunningEdge, is_passed: impl Fn(&str) -> bool) -> RunningEdge {
+    let source = edge.upgrade_source();
+    let mut sockets = InheritedSockets::default();
+    for (name, socket) in source.sockets().expect("descriptors are free") {
+        if is_passed(&name) {
+            sockets.push(name, socket);
+        }
+    }
+    let inheritance = Inheritance {
+        sockets,
+        predecessor: Some(source.cache_identity()),
+        quic: Some(source.quic_identity()),
+    };
+    let new = Edge::start_with(edge.reloader().config(), inheritance).expect("the edge starts");
+    assert!(new.takes_quic());
+    source.leave_quic();
+    new.quic_take_over()();
+    new
+}
+
+/// Replaces an edge, which finishes its requests.
+fn upgrade(edge: RunningEdge) -> (RunningEdge, JoinHandle<()>) {
+    let new = start_successor(&edge, |_| true);
+    let ending = std::thread::spawn(move || edge.shutdown_for_successor(TIMEOUT, || ()));
+    (new, ending)
+}
+
+/// Waits for the end of an edge, while the clients carry on.
+async fn join(ending: JoinHandle<()>) {
+    let joined = tokio::task::spawn_blocking(|| ending.join()).await;
+    joined.expect("joined").expect("the edge ends");
+}
+
+/// Returns a metric of an edge whose predecessor has ended.
+fn metric_of(edge: &RunningEdge, name: &str) -> f64 {
+    let admin = edge.admin_addr().expect("the edge has an admin server");
+    metric(Client::connect(admin).get("/metrics", &[]).text(), name)
+}
+
+const TO_PROCESS: &str = "edgeward_quic_datagrams_forwarded_total{to=\"process\"}";
+const TO_WORKER: &str = "edgeward_quic_datagrams_forwarded_total{to=\"worker\"}";
+
+/// Method: a further request keeps the connection open until the client has read all bytes.
+#[test]
+fn a_download_that_runs_across_two_upgrades_ends_whole() {
+    let http3 = Http3Bed::start();
+    let gate = Gate::new();
+    let download = Answer::pattern(1_000_000).wait_at(500_000, &gate);
+    http3.bed.origin.on("/download", download);
+    let last = Gate::new();
+    let held = Answer::ok("last").wait_before_head(&last);
+    http3.bed.origin.on("/last", held);
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    let (addr, identity) = (http3.bed.addr(), http3.identity);
+    run(async {
+        let mut client = connect(addr, &identity).await;
+        let mut stream = client.send("GET", "/download", &[]).await;
+        let _last = client.send("GET", "/last", &[]).await;
+        gate.reached_by(1).await;
+        last.reached_by(1).await;
+        let (second, first_ends) = upgrade(http3.bed.edge);
+        assert_eq!(client.edge_control.goaway().await, (1 << 62) - 4);
+        assert_eq!(
+            connect(addr, &identity).await.get("/page").await.body,
+            b"hello"
+        );
+        let (third, second_ends) = upgrade(second);
+        join(second_ends).await;
+        assert_eq!(
+            connect(addr, &identity).await.get("/page").await.body,
+            b"hello"
+        );
+        assert!(!first_ends.is_finished());
+        gate.open();
+        let answer = stream.read_all().await.expect("the response is complete");
+        assert!(answer.body == pattern(0..1_000_000));
+        last.open();
+        join(first_ends).await;
+        assert!(metric_of(&third, TO_PROCESS) > 0.0);
+    });
+}
+
+/// Method: clients send requests one after the other while three processes follow each other. After the end of a
+/// connection, a request that was not served is sent again on a new one. Every other failure ends the test.
+#[test]
+fn upgrades_under_load_fail_no_request() {
+    let http3 = Http3Bed::start();
+    http3.bed.origin.on("/page", Answer::pattern(20_000));
+    let (addr, identity) = (http3.bed.addr(), Arc::new(http3.identity));
+    run(async {
+        let (answered, mut answers) = watch::channel(0_usize);
+        let (stop, stopping) = watch::channel(false);
+        let mut clients = JoinSet::new();
+        for _ in 0..10 {
+            let (answered, identity) = (answered.clone(), Arc::clone(&identity));
+            clients.spawn(send_requests(addr, identity, answered, stopping.clone()));
+        }
+        let mut edge = http3.bed.edge;
+        for number in 1..=3 {
+            let expected = number * 100;
+            answers
+                .wait_for(|answered| *answered >= expected)
+                .await
+                .expect("clients run");
+            let replaced = tokio::task::spawn_blocking(|| upgrade(edge)).await;
+            let ending;
+            (edge, ending) = replaced.expect("the upgrade succeeds");
+            join(ending).await;
+        }
+        stop.send_replace(true);
+        let connections: usize = clients.join_all().await.into_iter().sum();
+        // Each process has closed the connections that it had.
+        assert!(connections >= 10, "{connections}");
+    });
+}
+
+/// Returns the number of connections that were opened.
+async fn send_requests(
+    addr: SocketAddr,
+    identity: Arc<SelfSigned>,
+    answered: watch::Sender<usize>,
+    stopping: watch::Receiver<bool>,
+) -> usize {
+    let endpoint = endpoint(&identity);
+    let mut connections = 0;
+    while !*stopping.borrow() {
+        let quic = connect_quic(&endpoint, addr).await;
+        let _control = open_uni(&quic, PREFACE).await;
+        connections += 1;
+        while !*stopping.borrow() {
+            match request(&quic).await {
+                Ok(answer) => assert!(answer == pattern(0..20_000)),
+                Err(Unserved) => break,
+            }
+            answered.send_modify(|answered| *answered += 1);
+        }
+    }
+    connections
+}
+
+/// The edge has not served a request, because the connection ends.
+struct Unserved;
+
+impl Unserved {
+    fn check(error: &ConnectionError) -> Self {
+        match error {
+            ConnectionError::ApplicationClosed(close) => {
+                assert_eq!(close.error_code.into_inner(), 0x100); // H3_NO_ERROR
+            }
+            other => panic!("a connection is lost: {other}"),
+        }
+        Self
+    }
+}
+
+/// Requests a page, and returns the body.
+async fn request(quic: &Connection) -> Result<Vec<u8>, Unserved> {
+    let opened = quic.open_bi().await;
+    let (mut sending, mut receiving) = opened.map_err(|error| Unserved::check(&error))?;
+    // The response tells if the edge has stopped the stream.
+    _ = sending.write_all(&head("GET", "/page", &[])).await;
+    _ = sending.finish();
+    let mut bytes = match receiving.read_to_end(1 << 20).await {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(ReadToEndError::Read(ReadError::Reset(code))) => {
+            assert_eq!(code.into_inner(), 0x10b); // H3_REQUEST_REJECTED
+            return Err(Unserved);
+        }
+        Err(ReadToEndError::Read(ReadError::ConnectionLost(error))) => {
+            return Err(Unserved::check(&error));
+        }
+        Err(error) => panic!("the response is incomplete: {error}"),
+    };
+    let mut decoder = FrameDecoder::new(StreamKind::Request, FrameLimits::default());
+    let mut body = Vec::new();
+    while let Some(event) = decoder.decode(&mut bytes).expect("the frames are valid") {
+        if let FrameEvent::Data(data) = event {
+            body.extend_from_slice(&data);
+        }
+    }
+    Ok(body)
+}
+
+/// Method: the new edge gets the sockets, but not the inboxes of the old one, and thus cannot reach it. The old one
+/// reads no socket, as after its end.
+#[test]
+fn the_clients_of_a_process_that_is_gone_get_a_stateless_reset() {
+    let http3 = Http3Bed::start();
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    run(async {
+        let client = http3.connect().await;
+        assert_eq!(client.get("/page").await.body, b"hello");
+        let _new = start_successor(&http3.bed.edge, |name| !name.starts_with("quic-inbox"));
+        // The old edge may still receive what it is about to read.
+        while let Ok((mut sending, mut receiving)) = client.quic.open_bi().await {
+            _ = sending.write_all(&head("GET", "/page", &[])).await;
+            _ = sending.finish();
+            if receiving.read_to_end(1 << 20).await.is_err() {
+                break;
+            }
+        }
+        assert_eq!(client.quic.closed().await, ConnectionError::Reset);
+    });
+}
+
+/// Method: the kernel chooses one of two sockets by the port, so half of the new ports lead to the other worker. All
+/// 32 lead to the same worker in one of 2^32 runs.
+#[test]
+fn a_client_keeps_its_connection_when_its_port_changes() {
+    let http3 = Http3Bed::start();
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    run(async {
+        let client = http3.connect().await;
+        for _ in 0..32 {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+            client.endpoint.rebind(socket).expect("the socket is open");
+            assert_eq!(client.get("/page").await.body, b"hello");
+        }
+    });
+    assert!(http3.bed.metric(TO_WORKER) > 0.0);
+    assert_eq!(
+        http3
+            .bed
+            .metric("edgeward_client_connections_total{protocol=\"h3\"}"),
+        1.0
+    );
+}

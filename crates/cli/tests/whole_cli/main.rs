@@ -16,6 +16,7 @@ mod faults; // caching faults that `advise` finds
 mod fleet; // nodes that act as one cache
 mod fleet_purges; // edges that share their purges
 mod help;
+mod http3_upgrade; // connections of HTTP/3 while a new process replaces the edge
 mod inspect; // `cache get` and `explain`
 mod kill; // `serve --disk` is killed at random moments
 mod lab;

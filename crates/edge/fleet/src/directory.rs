@@ -1,0 +1,38 @@
+//! The interfaces between an edge, the members of its fleet, and the driver that connects them.
+
+use std::fmt;
+
+use crate::announcement::{NodeProfile, RecordError};
+use crate::membership::Member;
+
+/// The members of a fleet by their heartbeats, as an edge shows them.
+pub trait FleetDirectory: fmt::Debug + Send + Sync {
+    /// Returns the state, for metrics.
+    fn facts(&self) -> DirectoryFacts;
+}
+
+/// An edge that uses a list of members.
+pub trait MemberList: Send + Sync {
+    /// Returns the reason if the edge cannot ask a node with this profile.
+    fn check(&self, profile: &NodeProfile) -> Result<(), String>;
+
+    /// Uses a list. Returns false after a failure, which it has logged. May block for seconds.
+    fn apply(&self, members: Vec<Member>) -> bool;
+}
+
+/// The state of the members, as the driver knows it.
+#[derive(Clone, Debug, Default)]
+pub struct DirectoryFacts {
+    /// True if the heartbeats of this node return to it. Otherwise the list is kept as it is.
+    pub is_current: bool,
+    /// The members of the list, this node included.
+    pub members: Vec<Member>,
+    /// The URL of the node that has the name of this one, and therefore keeps this node out of the fleet.
+    pub rival: Option<Box<str>>,
+    /// Heartbeats that the bucket has acknowledged.
+    pub heartbeats: u64,
+    /// Lists of members that the edge has used since its start.
+    pub lists: u64,
+    /// Records that were ignored, by [`RecordError::NAMES`].
+    pub refused: [u64; RecordError::NAMES.len()],
+}

@@ -1,0 +1,670 @@
+//! A node and the members of its fleet, by the heartbeats of all nodes.
+//!
+//! Each node writes a record to a bucket, again and again, and watches the records of all nodes. The list of members
+//! follows from the times at which the node has *received* them: a member is removed when its record was not received
+//! for as long as the record states. No time of another machine is used, so clocks may differ.
+//!
+//! **A node removes no member while the bucket may be unavailable.** The node also receives its own records. If none
+//! has returned for half of the time for which it lasts, the node cannot know if the others still write: it keeps the
+//! list, and when a record returns, each member gets its whole time again. This covers lost connections, an outage of
+//! NATS, and a process that was stopped.
+//!
+//! Times (each is a part of the time `t` for which records last): a heartbeat each `t/4`; the own record is overdue
+//! after `t/2`; a member that is alive was received at most `t/4` before an outage, so the node notices the outage
+//! before the member expires.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::announcement::{
+    AnnouncedState, Announcement, MEMBERS_MAX, NodeProfile, RecordError, key_of,
+};
+
+/// The decisions of a node about its membership and the list of members.
+#[derive(Debug)]
+pub struct Membership {
+    own: NodeProfile,
+    instance: u64,
+    lasts: Duration,
+    is_ready: bool,
+    is_draining: bool,
+    has_left: bool,
+    /// The number of heartbeats.
+    beat: u64,
+    /// True after the first heartbeat, until the node gives its name up.
+    is_announced: bool,
+    /// The time at which the node may announce itself, though it has not received all records of the bucket. `None`
+    /// before it watches the bucket.
+    opens_at: Option<Duration>,
+    /// True after that time. The node uses other nodes from then on, because its name may be theirs.
+    is_open: bool,
+    announce_at: Duration,
+    /// The time at which a record of this process was received last, and its state.
+    echo: Option<(Duration, AnnouncedState)>,
+    others: BTreeMap<Box<str>, HeardNode>,
+    /// The node that has the name of this one.
+    rival: Option<HeardNode>,
+    /// The number of changes of the list.
+    version: u64,
+    /// The version of the list that is in use or being applied. `None` after a failure.
+    applied: Option<u64>,
+    is_applying: bool,
+    /// The earliest time of the next application.
+    apply_at: Duration,
+    actions: VecDeque<MembershipAction>,
+}
+
+/// An entry of the list of members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The settings of the node.
+    pub profile: NodeProfile,
+    /// Its state.
+    pub state: AnnouncedState,
+}
+
+/// A task for the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipAction {
+    /// Write the record of this node.
+    Announce(Announcement),
+    /// Delete the record with this key.
+    Withdraw(String),
+    /// Use this list, sorted by name and with this node, and call [`Membership::applied`].
+    Apply(Vec<Member>),
+}
+
+#[derive(Debug)]
+struct HeardNode {
+    member: Member,
+    at: Duration,
+    lasts: Duration,
+}
+
+impl HeardNode {
+    fn expires_at(&self) -> Duration {
+        self.at + self.lasts
+    }
+}
+
+impl Membership {
+    /// Returns a node that uses the list with itself alone. `instance` is a random number, and records of the node last
+    /// for `lasts`.
+    pub fn new(own: NodeProfile, instance: u64, lasts: Duration) -> Self {
+        Self {
+            own,
+            instance,
+            lasts,
+            is_ready: false,
+            is_draining: false,
+            has_left: false,
+            beat: 0,
+            is_announced: false,
+            opens_at: None,
+            is_open: false,
+            announce_at: Duration::ZERO,
+            echo: None,
+            others: BTreeMap::new(),
+            rival: None,
+            version: 0,
+            applied: Some(0),
+            is_applying: false,
+            apply_at: Duration::ZERO,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Returns the next action.
+    pub fn poll(&mut self) -> Option<MembershipAction> {
+        self.actions.pop_front()
+    }
+
+    /// Returns the list of members that follows from the records.
+    pub fn list(&self) -> Vec<Member> {
+        let own = Member {
+            profile: self.own.clone(),
+            // For itself a joining node is serving: alone, it could store nothing otherwise.
+            state: match self.is_draining {
+                true => AnnouncedState::Draining,
+                false => AnnouncedState::Serving,
+            },
+        };
+        let others = self.others.values().map(|heard| heard.member.clone());
+        let others = others.filter(|_| self.uses_others());
+        let mut list: Vec<_> = others.chain([own]).collect();
+        list.sort_by(|a, b| a.profile.name.cmp(&b.profile.name));
+        list
+    }
+
+    /// Returns a number that changes with the list.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns true if the records of this node return, so that the list is up to date.
+    pub fn is_current(&self, now: Duration) -> bool {
+        self.echo.is_some_and(|(at, _)| now <= at + self.lasts / 2)
+    }
+
+    /// Returns the URL of the node that has the name of this one, and therefore keeps this node out of the fleet.
+    pub fn rival(&self) -> Option<&str> {
+        self.rival.as_ref().map(|rival| &*rival.member.profile.url)
+    }
+
+    /// Returns true if the others have learned that this node drains, and this node uses that itself.
+    pub fn has_drained(&self) -> bool {
+        let is_announced = matches!(self.echo, Some((_, AnnouncedState::Draining)));
+        is_announced && !self.is_applying && self.applied == Some(self.version)
+    }
+
+    /// Returns the time of the next call of [`tick`](Self::tick).
+    pub fn wake_at(&self, now: Duration) -> Duration {
+        let heartbeat = match self.is_open {
+            true if self.may_announce() => Some(self.announce_at),
+            true => None,
+            false => self.opens_at,
+        };
+        let rival = self.rival.as_ref().map(HeardNode::expires_at);
+        let others = self.others.values().map(HeardNode::expires_at).min();
+        let others = others.filter(|_| self.is_current(now));
+        let has_change = !self.is_applying && self.applied != Some(self.version);
+        let apply = has_change.then_some(self.apply_at);
+        let times = [heartbeat, rival, others, apply].into_iter().flatten();
+        times.min().unwrap_or(now + self.lasts)
+    }
+
+    /// The node watches the bucket. Its records follow.
+    pub fn watching(&mut self, now: Duration) {
+        self.opens_at.get_or_insert(now + OPEN_AFTER);
+    }
+
+    /// The node has received all records that the bucket had.
+    pub fn received_all(&mut self, now: Duration) {
+        if !self.is_open {
+            self.opens_at = Some(now);
+        }
+        self.tick(now);
+    }
+
+    /// The node has all purges of the fleet: it may own keys.
+    pub fn ready(&mut self, now: Duration) {
+        if !std::mem::replace(&mut self.is_ready, true) {
+            self.announce_at = now;
+            self.tick(now);
+        }
+    }
+
+    /// The settings of the node have changed. `is_draining` is true if it owns no key.
+    pub fn set_own(&mut self, now: Duration, own: NodeProfile, is_draining: bool) {
+        if own.name != self.own.name {
+            self.withdraw();
+            self.echo = None;
+            self.set_rival(None);
+            // Another node may have the name.
+            self.others.remove(&own.name);
+        }
+        if (&own, is_draining) != (&self.own, self.is_draining) {
+            self.own = own;
+            self.is_draining = is_draining;
+            self.version += 1;
+        }
+        self.announce_at = now;
+        self.tick(now);
+    }
+
+    /// The node is about to leave: it owns no key from now on.
+    pub fn drain(&mut self, now: Duration) {
+        if !std::mem::replace(&mut self.is_draining, true) {
+            self.version += 1;
+        }
+        self.announce_at = now;
+        self.tick(now);
+    }
+
+    /// The node leaves.
+    pub fn leave(&mut self) {
+        self.withdraw();
+        self.has_left = true;
+    }
+
+    /// A record was received.
+    pub fn heard(&mut self, now: Duration, record: Announcement) -> Result<(), RecordError> {
+        let result = match record.profile.name == self.own.name {
+            true => self.heard_own_name(now, record),
+            false => self.heard_other(now, record),
+        };
+        self.tick(now);
+        result
+    }
+
+    /// A record was deleted.
+    pub fn deleted(&mut self, now: Duration, key: &str) {
+        if key == key_of(&self.own.name) {
+            // The other node with this name has left, or an earlier process of this node, whose deletion came late.
+            self.set_rival(None);
+            self.announce_at = now;
+        } else {
+            self.retain_others(|name, _| key_of(name) != key);
+        }
+        self.tick(now);
+    }
+
+    /// The list of the action under way is in use, or cannot be used. It is then tried again after a pause.
+    pub fn applied(&mut self, now: Duration, is_applied: bool) {
+        self.is_applying = false;
+        if !is_applied {
+            self.applied = None;
+            self.apply_at = now + APPLY_AGAIN_AFTER;
+        }
+        self.tick(now);
+    }
+
+    /// Sends heartbeats, and removes members that have sent none.
+    pub fn tick(&mut self, now: Duration) {
+        if self
+            .rival
+            .as_ref()
+            .is_some_and(|rival| now >= rival.expires_at())
+        {
+            self.set_rival(None);
+            self.announce_at = now;
+        }
+        if self.is_current(now) {
+            self.retain_others(|_, heard| now < heard.expires_at());
+        }
+        if !self.is_open && self.opens_at.is_some_and(|at| now >= at) {
+            self.is_open = true;
+            if !self.others.is_empty() {
+                self.others_changed();
+            }
+        }
+        if self.is_open && self.may_announce() && now >= self.announce_at {
+            self.announce(now);
+        }
+        if !self.is_applying && self.applied != Some(self.version) && now >= self.apply_at {
+            self.is_applying = true;
+            self.apply_at = now + APPLY_PAUSE;
+            self.applied = Some(self.version);
+            self.actions.push_back(MembershipAction::Apply(self.list()));
+        }
+    }
+
+    fn heard_own_name(&mut self, now: Duration, record: Announcement) -> Result<(), RecordError> {
+        if record.instance == self.instance {
+            if !self.is_current(now) {
+                for heard in self.others.values_mut() {
+                    heard.at = now;
+                }
+            }
+            self.echo = Some((now, record.state));
+            return Ok(());
+        }
+        // An earlier process at the same address, or the one that replaces this one.
+        if record.profile.url == self.own.url {
+            return Ok(());
+        }
+        let url = record.profile.url.clone();
+        let is_older = (record.beat, record.instance) > (self.beat, self.instance);
+        if !self.is_announced || is_older {
+            self.is_announced = false;
+            self.echo = None;
+            self.set_rival(Some(HeardNode::new(now, record)));
+        }
+        Err(RecordError::Duplicate { url })
+    }
+
+    fn heard_other(&mut self, now: Duration, record: Announcement) -> Result<(), RecordError> {
+        let is_known = self.others.contains_key(&record.profile.name);
+        if !is_known && self.others.len() + 1 >= MEMBERS_MAX {
+            return Err(RecordError::Full);
+        }
+        let heard = HeardNode::new(now, record);
+        let is_unchanged = |known: &HeardNode| known.member == heard.member;
+        if !self
+            .others
+            .get(&heard.member.profile.name)
+            .is_some_and(is_unchanged)
+        {
+            self.others_changed();
+        }
+        self.others.insert(heard.member.profile.name.clone(), heard);
+        Ok(())
+    }
+
+    fn retain_others(&mut self, keeps: impl Fn(&str, &HeardNode) -> bool) {
+        let before = self.others.len();
+        self.others.retain(|name, heard| keeps(name, heard));
+        if self.others.len() < before {
+            self.others_changed();
+        }
+    }
+
+    /// Counts a change of the list, unless the others are not in it.
+    fn others_changed(&mut self) {
+        if self.uses_others() {
+            self.version += 1;
+        }
+    }
+
+    fn uses_others(&self) -> bool {
+        self.is_open && self.rival.is_none()
+    }
+
+    /// A node with a rival uses no other node.
+    fn set_rival(&mut self, rival: Option<HeardNode>) {
+        let was_used = self.uses_others();
+        self.rival = rival;
+        if was_used != self.uses_others() && !self.others.is_empty() {
+            self.version += 1;
+        }
+    }
+
+    fn announce(&mut self, now: Duration) {
+        self.is_announced = true;
+        self.beat += 1;
+        self.announce_at = now + self.lasts / 4;
+        let state = match (self.is_draining, self.is_ready) {
+            (true, _) => AnnouncedState::Draining,
+            (false, true) => AnnouncedState::Serving,
+            (false, false) => AnnouncedState::Joining,
+        };
+        let record = Announcement {
+            profile: self.own.clone(),
+            state,
+            instance: self.instance,
+            beat: self.beat,
+            lasts: self.lasts,
+        };
+        self.actions.push_back(MembershipAction::Announce(record));
+    }
+
+    fn withdraw(&mut self) {
+        if std::mem::replace(&mut self.is_announced, false) {
+            let key = key_of(&self.own.name);
+            self.actions.push_back(MembershipAction::Withdraw(key));
+        }
+    }
+
+    fn may_announce(&self) -> bool {
+        self.rival.is_none() && !self.has_left
+    }
+}
+
+impl HeardNode {
+    fn new(at: Duration, record: Announcement) -> Self {
+        Self {
+            at,
+            lasts: record.lasts,
+            member: Member {
+                profile: record.profile,
+                state: record.state,
+            },
+        }
+    }
+}
+
+/// The longest wait for the records of the bucket before the first heartbeat. An empty bucket delivers none.
+const OPEN_AFTER: Duration = Duration::from_secs(1);
+
+/// The shortest time between two lists. Each list is a reload of the edge, and 256 nodes that start one after the other
+/// make 512 lists.
+const APPLY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The pause after a list that could not be used.
+const APPLY_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use edgeward_balance::NodeGroup;
+
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(8);
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn profile(name: &str, port: u16) -> NodeProfile {
+        NodeProfile {
+            name: name.into(),
+            url: format!("http://127.0.0.1:{port}").into(),
+            group: NodeGroup::Edge,
+            weight: 100,
+        }
+    }
+
+    fn record(name: &str, port: u16, instance: u64, beat: u64) -> Announcement {
+        Announcement {
+            profile: profile(name, port),
+            state: AnnouncedState::Serving,
+            instance,
+            beat,
+            lasts: LASTS,
+        }
+    }
+
+    fn actions(node: &mut Membership) -> Vec<MembershipAction> {
+        std::iter::from_fn(|| node.poll()).collect()
+    }
+
+    /// Returns the heartbeat among the actions.
+    fn heartbeat(node: &mut Membership) -> Option<Announcement> {
+        actions(node).into_iter().find_map(|action| match action {
+            MembershipAction::Announce(record) => Some(record),
+            _ => None,
+        })
+    }
+
+    /// Returns the node `a`, which has received all records of the bucket and its own first heartbeat at time 0.
+    fn member() -> Membership {
+        let mut node = Membership::new(profile("a", 1), 1, LASTS);
+        node.watching(at(0));
+        node.received_all(at(0));
+        echo(&mut node, at(0));
+        node
+    }
+
+    fn echo(node: &mut Membership, now: Duration) {
+        let record = heartbeat(node).expect("a heartbeat");
+        node.heard(now, record).expect("the own record");
+    }
+
+    fn names(node: &Membership) -> String {
+        let list = node.list();
+        let names: Vec<_> = list.iter().map(|member| &*member.profile.name).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn a_heartbeat_follows_the_records_of_the_bucket_or_a_wait() {
+        let mut node = Membership::new(profile("a", 1), 1, LASTS);
+        node.tick(at(0));
+        node.watching(at(0));
+        node.tick(at(999));
+        assert_eq!(actions(&mut node), []);
+        assert_eq!(node.wake_at(at(999)), OPEN_AFTER);
+        node.tick(OPEN_AFTER);
+        let first = heartbeat(&mut node).expect("a heartbeat");
+        assert_eq!((first.state, first.beat), (AnnouncedState::Joining, 1));
+        assert_eq!(node.wake_at(OPEN_AFTER), OPEN_AFTER + LASTS / 4);
+        node.ready(at(1001));
+        let second = heartbeat(&mut node).expect("a heartbeat");
+        assert_eq!((second.state, second.beat), (AnnouncedState::Serving, 2));
+    }
+
+    #[test]
+    fn a_member_is_removed_when_its_record_was_not_received_for_its_time() {
+        let mut node = member();
+        node.heard(at(500), record("b", 2, 2, 1)).expect("a record");
+        assert_eq!(names(&node), "a b");
+        let Some(MembershipAction::Apply(list)) = actions(&mut node).pop() else {
+            panic!("the list changes");
+        };
+        assert_eq!(list.len(), 2);
+        node.applied(at(500), true);
+        for heartbeat in [2000, 4000, 6000, 8000] {
+            node.tick(at(heartbeat));
+            echo(&mut node, at(heartbeat));
+        }
+        assert_eq!(node.wake_at(at(8000)), at(8500));
+        node.tick(at(8499));
+        assert_eq!(names(&node), "a b");
+        node.tick(at(8500));
+        assert_eq!(names(&node), "a");
+        let last = actions(&mut node).pop();
+        assert_eq!(last, Some(MembershipAction::Apply(node.list())));
+    }
+
+    /// The own heartbeats do not return during the outage.
+    #[test]
+    fn an_outage_removes_no_member_and_afterwards_each_has_its_whole_time() {
+        let mut node = member();
+        node.heard(at(0), record("b", 2, 2, 1)).expect("a record");
+        node.tick(at(3_600_000));
+        assert_eq!(names(&node), "a b");
+        assert!(!node.is_current(at(3_600_000)));
+        echo(&mut node, at(3_600_000));
+        assert!(node.is_current(at(3_600_000)));
+        for heartbeat in [2000, 4000, 6000] {
+            node.tick(at(3_600_000 + heartbeat));
+            echo(&mut node, at(3_600_000 + heartbeat));
+        }
+        node.tick(at(3_607_999));
+        assert_eq!(names(&node), "a b");
+        node.tick(at(3_608_000));
+        assert_eq!(names(&node), "a");
+    }
+
+    #[test]
+    fn a_deleted_record_removes_its_member_at_once() {
+        let mut node = member();
+        node.heard(at(0), record("b.c", 2, 2, 1)).expect("a record");
+        node.deleted(at(1), "b=2ed");
+        assert_eq!(names(&node), "a b.c");
+        node.deleted(at(1), "b=2ec");
+        assert_eq!(names(&node), "a");
+    }
+
+    #[test]
+    fn a_node_stays_out_while_another_has_its_name_and_joins_when_that_one_is_gone() {
+        let mut node = Membership::new(profile("a", 1), 1, LASTS);
+        node.watching(at(0));
+        let url = Box::from("http://127.0.0.1:2");
+        let duplicate = Err(RecordError::Duplicate { url });
+        assert_eq!(node.heard(at(0), record("a", 2, 2, 1)), duplicate);
+        node.heard(at(0), record("b", 3, 3, 1)).expect("a record");
+        node.received_all(at(0));
+        assert_eq!(actions(&mut node), [], "neither a heartbeat nor a list");
+        assert_eq!(names(&node), "a");
+        assert_eq!(node.rival(), Some("http://127.0.0.1:2"));
+        // Its name is free when the other node leaves or sends no heartbeat.
+        assert_eq!(node.wake_at(at(0)), LASTS);
+        node.tick(LASTS);
+        assert!(heartbeat(&mut node).is_some());
+        assert_eq!(names(&node), "a b");
+        node.is_announced = false;
+        assert_eq!(node.heard(LASTS, record("a", 2, 2, 9)), duplicate);
+        node.deleted(LASTS, "a");
+        assert!(heartbeat(&mut node).is_some());
+    }
+
+    #[test]
+    fn of_two_announced_nodes_with_one_name_the_older_one_keeps_it() {
+        let mut older = member();
+        older.beat = 9;
+        assert!(older.heard(at(1), record("a", 2, 2, 8)).is_err());
+        assert_eq!(older.rival(), None);
+        let mut younger = member();
+        assert!(younger.heard(at(1), record("a", 2, 2, 8)).is_err());
+        assert!(younger.rival().is_some());
+        // An earlier or later process at the same address is no other node.
+        assert_eq!(older.heard(at(2), record("a", 1, 7, 99)), Ok(()));
+        assert_eq!(older.rival(), None);
+    }
+
+    #[test]
+    fn more_than_256_members_are_refused() {
+        let mut node = member();
+        for n in 0..255 {
+            let name = format!("b{n}");
+            node.heard(at(0), record(&name, 2, 2, 1)).expect("a place");
+        }
+        let refused = node.heard(at(0), record("c", 2, 2, 1));
+        assert_eq!(refused, Err(RecordError::Full));
+        assert_eq!(node.heard(at(0), record("b0", 2, 2, 2)), Ok(()));
+        assert_eq!(node.list().len(), MEMBERS_MAX);
+    }
+
+    #[test]
+    fn lists_are_applied_one_after_the_other_with_pauses_and_again_after_a_failure() {
+        let mut node = member();
+        let applied = |node: &mut Membership| {
+            let is_apply = |action: &MembershipAction| matches!(action, MembershipAction::Apply(_));
+            actions(node)
+                .iter()
+                .filter(|action| is_apply(action))
+                .count()
+        };
+        node.heard(at(0), record("b", 2, 2, 1)).expect("a record");
+        assert_eq!(applied(&mut node), 1);
+        node.heard(at(1), record("c", 3, 3, 1)).expect("a record");
+        node.tick(at(700));
+        assert_eq!(applied(&mut node), 0, "one is under way");
+        node.applied(at(700), true);
+        assert_eq!(applied(&mut node), 1);
+        node.applied(at(701), false);
+        assert_eq!(node.wake_at(at(701)), at(2000), "the heartbeat");
+        node.tick(at(5700));
+        assert_eq!(applied(&mut node), 0);
+        node.tick(at(5701));
+        assert_eq!(applied(&mut node), 1);
+        node.applied(at(5701), true);
+        node.tick(at(6300));
+        assert_eq!(applied(&mut node), 0, "the list is in use");
+    }
+
+    #[test]
+    fn a_node_that_leaves_drains_first_and_deletes_its_record() {
+        let mut node = member();
+        node.ready(at(1));
+        node.drain(at(2));
+        let records = actions(&mut node);
+        let [
+            ..,
+            MembershipAction::Announce(record),
+            MembershipAction::Apply(list),
+        ] = &records[..]
+        else {
+            panic!("{records:?}");
+        };
+        assert_eq!(record.state, AnnouncedState::Draining);
+        assert_eq!(list[0].state, AnnouncedState::Draining);
+        assert!(!node.has_drained());
+        node.heard(at(3), record.clone()).expect("the own record");
+        assert!(!node.has_drained());
+        node.applied(at(4), true);
+        assert!(node.has_drained());
+        node.leave();
+        let withdrawn = MembershipAction::Withdraw("a".to_owned());
+        assert_eq!(actions(&mut node), [withdrawn]);
+        node.tick(at(10_000));
+        assert_eq!(actions(&mut node), []);
+    }
+
+    #[test]
+    fn a_node_with_a_new_name_deletes_the_record_of_the_old_one() {
+        let mut node = member();
+        node.set_own(at(1), profile("z", 1), false);
+        let [
+            withdrawn,
+            MembershipAction::Announce(record),
+            MembershipAction::Apply(_),
+        ] = &actions(&mut node)[..]
+        else {
+            panic!("three actions");
+        };
+        assert_eq!(*withdrawn, MembershipAction::Withdraw("a".to_owned()));
+        assert_eq!(&*record.profile.name, "z");
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
@@ -13,7 +12,8 @@ use edgeward_types::xxh3::xxh3_64;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 
-use crate::settings::{NatsCredentials, NatsSettings};
+use crate::connect::{self, REQUEST_TIMEOUT};
+use crate::settings::NatsSettings;
 
 /// A report of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,48 +48,19 @@ impl Connection {
         settings: &NatsSettings,
         reports: mpsc::Sender<ConnectionReport>,
     ) -> Result<Self, TaskError> {
-        // All parts of the program use this provider; an earlier call has installed it.
-        _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let mut options = ConnectOptions::new()
-            .name(&settings.node)
-            .retry_on_initial_connect()
-            .connection_timeout(CONNECT_TIMEOUT)
-            .ping_interval(PING_INTERVAL)
-            .request_timeout(Some(REQUEST_TIMEOUT))
-            .subscription_capacity(SUBSCRIPTION_CAPACITY)
-            .reconnect_delay_callback(|attempts| {
-                let doubled = RECONNECT_AFTER * 2_u32.pow(attempts.min(5) as u32);
-                doubled.min(RECONNECT_AFTER_MAX)
-            })
-            .event_callback(move |event| {
-                let reports = reports.clone();
-                async move {
-                    let report = match event {
-                        async_nats::Event::Connected => ConnectionReport::Up,
-                        async_nats::Event::Disconnected | async_nats::Event::Closed => {
-                            ConnectionReport::Down
-                        }
-                        other => ConnectionReport::Error(other.to_string()),
-                    };
-                    _ = reports.send(report).await;
-                }
-            });
-        options = match &settings.credentials {
-            NatsCredentials::None => options,
-            NatsCredentials::Token(token) => options.token(token.clone()),
-            NatsCredentials::User { user, password } => {
-                options.user_and_password(user.clone(), password.clone())
+        let options = connect::options(settings).event_callback(move |event| {
+            let reports = reports.clone();
+            async move {
+                let report = match event {
+                    async_nats::Event::Connected => ConnectionReport::Up,
+                    async_nats::Event::Disconnected | async_nats::Event::Closed => {
+                        ConnectionReport::Down
+                    }
+                    other => ConnectionReport::Error(other.to_string()),
+                };
+                _ = reports.send(report).await;
             }
-        };
-        if let Some(tls) = &settings.tls {
-            options = options.require_tls(true);
-            if let Some(authorities) = &tls.authorities {
-                options = options.add_root_certificates(authorities.clone());
-            }
-            if let Some((certificate, key)) = &tls.identity {
-                options = options.add_client_certificate(certificate.clone(), key.clone());
-            }
-        }
+        });
         let client = options.connect(&settings.servers).await?;
         let subject = format!("{}.purges", settings.stream);
         let mut context = jetstream::new(client);
@@ -173,24 +144,6 @@ impl Connection {
         Ok(sent.await?.await?.sequence)
     }
 }
-
-/// The longest time to connect to a server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A server that does not answer two pings is lost. Queries every second find a lost server earlier.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The longest wait for an answer of JetStream.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Half of the pause before the first attempt to connect; the pause doubles with each attempt.
-const RECONNECT_AFTER: Duration = Duration::from_millis(50);
-
-/// The longest pause between two attempts.
-const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
-
-/// The most messages that wait in the client. The server sends at most 32 MiB ahead, by flow control.
-const SUBSCRIPTION_CAPACITY: usize = 4096;
 
 /// The time for which the stream remembers ids of messages, if its age allows.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

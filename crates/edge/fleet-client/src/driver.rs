@@ -32,8 +32,8 @@ pub struct FleetClient {
 
 /// The thread cannot be started.
 #[derive(Debug, thiserror::Error)]
-#[error("the thread that follows the stream of the fleet cannot be started")]
-pub struct StartError(#[source] io::Error);
+#[error("a thread of the fleet cannot be started")]
+pub struct StartError(#[source] pub(crate) io::Error);
 
 /// The state that other threads read.
 #[derive(Debug)]

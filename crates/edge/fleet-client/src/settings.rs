@@ -65,3 +65,10 @@ pub struct NatsTls {
     /// The certificate of the node, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
+
+/// The settings of a node that announces itself to its fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberSettings {
+    /// The time for which a heartbeat lasts. The node sends four in this time.
+    pub lasts: Duration,
+}

@@ -1,0 +1,590 @@
+//! The thread that announces a node to its fleet and watches the other nodes.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::Context;
+use edgeward_fleet::{
+    Announcement, DirectoryFacts, FleetDirectory, Member, MemberList, Membership, MembershipAction,
+    NodeProfile, PurgeStream, RecordError, key_of,
+};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet, LocalSet};
+
+use crate::bucket::{self, Bucket, BucketEvent, BucketWrite};
+use crate::driver::StartError;
+use crate::settings::{MemberSettings, NatsSettings};
+
+/// Announces a node to its fleet, and has an edge use the list of members. [`stop`](Self::stop) or dropping this value
+/// ends its thread.
+#[derive(Debug)]
+pub struct MembersClient {
+    facts: Arc<Mutex<DirectoryFacts>>,
+    commands: mpsc::Sender<Command>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A node that is announced to its fleet.
+pub struct AnnouncedNode {
+    /// The settings that the other nodes get.
+    pub profile: NodeProfile,
+    /// True if the node owns no key.
+    pub is_draining: bool,
+    /// True if the node replaces an earlier process, and owns keys at once. Otherwise it owns keys when it has all
+    /// purges of the fleet.
+    pub is_ready: bool,
+    /// The edge that uses the lists.
+    pub list: Arc<dyn MemberList>,
+    /// The purges of the fleet.
+    pub purges: Arc<dyn PurgeStream>,
+}
+
+enum Command {
+    Join(AnnouncedNode),
+    SetOwn(NodeProfile, bool),
+    Drain(SyncSender<()>),
+    Stop { leaves: bool },
+}
+
+impl MembersClient {
+    /// Starts the thread, which connects to NATS. The node is announced by [`join`](Self::join).
+    pub fn start(settings: NatsSettings, members: MemberSettings) -> Result<Self, StartError> {
+        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        let facts = Arc::<Mutex<DirectoryFacts>>::default();
+        let published = Arc::clone(&facts);
+        let thread = std::thread::Builder::new()
+            .name("edgeward-members".to_owned())
+            .spawn(move || run(settings, members, received, published))
+            .map_err(StartError)?;
+        Ok(Self {
+            facts,
+            commands,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Announces the node. Only the first call counts.
+    pub fn join(&self, node: AnnouncedNode) {
+        self.send(Command::Join(node));
+    }
+
+    /// Announces other settings of the node.
+    pub fn set_own(&self, profile: NodeProfile, is_draining: bool) {
+        self.send(Command::SetOwn(profile, is_draining));
+    }
+
+    /// Announces that the node is about to leave, so that it owns no key. Returns when the bucket has this, or after
+    /// `wait_max`.
+    pub fn drain(&self, wait_max: Duration) {
+        let (done, drained) = sync_channel(1);
+        self.send(Command::Drain(done));
+        // An error means that the thread has ended or that the time is over.
+        _ = drained.recv_timeout(wait_max);
+    }
+
+    /// Ends the thread. If `leaves` is true, the record of the node is deleted; otherwise another process continues it.
+    pub fn stop(&self, leaves: bool) {
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            self.send(Command::Stop { leaves });
+            _ = thread.join();
+        }
+    }
+
+    /// The thread reads the commands at once, so the queue is never full.
+    fn send(&self, command: Command) {
+        _ = self.commands.try_send(command);
+    }
+}
+
+impl Drop for MembersClient {
+    fn drop(&mut self) {
+        self.stop(false);
+    }
+}
+
+impl FleetDirectory for MembersClient {
+    fn facts(&self) -> DirectoryFacts {
+        let facts = self.facts.lock();
+        facts.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The result of a task of the thread.
+enum Done {
+    Connected(Result<Context, String>),
+    Opened(Result<Arc<Bucket>, String>),
+    /// The watch with this number has ended.
+    WatchEnded(u64, Option<String>),
+    Written(Result<(), String>),
+    Applied(bool),
+}
+
+/// The watch under way.
+struct Watch {
+    number: u64,
+    events: mpsc::Receiver<BucketEvent>,
+    task: AbortHandle,
+    began_at: Duration,
+}
+
+/// The announced node and the decisions about it.
+struct Joined {
+    machine: Membership,
+    is_ready: bool,
+    list: Arc<dyn MemberList>,
+    purges: Arc<dyn PurgeStream>,
+}
+
+/// The state of the thread.
+struct Driver {
+    start: Instant,
+    settings: NatsSettings,
+    members: MemberSettings,
+    joined: Option<Joined>,
+    context: Option<Context>,
+    bucket: Option<Arc<Bucket>>,
+    /// True while a task opens the bucket.
+    is_opening: bool,
+    /// The earliest time to open the bucket again.
+    open_at: Duration,
+    watch: Option<Watch>,
+    watches: u64,
+    /// The writes that wait. A node has one record, so there are few.
+    writes: VecDeque<BucketWrite>,
+    is_writing: bool,
+    draining: Vec<SyncSender<()>>,
+    tasks: JoinSet<Done>,
+    published: Arc<Mutex<DirectoryFacts>>,
+    facts: DirectoryFacts,
+    /// The version of the list in the facts.
+    listed: Option<u64>,
+    /// The last error that was logged.
+    logged: String,
+    /// The kinds of records that were logged as ignored, since the bucket was opened.
+    logged_refusals: [bool; RecordError::NAMES.len()],
+}
+
+fn run(
+    settings: NatsSettings,
+    members: MemberSettings,
+    commands: mpsc::Receiver<Command>,
+    published: Arc<Mutex<DirectoryFacts>>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // A list is applied by a thread of its own, because that may take seconds.
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build();
+    match runtime {
+        Ok(runtime) => {
+            let driver = Driver {
+                start: Instant::now(),
+                settings,
+                members,
+                joined: None,
+                context: None,
+                bucket: None,
+                is_opening: false,
+                open_at: Duration::ZERO,
+                watch: None,
+                watches: 0,
+                writes: VecDeque::new(),
+                is_writing: false,
+                draining: Vec::new(),
+                tasks: JoinSet::new(),
+                published,
+                facts: DirectoryFacts::default(),
+                listed: None,
+                logged: String::new(),
+                logged_refusals: Default::default(),
+            };
+            LocalSet::new().block_on(&runtime, driver.drive(commands));
+            // A look-up of a name that is under way would be awaited.
+            runtime.shutdown_background();
+        }
+        Err(error) => tracing::error!(%error, "the members of the fleet cannot be followed"),
+    }
+}
+
+impl Driver {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    async fn drive(mut self, mut commands: mpsc::Receiver<Command>) {
+        self.connect(Duration::ZERO);
+        loop {
+            self.open_if_needed();
+            self.carry_out();
+            self.publish_facts();
+            let wait = self.wake_at().saturating_sub(self.now());
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(Command::Stop { leaves }) => return self.stop(leaves).await,
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+                Some(done) = self.tasks.join_next() => {
+                    if let Ok(done) = done {
+                        self.task_done(done);
+                    }
+                }
+                Some(event) = next_event(&mut self.watch) => self.event(event),
+                () = tokio::time::sleep(wait) => {}
+            }
+            let now = self.now();
+            if let Some(joined) = &mut self.joined {
+                joined.is_ready |= joined.purges.is_current();
+                if joined.is_ready {
+                    joined.machine.ready(now);
+                }
+                joined.machine.tick(now);
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        let now = self.now();
+        match (command, &mut self.joined) {
+            (Command::Join(node), None) => {
+                let instance = RandomState::new().build_hasher().finish();
+                let mut machine =
+                    Membership::new(node.profile.clone(), instance, self.members.lasts);
+                if node.is_draining {
+                    machine.set_own(now, node.profile, true);
+                }
+                self.joined = Some(Joined {
+                    machine,
+                    is_ready: node.is_ready,
+                    list: node.list,
+                    purges: node.purges,
+                });
+            }
+            (Command::SetOwn(profile, is_draining), Some(joined)) => {
+                joined.machine.set_own(now, profile, is_draining);
+            }
+            (Command::Drain(done), Some(joined)) => {
+                // During an outage, the waiting function returns at once, because its channel is dropped.
+                if joined.machine.is_current(now) {
+                    self.draining.push(done);
+                }
+                joined.machine.drain(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletes the record, if the node leaves, within a bounded time.
+    async fn stop(mut self, leaves: bool) {
+        let Some(joined) = self.joined.as_mut().filter(|_| leaves) else {
+            return;
+        };
+        joined.machine.leave();
+        let withdrawn = async {
+            loop {
+                self.carry_out();
+                if !self.is_writing && self.writes.is_empty() {
+                    return;
+                }
+                match self.tasks.join_next().await {
+                    Some(Ok(done)) => self.task_done(done),
+                    Some(Err(_)) => {}
+                    None => return,
+                }
+            }
+        };
+        _ = tokio::time::timeout(LEAVE_MAX, withdrawn).await;
+    }
+
+    /// Begins to connect after a pause.
+    fn connect(&mut self, pause: Duration) {
+        let settings = self.settings.clone();
+        self.tasks.spawn_local(async move {
+            tokio::time::sleep(pause).await;
+            let context = bucket::start(&settings).await;
+            Done::Connected(context.map_err(|error| error.to_string()))
+        });
+    }
+
+    /// Opens the bucket if it is not open, or if it is watched and the records of this node do not return.
+    fn open_if_needed(&mut self) {
+        let (Some(joined), Some(context)) = (&self.joined, &self.context) else {
+            return;
+        };
+        let now = self.now();
+        let is_silent = |watch: &Watch| {
+            let has_rival = joined.machine.rival().is_some();
+            !has_rival
+                && !joined.machine.is_current(now)
+                && now >= watch.began_at + self.members.lasts
+        };
+        let needs = self.watch.as_ref().is_none_or(is_silent);
+        if !needs || self.is_opening || now < self.open_at {
+            return;
+        }
+        if let Some(watch) = self.watch.take() {
+            watch.task.abort();
+        }
+        self.is_opening = true;
+        self.open_at = now + OPEN_AGAIN_AFTER;
+        let (context, settings, members) = (context.clone(), self.settings.clone(), self.members);
+        self.tasks.spawn_local(async move {
+            let opened = Bucket::open(&context, &settings, &members).await;
+            Done::Opened(opened.map(Arc::new).map_err(|error| error.to_string()))
+        });
+    }
+
+    fn watch(&mut self, bucket: Arc<Bucket>) {
+        self.watches += 1;
+        let number = self.watches;
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let task = self.tasks.spawn_local(async move {
+            let ended = bucket.watch(sender).await;
+            Done::WatchEnded(number, ended.err().map(|error| error.to_string()))
+        });
+        self.watch = Some(Watch {
+            number,
+            events,
+            task,
+            began_at: self.now(),
+        });
+    }
+
+    fn task_done(&mut self, done: Done) {
+        let now = self.now();
+        match done {
+            Done::Connected(Ok(context)) => self.context = Some(context),
+            Done::Connected(Err(error)) => {
+                self.log(error);
+                self.connect(OPEN_AGAIN_AFTER);
+            }
+            Done::Opened(opened) => {
+                self.is_opening = false;
+                match opened {
+                    Ok(bucket) => {
+                        self.bucket = Some(Arc::clone(&bucket));
+                        self.logged_refusals = Default::default();
+                        self.watch(bucket);
+                    }
+                    Err(error) => self.log(error),
+                }
+            }
+            Done::WatchEnded(number, error) => {
+                if let Some(error) = error {
+                    self.log(error);
+                }
+                if self
+                    .watch
+                    .as_ref()
+                    .is_some_and(|watch| watch.number == number)
+                {
+                    self.watch = None;
+                }
+            }
+            Done::Written(result) => {
+                self.is_writing = false;
+                match result {
+                    Ok(()) => self.facts.heartbeats += 1,
+                    Err(error) => self.log(error),
+                }
+            }
+            Done::Applied(is_applied) => {
+                self.facts.lists += u64::from(is_applied);
+                if let Some(joined) = &mut self.joined {
+                    joined.machine.applied(now, is_applied);
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, event: BucketEvent) {
+        let now = self.now();
+        let Some(joined) = &mut self.joined else {
+            return;
+        };
+        let machine = &mut joined.machine;
+        match event {
+            BucketEvent::Watching => machine.watching(now),
+            BucketEvent::All => machine.received_all(now),
+            BucketEvent::Deleted { key } => machine.deleted(now, &key),
+            BucketEvent::Put { key, value } => {
+                let heard = Announcement::parse(&key, &value).and_then(|record| {
+                    let usable = joined.list.check(&record.profile);
+                    usable.map_err(RecordError::Unusable)?;
+                    machine.heard(now, record)
+                });
+                if let Err(error) = heard {
+                    self.refuse(&key, &error);
+                }
+            }
+        }
+    }
+
+    /// Counts a record that is ignored, and logs the first one of its kind.
+    fn refuse(&mut self, key: &str, error: &RecordError) {
+        let kind = error.index();
+        self.facts.refused[kind] += 1;
+        if std::mem::replace(&mut self.logged_refusals[kind], true) {
+            return;
+        }
+        let is_out = self
+            .joined
+            .as_ref()
+            .is_some_and(|joined| joined.machine.rival().is_some());
+        match error {
+            RecordError::Duplicate { url } if is_out => tracing::error!(
+                key,
+                %url,
+                "another node of the fleet has the name of this node: this node stays out of the fleet until one of \
+                 them has another fleet.name"
+            ),
+            _ => tracing::warn!(key, %error, "a record of a node of the fleet is ignored"),
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self
+            .joined
+            .as_mut()
+            .and_then(|joined| joined.machine.poll())
+        {
+            match action {
+                MembershipAction::Announce(record) => self.queue(BucketWrite::Put {
+                    key: key_of(&record.profile.name),
+                    value: record.encode(),
+                }),
+                MembershipAction::Withdraw(key) => self.queue(BucketWrite::Delete { key }),
+                MembershipAction::Apply(members) => self.apply(members),
+            }
+        }
+        if !self.is_writing
+            && let Some(bucket) = self.bucket.clone()
+            && let Some(write) = self.writes.pop_front()
+        {
+            self.is_writing = true;
+            self.tasks.spawn_local(async move {
+                let written = bucket.write(write).await;
+                Done::Written(written.map_err(|error| error.to_string()))
+            });
+        }
+        if self
+            .joined
+            .as_ref()
+            .is_some_and(|joined| joined.machine.has_drained())
+        {
+            for done in self.draining.drain(..) {
+                _ = done.try_send(());
+            }
+        }
+    }
+
+    /// Adds a write, which replaces an earlier one of the same record.
+    fn queue(&mut self, write: BucketWrite) {
+        self.writes.retain(|queued| queued.key() != write.key());
+        self.writes.push_back(write);
+    }
+
+    fn apply(&mut self, members: Vec<Member>) {
+        let Some(joined) = &self.joined else {
+            return;
+        };
+        let names: Vec<_> = members.iter().map(|member| &*member.profile.name).collect();
+        tracing::info!(
+            members = names.join(", "),
+            "the list of the fleet's members has changed"
+        );
+        let list = Arc::clone(&joined.list);
+        self.tasks
+            .spawn_blocking(move || Done::Applied(list.apply(members)));
+    }
+
+    fn wake_at(&self) -> Duration {
+        let now = self.now();
+        let Some(joined) = &self.joined else {
+            return now + IDLE;
+        };
+        // A node that joins owns keys as soon as it has all purges.
+        let limit = match joined.is_ready {
+            true => now + IDLE,
+            false => now + READY_INTERVAL,
+        };
+        joined.machine.wake_at(now).min(limit)
+    }
+
+    fn publish_facts(&mut self) {
+        let now = self.now();
+        let Some(joined) = &self.joined else {
+            return;
+        };
+        let is_current = joined.machine.is_current(now);
+        if is_current != self.facts.is_current {
+            match is_current {
+                true => {
+                    tracing::info!("this node is announced to its fleet");
+                    self.logged.clear();
+                }
+                false => tracing::warn!(
+                    "the heartbeats of this node do not return from NATS: the list of the fleet's members stays as it is"
+                ),
+            }
+        }
+        let rival = joined.machine.rival().map(Box::from);
+        if self.facts.rival.is_some() && rival.is_none() {
+            tracing::info!("the name of this node is free: it joins the fleet");
+        }
+        self.facts.is_current = is_current;
+        self.facts.rival = rival;
+        if self.listed != Some(joined.machine.version()) {
+            self.listed = Some(joined.machine.version());
+            self.facts.members = joined.machine.list();
+        }
+        let mut published = self
+            .published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        published.clone_from(&self.facts);
+    }
+
+    /// Logs an error once, until another one.
+    fn log(&mut self, error: String) {
+        if error != self.logged {
+            tracing::error!(error, "the members of the fleet cannot be followed");
+            self.logged = error;
+        }
+    }
+}
+
+/// Returns the next change of the bucket. Waits for ever without a watch.
+async fn next_event(watch: &mut Option<Watch>) -> Option<BucketEvent> {
+    watch.as_mut()?.events.recv().await
+}
+
+/// The most commands that wait.
+const COMMANDS_MAX: usize = 64;
+
+/// The most changes of the bucket that wait between the watch and the thread.
+const EVENTS_MAX: usize = 64;
+
+/// The pause before the bucket is opened again.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The longest time to delete the record of a node that leaves.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+
+/// The longest sleep of the thread.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The pause between two questions if the node has all purges.
+const READY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The threads that apply lists and resolve names.
+const BLOCKING_THREADS: usize = 2;

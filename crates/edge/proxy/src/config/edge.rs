@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use edgeward_fleet::FleetDirectory;
 use edgeward_sites::{Settings, Site, Sites};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
@@ -54,6 +55,9 @@ pub struct EdgeConfig {
     pub compression: CompressionConfig,
     /// The fleet to which the edge belongs. Set by [`set_fleet`](Self::set_fleet). Default: none.
     pub fleet: Option<FleetConfig>,
+    /// The members of the fleet by their heartbeats, if the nodes announce themselves. The program makes it, and
+    /// changes the list of `fleet` by reloads. Default: none.
+    pub fleet_directory: Option<Arc<dyn FleetDirectory>>,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
     /// Purges: the API, the methods PURGE and BAN, and the log.
@@ -133,6 +137,7 @@ impl EdgeConfig {
             ranges: RangesConfig::default(),
             compression: CompressionConfig::default(),
             fleet: None,
+            fleet_directory: None,
             negative: Vec::new(),
             purge: PurgeConfig::default(),
             fleet_purges: None,

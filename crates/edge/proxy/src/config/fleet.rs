@@ -23,7 +23,8 @@ use super::origin_url::OriginUrl;
 pub struct FleetConfig {
     /// The name of this node: that of one of the members.
     pub name: String,
-    /// All nodes of the fleet, this one included. All nodes have the same list.
+    /// All nodes of the fleet, this one included. All nodes have the same list. If the nodes announce themselves, the
+    /// list begins with this node alone.
     pub members: Vec<FleetMember>,
     /// The address on which this node listens for the other nodes.
     pub listen: SocketAddr,
@@ -169,6 +170,33 @@ impl FleetConfig {
         others.filter(move |_| asks)
     }
 
+    /// Returns this fleet with other members. The entry of this node is that of `members`, or the present one. A member
+    /// that the fleet cannot have is left out: one whose name is taken, whose URL has another scheme, or whose group is
+    /// full.
+    pub fn with_members(&self, members: impl IntoIterator<Item = FleetMember>) -> Self {
+        let (mut kept, others): (Vec<_>, Vec<_>) = members
+            .into_iter()
+            .partition(|member| member.name == self.name);
+        if kept.is_empty() {
+            kept.extend(self.own().cloned());
+        }
+        kept.truncate(1);
+        let mut ids: HashSet<_> = kept.iter().map(|member| member.id().0).collect();
+        for member in others {
+            let of_group = kept.iter().filter(|other| other.group == member.group);
+            if of_group.count() < NODES_MAX
+                && member.url.tls == self.tls.is_some()
+                && ids.insert(member.id().0)
+            {
+                kept.push(member);
+            }
+        }
+        Self {
+            members: kept,
+            ..self.clone()
+        }
+    }
+
     /// Checks the members and the address of this node together.
     pub fn check(&self) -> Result<(), FleetError> {
         if self.own().is_none() {
@@ -277,3 +305,69 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval of PING frames while requests wait for a node. A node that hangs is found within five intervals.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LOOPBACK_ANY_PORT;
+
+    fn member(name: &str, scheme: &str) -> FleetMember {
+        FleetMember {
+            name: name.to_owned(),
+            url: format!("{scheme}://127.0.0.1:7001").parse().expect("a URL"),
+            group: NodeGroup::Edge,
+            weight: NonZeroU32::MIN,
+            is_draining: false,
+        }
+    }
+
+    fn fleet() -> FleetConfig {
+        FleetConfig {
+            name: "own".to_owned(),
+            members: vec![member("own", "http")],
+            listen: LOOPBACK_ANY_PORT,
+            tls: None,
+            key: FleetKey::new(&[7; 32]).expect("a key"),
+            wait: Duration::from_millis(50),
+            fallback_percent: 0,
+            fallbacks_per_second: 1,
+        }
+    }
+
+    #[test]
+    fn a_list_of_members_without_those_that_the_fleet_cannot_have_passes_the_check() {
+        let names = |fleet: &FleetConfig| {
+            assert_eq!(fleet.check(), Ok(()));
+            let names = fleet.members.iter().map(|member| member.name.clone());
+            names.collect::<Vec<_>>()
+        };
+        let draining = FleetMember {
+            is_draining: true,
+            ..member("own", "http")
+        };
+        let list = [
+            member("a", "http"),
+            member("a", "http"),
+            member("b", "https"),
+            draining.clone(),
+            member("own", "http"),
+        ];
+        let changed = fleet().with_members(list);
+        assert_eq!(names(&changed), ["own", "a"]);
+        assert_eq!(changed.own(), Some(&draining));
+        assert_eq!(names(&fleet().with_members([])), ["own"]);
+    }
+
+    #[test]
+    fn a_group_has_at_most_256_members_and_the_other_group_as_many() {
+        let edges = (0..300).map(|n| member(&format!("e{n}"), "http"));
+        let shields = (0..300).map(|n| FleetMember {
+            group: NodeGroup::Shield,
+            ..member(&format!("s{n}"), "http")
+        });
+        let full = fleet().with_members(edges.chain(shields));
+        assert_eq!(full.check(), Ok(()));
+        assert_eq!(full.members.len(), 2 * NODES_MAX);
+        assert_eq!(full.members[0].name, "own");
+    }
+}

@@ -1,7 +1,10 @@
 //! The state of the fleet, for the status page and the metrics.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
+use edgeward_fleet::{AnnouncedState, DirectoryFacts, Member as AnnouncedMember, RecordError};
+use edgeward_metrics::{Definition, Family, metrics};
 use serde_json::{Value, json};
 
 use crate::exchange::hop::group_word;
@@ -16,6 +19,8 @@ pub(super) enum MemberState {
     Up,
     /// The last requests to the member have failed. It owns no key until a request probes it.
     Down,
+    /// The member may lack purges of the fleet and owns no key yet.
+    Joining,
     /// The member is about to leave and owns no key.
     Draining,
 }
@@ -25,6 +30,7 @@ impl MemberState {
         match self {
             Self::Up => "up",
             Self::Down => "down",
+            Self::Joining => "joining",
             Self::Draining => "draining",
         }
     }
@@ -32,9 +38,10 @@ impl MemberState {
 
 /// Returns the number of members in a state.
 pub(super) fn count(shared: &Shared, state: MemberState) -> usize {
+    let joining = joining(shared);
     let members = shared.fleet.iter().flat_map(|fleet| &fleet.members);
     members
-        .filter(|member| state_of(shared, member) == state)
+        .filter(|member| state_of(shared, member, &joining) == state)
         .count()
 }
 
@@ -43,6 +50,7 @@ pub(super) fn status(shared: &Shared) -> Value {
     let Some(fleet) = &shared.fleet else {
         return Value::Null;
     };
+    let joining = joining(shared);
     let members = fleet.members.iter().map(|member| {
         let reports = member.origin.map(|origin| shared.origins[origin].reports());
         let reports = reports.unwrap_or_default();
@@ -51,7 +59,7 @@ pub(super) fn status(shared: &Shared) -> Value {
             "name": member.name,
             "group": group_word(member.group),
             "weight": member.weight,
-            "state": state_of(shared, member).word(),
+            "state": state_of(shared, member, &joining).word(),
             "is_self": is_self(fleet, member),
             "requests": sum(|report| report.server.requests.load(Relaxed)),
             "failures": sum(|report| report.server.failures.load(Relaxed)),
@@ -61,18 +69,96 @@ pub(super) fn status(shared: &Shared) -> Value {
         "name": fleet.name,
         "group": group_word(fleet.group),
         "members": members.collect::<Vec<_>>(),
+        // `null` if the members are listed in the configuration.
+        "directory": directory_status(shared),
     })
 }
 
-fn state_of(shared: &Shared, member: &Member) -> MemberState {
+/// Returns the names of the members that announce that they are joining.
+fn joining(shared: &Shared) -> HashSet<Box<str>> {
+    let directory = shared.config.fleet_directory.iter();
+    let members = directory.flat_map(|directory| directory.facts().members);
+    let is_joining = |member: &AnnouncedMember| member.state == AnnouncedState::Joining;
+    members
+        .filter(is_joining)
+        .map(|member| member.profile.name)
+        .collect()
+}
+
+fn state_of(shared: &Shared, member: &Member, joining: &HashSet<Box<str>>) -> MemberState {
     let is_up = member
         .origin
         .is_none_or(|origin| is_usable(&shared.origins[origin]));
     match member.is_draining {
+        true if joining.contains(&member.name) => MemberState::Joining,
         true => MemberState::Draining,
         false if is_up => MemberState::Up,
         false => MemberState::Down,
     }
+}
+
+metrics! {
+    /// The members of the fleet by their heartbeats.
+    const DIRECTORY: DirectoryFacts = |facts| {
+        Gauge "edgeward_fleet_directory_current"
+            "1 if the heartbeats of this node return from NATS, so that its list of members follows those of the others." {
+            u64::from(facts.is_current)
+        }
+        Gauge "edgeward_fleet_duplicate_name"
+            "1 if the node stays out of its fleet because another node has its name." {
+            u64::from(facts.rival.is_some())
+        }
+        Counter "edgeward_fleet_heartbeats_total" "Heartbeats of this node that NATS has acknowledged." {
+            facts.heartbeats
+        }
+        Counter "edgeward_fleet_lists_total" "Lists of members that the node has used since its start." { facts.lists }
+    }
+}
+
+metrics! {
+    /// The ignored records of one cause.
+    const IGNORED: u64 ["cause"] = |count| {
+        Counter "edgeward_fleet_records_ignored_total"
+            "Records of nodes that were ignored, by cause: `corrupt`, `version` unknown, `unusable` URL, `duplicate` of \
+             the name of this node, `full`: the fleet has 256 nodes." { *count }
+    }
+}
+
+/// Returns the definitions of the metrics of the directory.
+pub(super) fn definitions() -> Vec<Definition> {
+    let mut definitions = DIRECTORY.definitions();
+    definitions.extend(IGNORED.definitions());
+    definitions
+}
+
+/// Returns the metrics of the directory. None if the members are listed in the configuration.
+pub(super) fn families(shared: &Shared) -> Vec<Family> {
+    let Some(directory) = &shared.config.fleet_directory else {
+        return Vec::new();
+    };
+    let facts = directory.facts();
+    let mut families = DIRECTORY.of(&facts);
+    let counts = RecordError::NAMES.into_iter().zip(&facts.refused);
+    let rows: Vec<_> = counts.map(|(cause, count)| (vec![cause], count)).collect();
+    families.extend(IGNORED.families(&rows));
+    families
+}
+
+fn directory_status(shared: &Shared) -> Value {
+    let Some(directory) = &shared.config.fleet_directory else {
+        return Value::Null;
+    };
+    let facts = directory.facts();
+    let counts = RecordError::NAMES.into_iter().zip(facts.refused);
+    json!({
+        "current": facts.is_current,
+        "duplicate_of": facts.rival,
+        "heartbeats": facts.heartbeats,
+        "lists": facts.lists,
+        "ignored": counts
+            .map(|(cause, count)| (cause.to_owned(), json!(count)))
+            .collect::<serde_json::Map<_, _>>(),
+    })
 }
 
 fn is_self(fleet: &Fleet, member: &Member) -> bool {

@@ -83,6 +83,7 @@ metrics! {
         Gauge "edgeward_fleet_members" "Members of the fleet, this node included, by state." ["state":
             "up" = fleet_report::count(shared, MemberState::Up),
             "down" = fleet_report::count(shared, MemberState::Down),
+            "joining" = fleet_report::count(shared, MemberState::Joining),
             "draining" = fleet_report::count(shared, MemberState::Draining),
         ]
         Gauge "edgeward_encodings_waiting" "Bodies that wait for a thread that compresses."
@@ -257,6 +258,7 @@ pub fn metric_definitions() -> Vec<Definition> {
     definitions.extend(negative::METRICS.definitions());
     definitions.extend(acme_metrics::definitions());
     definitions.extend(fleet_purge_metrics::definitions());
+    definitions.extend(fleet_report::definitions());
     definitions.extend(watch_metrics::definitions());
     definitions.extend(CERTIFICATE_END.definitions());
     definitions.extend(OCSP_END.definitions());
@@ -275,6 +277,7 @@ pub(crate) fn render(shared: &Shared, expiry: TlsExpiry) -> String {
     families.extend(shared.negative.metrics());
     families.extend(acme_metrics::families(shared));
     families.extend(fleet_purge_metrics::families(shared));
+    families.extend(fleet_report::families(shared));
     families.extend(watch_metrics::families(shared));
     let ends = expiry.certificate_at.iter();
     families.extend(ends.flat_map(|end| CERTIFICATE_END.of(end)));

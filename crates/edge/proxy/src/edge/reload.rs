@@ -370,6 +370,7 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
     config.compression.threads = running.compression.threads;
     config.compression.pending_bytes_max = running.compression.pending_bytes_max;
     config.fleet_purges.clone_from(&running.fleet_purges);
+    config.fleet_directory.clone_from(&running.fleet_directory);
     config.purge.log.clone_from(&running.purge.log);
     config.purge.entries_max = running.purge.entries_max;
     config.purge.patterns_max = running.purge.patterns_max;

@@ -188,6 +188,7 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         + config.negative.len() * PER_FILTER
         + links.count() * PER_LINK
         + config.fleet_purges.as_ref().map_or(0, |_| FLEET_STREAM)
+        + config.fleet_directory.as_ref().map_or(0, |_| FLEET_STREAM)
 }
 
 /// The configured workers and connections (a connection takes one descriptor), and all `others` descriptors.
@@ -269,8 +270,8 @@ const PER_DEVICE: usize = 3;
 /// The descriptors of an id filter: a runtime, connections to the publisher, and the file that is being replaced.
 const PER_FILTER: usize = 10;
 
-/// The descriptors of the client of a fleet's stream: a runtime, the connection and one that replaces it, two look-ups
-/// of names, and files of certificates.
+/// The descriptors of the client of a fleet's stream, and of the client of its heartbeats: a runtime, the connection
+/// and one that replaces it, two look-ups of names, and files of certificates.
 const FLEET_STREAM: usize = 12;
 
 /// The descriptors of a link: a runtime, connections to the gateway, an admin server and the files of the store.

@@ -1,20 +1,38 @@
-//! The stream of purges of a build without the feature `fleet`. The check of the configuration refuses `[fleet.nats]`.
+//! The fleet of a build without the feature `fleet`. The check of the configuration refuses `[fleet.nats]`.
 
-use edgeward_proxy::config::FleetPurges;
+use edgeward_proxy::config::EdgeConfig;
+use edgeward_proxy::{ReloadError, Reloader};
 
 use crate::fleet_settings::FleetNats;
 
-/// No stream.
-#[derive(Debug, Default)]
+/// No connection.
+#[derive(Default)]
 pub(crate) struct FleetService(());
 
 impl FleetService {
     pub(crate) fn start(
         _: Option<&FleetNats>,
-        _: &str,
-    ) -> anyhow::Result<(Self, Option<FleetPurges>)> {
-        Ok((Self::default(), None))
+        _: bool,
+        _: &mut EdgeConfig,
+    ) -> anyhow::Result<Self> {
+        Ok(Self::default())
     }
+
+    pub(crate) fn join(&self, _: &Reloader, _: bool) {}
+
+    pub(crate) fn reload(
+        &self,
+        reloader: &Reloader,
+        edge: &mut EdgeConfig,
+    ) -> Result<(), ReloadError> {
+        reloader.reload(edge)
+    }
+
+    pub(crate) fn announces(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn stopping(&self, _: bool) {}
 
     pub(crate) fn stop(&self) {}
 }

@@ -1,4 +1,4 @@
-//! The settings of `[fleet.nats]`: the stream of purges that the nodes of a fleet share.
+//! The settings of `[fleet.nats]`: the stream of purges that the nodes of a fleet share, and their heartbeats.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +23,7 @@ pub(crate) struct FleetNats {
     pub(crate) bytes_max: ByteSize,
     pub(crate) buffer_bytes_max: ByteSize,
     pub(crate) lag_max: Duration,
+    pub(crate) member_ttl: Duration,
     pub(crate) when_cut_off: WhenCutOff,
     pub(crate) purge_alone: bool,
 }
@@ -48,6 +49,8 @@ impl Default for FleetNats {
             buffer_bytes_max: ByteSize::mib(16),
             // The state of the stream is queried every second.
             lag_max: Duration::from_secs(5),
+            // With 256 nodes, 102 heartbeats per second. Requests find a failed node earlier.
+            member_ttl: Duration::from_secs(10),
             when_cut_off: WhenCutOff::default(),
             purge_alone: false,
         }

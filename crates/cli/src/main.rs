@@ -22,6 +22,8 @@ mod diagnostic;
 mod fleet;
 #[cfg(not(feature = "fleet"))]
 mod fleet_absent;
+#[cfg(feature = "fleet")]
+mod fleet_members;
 mod fleet_settings;
 mod input;
 mod insight;

@@ -10,6 +10,7 @@ use crate::acme::AcmeService;
 use crate::acme_settings::AcmeGroup;
 use crate::config::{self, FlagSetting, Setting, SiteSummary, TableText};
 use crate::diagnostic;
+use crate::fleet::FleetService;
 use crate::negative::{self, NegativeSettings};
 use crate::service;
 use crate::stated::stated;
@@ -20,6 +21,7 @@ pub(crate) struct ReloadableConfig {
     flags: Vec<FlagSetting>,
     reloader: Reloader,
     acme: Arc<AcmeService>,
+    fleet: Arc<FleetService>,
     /// The configuration of the last reload. Locked during a reload, so that two reloads follow each other.
     applied: Mutex<Applied>,
 }
@@ -40,6 +42,7 @@ impl ReloadableConfig {
         flags: Vec<FlagSetting>,
         applied: Applied,
         acme: Arc<AcmeService>,
+        fleet: Arc<FleetService>,
         reloader: Reloader,
     ) -> Self {
         Self {
@@ -47,6 +50,7 @@ impl ReloadableConfig {
             flags,
             reloader,
             acme,
+            fleet,
             applied: Mutex::new(applied),
         }
     }
@@ -113,6 +117,11 @@ impl ReloadableConfig {
                 "the link of the origin {name} is new: a link starts with the edge, so restart or upgrade it"
             ));
         }
+        if checked.announces != self.fleet.announces() {
+            let text = "the members of the fleet were listed before and now announce themselves, or the reverse: \
+                        restart or upgrade the edge";
+            return Err(text.to_owned());
+        }
         edge.certificates = match applied.acme == checked.acme {
             true => running.certificates,
             false => {
@@ -120,7 +129,7 @@ impl ReloadableConfig {
                 source.map_err(|error| format!("{error:#}"))?
             }
         };
-        if let Err(error) = self.reloader.reload(&edge) {
+        if let Err(error) = self.fleet.reload(&self.reloader, &mut edge) {
             if applied.acme != checked.acme {
                 _ = self.acme.apply(&applied.acme);
             }

@@ -27,8 +27,9 @@ enum FleetCommand {
 
 /// Show the members of the fleet, as a running edge sees them
 ///
-/// A member that is down owns no keys until a request reaches it again. A draining member owns no keys because of its
-/// setting. The exit code is 1 if a member is down.
+/// A member that is down owns no keys until a request reaches it again. A joining member owns none until it has the
+/// purges of the fleet, and a draining member owns none because of its setting or because it stops. The exit code is 1
+/// if a member is down.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 struct FleetStatusArgs {

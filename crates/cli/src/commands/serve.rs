@@ -88,10 +88,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 .follow(&serving.edge, serving.take_over_links())
                 .context("the process to replace has ended")?;
             serving.edge.count_upgrade();
+            serving.fleet.join(&serving.edge.reloader(), true);
             serving.run()
         }
         (Ok(serving), None) => {
             service::ready("serving");
+            serving.fleet.join(&serving.edge.reloader(), false);
             serving.run()
         }
         (Err(error), predecessor) => {
@@ -111,8 +113,8 @@ struct Serving {
     links: Vec<(String, EdgeLink)>,
     /// The certificates that renew themselves.
     acme: Arc<AcmeService>,
-    /// The purges of the fleet.
-    fleet: FleetService,
+    /// The purges and members of the fleet.
+    fleet: Arc<FleetService>,
     /// Gets the process that replaces this one.
     replaced: mpsc::Receiver<NewProcess>,
 }
@@ -151,8 +153,12 @@ fn start(
     edge_config.watcher = insight::watcher_of(&edge_config);
     let acme = Arc::new(AcmeService::default());
     edge_config.certificates = acme.apply(&checked.acme)?;
-    let (fleet, purges) = FleetService::start(checked.fleet_nats.as_ref(), &edge_config.name)?;
-    edge_config.fleet_purges = purges;
+    let nats = checked.fleet_nats.as_ref();
+    let fleet = Arc::new(FleetService::start(
+        nats,
+        checked.announces,
+        &mut edge_config,
+    )?);
     let mut links = Vec::new();
     for (name, settings) in &checked.links {
         links.push((
@@ -184,7 +190,9 @@ fn start(
             acme: checked.acme,
         };
         let source = Arc::clone(&acme);
-        let config = ReloadableConfig::new(file.clone(), flags, applied, source, reloader.clone());
+        let (members, by_config) = (Arc::clone(&fleet), reloader.clone());
+        let config =
+            ReloadableConfig::new(file.clone(), flags, applied, source, members, by_config);
         let config = Arc::new(config);
         let by_request = Arc::clone(&config);
         reloader.on_request(move || by_request.reload());
@@ -272,8 +280,9 @@ impl Serving {
         if new.is_none() {
             service::stopping();
         }
-        // The next process orders certificates from now on.
+        // The next process orders certificates and sends heartbeats from now on.
         self.acme.stop();
+        self.fleet.stopping(new.is_some());
         let (edge, links, fleet) = (self.edge, self.links, self.fleet);
         if new.is_some() {
             links.iter().for_each(|(_, link)| link.stop_admin());

@@ -45,6 +45,8 @@ pub(crate) struct CheckedConfig {
     pub(crate) links: Vec<(String, LinkSettings)>,
     /// The stream of purges of the fleet. It is started together with the edge.
     pub(crate) fleet_nats: Option<FleetNats>,
+    /// True if the nodes of the fleet announce themselves: the list of members begins with this node alone.
+    pub(crate) announces: bool,
     pub(crate) settings: Vec<Setting>,
     /// The `[[site]]`s of the file.
     pub(crate) sites: Vec<SiteSummary>,
@@ -108,6 +110,7 @@ pub(super) fn check(
             fleet_nats: Some(&draft.fleet_nats)
                 .filter(|nats| !nats.servers.is_empty())
                 .cloned(),
+            announces: fleet.is_some() && draft.fleet_members.is_empty(),
             edge: edge_config(draft, fleet),
         });
     }

@@ -111,6 +111,11 @@ pub(super) struct DraftFleet {
     pub(super) wait: Duration,
     pub(super) fallback_percent: u32,
     pub(super) fallbacks_per_second: u32,
+    /// The entry of this node, if the nodes announce themselves.
+    pub(super) url: Option<OriginUrl>,
+    pub(super) group: NodeGroup,
+    pub(super) weight: u32,
+    pub(super) is_draining: bool,
 }
 
 impl Default for DraftFleet {
@@ -126,6 +131,10 @@ impl Default for DraftFleet {
             wait: Duration::from_millis(50),
             fallback_percent: 20,
             fallbacks_per_second: 100,
+            url: None,
+            group: NodeGroup::Edge,
+            weight: DEFAULT_WEIGHT,
+            is_draining: false,
         }
     }
 }
@@ -146,8 +155,7 @@ impl Default for DraftMember {
             name: None,
             url: None,
             group: NodeGroup::Edge,
-            // A half or a tenth of it is a whole number.
-            weight: 100,
+            weight: DEFAULT_WEIGHT,
             is_draining: false,
         }
     }
@@ -324,6 +332,9 @@ fn placeholder() -> OriginUrl {
         .parse()
         .expect("the placeholder is a URL")
 }
+
+/// The default weight of a node. A half or a tenth of it is a whole number.
+const DEFAULT_WEIGHT: u32 = 100;
 
 /// The default capacity of the memory tier: half of 512 MiB, the memory of the smallest common rented machine.
 const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);

@@ -102,11 +102,13 @@ pub(super) const TABLES: [(&str, &str); 26] = [
     ),
     (
         "fleet.member",
-        "The nodes of the fleet. Write `[[fleet.member]]` once for each node, also for this one.",
+        "The nodes of the fleet. Write `[[fleet.member]]` once for each node, also for this one. With `[fleet.nats]`, leave it \
+         out: the nodes announce themselves.",
     ),
     (
         "fleet.nats",
-        "The stream of NATS JetStream by which the nodes of a fleet share purges. See docs/how-to/fleet.md.",
+        "The servers of NATS JetStream by which the nodes of a fleet share purges, and by which they announce themselves if \
+         there is no `[[fleet.member]]`. See docs/how-to/fleet.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (

@@ -14,6 +14,7 @@ mod descriptors; // the limit of open files
 mod errors;
 mod faults; // caching faults that `advise` finds
 mod fleet; // nodes that act as one cache
+mod fleet_members; // nodes that announce themselves
 mod fleet_purges; // edges that share their purges
 mod help;
 mod http3_upgrade; // connections of HTTP/3 while a new process replaces the edge

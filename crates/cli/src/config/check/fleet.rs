@@ -45,13 +45,21 @@ pub(super) fn check_fleet(
             );
         }
     }
-    if draft.fleet_members.is_empty() {
+    let announces = draft.fleet_members.is_empty() && !draft.fleet_nats.servers.is_empty();
+    if draft.fleet_members.is_empty() && !announces {
         let text = "the fleet has no members".to_owned();
         report(
             first,
             text,
-            "add a [[fleet.member]] with name and url for each node, this one included",
+            "add a [[fleet.member]] with name and url for each node, this one included, or [fleet.nats]",
         );
+    }
+    for path in ["fleet.url", "fleet.group", "fleet.weight", "fleet.draining"] {
+        if let (false, Some(source)) = (announces, given(path, 0)) {
+            let text = format!("{path} counts only for a node that announces itself");
+            let hint = "write it to the [[fleet.member]] of this node, or remove all members and set [fleet.nats]";
+            report(source, text, hint);
+        }
     }
     let mut members = Vec::new();
     for (item, member) in draft.fleet_members.iter().enumerate() {
@@ -98,6 +106,10 @@ pub(super) fn check_fleet(
         wait,
         fallback_percent,
         fallbacks_per_second,
+        url,
+        group,
+        weight,
+        is_draining,
     } = &draft.fleet;
     let tls = match (certificates, key, authorities) {
         (Some(certificates), Some(key), Some(authorities)) => Some(FleetTls {
@@ -127,6 +139,27 @@ pub(super) fn check_fleet(
             None
         }
     };
+    if let (true, Some(name), Some(listen)) = (announces, name, address) {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let by_address = format!("{scheme}://{listen}").parse().ok();
+        match url
+            .clone()
+            .or_else(|| by_address.filter(|_| !listen.ip().is_unspecified()))
+        {
+            Some(url) => members.push(FleetMember {
+                name: name.clone(),
+                url,
+                group: *group,
+                weight: NonZeroU32::new(*weight).unwrap_or(NonZeroU32::MIN),
+                is_draining: *is_draining,
+            }),
+            None => report(
+                given("fleet.address", 0).unwrap_or(first),
+                format!("other nodes cannot reach this one at fleet.address = {listen}"),
+                "set fleet.url, for example to \"https://10.0.0.1:7443\"",
+            ),
+        }
+    }
     let key = key_file.as_deref().map(read_key);
     if let (Some(Err(reason)), Some(source)) = (&key, given("fleet.key_file", 0)) {
         report(

@@ -9,13 +9,28 @@ use crate::config::draft::{DraftFleet, DraftMember, Part as _};
 use crate::config::value::{Address, Count, InputFile, Switch, Time, Token, Unset, Url, Word};
 
 pub(super) static ROWS: &[Key] = rows! {
-    /// The name of this node: that of one `[[fleet.member]]`. All other settings of the fleet may be the same at all
-    /// nodes, except the address and the certificate.
+    /// The name of this node: that of one `[[fleet.member]]`, if there are any. All other settings of the fleet may be
+    /// the same at all nodes, except the addresses and the certificate.
     "fleet.name" live: Unset(Token) => DraftFleet.name;
 
     /// The address and port on which this node listens for the other nodes. They ask by HTTP/2. Clients must not reach
     /// it.
     "fleet.address" live: Unset(Address) => DraftFleet.address;
+
+    /// The URL by which the other nodes ask this node: `https://HOST:PORT` with certificates. Default: the scheme and
+    /// `fleet.address`. The node announces this and the next three settings by `[fleet.nats]`, if there is no
+    /// `[[fleet.member]]`; otherwise its `[[fleet.member]]` has them.
+    "fleet.url" live: Unset(Url) => DraftFleet.url;
+
+    /// The group of this node, as `fleet.member.group`. Default: `edge`.
+    "fleet.group" live: Word::OF => DraftFleet.group;
+
+    /// The share of keys of this node, as `fleet.member.weight`. Default: 100.
+    "fleet.weight" live: Count::of(1, NODE_WEIGHT_MAX as u64) => DraftFleet.weight;
+
+    /// If true, this node owns no keys. Set it before the node leaves for longer, and reload the node. A node that is
+    /// stopped does the same by itself.
+    "fleet.draining" live: Switch => DraftFleet.is_draining;
 
     /// PEM file with the certificate of this node first and then the chain. The node uses it as server and as client.
     /// Its name is the host or address by which the members' URLs name this node. Required unless all nodes are on

@@ -60,6 +60,10 @@ pub(super) static ROWS: &[Key] = rows! {
     /// The lag above which the node is cut off: it may lack purges that were acknowledged longer ago. Default: 5 s.
     "fleet.nats.lag_max" restart: Time(Duration::from_secs(2), Duration::from_secs(24 * 3600)) => FleetNats.lag_max;
 
+    /// The time after which a node that was killed is no member, if the nodes announce themselves: a heartbeat lasts so
+    /// long, and a node sends four in this time. Default: 10 s.
+    "fleet.nats.member_ttl" restart: Time(Duration::from_secs(2), Duration::from_secs(300)) => FleetNats.member_ttl;
+
     /// The use of stored responses while the node is cut off. `serve`: they are served. `validate`: the origin
     /// validates each one before. `refuse`: their requests get 503. Default: `serve`.
     "fleet.nats.when_cut_off" restart: Word::OF => FleetNats.when_cut_off;

@@ -82,6 +82,52 @@ fn a_fleet_needs_its_name_address_key_and_members() {
     }
 }
 
+#[test]
+fn without_members_a_node_with_nats_announces_itself() {
+    let nats = "[fleet.nats]\nservers = [\"nats://127.0.0.1:4222\"]\n";
+    for (text, reason) in [
+        (format!("{FLEET}{nats}"), ""),
+        (
+            format!("{FLEET}weight = 50\ngroup = \"shield\"\n{nats}"),
+            "",
+        ),
+        (
+            format!("{FLEET}weight = 50\n{MEMBERS}{nats}"),
+            "fleet.weight counts only for a node that announces itself",
+        ),
+        (
+            FLEET.replace("127.0.0.1", "0.0.0.0") + nats,
+            "other nodes cannot reach this one at fleet.address = 0.0.0.0:7001",
+        ),
+        (
+            format!("{FLEET}url = \"https://edge.example:7001\"\n{nats}"),
+            "does not begin with http://",
+        ),
+    ] {
+        let shown = errors(&text);
+        assert!(shown.contains(reason), "{text}: {shown}");
+        assert_eq!(shown.is_empty(), reason.is_empty(), "{text}: {shown}");
+    }
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let key = folder.path().join("key");
+    fs::write(&key, "0123456789abcdef0123456789abcdef").expect("the file is written");
+    let fleet = FLEET.replace("\"key\"", &format!("{:?}", key.display().to_string()));
+    let own = |more: &str| {
+        let checked = load_checked(&format!("{MINIMAL_FILE}{fleet}{more}"));
+        let fleet = checked.edge.fleet.expect("a fleet");
+        let own = fleet.own().cloned().expect("an entry of its own");
+        (checked.announces, fleet.members.len(), own)
+    };
+    let (announces, members, member) = own(&format!("draining = true\n{nats}"));
+    assert!(announces && members == 1 && member.is_draining);
+    assert_eq!(
+        member.url.to_string().trim_end_matches('/'),
+        "http://127.0.0.1:7001"
+    );
+    let (announces, members, member) = own(&format!("{MEMBERS}{nats}"));
+    assert!(!announces && members == 2 && !member.is_draining);
+}
+
 /// The members become origins, and their listener follows those of clients.
 #[test]
 fn a_fleet_adds_a_listener_and_the_peers() {

@@ -45,7 +45,7 @@ demo: rust compiler ## LRU, AdaptSize, GDSF and density over real HTTP on loopba
 
 .PHONY: demo-fleet
 demo-fleet: rust compiler ## three nodes that act as one cache on loopback, one of which is killed
-	$(CARGO) build $(LOCKED) --profile demo --package edgeward-cli --no-default-features
+	$(CARGO) build $(LOCKED) --profile demo --package edgeward-cli --no-default-features --features fleet
 	@scripts/demo-fleet $(abspath $(or $(CARGO_TARGET_DIR),target)/demo/edgeward)
 
 .PHONY: demo-filter

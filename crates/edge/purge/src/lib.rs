@@ -14,6 +14,7 @@
 mod fleet;
 pub mod log;
 mod message;
+mod methods;
 mod positions;
 mod request;
 mod scope;
@@ -23,9 +24,10 @@ mod tags;
 
 pub use fleet::Delivery;
 pub use message::{MESSAGE_BYTES_MAX, MessageError, PurgeMessage};
+pub use methods::{METHODS, ParsePurgeMethodsError, PurgeMethods, is_purge_method};
 pub use positions::Positions;
 pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
 pub use scope::{GROUPS_MAX, Purge, Scope, ScopeError, Stamp, TEXT_BYTES_MAX, authority_of};
-pub use selector::{METHODS, SelectedPurge, Selection, SelectorError, is_purge_method};
+pub use selector::{SelectedPurge, Selection, SelectorError};
 pub use table::{Check, Limits, PurgeTable, TableSize, Verdict};
 pub use tags::{visit_head_tags, visit_tags};

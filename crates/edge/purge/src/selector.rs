@@ -16,6 +16,7 @@
 //! Plugins send regular expressions, because Varnish compares them. This cache compares exact tags and patterns with
 //! `*`. It therefore reads only those expressions that have an equivalent, and refuses all others.
 
+use crate::methods::METHODS;
 use crate::scope::{Scope, ScopeError};
 use crate::tags::visit_tags;
 
@@ -98,9 +99,6 @@ enum Reading {
     Soft,
 }
 
-/// The methods by which a client purges.
-pub const METHODS: [&str; 3] = ["PURGE", "BAN", "PURGEKEYS"];
-
 /// The selectors. Names are in lower case.
 const FIELDS: [(&str, Reading); 19] = [
     ("surrogate-key", Reading::TagsOf("surrogate-key")),
@@ -149,14 +147,9 @@ const SELECTOR_WORDS: [&str; 15] = [
 /// Words of names that authenticate a client or open a WebSocket. Such a field selects nothing.
 const OTHER_WORDS: [&str; 5] = ["api", "auth", "secret", "token", "websocket"];
 
-/// Returns true if a method purges in a cache: it is one of [`METHODS`], or its name has the word `PURGE` or `BAN`.
-pub fn is_purge_method(method: &str) -> bool {
-    method.contains("PURGE") || method.contains("BAN")
-}
-
 impl SelectedPurge {
-    /// Reads the selectors of a request for which [`is_purge_method`] is true. `authority` and `target` are canonical;
-    /// `fields` are all fields as received, with names in lower case.
+    /// Reads the selectors of a request for which [`is_purge_method`](crate::is_purge_method) is true. `authority` and
+    /// `target` are canonical; `fields` are all fields as received, with names in lower case.
     pub fn read<'f>(
         method: &str,
         authority: &str,

@@ -62,6 +62,9 @@ pub(super) static ROWS: &[Key] = rows! {
     /// would let all its clients purge. With `none`, the edge forwards these methods to the origin.
     "purge.allow" live: Listed::OF => EdgeConfig.purge.allow;
 
+    /// The methods with which the clients of `purge.allow` may purge; the others of these three get 403.
+    "purge.methods" live: Listed::OF => EdgeConfig.purge.methods;
+
     /// The most stored objects among which a `PURGE` or `BAN` of tags or patterns counts those that it covers, for its
     /// answer `purged: N`. The count reads the heads of all objects, which takes about a second per million. With more
     /// objects, the answer says that they were not counted. A `PURGE` of a URL is always counted.

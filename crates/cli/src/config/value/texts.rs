@@ -11,7 +11,7 @@ use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::{
     FieldNames, HostPolicy, InvalidListenAddress, ListenAddress, LogFormat, Networks, OriginUrl,
-    Roles, SyslogServer,
+    PurgeMethods, Roles, SyslogServer,
 };
 use edgeward_proxy::negative::PathPattern;
 use edgeward_semantics::IgnoredParameters;
@@ -526,6 +526,7 @@ lists! {
     Networks: "list of networks", "\"10.0.0.0/8, 2001:db8::/32\"", |networks| networks.0.is_empty();
     FieldNames: "list of field names", "\"x-original-url, x-rewrite-url\"", |names| names.0.is_empty();
     PathForms: "list of forms", "\"encoded-slash, dot-segment\"", |forms| forms.is_empty();
+    PurgeMethods: "list of methods", "\"PURGE, BAN\"", |methods| methods.iter().next().is_none();
     IgnoredParameters: "list of parameter names", "\"utm_*, gclid\"", Self::is_empty;
 }
 

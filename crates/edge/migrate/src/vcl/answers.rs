@@ -6,6 +6,7 @@ use super::acl;
 use super::requests::Requests;
 use super::state::{Machine, Phase, Synthetic, ledger_of};
 use super::text::spelled;
+use super::translator::KNOWN_METHODS;
 use super::tree::{Expr, Kind, Node, Operator, every};
 use crate::decision::Decision;
 use crate::grouping::Setting;
@@ -17,9 +18,6 @@ use crate::values;
 /// Methods with which clients purge.
 pub(super) const PURGE_METHODS: [&str; 6] =
     ["PURGE", "BAN", "PURGEKEYS", "URIBAN", "REFRESH", "FULLBAN"];
-
-/// The methods of those that the edge knows.
-const KNOWN_METHODS: [&str; 3] = ["PURGE", "BAN", "PURGEKEYS"];
 
 /// The fields whose tags the edge reads in a request that purges.
 const TAG_FIELDS: [&str; 12] = [
@@ -76,11 +74,6 @@ impl<'t> Machine<'_, 't> {
                 _ => 403,
             };
             self.deny_purge(reached, status, node);
-            if code >= 300 {
-                let methods = holds.flat_map(|(when, _)| when.methods.clone());
-                let known = methods.filter(|method| KNOWN_METHODS.contains(&method.as_str()));
-                self.translator.deny_purges(known.collect(), node);
-            }
             // A refused purge is an exception from later ones.
             return match code {
                 200..=299 => Ok(()),

@@ -78,7 +78,6 @@ pub fn translate(
     ];
     let toml = toml::write(&intro, &tables);
     rest(&translator);
-    translator.report_denied_purges();
     let report = translator
         .ledger
         .report(&tree, |node| table::unused(&node.name()));

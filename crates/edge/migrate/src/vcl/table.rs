@@ -128,7 +128,7 @@ const ROWS: &[Row] = &[
             "std.ban",
         ],
         Settings(Caching),
-        "`purge.allow`: the methods PURGE, BAN and PURGEKEYS, by URL, host, tag and pattern",
+        "`purge.allow`, `purge.methods`: PURGE, BAN and PURGEKEYS, by URL, host, tag and pattern",
     ),
     (
         &["vsthrottle.is_denied"],

@@ -15,6 +15,9 @@ use crate::toml::{self, Table};
 /// of 2026 all of them take some seconds.
 pub(super) const STEPS_MAX: u64 = 500_000;
 
+/// The methods by which the edge purges.
+pub(super) const KNOWN_METHODS: [&str; 3] = ["PURGE", "BAN", "PURGEKEYS"];
+
 /// The state of a translation.
 pub(super) struct Translator<'t> {
     pub(super) ledger: Ledger,
@@ -43,8 +46,6 @@ pub(super) struct Translator<'t> {
     pub(super) purgers: RefCell<Option<(Vec<String>, Position)>>,
     /// The methods with which these may purge.
     purge_methods: RefCell<Vec<String>>,
-    /// Statements that deny requests with these methods.
-    denied_purges: RefCell<Vec<(Vec<String>, &'t Node)>>,
 }
 
 impl<'t> Translator<'t> {
@@ -64,7 +65,6 @@ impl<'t> Translator<'t> {
             facts: RefCell::default(),
             strips: RefCell::default(),
             purge_methods: RefCell::default(),
-            denied_purges: RefCell::default(),
             effects: RefCell::default(),
             purgers: RefCell::default(),
         };
@@ -190,28 +190,6 @@ impl<'t> Translator<'t> {
         networks.iter().all(|network| known.contains(network))
     }
 
-    /// Takes note of a statement that denies requests with these methods.
-    pub(super) fn deny_purges(&self, methods: Vec<String>, node: &'t Node) {
-        self.denied_purges.borrow_mut().push((methods, node));
-    }
-
-    /// Reports methods that no client may use, but those that may purge at the edge can.
-    pub(super) fn report_denied_purges(&self) {
-        if self.purgers.borrow().is_none() {
-            return;
-        }
-        for (methods, node) in self.denied_purges.borrow().iter() {
-            if methods
-                .iter()
-                .any(|method| !self.is_purge(std::slice::from_ref(method)))
-            {
-                let text = "purge.allow is for all methods that purge: the clients that may send one of them may send \
-                            these, too";
-                self.ledger.left_out(*node, Effect::Access, text);
-            }
-        }
-    }
-
     /// Returns true if `purge.allow` decides about requests with these methods.
     pub(super) fn is_purge(&self, methods: &[String]) -> bool {
         let known = self.purge_methods.borrow();
@@ -224,12 +202,16 @@ impl<'t> Translator<'t> {
         holds.all(|(when, _)| self.is_purge(&when.methods))
     }
 
-    /// Returns the table with the networks that may purge.
+    /// Returns the table with the networks and methods that may purge.
     pub(super) fn purge_table(&self) -> Option<Table> {
         let purgers = self.purgers.borrow();
         let (networks, from) = purgers.as_ref()?;
         let mut table = Table::new("[purge]");
         table.set("allow", toml::array(networks), Some(from));
+        let known = self.purge_methods.borrow();
+        let methods = KNOWN_METHODS.map(str::to_owned);
+        let methods: Vec<String> = methods.into_iter().filter(|m| known.contains(m)).collect();
+        table.set("methods", toml::array(&methods), Some(from));
         Some(table)
     }
 }

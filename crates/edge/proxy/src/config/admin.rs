@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use edgeward_httpd::{AdminToken, Token};
+use edgeward_purge::PurgeMethods;
 
 use super::forwarding::Networks;
 use super::listener::{ListenAddress, ListenerTls};
@@ -60,6 +61,8 @@ pub struct PurgeConfig {
     /// Clients that may send PURGE, BAN and PURGEKEYS. The peer must be in these networks, and each client for which it
     /// forwards. Default: none, and the edge forwards these methods like all others.
     pub allow: Networks,
+    /// The methods with which these clients may purge. Default: all of them.
+    pub methods: PurgeMethods,
     /// The file with the log of purges. Default: in the directory of the first device, or beside the file of this
     /// device. A disk cache on a block device has no default; without a log, it accepts only hard purges of single
     /// URLs.
@@ -80,6 +83,7 @@ impl Default for PurgeConfig {
         Self {
             token: None,
             allow: Networks::default(),
+            methods: PurgeMethods::ALL,
             log: None,
             count_objects_max: 100_000,
             entries_max: NonZeroUsize::new(1_000_000).expect("1 000 000 is not zero"),

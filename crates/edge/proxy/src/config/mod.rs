@@ -28,6 +28,7 @@ pub(crate) mod site_urls; // keys of URLs without a request
 pub mod watch; // samples of requests, for a watcher of other crates
 
 pub use edgeward_httpd::{AdminToken, Roles, Token};
+pub use edgeward_purge::PurgeMethods;
 
 pub use admin::{AdminConfig, PurgeConfig};
 pub use caching::{CachingConfig, RangesConfig};

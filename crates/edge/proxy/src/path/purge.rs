@@ -11,7 +11,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_purge::{Purge, Scope, SelectedPurge, Selection};
+use edgeward_purge::{METHODS, Purge, Scope, SelectedPurge, Selection};
 use edgeward_semantics::Target;
 use http::{HeaderMap, Response, StatusCode};
 
@@ -30,7 +30,8 @@ pub(super) async fn answer(
     let refuse = |reply: Reply, status, text: String| {
         reply.refuse(&RequestError::new(status, "purge", text))
     };
-    if let Err(text) = check_clients(&worker, &request, &received) {
+    let allowed = check_clients(&worker, &request, &received);
+    if let Err(text) = allowed.and_then(|()| check_method(&worker, &request)) {
         return refuse(reply, StatusCode::FORBIDDEN, text);
     }
     let purges = match purges(&request, &received) {
@@ -79,6 +80,16 @@ fn check_clients(worker: &Worker, request: &Request, received: &HeaderMap) -> Re
         }
     }
     Ok(())
+}
+
+/// Refuses a method that the configuration excludes. A method that never purges is refused later, by another message.
+fn check_method(worker: &Worker, request: &Request) -> Result<(), String> {
+    let method = request.method.as_str();
+    let allowed = worker.config().purge.methods;
+    match METHODS.contains(&method) && !allowed.iter().any(|known| known == method) {
+        true => Err(format!("the method {method} is not in purge.methods")),
+        false => Ok(()),
+    }
 }
 
 /// Returns the purges that a request states.

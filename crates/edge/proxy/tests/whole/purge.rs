@@ -367,6 +367,18 @@ fn the_methods_need_an_allowed_address_and_purge_like_the_api() {
         403
     );
     assert!(strict.get("/a").is_hit());
+    // Another method than those of the configuration.
+    let by_url = TestBed::with_config(|config| {
+        config.purge.allow = "127.0.0.0/8".parse().expect("a network");
+        config.purge.methods = "PURGE".parse().expect("a method");
+    });
+    by_url.origin.on("/a", tagged("one", "t"));
+    by_url.get("/a");
+    let send = |method: &str| by_url.connect().request(method, "/a", &[], b"").status;
+    assert_eq!((send("BAN"), send("PURGEKEYS")), (403, 403));
+    assert!(by_url.get("/a").is_hit());
+    assert_eq!(send("PURGE"), 200);
+    assert!(!by_url.get("/a").is_hit());
     // Without the setting, the origin gets the request.
     let open = TestBed::start();
     assert_eq!(open.connect().request("PURGE", "/a", &[], b"").status, 404);

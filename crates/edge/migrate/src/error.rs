@@ -3,7 +3,7 @@
 use crate::syntax::ParseError;
 
 /// The most rules of a site of the edge.
-pub const SITE_RULES_MAX: usize = 256;
+pub const SITE_RULES_MAX: usize = edgeward_sites::RULES_MAX;
 
 /// The reason why a configuration cannot be translated at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

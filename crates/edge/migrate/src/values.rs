@@ -1,6 +1,6 @@
 //! Values of directives: times, sizes, texts with variables, regular expressions.
 
-use regex::bytes::RegexBuilder;
+use edgeward_sites::PathPattern;
 
 use crate::toml;
 
@@ -103,9 +103,6 @@ pub(super) fn extension(path: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// The largest page of the edge.
-pub(super) const PAGE_BYTES_MAX: usize = 1 << 20;
-
 /// A part of a text with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -156,20 +153,13 @@ pub(super) fn regex(pattern: &str, ignores_case: bool) -> Result<String, String>
         true => format!("(?i){pattern}"),
         false => pattern.to_owned(),
     };
-    let compiled = RegexBuilder::new(&text)
-        .unicode(false)
-        .size_limit(REGEX_BYTES_MAX)
-        .build();
-    match compiled {
+    match PathPattern::regex(&text) {
         Ok(_) => Ok(text),
         Err(_) => Err(format!(
             "the expression {pattern} has look-around, a backreference or other syntax that the edge does not have"
         )),
     }
 }
-
-/// The largest compiled expression of the edge.
-const REGEX_BYTES_MAX: usize = 256 << 10;
 
 /// Returns a text as an expression that matches it literally.
 pub(super) fn literal_regex(text: &str) -> String {

@@ -166,6 +166,10 @@ pub struct Page {
     pub body: Bytes,
 }
 
+/// The largest body of a [`Page`]. A page with inline images has less. The limit bounds the memory and the time of the
+/// start if the file is another one than intended.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Changes of header fields, at most one for each name. A name without a change undoes the changes of earlier rules.
 #[derive(Clone, Debug, Default)]
 pub struct FieldChanges(Vec<(HeaderName, Option<FieldChange>)>);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_sites::{
-    FixedAnswer, Page, RateKey, RateLimit, Redirect, Stated, StatusSet, Template,
+    FixedAnswer, PAGE_BYTES_MAX, Page, RateKey, RateLimit, Redirect, Stated, StatusSet, Template,
 };
 use http::{HeaderValue, StatusCode};
 
@@ -411,7 +411,7 @@ fn page_of_table(
         match name {
             "body" => {
                 body = reader.text(&member, "a text", "\"ok\"")?.to_owned();
-                if body.len() as u64 > PAGE_BYTES_MAX {
+                if body.len() > PAGE_BYTES_MAX {
                     reader.reject(&member, "exceeds 1 MiB", "use a smaller page");
                     return None;
                 }
@@ -465,8 +465,8 @@ fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<Page>> {
         return None;
     };
     let mut body = Vec::new();
-    let read =
-        File::open(&path).and_then(|file| file.take(PAGE_BYTES_MAX + 1).read_to_end(&mut body));
+    let read = File::open(&path)
+        .and_then(|file| file.take(PAGE_BYTES_MAX as u64 + 1).read_to_end(&mut body));
     if let Err(error) = read {
         reader.reject(
             entry,
@@ -475,7 +475,7 @@ fn page(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Option<Arc<Page>> {
         );
         return None;
     }
-    if body.len() as u64 > PAGE_BYTES_MAX {
+    if body.len() > PAGE_BYTES_MAX {
         let hint = "use a smaller page: the edge keeps it in memory";
         reader.reject(entry, "exceeds 1 MiB", hint);
         return None;
@@ -506,7 +506,3 @@ const CONTENT_TYPES: [(&str, &str); 6] = [
     ("xml", "application/xml"),
     ("svg", "image/svg+xml"),
 ];
-
-/// The largest page. A page with inline images has less. The limit bounds the memory and the time of the start if
-/// the file is another one than intended.
-const PAGE_BYTES_MAX: u64 = 1 << 20;

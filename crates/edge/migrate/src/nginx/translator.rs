@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use edgeward_sites::PAGE_BYTES_MAX;
+
 use super::parse::Directive;
 use super::scope::Scope;
 use crate::ledger::Ledger;
@@ -97,7 +99,7 @@ impl<'t> Translator<'t> {
         let path = self.path(&format!("{}{path}", folder.trim_end_matches('/')));
         let is_page = values::is_page(&path) && !path.contains('$');
         let read = is_page.then(|| self.sources.read(&path).ok()).flatten();
-        read.filter(|text| text.len() <= values::PAGE_BYTES_MAX)
+        read.filter(|text| text.len() <= PAGE_BYTES_MAX)
             .map(|_| path)
     }
 

@@ -35,24 +35,26 @@ pub(crate) fn sequences(settings: &BTreeMap<Key, Decision<Option<Setting>>>) -> 
         .collect()
 }
 
-/// Returns the lines of denials with exceptions for names of parameters. The edge compares names in all forms
-/// in which origins may read them, so that an exception holds for more requests.
-pub(crate) fn lenient_denials(
+/// Returns the lines of denials and redirects with exceptions for names of parameters. The edge compares names in all
+/// forms in which origins may read them, so that an exception holds for more requests.
+pub(crate) fn lenient_answers(
     settings: &BTreeMap<Key, Decision<Option<Setting>>>,
 ) -> Vec<Position> {
-    let Some(deny) = settings.get(&Key::One("deny")) else {
-        return Vec::new();
-    };
+    let answers = ["deny", "redirect"].map(|key| settings.get(&Key::One(key)));
+    answers.into_iter().flatten().flat_map(lenient).collect()
+}
+
+fn lenient(answer: &Decision<Option<Setting>>) -> Vec<Position> {
     let has_names = |when: &When| {
         !when.parameters.is_empty() && !when.parameters.iter().any(|name| name == "*")
     };
-    let layers = deny.layers();
+    let layers = answer.layers();
     let is_lenient = |at: usize| {
         let mut later = layers[at + 1..].iter();
         later.any(|(when, setting)| setting.is_none() && has_names(when))
     };
-    let denials = layers.iter().enumerate().filter(|(at, _)| is_lenient(*at));
-    let lines = denials.filter_map(|(_, (_, setting))| setting.as_ref()?.from.clone());
+    let answers = layers.iter().enumerate().filter(|(at, _)| is_lenient(*at));
+    let lines = answers.filter_map(|(_, (_, setting))| setting.as_ref()?.from.clone());
     lines.collect()
 }
 
@@ -97,9 +99,21 @@ fn sequence(
 ) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut earlier = Settings::default();
+    let mut has_page = false;
     for (when, setting) in decision.layers() {
         let mut of_step = BTreeMap::new();
         match setting {
+            Some(Setting {
+                value: Value::DenyWithPage(status, page),
+                from,
+            }) => {
+                has_page = true;
+                let page_key = Key::Status("error_page", status.to_string());
+                let settings = [(key.clone(), status.to_string()), (page_key, page.clone())];
+                let settings = settings.map(|(key, toml)| (key, (Value::Toml(toml), from.clone())));
+                earlier.0.extend(settings.clone());
+                of_step.extend(settings);
+            }
             Some(Setting { value, from }) => {
                 earlier.0.insert(key.clone(), (value.clone(), from.clone()));
                 of_step.insert(key.clone(), (value.clone(), from.clone()));
@@ -110,6 +124,11 @@ fn sequence(
                 let (key, value) = undo(key, &earlier, "\"none\"");
                 of_step.insert(key, (value, None));
             }
+        }
+        // The page of an earlier layer would replace the body of the origin, or that of another denial.
+        if has_page && !of_step.keys().any(|key| matches!(key, Key::Status(..))) {
+            let off = Value::Toml("false".to_owned());
+            of_step.insert(Key::One("error_page"), (off, None));
         }
         if setting.is_some() {
             for dependent in dependents(key) {

@@ -72,14 +72,14 @@ impl Ledger {
         self.record(directive, Outcome::LeftOut, effect, text);
     }
 
-    /// Records that denials have exceptions for names of parameters, by the lines of the denials.
-    pub(super) fn lenient<N: Node>(&self, tree: &[N], denials: &[Position]) {
-        for denial in denials {
+    /// Records that denials and redirects have exceptions for names of parameters, by their lines.
+    pub(super) fn lenient<N: Node>(&self, tree: &[N], answers: &[Position]) {
+        for answer in answers {
             let mut rest: Vec<&N> = tree.iter().rev().collect();
             let mut found = None;
             while let Some(node) = rest.pop() {
                 rest.extend(node.children().iter().rev());
-                if node.at() == denial && node.children().is_empty() {
+                if node.at() == answer && node.children().is_empty() {
                     found = Some(node);
                 }
             }

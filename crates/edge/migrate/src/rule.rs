@@ -131,6 +131,9 @@ pub(crate) enum Value {
     RemoveField(String),
     /// The changes of a field by earlier rules are undone.
     KeepField(String),
+    /// A denial with a page: the status, and the page in TOML. [`grouping`](crate::grouping) writes it as `deny` and
+    /// `error_page`.
+    DenyWithPage(u16, String),
 }
 
 /// The settings of a rule with the lines that they follow from.

@@ -1,5 +1,7 @@
 //! The directives that do not have directives of a site in their block.
 
+use edgeward_sites::PAGE_BYTES_MAX;
+
 use super::origins::{self, change};
 use super::paths;
 use super::state::Site;
@@ -8,6 +10,7 @@ use super::tree::Directive;
 use crate::decision::Decision;
 use crate::hosts::Reason;
 use crate::report::{Effect, Outcome};
+use crate::rule::{Key, Value};
 use crate::toml;
 use crate::values::{self, literal_regex};
 
@@ -202,7 +205,8 @@ impl<'t> Site<'_, 't> {
             false => "text/plain; charset=utf-8",
         };
         let has_placeholder = text.split('{').skip(1).any(is_placeholder);
-        let answer = values::answer(code, text, kind).filter(|_| !has_placeholder);
+        let is_fixed = !has_placeholder && text.len() <= PAGE_BYTES_MAX;
+        let answer = values::answer(code, text, kind).filter(|_| is_fixed);
         let ledger = &self.translator.ledger;
         for inner in directive.inner() {
             ledger.implied(inner, "belongs to the answer");
@@ -213,9 +217,15 @@ impl<'t> Site<'_, 't> {
                 self.state("deny", reached, code.to_string(), directive)?;
                 self.translator.ledger.translated(directive, "deny");
             }
+            (400..=599, _) if is_fixed => {
+                let page = Value::DenyWithPage(code, values::page(text, kind));
+                self.set(Key::One("deny"), reached, page, Some(&directive.at))?;
+                let ledger = &self.translator.ledger;
+                ledger.translated(directive, "deny, error_page");
+            }
             (400..=599, _) => {
                 self.state("deny", reached, code.to_string(), directive)?;
-                let text = "the edge sends its own text with the status; error_page replaces it by a file or text";
+                let text = "the text has placeholders, so the edge sends its own with the status";
                 self.translator
                     .ledger
                     .differs(directive, Effect::Response, text);

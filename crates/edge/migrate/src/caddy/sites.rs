@@ -13,8 +13,9 @@ use crate::error::{MigrateError, SITE_RULES_MAX};
 use crate::grouping;
 use crate::hosts::Host;
 use crate::report::{Effect, Outcome};
-use crate::rule::{Key, Rule, Value};
+use crate::rule::{Key, Rule, Value, When};
 use crate::toml::{self, Table};
+use crate::values;
 
 /// An address of a site block.
 #[derive(Clone, Debug)]
@@ -524,7 +525,7 @@ fn rules<'t>(
     }
     close_wider(&mut site, served);
     site.state_uncached();
-    let lenient = grouping::lenient_denials(&site.settings);
+    let lenient = grouping::lenient_answers(&site.settings);
     site.translator.lenient.borrow_mut().extend(lenient);
     let mut rules = grouping::rules(grouping::sequences(&site.settings));
     for rule in &mut rules {
@@ -542,19 +543,18 @@ fn close_wider(site: &mut Site<'_, '_>, served: &Served<'_, '_>) {
     }
     let block = served.encrypted.or(served.plain);
     if let (Host::Below(domain), Some(block)) = (&served.host, block) {
-        let text = format!(
-            "`*` is one label for Caddy and any number of labels for the edge, so the site has hosts such as \
-             x.y.{domain}, too"
-        );
-        let advice = match served.is_shared {
-            true => {
-                site.close(&always, &block.site.at);
-                "another site answers these, so it is denied until you decide"
-            }
-            false => "list its hosts if the origin may not get these",
-        };
-        let text = format!("{text}; {advice}");
-        let ledger = &site.translator.ledger;
-        ledger.left_out(block.site, Effect::Access, &text);
+        let one_label = Decision::when(When {
+            host_regexes: vec![format!("^[^.]+\\.{}$", values::literal_regex(domain))],
+            ..When::default()
+        });
+        site.close(&one_label.not(), &block.site.at);
+        if served.is_shared {
+            let text = format!(
+                "`*` is one label for Caddy and any number of labels for the edge; hosts such as x.y.{domain}, which \
+                 another site answers, are denied until you decide"
+            );
+            let ledger = &site.translator.ledger;
+            ledger.left_out(block.site, Effect::Access, &text);
+        }
     }
 }

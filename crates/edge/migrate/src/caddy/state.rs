@@ -32,7 +32,7 @@ pub(super) struct Translator {
     pub(super) proxies: Proxies,
     /// Why the files of an `import` were not read, by the number of the directive.
     pub(super) unread: BTreeMap<usize, String>,
-    /// The lines of denials with exceptions for names.
+    /// The lines of denials and redirects with exceptions for names.
     pub(super) lenient: RefCell<Vec<Position>>,
     steps: Cell<u64>,
     proxies_seen: Cell<usize>,

@@ -46,7 +46,7 @@ const ROWS: &[Row] = &[
     (
         &["respond", "error", "abort"],
         Settings(Access),
-        "`deny` for 400 to 599; `answer` with the text for 200 to 204; others get 404",
+        "`deny` for 400 to 599, with the text by `error_page`; `answer` with the text for 200 to 204; others get 404",
     ),
     (
         &["rewrite", "uri"],

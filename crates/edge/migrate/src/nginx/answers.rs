@@ -293,8 +293,8 @@ fn branch<'t>(draft: &mut Draft<'_, 't>, directive: &'t Directive) {
         return left_out_branch(draft, directive, &difference);
     }
     let has_names = |when: &When| !when.parameters.is_empty();
-    let is_lenient =
-        on.is_on("deny") && matches!(&condition.cond, Cond::Not(all) if all.iter().any(has_names));
+    let is_lenient = (on.is_on("deny") || on.is_on("redirect"))
+        && matches!(&condition.cond, Cond::Not(all) if all.iter().any(has_names));
     match draft.switch(directive, &condition, &on, &off) {
         Ok(()) if is_lenient => draft.left_out(directive, Effect::Access, LENIENT),
         Ok(()) => draft.translated(directive, "a rule with conditions"),

@@ -24,6 +24,9 @@ const FIELDS_OF_FRESHNESS: [&str; 6] = [
 /// The longest lifetime of the edge.
 const LIFETIME_MAX: u64 = 3650 * 86_400_000;
 
+const INEXACT_LIFETIME: &str = "no rule states its condition exactly: the rule has the lifetime for further responses, \
+                                or not for all; compare the conditions";
+
 impl<'t> Machine<'_, 't> {
     pub(super) fn assign_response(
         &mut self,
@@ -60,11 +63,16 @@ impl<'t> Machine<'_, 't> {
                     _ => &mut response.grace,
                 };
                 *known = Decision::select(reached.best(), &stated, known)?;
-                let text = match lower {
-                    "beresp.ttl" => "ttl, default_ttl, pass",
-                    _ => "stale_while_revalidate, stale_if_error, stale_if_disconnected",
-                };
-                self.translator.ledger.translated(node, text);
+                match lower {
+                    "beresp.ttl" if reached.is_reported() => {
+                        ledger.left_out(node, Effect::Caching, INEXACT_LIFETIME);
+                    }
+                    "beresp.ttl" => ledger.translated(node, "ttl, default_ttl, pass"),
+                    _ => ledger.translated(
+                        node,
+                        "stale_while_revalidate, stale_if_error, stale_if_disconnected",
+                    ),
+                }
                 Ok(())
             }
             "beresp.keep" => {

@@ -107,7 +107,7 @@ fn grouped(
     settings: &BTreeMap<Key, Decision<Option<Setting>>>,
     lifetimes: &Decision<Lifetimes>,
 ) -> Vec<Rule> {
-    let lenient = grouping::lenient_denials(settings);
+    let lenient = grouping::lenient_answers(settings);
     translator.ledger.lenient(translator.tree, &lenient);
     let mut sequences = grouping::sequences(settings);
     sequences.push(lifetime_steps(lifetimes, "ttl", |lifetimes| &lifetimes.ttl));

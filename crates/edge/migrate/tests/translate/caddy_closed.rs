@@ -180,6 +180,12 @@ const CASES: &[Case] = &[
         denied: &["/a/x", "/a/x?token[]=2"],
         admitted: &["/b"],
     },
+    Case {
+        site: "@t query token=*\nroute {\nreverse_proxy @t b\nredir /login\n}",
+        losses: &[5],
+        denied: &["/"],
+        admitted: &["/?token=x"],
+    },
     // Responses of the origin may be replaced by a denial.
     Case {
         site: "intercept /a/* {\n@no status 404\nhandle_response @no {\nrespond 403\n}\n}\nreverse_proxy b",
@@ -347,21 +353,34 @@ fn requests_that_another_site_of_caddy_answers_are_denied() {
         (
             "http://*.a.example PROXY:80 {\nrespond 403\n}\n",
             &[1],
-            &[("*.a.example", "/", false), ("*", "/", false)],
+            &[
+                ("*.a.example", "/ host:x.a.example", true),
+                ("*.a.example", "/ host:x.y.a.example", false),
+                ("*", "/", false),
+            ],
         ),
+        // No site of Caddy has the host.
         (
             "http://*.a.example PROXY",
-            &[1],
-            &[("*.a.example", "/", true)],
+            &[],
+            &[
+                ("*.a.example", "/ host:x.a.example", true),
+                ("*.a.example", "/ host:x.y.a.example", false),
+                ("*.a.example", "/ host:x.ya.example", false),
+            ],
         ),
         (
             ":80 {\n@a host *.a.example\nhandle @a PROXYrespond 403\n}\n",
             &[1],
-            &[("*.a.example", "/", false), ("*", "/", false)],
+            &[
+                ("*.a.example", "/ host:x.a.example", true),
+                ("*.a.example", "/ host:x.y.a.example", false),
+                ("*", "/", false),
+            ],
         ),
         (
             "http://*.a.example {\n@x host x.a.example\nhandle @x PROXY@y host x.y.a.example\nhandle @y PROXY}\n",
-            &[1],
+            &[],
             &[("x.a.example", "/", true), ("x.y.a.example", "/", false)],
         ),
         // A site of a path.
@@ -382,8 +401,11 @@ fn requests_that_another_site_of_caddy_answers_are_denied() {
         ),
         (
             "http://x.y.a.example/b* {\nrespond 403\n}\nhttp://*.a.example PROXY",
-            &[1, 2, 4],
-            &[("x.y.a.example", "/b", false), ("*.a.example", "/b", true)],
+            &[1, 2],
+            &[
+                ("x.y.a.example", "/b", false),
+                ("*.a.example", "/b host:x.a.example", true),
+            ],
         ),
         (
             "http:///%61* {\nrespond 403\n}\nhttp://a.example PROXY",

@@ -115,6 +115,14 @@ pub(crate) fn assert_listed(
     assert!(found == expected, "found: {found:#?}");
 }
 
+/// Returns a configuration without its comments.
+pub(crate) fn without_sources(toml: &str) -> String {
+    let lines = toml
+        .lines()
+        .map(|line| line.split("    #").next().unwrap_or_default());
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// A change of a text: a part that is removed, or replaced by a text.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {

@@ -151,6 +151,15 @@ fn holds(rule: &Rule, request: &Request) -> Option<Vec<String>> {
                 .regexes
                 .iter()
                 .any(|regex| regex.is_match(&request.path)),
+            // A request without a host is one of each host of the site.
+            "host_regex" => {
+                let mut fields = request.fields.iter();
+                fields
+                    .find(|(name, _)| name == "host")
+                    .is_none_or(|(_, host)| {
+                        any(&|regex| Regex::new(regex).expect(regex).is_match(host))
+                    })
+            }
             "method" => any(&|method| method == request.method),
             "scheme" => any(&|scheme| scheme == "http"),
             "client" => any(&|network| is_in(network, request.client)),

@@ -150,6 +150,16 @@ impl<P: AdminPages> AdminRoutes<P> {
     ) -> Response<AdminBody> {
         match run {
             Run::Show(media, show) => respond(StatusCode::OK, *media, show(&self.0)),
+            Run::Metrics(text, open_metrics) => {
+                let (media, text) = match accepts_open_metrics(request.headers()) {
+                    true => (Media::OpenMetrics, open_metrics(&self.0)),
+                    false => (Media::Metrics, text(&self.0)),
+                };
+                let mut response = respond(StatusCode::OK, media, text);
+                let vary = HeaderValue::from_static("accept");
+                response.headers_mut().insert(VARY, vary);
+                response
+            }
             Run::Compose(media, compose) => {
                 respond(StatusCode::OK, *media, compose(self.0.clone()).await)
             }
@@ -203,6 +213,20 @@ impl<P: AdminPages> AdminRoutes<P> {
     }
 }
 
+/// Returns true if a client accepts version 1 of OpenMetrics. Prometheus lists it first, and other formats as
+/// alternatives. A weight of 0 is not expected of a scraper, and counts as acceptance.
+fn accepts_open_metrics(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).into_iter();
+    let mut ranges = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    ranges.any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        parts.next() == Some("application/openmetrics-text")
+            && parts.any(|part| part == "version=1.0.0")
+    })
+}
+
 /// Returns the host that a request names, without port and brackets.
 pub fn requested_host<'a>(target: &'a Uri, host: Option<&'a HeaderValue>) -> Option<&'a str> {
     let text = match target.authority() {
@@ -250,7 +274,9 @@ fn deny(denied: &Denied) -> Response<AdminBody> {
 fn respond(code: StatusCode, media: Media, text: String) -> Response<AdminBody> {
     // Statuses and errors contain texts that clients chose.
     let visible = match visible_json(&text) {
-        Cow::Owned(visible) if media != Media::Metrics => Some(visible),
+        Cow::Owned(visible) if !matches!(media, Media::Metrics | Media::OpenMetrics) => {
+            Some(visible)
+        }
         _ => None,
     };
     let text = visible.unwrap_or(text);

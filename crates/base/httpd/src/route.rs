@@ -26,6 +26,9 @@ pub struct Route<P: 'static> {
 pub enum Run<P: 'static> {
     /// Answers GET and HEAD with a text.
     Show(Media, fn(&P) -> String),
+    /// Answers GET and HEAD with metrics: in the text format of Prometheus, or in that of OpenMetrics for clients that
+    /// accept it.
+    Metrics(fn(&P) -> String, fn(&P) -> String),
     /// Answers GET and HEAD with a text that takes time to compose.
     Compose(Media, fn(P) -> Answering<String>),
     /// Answers GET and HEAD with a file of the program.
@@ -80,6 +83,8 @@ pub enum Media {
     Json,
     /// The text format of Prometheus.
     Metrics,
+    /// The text format of OpenMetrics.
+    OpenMetrics,
 }
 
 impl Media {
@@ -92,6 +97,7 @@ impl Media {
             Self::Text => "text/plain; charset=utf-8",
             Self::Json => "application/json",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
 }
@@ -100,6 +106,17 @@ impl<P> Route<P> {
     /// Returns a page that shows a text. If the server requires tokens for reading, its requests need one.
     pub const fn show(path: &'static str, media: Media, show: fn(&P) -> String) -> Self {
         Self::new(path, Access::IfRequired(Role::Read), Run::Show(media, show))
+    }
+
+    /// Returns metrics in the text formats of Prometheus and of OpenMetrics. They need a token like a page of
+    /// [`show`](Self::show).
+    pub const fn metrics(
+        path: &'static str,
+        text: fn(&P) -> String,
+        open_metrics: fn(&P) -> String,
+    ) -> Self {
+        let run = Run::Metrics(text, open_metrics);
+        Self::new(path, Access::IfRequired(Role::Read), run)
     }
 
     /// Returns a page like [`show`](Self::show), whose text takes time to compose.
@@ -176,7 +193,7 @@ impl<P> Route<P> {
     /// Returns the methods of the row.
     pub fn methods(&self) -> &'static [&'static str] {
         match self.run {
-            Run::Show(..) | Run::Compose(..) | Run::Send(_) => &["GET", "HEAD"],
+            Run::Show(..) | Run::Metrics(..) | Run::Compose(..) | Run::Send(_) => &["GET", "HEAD"],
             Run::Follow(_) => &["GET"],
             Run::Post(_) => &["POST"],
             Run::Change(_) => &["PUT"],

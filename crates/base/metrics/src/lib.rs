@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod histogram;
+mod open_metrics;
 mod process;
 mod table;
 
 pub use histogram::{Histogram, HistogramValues};
+pub use open_metrics::{Exemplar, Exemplars, encode_open_metrics};
 pub use table::{Definition, Family, Kind, Metric, Rows, Series, Table};
 
 use prometheus::{Encoder as _, TextEncoder};

@@ -85,13 +85,21 @@ fn a_real_prometheus_evaluates_all_rules_and_alerts_of_real_edges_fire() {
             assert!(is_expanded, "{name}: {text}");
         }
     }
+    until("Prometheus has a trace of a request", || {
+        let query = "/api/v1/query_exemplars?query=edgeward_request_duration_seconds_bucket&start=0&end=1e10";
+        let series = api(addr, query)?;
+        let exemplar = &series.as_array()?.first()?["exemplars"][0];
+        let trace = exemplar["labels"]["trace_id"].as_str()?;
+        assert_eq!(trace.len(), 32, "{exemplar}");
+        Some(())
+    });
     let evaluated = evaluated_rules(addr);
     let names: Vec<String> = rules().into_iter().map(|rule| rule.name).collect();
     assert_eq!(evaluated, names);
 }
 
 /// An edge with an origin that is down, one with a server that is down, a certificate for two days, a filter without
-/// its publisher, and an access log without its daemon.
+/// its publisher, and an access log without its daemon. All its requests have traces, without a collector.
 fn faulty_edge(folder: &Path, origin: &Server) -> Server {
     certificate_for_two_days(folder);
     let key = output(&[
@@ -107,6 +115,7 @@ fn faulty_edge(folder: &Path, origin: &Server) -> Server {
          [hot]\ncapacity = \"8MiB\"\n\
          [server]\nworkers = 1\n\
          [limits]\nconnections_max = 20\n\
+         [tracing]\nendpoint = \"http://{NOWHERE}\"\nsample = 1.0\n\
          [access_log]\nsyslog = \"unix:{folder}/no-daemon\"\n\
          [[origin]]\nname = \"half\"\nservers = [\"http://{}\", \"http://{NOWHERE}\"]\n\
          health_path = \"/o/1?size=1\"\nhealth_interval = \"1s\"\n\
@@ -213,6 +222,7 @@ fn prometheus(program: &Path, targets: &[String]) -> ServerProcess {
             .arg(format!("--config.file={}/prometheus.yml", folder.display()))
             .arg(format!("--storage.tsdb.path={}/data", folder.display()))
             .arg(format!("--web.listen-address={addr}"))
+            .arg("--enable-feature=exemplar-storage")
             .arg("--log.level=error");
         command
     });

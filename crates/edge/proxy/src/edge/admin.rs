@@ -106,7 +106,7 @@ pub(super) struct Pages {
 
 impl AdminPages for Pages {
     const ROUTES: &'static [Route<Self>] = &[
-        Route::show("/metrics", Media::Metrics, Self::metrics),
+        Route::metrics("/metrics", Self::metrics, Self::open_metrics),
         Route::show("/status", Media::Json, Self::status),
         Route::<Self>::show("/status.json", Media::Json, Self::status_json).for_local(),
         Route::<Self>::follow("/events", |pages| pages.tracker.follow()).for_local(),
@@ -187,6 +187,10 @@ type Answer = (StatusCode, String);
 impl Pages {
     fn metrics(&self) -> String {
         metrics::render(&self.generations.shared(), self.generations.tls_expiry())
+    }
+
+    fn open_metrics(&self) -> String {
+        metrics::render_open_metrics(&self.generations.shared(), self.generations.tls_expiry())
     }
 
     fn status(&self) -> String {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use edgeward_metrics::{Definition, Family, encode, metrics};
+use edgeward_metrics::{Definition, Family, encode, encode_open_metrics, metrics};
 use edgeward_overload::Resource;
 use edgeward_policy::adaptsize::{CurvePoint, Tuning};
 use edgeward_store::arena::Arena;
@@ -268,6 +268,15 @@ pub fn metric_definitions() -> Vec<Definition> {
 
 /// Returns all metrics as text.
 pub(crate) fn render(shared: &Shared, expiry: TlsExpiry) -> String {
+    encode(families(shared, expiry))
+}
+
+/// Returns all metrics in the format of OpenMetrics, with the traces of requests.
+pub(crate) fn render_open_metrics(shared: &Shared, expiry: TlsExpiry) -> String {
+    encode_open_metrics(families(shared, expiry), &site_metrics::exemplars(shared))
+}
+
+fn families(shared: &Shared, expiry: TlsExpiry) -> Vec<Family> {
     let mut families = counters::METRICS.of(&shared.counters);
     families.extend(site_metrics::families(shared));
     families.extend(hot(&shared.cache.hot.stats()));
@@ -288,7 +297,7 @@ pub(crate) fn render(shared: &Shared, expiry: TlsExpiry) -> String {
             .iter()
             .flat_map(|memory| MEMORY.of(memory)),
     );
-    encode(families)
+    families
 }
 
 /// Returns the metrics of each origin and server. Each origin has at most `origin.servers_max` servers.

@@ -1,6 +1,6 @@
 //! The metrics of the sites: durations, statuses and bytes; and those of the origins: statuses and latencies.
 
-use edgeward_metrics::{Definition, Family, Histogram, HistogramValues, metrics};
+use edgeward_metrics::{Definition, Exemplars, Family, Histogram, HistogramValues, metrics};
 
 use crate::observe::counter::Counter;
 use crate::observe::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
@@ -78,6 +78,22 @@ pub(super) fn families(shared: &Shared) -> Vec<Family> {
     families.extend(origin_families(&shared.labels.origins.all()));
     families.extend(LABELS.of(shared));
     families
+}
+
+/// Returns the newest duration with a trace of each site and outcome.
+pub(super) fn exemplars(shared: &Shared) -> Exemplars {
+    let mut exemplars = Exemplars::default();
+    for (site, counters) in shared.labels.sites.all() {
+        let workers = counters.iter().flat_map(|workers| workers.iter());
+        let workers: Vec<_> = workers.map(SiteCounters::exemplars).collect();
+        for (class, outcome) in OutcomeClass::LABELS.iter().enumerate() {
+            let of_class = workers.iter().filter_map(|of_worker| of_worker[class]);
+            if let Some(newest) = of_class.max_by_key(|exemplar| exemplar.at) {
+                exemplars.add(&DURATIONS, &[&site, outcome], newest);
+            }
+        }
+    }
+    exemplars
 }
 
 /// A label, and its counters of all workers.

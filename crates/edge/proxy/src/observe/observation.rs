@@ -159,6 +159,7 @@ impl Observation {
                 outcome: self.outcome.unwrap_or_default(),
                 duration,
             };
+            self.site.record_exemplar(self.class, sampled.exemplar());
         }
         (self.finish_after(duration), sampled)
     }

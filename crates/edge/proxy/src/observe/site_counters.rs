@@ -2,12 +2,16 @@
 //! it has ended.
 
 use std::array;
+use std::sync::Mutex;
 use std::time::Duration;
+
+use edgeward_metrics::Exemplar;
 
 use super::counter::Counter;
 use super::duration_histogram::DurationHistogram;
 use super::labels::{Label, labels};
 use super::metric_labels::Tally;
+use crate::rt::panics::lock;
 
 labels! {
     /// How a request was answered: the label `outcome` of durations and bytes. Each class contains one or more of the
@@ -40,7 +44,7 @@ labels! {
     }
 }
 
-/// The counters of one worker for one site, on cache lines of their own. They take about 2 KiB.
+/// The counters of one worker for one site, on cache lines of their own. They take about 2.5 KiB.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct SiteCounters {
@@ -52,6 +56,8 @@ pub(crate) struct SiteCounters {
     pub(crate) statuses: [Counter; STATUS_LABELS.len()],
     /// Indexed by [`FetchClass`]: from sending a request to the origin to the head of its response.
     pub(crate) first_bytes: [DurationHistogram; FetchClass::LABELS.len()],
+    /// The last duration of a request with a trace, by [`OutcomeClass`]. Only sampled requests use the lock.
+    exemplars: Mutex<[Option<Exemplar>; OutcomeClass::LABELS.len()]>,
 }
 
 impl Default for SiteCounters {
@@ -61,6 +67,7 @@ impl Default for SiteCounters {
             body_bytes: Default::default(),
             statuses: array::from_fn(|_| Counter::default()),
             first_bytes: Default::default(),
+            exemplars: Mutex::default(),
         }
     }
 }
@@ -77,6 +84,16 @@ impl SiteCounters {
         self.durations[outcome as usize].observe(duration);
         self.body_bytes[outcome as usize].add(body_bytes);
         self.statuses[status_series(status)].increment();
+    }
+
+    /// Keeps the duration of a request with a trace.
+    pub(crate) fn record_exemplar(&self, outcome: OutcomeClass, exemplar: Exemplar) {
+        lock(&self.exemplars)[outcome as usize] = Some(exemplar);
+    }
+
+    /// Returns the last durations of requests with traces, by [`OutcomeClass`].
+    pub(crate) fn exemplars(&self) -> [Option<Exemplar>; OutcomeClass::LABELS.len()] {
+        *lock(&self.exemplars)
     }
 
     pub(crate) fn record_first_byte(&self, fetch: FetchClass, duration: Duration) {

@@ -120,7 +120,7 @@ impl TestBed {
         }
     }
 
-    fn admin_client(&self) -> Client {
+    pub(crate) fn admin_client(&self) -> Client {
         let addr = self.edge.admin_addr();
         Client::connect(addr.expect("the admin listener is configured"))
     }

@@ -124,6 +124,48 @@ fn a_sampled_request_has_spans_from_the_client_to_the_origin() {
         .wait_for_metric("edgeward_traces_total{result=\"sent\"}", 2.0);
 }
 
+/// The histogram of durations names the trace of a sampled request, for clients that accept OpenMetrics. Others get the
+/// text format of Prometheus, which has no exemplars.
+#[test]
+fn a_duration_of_open_metrics_has_the_trace_of_its_request() {
+    let traced = Traced::start(1.0, SampledFlag::Trusted);
+    for _ in 0..2 {
+        traced.bed.get_with("/page", &[("traceparent", PARENT)]);
+    }
+    traced.spans(5);
+    let scrape = |accept: &[(&str, &str)]| traced.bed.admin_client().get("/metrics", accept);
+    let prometheus =
+        "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    let open = scrape(&[("accept", prometheus)]);
+    let media = open.field("content-type");
+    assert_eq!(
+        media,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    let traces = open
+        .text()
+        .lines()
+        .filter_map(|line| line.split_once(" # {trace_id=\""));
+    let traces: Vec<_> = traces.collect();
+    for outcome in ["hit", "miss"] {
+        let series = format!(
+            "edgeward_request_duration_seconds_bucket{{site=\"default\",outcome=\"{outcome}\",le="
+        );
+        let of_series = traces
+            .iter()
+            .filter(|(sample, _)| sample.starts_with(&series));
+        let ids: Vec<_> = of_series.map(|(_, exemplar)| &exemplar[..32]).collect();
+        assert_eq!(ids, [&PARENT[3..35]], "{}", open.text());
+    }
+    assert_eq!(traces.len(), 2);
+    let text = scrape(&[("accept", "text/plain")]);
+    assert!(
+        text.field("content-type")
+            .starts_with("text/plain; version=0.0.4")
+    );
+    assert!(!text.text().contains("trace_id") && !text.text().contains("# EOF"));
+}
+
 /// An invalid `traceparent` begins a new trace. Without sampling, the field is forwarded like any other.
 #[test]
 fn an_invalid_traceparent_is_replaced_only_if_the_request_is_sampled() {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use edgeward_metrics::Exemplar;
 use edgeward_semantics::{TRACEPARENT, TRACESTATE, TraceParent};
 use http::header::{HeaderMap, HeaderValue};
 
@@ -51,6 +52,15 @@ impl SampledRequest {
         headers.insert(&TRACEPARENT, value);
         if self.parent.is_none() {
             headers.remove(&TRACESTATE);
+        }
+    }
+
+    /// Returns the duration of the request, which has ended, with its trace.
+    pub(crate) fn exemplar(&self) -> Exemplar {
+        Exemplar {
+            trace_id: self.own.trace_id(),
+            value: self.end.duration.as_secs_f64(),
+            at: self.started_unix + self.end.duration,
         }
     }
 

@@ -32,7 +32,7 @@ addPlot(
     },
   ],
   percent,
-  1,
+  { max: 1 },
 );
 addPlot(
   "plot-requests",
@@ -74,6 +74,7 @@ addPlot(
     { label: "from origins", colour: 1, of: "origin_bytes" },
   ],
   (value) => `${bytes(value)}/s`,
+  { isBytes: true },
 );
 addPlot(
   "plot-space",
@@ -83,6 +84,7 @@ addPlot(
     { label: "disk", colour: 1, of: "disk_bytes" },
   ],
   bytes,
+  { isBytes: true },
 );
 
 function show(now: Snapshot): void {

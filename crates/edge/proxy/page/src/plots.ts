@@ -17,17 +17,28 @@ interface Plot {
   title: string;
   lines: Line[];
   format: (value: number | null) => string;
+  /** True if the values are bytes. */
+  isBytes: boolean;
   /** The maximum of the axis, if it is fixed. */
   max?: number;
   chart?: uPlot;
 }
 
+/** The distances of labels of an axis of bytes: powers of two, so that the labels are whole numbers of KiB or MiB. */
+export const BYTE_STEPS = Array.from({ length: 50 }, (_, n) => 2 ** n);
+
 const plots: Plot[] = [];
 let history: History | undefined;
 let level = 0;
 
-export function addPlot(id: string, title: string, lines: Line[], format: Plot["format"], max?: number): void {
-  plots.push({ id, title, lines, format, max });
+export function addPlot(
+  id: string,
+  title: string,
+  lines: Line[],
+  format: Plot["format"],
+  { isBytes = false, max }: { isBytes?: boolean; max?: number } = {},
+): void {
+  plots.push({ id, title, lines, format, isBytes, max });
 }
 
 export function colour(name: string): string {
@@ -123,7 +134,12 @@ function create(plot: Plot, data: uPlot.AlignedData): void {
     scales: { y: { range: (_u, _min, max) => [0, plot.max ?? (max > 0 ? max * 1.1 : 1)] } },
     axes: [
       { ...axis, space: 80, values: (_u, splits, _nth, _space, step) => splits.map((split) => clock(split, step < 60)) },
-      { ...axis, size: 84, values: (_u, splits) => splits.map((split) => plot.format(split)) },
+      {
+        ...axis,
+        size: 84,
+        ...(plot.isBytes ? { incrs: BYTE_STEPS } : {}),
+        values: (_u, splits) => splits.map((split) => plot.format(split)),
+      },
     ],
     series: [
       { label: "time", value: (_u, at) => (at === null ? "–" : clock(at, true)) },

@@ -1,6 +1,7 @@
 // The sections of the page below the plots.
 
 import { byId, make, setText, showTable, visible, type Cell } from "./dom";
+import { showFleetAndProtocols } from "./fleet";
 import { bytes, count, date, percent, rate, seconds, span } from "./format";
 import { newest } from "./plots";
 import type { Share, Snapshot, TopUrl } from "./state";
@@ -16,6 +17,7 @@ export function showSections(now: Snapshot): void {
   showUrls(now);
   showContents(now);
   showOrigins(now);
+  showFleetAndProtocols(now);
   showPurges(now);
   showCertificates(now);
 }
@@ -106,6 +108,7 @@ const REASONS: Record<string, string> = {
   "memory-rule": "A rule of the site keeps it out of memory.",
   "fill-memory": "Too many fetches at once: limits.fill_bytes_max.",
   incomplete: "The body ended early.",
+  "other-owner": "Another node of the fleet owns the object and stores it.",
   "pinned-memory": "Slow clients hold too much memory.",
 };
 
@@ -131,6 +134,36 @@ function showTraffic(now: Snapshot): void {
   );
 }
 
+const NOT_STORABLE: Record<string, string> = {
+  method: "the request is not a GET",
+  partial: "status 206",
+  status: "a status of one request",
+  "request-error": "errors of requests, without a lifetime",
+  "request-no-store": "no-store of requests",
+  "no-store": "no-store",
+  private: "private",
+  authorization: "Authorization of requests",
+  "set-cookie": "Set-Cookie",
+  "vary-any": "Vary: *",
+  "event-stream": "streams of events",
+  "no-explicit-freshness": "no lifetime",
+  "never-reusable": "no lifetime and no validator",
+  extension: "a type that contradicts the extension of the path",
+};
+
+/** The main reason why requests of a site reach the origin. */
+function cause(site: Snapshot["sites"][number]): string {
+  const fetched = (site.by_outcome["miss"] ?? 0) + (site.by_outcome["pass"] ?? 0);
+  if (fetched === 0) return "";
+  const reasons = Object.entries(site.not_storable).sort(([, a], [, b]) => b - a);
+  const forbidden = reasons.reduce((sum, [, n]) => sum + n, 0);
+  const [reason, n] = reasons[0] ?? ["", 0];
+  const passed = site.by_outcome["pass"] ?? 0;
+  if (n > 0 && 2 * forbidden >= fetched) return `${percent(n / fetched)}: ${NOT_STORABLE[reason] ?? reason}`;
+  if (2 * passed >= fetched) return "a rule, or a method that is not cached";
+  return "new or evicted objects: see What if";
+}
+
 function showSites(now: Snapshot): void {
   const share = (site: Snapshot["sites"][number], outcome: string) =>
     percent((site.by_outcome[outcome] ?? 0) / site.requests);
@@ -142,6 +175,7 @@ function showSites(now: Snapshot): void {
     percent(site.byte_hit_ratio),
     share(site, "miss"),
     percent(misses ? (site.by_outcome["miss"] ?? 0) / misses : null),
+    cause(site),
     share(site, "pass"),
     share(site, "revalidated"),
     { text: count(site.server_errors), level: site.server_errors > 0 ? ("bad" as const) : undefined },
@@ -158,6 +192,7 @@ function showSites(now: Snapshot): void {
       { name: "bytes hit", number: true },
       { name: "misses", number: true },
       { name: "of all misses", number: true },
+      { name: "main cause" },
       { name: "passes", number: true },
       { name: "revalidated", number: true },
       { name: "5xx", number: true },
@@ -284,6 +319,11 @@ function showContents(now: Snapshot): void {
   table("contents-age", "age", contents?.by_age);
 }
 
+/** The name of an origin, or of the node of the fleet that it stands for. */
+function originName(name: string): string {
+  return name.startsWith("fleet:") ? `node ${name.slice(6)}` : name;
+}
+
 function showOrigins(now: Snapshot): void {
   showTable(
     "origin-table",
@@ -299,7 +339,7 @@ function showOrigins(now: Snapshot): void {
       { name: "p99", number: true },
     ],
     now.origins.map((origin) => [
-      origin.origin,
+      originName(origin.origin),
       origin.url,
       origin.up ? { text: "up", level: "good" as const } : { text: "down", level: "bad" as const },
       rate(origin.responses_per_second),
@@ -313,7 +353,7 @@ function showOrigins(now: Snapshot): void {
   const servers = now.origins.flatMap((origin) =>
     origin.servers.map((server) => [
       server.server,
-      origin.origin + (server.backup ? ", backup" : ""),
+      originName(origin.origin) + (server.backup ? ", backup" : ""),
       { text: server.state, level: server.state === "up" ? ("good" as const) : ("bad" as const) },
       count(server.under_way),
       count(server.requests),

@@ -18,6 +18,7 @@ export interface Site {
   requests: number;
   requests_per_second: number;
   by_outcome: Record<string, number>;
+  not_storable: Record<string, number>;
   hit_ratio: number | null;
   byte_hit_ratio: number | null;
   bytes_per_second: number;
@@ -92,6 +93,42 @@ export interface Finding {
   rule: string;
 }
 
+export interface Fleet {
+  name: string;
+  group: string;
+  members: {
+    name: string;
+    group: string;
+    state: string;
+    key_share: number | null;
+    is_self: boolean;
+    requests: number;
+    failures: number;
+  }[];
+  requests: Record<string, number>;
+  received: Record<string, number>;
+  waits: number;
+}
+
+export interface PurgeStream {
+  connected: boolean;
+  cut_off: boolean;
+  lag_seconds: number | null;
+  lag_messages: number | null;
+  applied: number;
+  purged_all: number;
+  pending: number;
+  refused: Record<string, number>;
+}
+
+export interface Http3 {
+  requests: Record<string, number>;
+  connections: Record<string, number>;
+  handshakes: number;
+  attempts: Record<string, number>;
+  refused: Record<string, number>;
+}
+
 export interface Snapshot {
   at: number;
   generation: number;
@@ -121,6 +158,9 @@ export interface Snapshot {
   byte_hit_ratio: Ratios;
   not_stored: Record<string, number>;
   acme: { certificates: { name: string; not_after: number | null; next_order: number | null; failures: number }[] } | null;
+  fleet: Fleet | null;
+  fleet_purges: PurgeStream | null;
+  http3: Http3 | null;
   connections: { clients: number; clients_max: number; origin: number };
   overload: { level: string };
   purges: {

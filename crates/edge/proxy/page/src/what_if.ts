@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import { byId, make, setText, showTable, visible } from "./dom";
 import { bytes, count, percent, span } from "./format";
-import { colour } from "./plots";
+import { BYTE_STEPS, colour } from "./plots";
 import type { Snapshot, WhatIfPoint } from "./state";
 
 type Measure = "hit_ratio" | "origin_bytes_per_second";
@@ -157,7 +157,12 @@ function draw(
             splits: sizes.map((_, nth) => nth),
             values: (_u, splits) => splits.map((at) => bytes(sizes[at])),
           },
-          { ...axis, size: 76, values: (_u, splits) => splits.map(format) },
+          {
+            ...axis,
+            size: 76,
+            ...(measure === "hit_ratio" ? {} : { incrs: BYTE_STEPS }),
+            values: (_u, splits) => splits.map(format),
+          },
         ],
         series: [
           { label: "memory", value: (_u, at) => (at === null ? "–" : bytes(sizes[at])) },

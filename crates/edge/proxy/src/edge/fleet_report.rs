@@ -7,7 +7,9 @@ use edgeward_fleet::{AnnouncedState, DirectoryFacts, Member as AnnouncedMember, 
 use edgeward_metrics::{Definition, Family, metrics};
 use serde_json::{Value, json};
 
+use super::counts::by_label;
 use crate::exchange::hop::group_word;
+use crate::observe::counters::sum;
 use crate::origin::ServerReport;
 use crate::path::fleet::{Fleet, Member, is_usable};
 use crate::path::worker::Shared;
@@ -51,7 +53,16 @@ pub(super) fn status(shared: &Shared) -> Value {
         return Value::Null;
     };
     let joining = joining(shared);
+    let owned = |member: &Member| match state_of(shared, member, &joining) {
+        MemberState::Up => u64::from(member.weight),
+        MemberState::Down | MemberState::Joining | MemberState::Draining => 0,
+    };
     let members = fleet.members.iter().map(|member| {
+        let group = fleet
+            .members
+            .iter()
+            .filter(|other| other.group == member.group);
+        let weights: u64 = group.map(owned).sum();
         let reports = member.origin.map(|origin| shared.origins[origin].reports());
         let reports = reports.unwrap_or_default();
         let sum = |of: fn(&ServerReport) -> u64| reports.iter().map(of).sum::<u64>();
@@ -59,6 +70,8 @@ pub(super) fn status(shared: &Shared) -> Value {
             "name": member.name,
             "group": group_word(member.group),
             "weight": member.weight,
+            // Each key goes to a member of the group with a probability in proportion to the weights.
+            "key_share": (weights > 0).then(|| owned(member) as f64 / weights as f64),
             "state": state_of(shared, member, &joining).word(),
             "is_self": is_self(fleet, member),
             "requests": sum(|report| report.server.requests.load(Relaxed)),
@@ -71,6 +84,9 @@ pub(super) fn status(shared: &Shared) -> Value {
         "members": members.collect::<Vec<_>>(),
         // `null` if the members are listed in the configuration.
         "directory": directory_status(shared),
+        "requests": by_label("edgeward_fleet_requests_total", shared),
+        "waits": sum(&shared.counters, |counters| counters.fleet_waits.value()),
+        "received": by_label("edgeward_fleet_received_total", shared),
     })
 }
 

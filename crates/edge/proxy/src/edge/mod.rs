@@ -7,6 +7,7 @@ mod bind_admin; // listeners and certificates
 mod certificate_files;
 mod certificate_watch;
 mod checks; // checks a configuration
+mod counts; // counters as JSON
 mod edge_health;
 mod fleet_purge_metrics;
 mod fleet_report; // the state of the fleet

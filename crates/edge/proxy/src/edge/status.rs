@@ -9,6 +9,7 @@ use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
 use super::acme_metrics;
+use super::counts::by_label;
 use super::fleet_purge_metrics;
 use super::fleet_report;
 use super::measured::{self, Memory};
@@ -97,6 +98,8 @@ pub(super) fn of_edge(shared: &Shared) -> Value {
         "fleet": fleet_report::status(shared),
         // `null` without a stream of purges.
         "fleet_purges": fleet_purge_metrics::status(shared),
+        // `null` if no listener has HTTP/3.
+        "http3": http3(shared),
         "origins": origins(shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {
@@ -158,6 +161,23 @@ fn hit_ratios(shared: &Shared, now: Instant, parts: fn(Totals) -> (u64, u64)) ->
     })
 }
 
+fn http3(shared: &Shared) -> Option<Value> {
+    let is_on = shared
+        .config
+        .listeners
+        .iter()
+        .any(|listener| listener.http3);
+    is_on.then(|| {
+        json!({
+            "requests": by_label("edgeward_client_requests_total", shared),
+            "connections": by_label("edgeward_client_connections_total", shared),
+            "handshakes": sum(&shared.counters, |c| c.quic_handshakes.value()),
+            "attempts": by_label("edgeward_quic_attempts_total", shared),
+            "refused": by_label("edgeward_h3_requests_refused_total", shared),
+        })
+    })
+}
+
 fn overload(shared: &Shared) -> Value {
     let (health, bounds) = (&shared.health, measured::bounds(&shared.config));
     let sample = health.sample();
@@ -215,17 +235,4 @@ fn tuning(status: &TuningStatus) -> Value {
         "model_error": last.and_then(|last| last.model_error),
         "curve": curve.collect::<Vec<_>>(),
     })
-}
-
-/// Returns the series of a metric as an object that maps label values to numbers.
-fn by_label(metric: &str, shared: &Shared) -> Value {
-    let metric = counters::METRICS.metric(metric);
-    let series = metric.iter().flat_map(|metric| metric.series);
-    series
-        .filter_map(|series| {
-            let value = series.value_of(&shared.counters) as u64;
-            Some((series.label?.to_owned(), json!(value)))
-        })
-        .collect::<serde_json::Map<_, _>>()
-        .into()
 }

@@ -12,7 +12,7 @@ use http::StatusCode;
 use super::causes::{CloseReason, Excess, RefusedStatus, TunnelEnd};
 pub(crate) use super::counter::Counter;
 use super::labels::{Label, PerLabel};
-use super::outcome::RequestOutcome;
+use super::outcome::{ClientProtocol, RequestOutcome};
 
 macro_rules! counters {
     ($( $kind:ident $metric:literal $help:literal {
@@ -94,6 +94,7 @@ counters! {
         "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211 and as `cache` in the access log." {
         requests: RequestOutcome by "outcome",
     }
+    Counter "edgeward_client_requests_total" "Requests, by protocol." { client_requests: ClientProtocol by "protocol" }
     Counter "edgeward_requests_collapsed_total" "Requests that were answered by the fetch of another request." {
         collapsed,
     }
@@ -279,8 +280,7 @@ counters! {
         origin_waits_given_up = "end" "given-up", // the request ended while it waited
     }
     Counter "edgeward_fetches_cancelled_total"
-        "Exchanges with the origin whose clients had left, cancelled because a request waited for a connection or no \
-         response began within limits.abandoned_wait." {
+        "Exchanges with the origin whose clients had left, cancelled because a request waited for a connection or no response began within limits.abandoned_wait." {
         fetches_cancelled,
     }
     Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." { origin_bytes }

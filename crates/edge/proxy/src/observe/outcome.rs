@@ -1,6 +1,8 @@
-//! The outcome of a request: the label of `edgeward_requests_total`, and the word of the access log and of spans.
+//! The outcome of a request: the label of `edgeward_requests_total`, and the word of the access log and of spans. Also
+//! the protocol of a request.
 
 use edgeward_semantics::Forward;
+use http::Version;
 
 use super::labels::labels;
 use super::site_counters::OutcomeClass;
@@ -28,6 +30,26 @@ labels! {
         /// The client left before the lookup ended, or the request needed no lookup.
         #[default]
         None = "none",
+    }
+}
+
+labels! {
+    /// The protocol by which a client sends a request.
+    pub(crate) enum ClientProtocol {
+        /// Also HTTP/1.0.
+        Http1 = "http/1.1",
+        H2 = "h2",
+        H3 = "h3",
+    }
+}
+
+impl From<Version> for ClientProtocol {
+    fn from(version: Version) -> Self {
+        match version {
+            Version::HTTP_3 => Self::H3,
+            Version::HTTP_2 => Self::H2,
+            _ => Self::Http1,
+        }
     }
 }
 

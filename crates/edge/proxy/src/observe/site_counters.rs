@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use edgeward_metrics::Exemplar;
+use edgeward_semantics::NotStoredReason;
 
 use super::counter::Counter;
 use super::duration_histogram::DurationHistogram;
@@ -56,6 +57,8 @@ pub(crate) struct SiteCounters {
     pub(crate) statuses: [Counter; STATUS_LABELS.len()],
     /// Indexed by [`FetchClass`]: from sending a request to the origin to the head of its response.
     pub(crate) first_bytes: [DurationHistogram; FetchClass::LABELS.len()],
+    /// Indexed as [`NotStoredReason::ALL`]: fetched responses that may not be stored.
+    pub(crate) not_storable: [Counter; NotStoredReason::ALL.len()],
     /// The last duration of a request with a trace, by [`OutcomeClass`]. Only sampled requests use the lock.
     exemplars: Mutex<[Option<Exemplar>; OutcomeClass::LABELS.len()]>,
 }
@@ -67,6 +70,7 @@ impl Default for SiteCounters {
             body_bytes: Default::default(),
             statuses: array::from_fn(|_| Counter::default()),
             first_bytes: Default::default(),
+            not_storable: array::from_fn(|_| Counter::default()),
             exemplars: Mutex::default(),
         }
     }
@@ -96,6 +100,11 @@ impl SiteCounters {
         *lock(&self.exemplars)
     }
 
+    /// Counts a fetched response that may not be stored.
+    pub(crate) fn record_not_storable(&self, reason: NotStoredReason) {
+        self.not_storable[reason as usize].increment();
+    }
+
     pub(crate) fn record_first_byte(&self, fetch: FetchClass, duration: Duration) {
         self.first_bytes[fetch as usize].observe(duration);
     }
@@ -103,9 +112,12 @@ impl SiteCounters {
 
 impl Tally for SiteCounters {
     fn add(&self, counted: &Self) {
-        let sums = self.body_bytes.iter().chain(&self.statuses);
-        let counts = counted.body_bytes.iter().chain(&counted.statuses);
-        sums.zip(counts)
+        let of_bytes = self.body_bytes.iter().zip(&counted.body_bytes);
+        let of_statuses = self.statuses.iter().zip(&counted.statuses);
+        let of_reasons = self.not_storable.iter().zip(&counted.not_storable);
+        of_bytes
+            .chain(of_statuses)
+            .chain(of_reasons)
             .for_each(|(sum, count)| sum.add(count.value()));
         let sums = self.durations.iter().chain(&self.first_bytes);
         let counts = counted.durations.iter().chain(&counted.first_bytes);
@@ -157,6 +169,15 @@ const CLASSES_START: usize = STATUS_LABELS.len() - 6;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_counter_of_a_reason_is_at_the_position_of_the_reason() {
+        let counters = SiteCounters::default();
+        for (n, reason) in NotStoredReason::ALL.into_iter().enumerate() {
+            counters.record_not_storable(reason);
+            assert_eq!(counters.not_storable[n].value(), 1, "{reason}");
+        }
+    }
 
     #[test]
     fn a_status_is_counted_under_itself_or_under_its_class() {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::worker::Worker;
 use crate::exchange::Request;
 use crate::observe::observation::Observation;
+use crate::observe::outcome::ClientProtocol;
 use crate::observe::spans::SampledRequest;
 
 /// The record of a request without a response. If this value is dropped, the client has left, and the record ends.
@@ -19,6 +20,8 @@ impl OpenObservation {
     pub(super) fn begin(worker: &Rc<Worker>, request: &Request) -> Self {
         let settings = request.settings.as_ref();
         let site = settings.map_or(&worker.other_site, |settings| &settings.counters);
+        let protocol = ClientProtocol::from(request.version);
+        worker.counters.client_requests[protocol].increment();
         let text = worker.log_text(|queue, now| request.log_text(queue, now));
         let mut observation = Observation::begin(site, text);
         if let Some(watch) = &worker.watch {

@@ -31,7 +31,7 @@ use crate::observe::log::SparseLog;
 use crate::observe::metric_labels::{MetricLabels, PerWorker, WorkerTally};
 use crate::observe::observation::Observation;
 use crate::observe::origin_counters::OriginCounters;
-use crate::observe::outcome::RequestOutcome;
+use crate::observe::outcome::{ClientProtocol, RequestOutcome};
 use crate::observe::recent::RecentRequests;
 use crate::observe::site_counters::SiteCounters;
 use crate::observe::spans::Sampler;
@@ -451,6 +451,7 @@ impl Worker {
     /// Counts and logs a request whose head could not be read.
     pub(crate) fn record_unread(&self, client: &Client, status: StatusCode, version: Version) {
         self.counters.count_refusal(status);
+        self.counters.client_requests[ClientProtocol::from(version)].increment();
         let text = self.log_text(|queue, now| {
             let facts = RequestFacts {
                 time: now,

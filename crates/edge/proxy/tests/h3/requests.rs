@@ -27,6 +27,12 @@ fn a_response_is_fetched_once_and_then_a_hit() {
     assert_eq!(http3.bed.origin.requests("/page"), 1);
     let accepted = "edgeward_client_connections_total{protocol=\"h3\"}";
     assert_eq!(http3.bed.metric(accepted), 1.0);
+    let http3 = &http3.bed.status()["http3"];
+    assert_eq!(
+        (&http3["requests"]["h3"], &http3["requests"]["h2"]),
+        (&2.into(), &0.into())
+    );
+    assert_eq!(http3["connections"]["h3"], 1);
 }
 
 #[test]

@@ -151,6 +151,11 @@ impl FleetNode {
         ["invalidated", "not-invalidated"].map(|result| self.asked(result))
     }
 
+    fn fleet(&self) -> serde_json::Value {
+        let status: serde_json::Value = serde_json::from_str(&self.page("/status")).expect("JSON");
+        status["fleet"].clone()
+    }
+
     fn objects(&self) -> f64 {
         self.metric("edgeward_hot_objects")
     }
@@ -201,6 +206,14 @@ fn the_origin_is_asked_once_for_each_object_and_one_node_stores_it() {
     let asked = sum(|node| node.asked("hit") + node.asked("miss"));
     assert_eq!((asked, of_others), (120.0, 120));
     assert_eq!(sum(|node| node.received("accepted")), 120.0);
+    // The status has the same numbers, and equal weights are equal shares.
+    let fleet = nodes[0].fleet();
+    let hits = fleet["requests"]["hit"].as_f64();
+    assert_eq!(hits, Some(nodes[0].asked("hit")));
+    assert_eq!(fleet["received"]["accepted"], nodes[0].received("accepted"));
+    for member in fleet["members"].as_array().expect("members") {
+        assert_eq!(member["key_share"], 1.0 / 3.0, "{member}");
+    }
     let sent = origin.recorded();
     let hops = sent
         .iter()

@@ -95,12 +95,36 @@ fn the_json_of_the_page_counts_the_requests_of_sites_and_origins() {
     );
     assert_eq!(site["by_outcome"]["hit"], 3);
     assert_eq!(site["hit_ratio"], 0.75);
+    assert_eq!(site["not_storable"], serde_json::json!({}));
     assert_eq!(json["origins"][0]["responses"], 1);
     assert_eq!(json["origins"][0]["servers"][0]["state"], "up");
     assert!(json["origins"][0]["p99_seconds"].is_number());
     assert_eq!(json["errors"].as_array().map(Vec::len), Some(0));
     let levels = json["history"]["levels"].as_array().map(Vec::len);
     assert_eq!(levels, Some(3));
+}
+
+/// The reasons why a site misses: each response that may not be stored, by reason.
+#[test]
+fn a_site_counts_why_its_responses_are_not_storable() {
+    let bed = TestBed::start();
+    let page = |control| OriginAnswer::ok("body").header("cache-control", control);
+    bed.origin.on("/basket", page("no-store"));
+    bed.origin.on("/me", page("private"));
+    bed.origin.on("/plain", OriginAnswer::ok("body"));
+    for path in ["/basket", "/basket", "/me", "/plain"] {
+        assert_eq!(bed.get(path).status, 200);
+    }
+    bed.wait_for_metric(
+        "edgeward_responses_total{site=\"default\",status=\"200\"}",
+        4.0,
+    );
+    let json = get(&bed, "/status.json", &[]);
+    let json: Value = serde_json::from_slice(&json.body).expect("the page is JSON");
+    assert_eq!(
+        json["sites"][0]["not_storable"],
+        serde_json::json!({ "no-store": 2, "private": 1, "never-reusable": 1 })
+    );
 }
 
 #[test]

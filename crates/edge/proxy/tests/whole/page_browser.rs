@@ -2,15 +2,21 @@
 
 use std::sync::{Arc, Mutex};
 
+use edgeward_balance::NodeGroup;
 use edgeward_policy::KeySample;
-use edgeward_proxy::config::{AdminToken, StatedSetting, Token};
+use edgeward_proxy::EdgeConfig;
+use edgeward_proxy::config::{
+    AdminToken, FleetConfig, FleetKey, FleetMember, LOOPBACK_ANY_PORT, ListenerConfig,
+    StatedSetting, Token,
+};
 use edgeward_proxy::watch::{FinishedRequest, Progress, Samples, Watcher, WatcherFacts};
 use edgeward_testkit::Answer as OriginAnswer;
-use edgeward_testkit::programs::find_or_skip;
+use edgeward_testkit::programs::{ReservedPort, find_or_skip};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::support::TestBed;
+use crate::identity::SelfSigned;
+use crate::support::{TIMEOUT, TestBed};
 
 /// Texts that would run a script if the page used them as markup, a URL or a part of a script.
 const PAYLOADS: [&str; 6] = [
@@ -73,6 +79,10 @@ impl Watcher for Urls {
 }
 
 fn start() -> TestBed {
+    start_with(|_| {})
+}
+
+fn start_with(change: impl FnOnce(&mut EdgeConfig)) -> TestBed {
     let bed = TestBed::with_config(|config| {
         config.watcher = Some(Arc::<Urls>::default());
         config.admin.tokens = vec![AdminToken {
@@ -86,6 +96,7 @@ fn start() -> TestBed {
             from: format!("file {payload}:1"),
         });
         config.stated = Arc::new(stated.collect());
+        change(config);
     });
     bed.origin
         .otherwise(|_| OriginAnswer::ok("body").header("cache-control", "max-age=60"));
@@ -134,9 +145,84 @@ fn chromium_shows_the_page_at_each_width_without_scrolling_to_the_side() {
             browser.evaluate("document.querySelector('#outcome-table tbody').textContent");
         let outcome = outcome.as_str().unwrap_or_default();
         assert!(outcome.contains("hit3"), "{outcome}");
+        let hidden = browser.evaluate(
+            "['fleet', 'protocols'].map(id =>\
+             [document.getElementById(id).hidden, document.getElementById(id + '-link').hidden])",
+        );
+        assert_eq!(hidden, json!([[true, true], [true, true]]));
         let canvases = browser.evaluate("document.querySelectorAll('figure canvas').length");
         assert_eq!(canvases, 8);
     }
+}
+
+/// An edge of a fleet with HTTP/3 has a section for each. The fleet has the payloads as names.
+#[test]
+fn the_page_has_the_members_of_a_fleet_and_the_protocols() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let identity = SelfSigned::new();
+    let port = ReservedPort::any();
+    let bed = start_with(|config| {
+        let secure = ListenerConfig {
+            tls: Some(identity.files()),
+            http3: true,
+            ..ListenerConfig::plain(LOOPBACK_ANY_PORT)
+        };
+        config.listeners.push(secure);
+        let members = PAYLOADS.iter().zip([100, 300, 100, 100, 100, 100]);
+        let members = members.enumerate().map(|(at, (name, weight))| FleetMember {
+            name: (*name).to_owned(),
+            url: format!("http://{}", port.addr()).parse().expect("a URL"),
+            group: NodeGroup::Edge,
+            weight: weight.try_into().expect("a weight is not zero"),
+            is_draining: at == 2,
+        });
+        config.set_fleet(FleetConfig {
+            name: PAYLOADS[0].to_owned(),
+            members: members.collect(),
+            listen: port.addr(),
+            tls: None,
+            key: FleetKey::new(&[1; 32]).expect("a key"),
+            wait: TIMEOUT,
+            fallback_percent: 100,
+            fallbacks_per_second: 100,
+        });
+    });
+    let mut browser = Browser::start();
+    for (width, scheme) in [(390, "light"), (1280, "dark")] {
+        browser.open(&url(&bed), width, scheme);
+        browser.wait_for("document.querySelectorAll('#fleet-members tbody tr').length === 6");
+        let shown = |id: &str| format!("!document.getElementById('{id}').hidden");
+        for id in ["fleet", "fleet-link", "protocols", "protocols-link"] {
+            browser.wait_for(&shown(id));
+        }
+        let rows = browser.evaluate(
+            "[...document.querySelectorAll('#fleet-members tbody tr')]\
+             .map(row => [...row.cells].map(cell => cell.textContent).slice(0, 4))",
+        );
+        // The draining member owns no key: 100 and 300 of 700.
+        assert_eq!(
+            rows[0],
+            json!([
+                format!("{} (this node)", PAYLOADS[0]),
+                "edge",
+                "up",
+                "14.3 %"
+            ])
+        );
+        assert_eq!(rows[1], json!([PAYLOADS[1], "edge", "up", "42.9 %"]));
+        assert_eq!(rows[2], json!([PAYLOADS[2], "edge", "draining", "0.0 %"]));
+        let protocols = browser.evaluate(
+            "[...document.querySelectorAll('#protocol-table tbody th')].map(cell => cell.textContent)",
+        );
+        assert_eq!(protocols, json!(["HTTP/1.1", "HTTP/2", "HTTP/3"]));
+        let widths = browser.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]",
+        );
+        assert_eq!(widths[0], widths[1], "{width}");
+    }
+    assert_eq!(browser.evaluate("window.hacked ?? null"), Value::Null);
 }
 
 /// Method: payloads as settings, as targets of purges and as hosts and paths of requests. Each is shown as text.

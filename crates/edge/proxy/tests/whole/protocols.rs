@@ -60,6 +60,11 @@ fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
         Answer::pattern(300_000).header("cache-control", "max-age=60"),
     );
     assert!(bed.get("/page").body == pattern(0..300_000));
+    // A hit, and a request whose head cannot be read.
+    assert!(bed.get("/page").is_hit());
+    let mut client = bed.connect();
+    client.send("GET / HTTP/1.1\r\nhost: a b\r\n\r\n");
+    assert_eq!(client.answer("GET").status, 400);
     run(async {
         let stream = TcpStream::connect(bed.addr())
             .await
@@ -83,6 +88,12 @@ fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
         bed.metric("edgeward_client_connections_total{protocol=\"h2\"}"),
         1.0
     );
+    let requests = |protocol: &str| {
+        bed.metric(&format!(
+            "edgeward_client_requests_total{{protocol=\"{protocol}\"}}"
+        ))
+    };
+    assert_eq!(["http/1.1", "h2", "h3"].map(requests), [3.0, 1.0, 0.0]);
 }
 
 #[test]

@@ -35,6 +35,7 @@ use crate::exchange::request_settings::{RequestSettings, SettingsCache};
 use crate::exchange::{Client, Request};
 use crate::observe::access_log::{LogText, RequestFacts, RequestText};
 use crate::observe::observation::Observation;
+use crate::observe::outcome::ClientProtocol;
 use crate::observe::spans::SampledRequest;
 use crate::path::body::{EdgeBody, Source};
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
@@ -280,6 +281,7 @@ impl<'q> HitRequest<'q, '_, '_> {
 
     /// Begins the record of the request.
     fn begin(&self) -> Observation {
+        self.worker.counters.client_requests[ClientProtocol::Http1].increment();
         let counters = &self.settings.counters;
         let mut observation = Observation::begin_at(self.started_at, counters, self.log_text());
         observation.sampled = self.sample();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use edgeward_semantics::NotStoredReason;
 use serde_json::{Value, json};
 
 use crate::config::OriginConfig;
@@ -27,6 +28,8 @@ struct SiteSums {
     requests: [u64; OutcomeClass::LABELS.len()],
     bytes: [u64; OutcomeClass::LABELS.len()],
     server_errors: u64,
+    /// Indexed as [`NotStoredReason::ALL`].
+    not_storable: [u64; NotStoredReason::ALL.len()],
     /// All durations.
     durations: [u64; BUCKETS],
     /// The times until the origin answered.
@@ -39,6 +42,7 @@ impl Default for SiteSums {
             requests: [0; _],
             bytes: [0; _],
             server_errors: 0,
+            not_storable: [0; _],
             durations: [0; BUCKETS],
             waits: [0; BUCKETS],
         }
@@ -68,6 +72,8 @@ impl TableSums {
                 for fetch in 0..FetchClass::LABELS.len() {
                     counters.first_bytes[fetch].add_to(&mut sums.waits);
                 }
+                let reasons = sums.not_storable.iter_mut().zip(&counters.not_storable);
+                reasons.for_each(|(sum, count)| *sum += count.value());
                 let statuses = STATUS_LABELS.iter().zip(&counters.statuses);
                 let failed = statuses.filter(|(label, _)| label.starts_with('5'));
                 sums.server_errors += failed.map(|(_, count)| count.value()).sum::<u64>();
@@ -129,12 +135,18 @@ impl TableSums {
             let durations = growth(&before.durations, &now.durations);
             let waits = growth(&before.waits, &now.waits);
             let by_class = OutcomeClass::LABELS.iter().zip(&requests);
+            let reasons = grown(&now.not_storable, &before.not_storable);
+            let reasons = NotStoredReason::ALL.iter().zip(reasons);
+            let reasons = reasons.filter(|(_, count)| *count > 0);
             let failed = now.server_errors.saturating_sub(before.server_errors);
             let row = json!({
                 "site": name,
                 "requests": total,
                 "requests_per_second": number(total as f64 / seconds),
                 "by_outcome": by_class.map(|(label, n)| ((*label).to_owned(), json!(n)))
+                    .collect::<serde_json::Map<_, _>>(),
+                // Fetched responses that may not be stored, by reason.
+                "not_storable": reasons.map(|(reason, n)| (reason.as_str().to_owned(), json!(n)))
                     .collect::<serde_json::Map<_, _>>(),
                 "hit_ratio": ratio(hits(&requests), total),
                 "byte_hit_ratio": ratio(hits(&bytes), all_bytes),

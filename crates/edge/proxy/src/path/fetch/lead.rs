@@ -343,6 +343,8 @@ impl Fetch {
     ) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
+        let site = &self.request.settings().counters;
+        site.record_not_storable(reason);
         // A server error is temporary, and an error that this request caused does not apply to other requests.
         let is_checked = self.request.settings().caching.check_authorization;
         let concerns_client = is_checked && status.is_client_error();

@@ -87,7 +87,7 @@ function showFleet(fleet: Fleet, purges: PurgeStream | null): void {
   showPurgeStream(purges);
 }
 
-const MEMBER_LEVELS: Record<string, Cell["level"]> = { up: "good", draining: "warn", down: "bad" };
+const MEMBER_LEVELS: Record<string, Cell["level"]> = { up: "good", joining: "warn", draining: "warn", down: "bad" };
 
 function showPurgeStream(purges: PurgeStream | null): void {
   const rows: (string | Cell)[][] = [];

@@ -203,12 +203,9 @@ impl FleetConfig {
             let name = self.name.clone();
             return Err(FleetError::NotMember { name });
         }
-        let mut names = HashSet::new();
-        if let Some(twice) = self
-            .members
-            .iter()
-            .find(|member| !names.insert(&member.name))
-        {
+        // The placement knows members by the hashes of their names.
+        let mut ids = HashSet::new();
+        if let Some(twice) = self.members.iter().find(|member| !ids.insert(member.id())) {
             let name = twice.name.clone();
             return Err(FleetError::Duplicate { name });
         }

@@ -151,9 +151,11 @@ impl<P: AdminPages> AdminRoutes<P> {
         match run {
             Run::Show(media, show) => respond(StatusCode::OK, *media, show(&self.0)),
             Run::Metrics(text, open_metrics) => {
-                let (media, text) = match accepts_open_metrics(request.headers()) {
-                    true => (Media::OpenMetrics, open_metrics(&self.0)),
-                    false => (Media::Metrics, text(&self.0)),
+                let is_open = accepts_open_metrics(request.headers());
+                let open = is_open.then(|| open_metrics(&self.0)).flatten();
+                let (media, text) = match open {
+                    Some(text) => (Media::OpenMetrics, text),
+                    None => (Media::Metrics, text(&self.0)),
                 };
                 let mut response = respond(StatusCode::OK, media, text);
                 let vary = HeaderValue::from_static("accept");

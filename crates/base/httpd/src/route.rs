@@ -27,8 +27,8 @@ pub enum Run<P: 'static> {
     /// Answers GET and HEAD with a text.
     Show(Media, fn(&P) -> String),
     /// Answers GET and HEAD with metrics: in the text format of Prometheus, or in that of OpenMetrics for clients that
-    /// accept it.
-    Metrics(fn(&P) -> String, fn(&P) -> String),
+    /// accept it, if the second function returns a text.
+    Metrics(fn(&P) -> String, fn(&P) -> Option<String>),
     /// Answers GET and HEAD with a text that takes time to compose.
     Compose(Media, fn(P) -> Answering<String>),
     /// Answers GET and HEAD with a file of the program.
@@ -108,12 +108,12 @@ impl<P> Route<P> {
         Self::new(path, Access::IfRequired(Role::Read), Run::Show(media, show))
     }
 
-    /// Returns metrics in the text formats of Prometheus and of OpenMetrics. They need a token like a page of
-    /// [`show`](Self::show).
+    /// Returns metrics in the text formats of Prometheus and of OpenMetrics, the latter if `open_metrics` returns a
+    /// text. They need a token like a page of [`show`](Self::show).
     pub const fn metrics(
         path: &'static str,
         text: fn(&P) -> String,
-        open_metrics: fn(&P) -> String,
+        open_metrics: fn(&P) -> Option<String>,
     ) -> Self {
         let run = Run::Metrics(text, open_metrics);
         Self::new(path, Access::IfRequired(Role::Read), run)

@@ -46,10 +46,14 @@ impl Exemplars {
 /// Returns the metrics of [`encode`] in the format of OpenMetrics.
 pub fn encode_open_metrics(families: Vec<Family>, exemplars: &Exemplars) -> String {
     let text = encode(families);
+    let types = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let types: HashMap<&str, &str> = types.collect();
     let mut open = String::with_capacity(text.len() + 100 * exemplars.samples.len());
     for line in text.lines() {
         match line.strip_prefix("# ") {
-            Some(about) => about_family(about, &mut open),
+            Some(about) => about_family(about, &types, &mut open),
             None => {
                 open.push_str(line);
                 let sample = line.rsplit_once(' ').map_or(line, |(sample, _)| sample);
@@ -73,14 +77,19 @@ pub fn encode_open_metrics(families: Vec<Family>, exemplars: &Exemplars) -> Stri
 }
 
 /// Writes a line with the type or the help of a family. The name of a family of counters lacks the `_total` of its
-/// samples, and quotes are escaped.
-fn about_family(about: &str, open: &mut String) {
+/// samples. If another family has this name, the counters keep theirs, and their type is unknown. Quotes are escaped.
+fn about_family(about: &str, types: &HashMap<&str, &str>, open: &mut String) {
     let mut parts = about.splitn(3, ' ');
     let [keyword, name, text] = [(); 3].map(|()| parts.next().unwrap_or_default());
-    let name = name.strip_suffix("_total").unwrap_or(name);
+    let of_family = types.get(name).copied().unwrap_or("unknown");
+    let (name, of_family) = match (of_family, name.strip_suffix("_total")) {
+        ("counter", Some(stripped)) if !types.contains_key(stripped) => (stripped, of_family),
+        ("counter", _) => (name, "unknown"),
+        _ => (name, of_family),
+    };
     let text = match keyword {
         "HELP" => text.replace('"', "\\\""),
-        _ => text.to_owned(),
+        _ => of_family.to_owned(),
     };
     open.push_str(&format!("# {keyword} {name} {text}"));
 }
@@ -108,6 +117,12 @@ mod tests {
     metrics! {
         const VISITS: u64 = |visits| {
             Counter "door_visits_total" "Visits." { *visits }
+        }
+
+        const GUESTS: u64 = |guests| {
+            Gauge "door_guests" "Guests within." { *guests }
+            Counter "door_guests_total" "Guests since the start." { *guests }
+            Gauge "door_seats_total" "Seats." { *guests }
         }
     }
 
@@ -160,5 +175,24 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert!(text.ends_with("\n# EOF\n"));
+    }
+
+    /// A gauge `door_guests` beside a counter `door_guests_total`: OpenMetrics allows no two families of one name.
+    #[test]
+    fn a_counter_keeps_its_name_as_unknown_if_another_family_has_the_name_without_suffix() {
+        let text = encode_open_metrics(GUESTS.of(&7), &Exemplars::default());
+        let lines: Vec<_> = text.lines().take(9).collect();
+        let expected = [
+            "# HELP door_guests Guests within.",
+            "# TYPE door_guests gauge",
+            "door_guests 7",
+            "# HELP door_guests_total Guests since the start.",
+            "# TYPE door_guests_total unknown",
+            "door_guests_total 7",
+            "# HELP door_seats_total Seats.",
+            "# TYPE door_seats_total gauge",
+            "door_seats_total 7",
+        ];
+        assert_eq!(lines, expected);
     }
 }

@@ -189,8 +189,12 @@ impl Pages {
         metrics::render(&self.generations.shared(), self.generations.tls_expiry())
     }
 
-    fn open_metrics(&self) -> String {
-        metrics::render_open_metrics(&self.generations.shared(), self.generations.tls_expiry())
+    /// Without traces there are no exemplars, so that the usual format says the same.
+    fn open_metrics(&self) -> Option<String> {
+        let shared = self.generations.shared();
+        let expiry = self.generations.tls_expiry();
+        let has_traces = shared.config.tracing.is_some();
+        has_traces.then(|| metrics::render_open_metrics(&shared, expiry))
     }
 
     fn status(&self) -> String {

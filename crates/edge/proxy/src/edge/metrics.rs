@@ -363,3 +363,64 @@ fn c_label(c: f64) -> String {
         false => "+Inf".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use edgeward_metrics::{Histogram, HistogramValues, Kind, Metric, Series, Table};
+
+    use super::*;
+
+    /// Method: each metric that an edge can have, with one value. The name of a counter loses its suffix, so that a
+    /// gauge may have the same name.
+    #[test]
+    fn each_family_of_open_metrics_has_a_name_of_its_own() {
+        const VALUE: &[Series<()>] = &[Series {
+            label: None,
+            index: 0,
+            value: |(), _| 0.0,
+        }];
+        let family = |of: Definition| {
+            let (name, help, kind) = (of.name, of.help, of.kind);
+            if kind == Kind::Histogram {
+                let values = HistogramValues {
+                    counts: vec![0],
+                    sum: 0.0,
+                };
+                let histogram = Histogram {
+                    name,
+                    help,
+                    labels: &[],
+                    bounds: &[],
+                };
+                return vec![histogram.family(&[(vec![], values)])];
+            }
+            let metric = Metric {
+                name,
+                kind,
+                help,
+                label: None,
+                series: VALUE,
+            };
+            let table = Table {
+                labels: &[],
+                metrics: vec![metric].leak(),
+            };
+            table.of(&())
+        };
+        let definitions = metric_definitions();
+        let count = definitions.len();
+        let families = definitions.into_iter().flat_map(family).collect();
+        let text = encode_open_metrics(families, &edgeward_metrics::Exemplars::default());
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names: Vec<_> = types
+            .filter_map(|about| about.split_once(' '))
+            .map(|(name, _)| name)
+            .collect();
+        assert!(names.len() > count, "with those of every server");
+        let mut seen = HashSet::new();
+        let twice: Vec<_> = names.iter().filter(|name| !seen.insert(**name)).collect();
+        assert!(twice.is_empty(), "{twice:?}");
+    }
+}

@@ -166,6 +166,17 @@ fn a_duration_of_open_metrics_has_the_trace_of_its_request() {
     assert!(!text.text().contains("trace_id") && !text.text().contains("# EOF"));
 }
 
+/// Without traces there are no exemplars, so that all clients get the format of Prometheus.
+#[test]
+fn without_traces_no_client_gets_open_metrics() {
+    let bed = TestBed::start();
+    let accept = [("accept", "application/openmetrics-text;version=1.0.0")];
+    let metrics = bed.admin_client().get("/metrics", &accept);
+    let media = metrics.field("content-type");
+    assert!(media.starts_with("text/plain; version=0.0.4"), "{media}");
+    assert!(!metrics.text().contains("# EOF"));
+}
+
 /// An invalid `traceparent` begins a new trace. Without sampling, the field is forwarded like any other.
 #[test]
 fn an_invalid_traceparent_is_replaced_only_if_the_request_is_sampled() {

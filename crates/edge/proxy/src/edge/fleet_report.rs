@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
+use edgeward_balance::NodeGroup;
 use edgeward_fleet::{AnnouncedState, DirectoryFacts, Member as AnnouncedMember, RecordError};
 use edgeward_metrics::{Definition, Family, metrics};
 use serde_json::{Value, json};
@@ -53,16 +54,25 @@ pub(super) fn status(shared: &Shared) -> Value {
         return Value::Null;
     };
     let joining = joining(shared);
-    let owned = |member: &Member| match state_of(shared, member, &joining) {
-        MemberState::Up => u64::from(member.weight),
-        MemberState::Down | MemberState::Joining | MemberState::Draining => 0,
-    };
     let members = fleet.members.iter().map(|member| {
-        let group = fleet
-            .members
-            .iter()
-            .filter(|other| other.group == member.group);
-        let weights: u64 = group.map(owned).sum();
+        let state = state_of(shared, member, &joining);
+        let owned = match state {
+            MemberState::Up => u64::from(member.weight),
+            MemberState::Down | MemberState::Joining | MemberState::Draining => 0,
+        };
+        (member, state, owned)
+    });
+    let members: Vec<_> = members.collect();
+    let weights_of = |group| -> u64 {
+        let of_group = members.iter().filter(|(member, ..)| member.group == group);
+        of_group.map(|(_, _, owned)| owned).sum()
+    };
+    let (of_edges, of_shields) = (weights_of(NodeGroup::Edge), weights_of(NodeGroup::Shield));
+    let members = members.iter().map(|(member, state, owned)| {
+        let weights = match member.group {
+            NodeGroup::Edge => of_edges,
+            NodeGroup::Shield => of_shields,
+        };
         let reports = member.origin.map(|origin| shared.origins[origin].reports());
         let reports = reports.unwrap_or_default();
         let sum = |of: fn(&ServerReport) -> u64| reports.iter().map(of).sum::<u64>();
@@ -71,8 +81,8 @@ pub(super) fn status(shared: &Shared) -> Value {
             "group": group_word(member.group),
             "weight": member.weight,
             // Each key goes to a member of the group with a probability in proportion to the weights.
-            "key_share": (weights > 0).then(|| owned(member) as f64 / weights as f64),
-            "state": state_of(shared, member, &joining).word(),
+            "key_share": (weights > 0).then(|| *owned as f64 / weights as f64),
+            "state": state.word(),
             "is_self": is_self(fleet, member),
             "requests": sum(|report| report.server.requests.load(Relaxed)),
             "failures": sum(|report| report.server.failures.load(Relaxed)),

@@ -151,17 +151,20 @@ const NOT_STORABLE: Record<string, string> = {
   extension: "a type that contradicts the extension of the path",
 };
 
-/** The main reason why requests of a site reach the origin. */
-function cause(site: Snapshot["sites"][number]): string {
+/**
+ * The main reason why requests of a site are not answered from this cache. Validations have responses that may not be
+ * stored, too, so that these can be more than the fetched ones.
+ */
+function cause(site: Snapshot["sites"][number], isInFleet: boolean): string {
   const fetched = (site.by_outcome["miss"] ?? 0) + (site.by_outcome["pass"] ?? 0);
   if (fetched === 0) return "";
   const reasons = Object.entries(site.not_storable).sort(([, a], [, b]) => b - a);
   const forbidden = reasons.reduce((sum, [, n]) => sum + n, 0);
   const [reason, n] = reasons[0] ?? ["", 0];
   const passed = site.by_outcome["pass"] ?? 0;
-  if (n > 0 && 2 * forbidden >= fetched) return `${percent(n / fetched)}: ${NOT_STORABLE[reason] ?? reason}`;
+  if (n > 0 && 2 * forbidden >= fetched) return `${percent(n / Math.max(fetched, forbidden))}: ${NOT_STORABLE[reason] ?? reason}`;
   if (2 * passed >= fetched) return "a rule, or a method that is not cached";
-  return "new or evicted objects: see What if";
+  return isInFleet ? "objects of other nodes, or new, expired or evicted ones" : "new, expired or evicted objects";
 }
 
 function showSites(now: Snapshot): void {
@@ -175,7 +178,7 @@ function showSites(now: Snapshot): void {
     percent(site.byte_hit_ratio),
     share(site, "miss"),
     percent(misses ? (site.by_outcome["miss"] ?? 0) / misses : null),
-    cause(site),
+    cause(site, now.fleet != null),
     share(site, "pass"),
     share(site, "revalidated"),
     { text: count(site.server_errors), level: site.server_errors > 0 ? ("bad" as const) : undefined },

@@ -10,13 +10,14 @@ use edgeward_proxy::config::{
     StatedSetting, Token,
 };
 use edgeward_proxy::watch::{FinishedRequest, Progress, Samples, Watcher, WatcherFacts};
-use edgeward_testkit::Answer as OriginAnswer;
+use edgeward_testkit::client::until;
 use edgeward_testkit::programs::{ReservedPort, find_or_skip};
+use edgeward_testkit::{Answer as OriginAnswer, ScriptedOrigin};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::identity::SelfSigned;
-use crate::support::{TIMEOUT, TestBed};
+use crate::support::{Client, TIMEOUT, TestBed};
 
 /// Texts that would run a script if the page used them as markup, a URL or a part of a script.
 const PAYLOADS: [&str; 6] = [
@@ -106,6 +107,85 @@ fn start_with(change: impl FnOnce(&mut EdgeConfig)) -> TestBed {
 fn url(bed: &TestBed) -> String {
     let addr = bed.edge.admin_addr().expect("the server listens");
     format!("http://{addr}/")
+}
+
+/// Serves the page with the state of an edge that has had one miss, changed. It has no events, so that the page says
+/// that the connection is lost after it has shown the state.
+fn with_state(change: impl Fn(&mut Value)) -> ScriptedOrigin {
+    let bed = start();
+    assert_eq!(bed.get("/a").status, 200);
+    let addr = bed.edge.admin_addr().expect("the server listens");
+    let get = |path: &str| Client::connect(addr).get(path, &[("accept", "text/html")]);
+    let mut state = until("the request is counted", || {
+        let state: Value = serde_json::from_slice(&get("/status.json").body).expect("JSON");
+        (state["sites"][0]["requests"] == 1).then_some(state)
+    });
+    change(&mut state);
+    let server = ScriptedOrigin::start();
+    for path in ["/", "/page.js", "/page.css"] {
+        let file = get(path);
+        let media = file.field("content-type").to_owned();
+        server.on(
+            path,
+            OriginAnswer::ok(file.body).header("content-type", &media),
+        );
+    }
+    server.on("/status.json", OriginAnswer::ok(state.to_string()));
+    server
+}
+
+/// Opens the page of a server without events.
+fn open_state(browser: &mut Browser, server: &ScriptedOrigin) {
+    browser.open(&server.url("/"), 1280, "light");
+    browser.wait_for(&format!(
+        "location.host === '{}' && document.querySelector('#state')?.textContent.startsWith('The connection is lost')",
+        server.addr()
+    ));
+}
+
+/// A node whose list of members does not follow those of the others.
+fn fleet() -> Value {
+    json!({
+        "name": "a",
+        "group": "edge",
+        "members": [],
+        "directory": { "current": false, "duplicate_of": "http://node.example:81" },
+        "requests": {},
+        "received": {},
+        "waits": 0,
+    })
+}
+
+/// Responses that may not be stored can be more than the fetched ones: validations have them, too.
+#[test]
+fn the_main_cause_of_a_site_is_at_most_the_whole() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let mut browser = Browser::start();
+    for (reasons, fleet, expected) in [
+        (
+            json!({ "no-store": 9, "private": 1 }),
+            Value::Null,
+            "90.0 %: no-store",
+        ),
+        (json!({}), Value::Null, "new, expired or evicted objects"),
+        (
+            json!({}),
+            fleet(),
+            "objects of other nodes, or new, expired or evicted ones",
+        ),
+    ] {
+        let server = with_state(|state| {
+            state["sites"][0]["not_storable"] = reasons.clone();
+            state["fleet"] = fleet.clone();
+        });
+        open_state(&mut browser, &server);
+        let cause = browser.evaluate(
+            "document.querySelector('#site-table tbody tr')?.cells[6].textContent ?? null",
+        );
+        assert_eq!(cause, expected);
+    }
 }
 
 /// The page shows the traffic at each width and in both colour schemes. It never scrolls to the side: wide tables

@@ -44,6 +44,7 @@ function showFleet(fleet: Fleet, purges: PurgeStream | null): void {
     byId("fleet-note"),
     `This node is ${visible(fleet.name)}, of the group ${fleet.group}. It sent ${count(asked)} requests to other nodes.${hits}`,
   );
+  showDirectory(fleet.directory);
   showTable(
     "fleet-members",
     "Members, as this node sees them",
@@ -87,6 +88,21 @@ function showFleet(fleet: Fleet, purges: PurgeStream | null): void {
   showPurgeStream(purges);
 }
 
+/** The faults of the list of members. */
+function showDirectory(directory: Fleet["directory"]): void {
+  const rival = directory?.duplicate_of;
+  const faults: string[] = [];
+  if (rival != null) {
+    faults.push(`Another node, at ${visible(rival)}, has the name of this one, so this node stays out of the fleet.`);
+  }
+  if (directory?.current === false) {
+    faults.push("The heartbeats of this node do not return from NATS, so its list of members stays as it is.");
+  }
+  const note = byId("fleet-directory");
+  setText(note, faults.join(" "));
+  note.hidden = faults.length === 0;
+}
+
 const MEMBER_LEVELS: Record<string, Cell["level"]> = { up: "good", joining: "warn", draining: "warn", down: "bad" };
 
 function showPurgeStream(purges: PurgeStream | null): void {
@@ -102,6 +118,8 @@ function showPurgeStream(purges: PurgeStream | null): void {
       ["applied since the start", count(purges.applied)],
       ["own purges that wait for the stream", count(purges.pending)],
     );
+    if (purges.log_unwritable) rows.push(["log of purges", { text: "cannot be written", level: "bad" }]);
+    if (purges.unreadable > 0) rows.push(["messages that could not be read", { text: count(purges.unreadable), level: "bad" }]);
     if (refused > 0) rows.push(["own purges that failed", { text: count(refused), level: "bad" }]);
     if (purges.purged_all > 0) rows.push(["purges of all objects, because some may have been missed", count(purges.purged_all)]);
   }

@@ -105,6 +105,8 @@ export interface Fleet {
     requests: number;
     failures: number;
   }[];
+  /** Null if the configuration lists the members. */
+  directory?: { current: boolean; duplicate_of: string | null } | null;
   requests: Record<string, number>;
   received: Record<string, number>;
   waits: number;
@@ -117,6 +119,8 @@ export interface PurgeStream {
   lag_messages: number | null;
   applied: number;
   purged_all: number;
+  unreadable: number;
+  log_unwritable: boolean;
   pending: number;
   refused: Record<string, number>;
 }

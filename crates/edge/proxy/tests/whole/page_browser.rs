@@ -188,6 +188,47 @@ fn the_main_cause_of_a_site_is_at_most_the_whole() {
     }
 }
 
+#[test]
+fn the_page_shows_faults_of_members_and_of_purges_of_a_fleet() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let server = with_state(|state| {
+        state["fleet"] = fleet();
+        state["fleet_purges"] = json!({
+            "connected": true,
+            "cut_off": false,
+            "lag_seconds": 0,
+            "lag_messages": 0,
+            "position": 7,
+            "applied": 5,
+            "purged_all": 2,
+            "unreadable": 2,
+            "log_unwritable": true,
+            "pending": 0,
+            "refused": {},
+        });
+    });
+    let mut browser = Browser::start();
+    open_state(&mut browser, &server);
+    let note = browser.evaluate("document.getElementById('fleet-directory')?.textContent ?? ''");
+    let note = note.as_str().unwrap_or_default();
+    for part in ["at http://node.example:81,", "do not return from NATS"] {
+        assert!(note.contains(part), "{note}");
+    }
+    let bad = browser.evaluate(
+        "[...document.querySelectorAll('#fleet-purges td.bad')]\
+         .map(cell => [cell.parentElement.cells[0].textContent, cell.textContent])",
+    );
+    assert_eq!(
+        bad,
+        json!([
+            ["log of purges", "cannot be written"],
+            ["messages that could not be read", "2"],
+        ])
+    );
+}
+
 /// The page shows the traffic at each width and in both colour schemes. It never scrolls to the side: wide tables
 /// scroll within.
 #[test]

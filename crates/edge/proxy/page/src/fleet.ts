@@ -5,9 +5,9 @@ import { count, percent, seconds } from "./format";
 import type { Fleet, Http3, PurgeStream, Snapshot } from "./state";
 
 export function showFleetAndProtocols(now: Snapshot): void {
-  showSection("fleet", now.fleet !== null);
+  showSection("fleet", now.fleet != null);
   if (now.fleet) showFleet(now.fleet, now.fleet_purges);
-  showSection("protocols", now.http3 !== null);
+  showSection("protocols", now.http3 != null);
   if (now.http3) showProtocols(now.http3);
 }
 
@@ -36,10 +36,11 @@ const RECEIVED: Record<string, string> = {
 
 const FAILED = ["failed", "refused", "not-invalidated", "unsigned", "loop"];
 
-function showFleet(fleet: Fleet, purges: PurgeStream | null): void {
-  const { hit = 0, miss = 0 } = fleet.requests;
+function showFleet(fleet: Fleet, purges: PurgeStream | null | undefined): void {
+  const { requests = {}, received = {}, waits = 0 } = fleet;
+  const { hit = 0, miss = 0 } = requests;
   const hits = hit + miss > 0 ? ` ${percent(hit / (hit + miss))} of their answers were hits.` : "";
-  const asked = Object.values(fleet.requests).reduce((sum, n) => sum + n, 0);
+  const asked = Object.values(requests).reduce((sum, n) => sum + n, 0);
   setText(
     byId("fleet-note"),
     `This node is ${visible(fleet.name)}, of the group ${fleet.group}. It sent ${count(asked)} requests to other nodes.${hits}`,
@@ -74,9 +75,9 @@ function showFleet(fleet: Fleet, purges: PurgeStream | null): void {
         { text: count(n), level: FAILED.includes(name) ? "warn" : undefined },
         meanings[name] ?? "",
       ]);
-  const rows = [...counts("sent", fleet.requests, ANSWERS), ...counts("received", fleet.received, RECEIVED)];
-  if (fleet.waits > 0) {
-    rows.push(["waits", count(fleet.waits), "longer than fleet.wait, because the budget of fallbacks was used up"]);
+  const rows = [...counts("sent", requests, ANSWERS), ...counts("received", received, RECEIVED)];
+  if (waits > 0) {
+    rows.push(["waits", count(waits), "longer than fleet.wait, because the budget of fallbacks was used up"]);
   }
   showTable(
     "fleet-requests",
@@ -105,7 +106,7 @@ function showDirectory(directory: Fleet["directory"]): void {
 
 const MEMBER_LEVELS: Record<string, Cell["level"]> = { up: "good", joining: "warn", draining: "warn", down: "bad" };
 
-function showPurgeStream(purges: PurgeStream | null): void {
+function showPurgeStream(purges: PurgeStream | null | undefined): void {
   const rows: (string | Cell)[][] = [];
   if (purges) {
     const bad = (isBad: boolean): Cell["level"] => (isBad ? "bad" : "good");

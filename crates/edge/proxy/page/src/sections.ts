@@ -158,7 +158,7 @@ const NOT_STORABLE: Record<string, string> = {
 function cause(site: Snapshot["sites"][number], isInFleet: boolean): string {
   const fetched = (site.by_outcome["miss"] ?? 0) + (site.by_outcome["pass"] ?? 0);
   if (fetched === 0) return "";
-  const reasons = Object.entries(site.not_storable).sort(([, a], [, b]) => b - a);
+  const reasons = Object.entries(site.not_storable ?? {}).sort(([, a], [, b]) => b - a);
   const forbidden = reasons.reduce((sum, [, n]) => sum + n, 0);
   const [reason, n] = reasons[0] ?? ["", 0];
   const passed = site.by_outcome["pass"] ?? 0;

@@ -1,4 +1,5 @@
-// `/status.json`, as docs/reference/admin-api.md describes it.
+// `/status.json`, as docs/reference/admin-api.md describes it. An edge of an older version lacks keys that are optional
+// here.
 
 export type Row = (number | null)[];
 
@@ -18,7 +19,7 @@ export interface Site {
   requests: number;
   requests_per_second: number;
   by_outcome: Record<string, number>;
-  not_storable: Record<string, number>;
+  not_storable?: Record<string, number>;
   hit_ratio: number | null;
   byte_hit_ratio: number | null;
   bytes_per_second: number;
@@ -100,16 +101,16 @@ export interface Fleet {
     name: string;
     group: string;
     state: string;
-    key_share: number | null;
+    key_share?: number | null;
     is_self: boolean;
     requests: number;
     failures: number;
   }[];
   /** Null if the configuration lists the members. */
   directory?: { current: boolean; duplicate_of: string | null } | null;
-  requests: Record<string, number>;
-  received: Record<string, number>;
-  waits: number;
+  requests?: Record<string, number>;
+  received?: Record<string, number>;
+  waits?: number;
 }
 
 export interface PurgeStream {
@@ -162,9 +163,9 @@ export interface Snapshot {
   byte_hit_ratio: Ratios;
   not_stored: Record<string, number>;
   acme: { certificates: { name: string; not_after: number | null; next_order: number | null; failures: number }[] } | null;
-  fleet: Fleet | null;
-  fleet_purges: PurgeStream | null;
-  http3: Http3 | null;
+  fleet?: Fleet | null;
+  fleet_purges?: PurgeStream | null;
+  http3?: Http3 | null;
   connections: { clients: number; clients_max: number; origin: number };
   overload: { level: string };
   purges: {

@@ -229,6 +229,36 @@ fn the_page_shows_faults_of_members_and_of_purges_of_a_fleet() {
     );
 }
 
+/// A page that a browser has kept, and an edge of a version before it.
+#[test]
+fn the_page_shows_an_edge_without_the_newest_keys() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let mut browser = Browser::start();
+    for has_fleet in [false, true] {
+        let server = with_state(|state| {
+            let site = state["sites"][0].as_object_mut().expect("a site");
+            site.remove("not_storable").expect("the key exists");
+            let state = state.as_object_mut().expect("an object");
+            for key in ["fleet", "fleet_purges", "http3"] {
+                state.remove(key).expect("the key exists");
+            }
+            if has_fleet {
+                let fleet = json!({ "name": "a", "group": "edge", "members": [] });
+                state.insert("fleet".to_owned(), fleet);
+            }
+        });
+        open_state(&mut browser, &server);
+        // The last section has its table, and the sections of absent keys are hidden.
+        let shown = browser.evaluate(
+            "[document.querySelectorAll('#certificate-table table').length,\
+             document.getElementById('fleet').hidden, document.getElementById('protocols').hidden]",
+        );
+        assert_eq!(shown, json!([1, !has_fleet, true]));
+    }
+}
+
 /// The page shows the traffic at each width and in both colour schemes. It never scrolls to the side: wide tables
 /// scroll within.
 #[test]

@@ -62,7 +62,8 @@ pub(super) static ROWS: &[Key] = rows! {
     /// would let all its clients purge. With `none`, the edge forwards these methods to the origin.
     "purge.allow" live: Listed::OF => EdgeConfig.purge.allow;
 
-    /// The methods with which the clients of `purge.allow` may purge; the others of these three get 403.
+    /// The methods with which the clients of `purge.allow` may purge; the others of `PURGE`, `BAN` and `PURGEKEYS`
+    /// get 403.
     "purge.methods" live: Listed::OF => EdgeConfig.purge.methods;
 
     /// The most stored objects among which a `PURGE` or `BAN` of tags or patterns counts those that it covers, for its

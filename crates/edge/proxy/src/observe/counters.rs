@@ -94,7 +94,8 @@ counters! {
         "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211 and as `cache` in the access log." {
         requests: RequestOutcome by "outcome",
     }
-    Counter "edgeward_client_requests_total" "Requests, by protocol." { client_requests: ClientProtocol by "protocol" }
+    Counter "edgeward_client_requests_total"
+        "Requests of clients and of other nodes of the fleet, by protocol." { client_requests: ClientProtocol by "protocol" }
     Counter "edgeward_requests_collapsed_total" "Requests that were answered by the fetch of another request." {
         collapsed,
     }
@@ -110,9 +111,7 @@ counters! {
         dropped_removal = "change" "removal",
     }
     Counter "edgeward_requests_revalidated_total"
-        "Requests answered by a stored response that the origin validated with 304." {
-        revalidated,
-    }
+        "Requests answered by a stored response that the origin validated with 304." { revalidated }
     Counter "edgeward_requests_stale_on_error_total"
         "Requests answered by a stored response because the origin failed (RFC 5861) or could not be reached (RFC 9111)." {
         stale_on_error,

@@ -192,9 +192,9 @@ test: tools check check-small deny docs docs-site ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROGRAM="$(PROGRAM)" $(STEP) "Debian package" packaging/test
 	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
 	@if $(MAKE) h3-venv; then $(MAKE) test-h3 BUILT=1; \
-		else echo "== HTTP/3 by aioquic: skipped, because aioquic could not be installed"; fi
+		else echo "== HTTP/3 by aioquic: skipped, because aioquic could not be installed (see above)"; fi
 	@if $(MAKE) python-venv; then $(MAKE) test-python BUILT=1; \
-		else echo "== Python package: skipped, because the packages of its tests could not be installed"; fi
+		else echo "== Python package: skipped, because the packages of its tests could not be installed (see above)"; fi
 
 # Tests the clients in other languages with the golden files of vectors/ and a publisher on loopback.
 .PHONY: test-clients test-client-js test-client-go test-client-python test-client-java program

@@ -11,7 +11,7 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, StreamReset
 from aioquic.quic.packet import QuicPacketType
 
-# The longest wait, also on a machine that runs other tests meanwhile.
+# The longest wait for an event, also on a machine that runs other tests meanwhile.
 TIMEOUT_SECONDS = 30
 
 
@@ -121,34 +121,35 @@ class Client:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             while (event := self.quic.next_event()) is not None:
-                self.events.append(event)
+                deadline = time.monotonic() + TIMEOUT_SECONDS
+                self.events.append(type(event).__name__)
                 if (value := wanted(event)) is not None:
                     return value
                 if isinstance(event, ConnectionTerminated):
                     raise AssertionError(f"the connection has ended: {event}")
-            self.send()
-            now = time.monotonic()
-            if now > deadline:
-                raise AssertionError(f"waited too long, after {self.events}")
-            timer = self.quic.get_timer()
-            self.socket.settimeout(max(0.001, min(timer or deadline, deadline) - now))
-            try:
-                self.quic.receive_datagram(self.socket.recv(65536), self.address, now=time.monotonic())
-            except (TimeoutError, ConnectionRefusedError):
-                if timer is not None and time.monotonic() >= timer:
-                    self.quic.handle_timer(now=time.monotonic())
+            self.exchange(deadline)
+
+    def exchange(self, deadline):
+        """Sends what is due, and receives a datagram or handles a timer."""
+        self.send()
+        now = time.monotonic()
+        if now > deadline:
+            raise AssertionError(f"waited too long, after {self.events[-20:]}")
+        timer = self.quic.get_timer()
+        self.socket.settimeout(max(0.001, min(timer or deadline, deadline) - now))
+        try:
+            self.quic.receive_datagram(self.socket.recv(65536), self.address, now=time.monotonic())
+        except (TimeoutError, ConnectionRefusedError):
+            if timer is not None and time.monotonic() >= timer:
+                self.quic.handle_timer(now=time.monotonic())
 
     def connect(self):
         """Waits for the end of the handshake, which HANDSHAKE_DONE confirms."""
         self.wait(lambda event: isinstance(event, HandshakeCompleted) or None)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not self.quic._handshake_confirmed:
-            self.wait_for_datagram()
+            self.exchange(deadline)
         return self
-
-    def wait_for_datagram(self):
-        self.send()
-        self.socket.settimeout(TIMEOUT_SECONDS)
-        self.quic.receive_datagram(self.socket.recv(65536), self.address, now=time.monotonic())
 
     def close_code(self):
         """Waits until the edge closes the connection. Returns the code."""

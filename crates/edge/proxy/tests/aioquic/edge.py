@@ -4,6 +4,7 @@ import datetime
 import http.server
 import os
 import re
+import select
 import subprocess
 import tempfile
 import threading
@@ -17,6 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 PAGE = bytes(range(256)) * 400
+
+# The longest start, also on a machine that runs other tests meanwhile.
+START_SECONDS = 60
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
@@ -106,8 +110,12 @@ class Edge:
                 stderr=stderr,
                 text=True,
             )
-        listening = re.match(r"listening on https://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
+        ready, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
+        line = self.process.stdout.readline() if ready else ""
+        listening = re.match(r"listening on https://127\.0\.0\.1:(\d+)", line)
         if listening is None:
+            self.process.kill()
+            self.origin.shutdown()
             raise RuntimeError(f"the edge does not start: {log.read_text()}")
         self.port = int(listening[1])
 

@@ -25,7 +25,7 @@ class Http3(H3Connection):
 class Response:
     def __init__(self):
         self.heads = []
-        self.content = b""
+        self.content = bytearray()
 
     @property
     def fields(self):
@@ -108,7 +108,7 @@ class Requests(unittest.TestCase):
         self.assertEqual((unchanged.status, unchanged.content), ("304", b""))
 
     def test_content(self):
-        content = PAGE * 30
+        content = PAGE * 10
         for fields in [{"content-length": str(len(content))}, {}]:
             response = self.request("POST", "/form", fields, content)
             self.assertEqual((response.status, response.fields["x-length"]), ("200", str(len(content))))

@@ -189,6 +189,8 @@ fn a_response_that_waits_for_its_client_does_not_end_its_connection() {
         let client = connect_from(narrow, http3.bed.addr()).await;
         let mut stream = client.send("GET", "/page", &[]).await;
         stream.frames.next().await.expect("the response begins");
+        // The edge has used the credit of the stream before it gets this request.
+        assert_eq!(client.get("/small").await.body, b"hello");
         let reloader = http3.bed.edge.reloader();
         let mut config = reloader.config();
         config.limits.body_idle_timeout = Duration::from_secs(1);

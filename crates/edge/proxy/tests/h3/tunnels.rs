@@ -144,7 +144,7 @@ fn a_reset_of_the_client_ends_the_tunnel() {
 #[test]
 fn an_idle_tunnel_is_reset() {
     let (http3, origin) = bed(|config| {
-        config.limits.tunnel_idle_timeout = Duration::from_secs(1);
+        config.limits.tunnel_idle_timeout = Duration::from_secs(3);
     });
     run(async {
         let client = http3.connect().await;

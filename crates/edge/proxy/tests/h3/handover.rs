@@ -5,12 +5,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use edgeward_h3::{FrameDecoder, FrameEvent, FrameLimits, StreamKind};
 use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge};
 use edgeward_testkit::client::metric;
 use edgeward_testkit::{Answer, Gate};
-use quinn::{Connection, ConnectionError, ReadError, ReadToEndError};
+use quinn::{Connection, ConnectionError, ReadError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -182,17 +182,28 @@ async fn request(quic: &Connection) -> Result<Vec<u8>, Unserved> {
     // The response tells if the edge has stopped the stream.
     _ = sending.write_all(&head("GET", "/page", &[])).await;
     _ = sending.finish();
-    let mut bytes = match receiving.read_to_end(1 << 20).await {
-        Ok(bytes) => Bytes::from(bytes),
-        Err(ReadToEndError::Read(ReadError::Reset(code))) => {
+    let mut bytes = BytesMut::new();
+    let ended = loop {
+        match receiving.read_chunk(usize::MAX, true).await {
+            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk.bytes),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    // A request is served once its response has begun.
+    let received = bytes.len();
+    match ended {
+        Ok(()) => {}
+        Err(ReadError::Reset(code)) if received == 0 => {
             assert_eq!(code.into_inner(), 0x10b); // H3_REQUEST_REJECTED
             return Err(Unserved);
         }
-        Err(ReadToEndError::Read(ReadError::ConnectionLost(error))) => {
+        Err(ReadError::ConnectionLost(error)) if received == 0 => {
             return Err(Unserved::check(&error));
         }
-        Err(error) => panic!("the response is incomplete: {error}"),
-    };
+        Err(error) => panic!("a response ends after {received} bytes: {error}"),
+    }
+    let mut bytes = bytes.freeze();
     let mut decoder = FrameDecoder::new(StreamKind::Request, FrameLimits::default());
     let mut body = Vec::new();
     while let Some(event) = decoder.decode(&mut bytes).expect("the frames are valid") {

@@ -58,6 +58,8 @@ pub(super) enum Passed {
     ToProcess,
     /// The queue of the endpoint is full. The datagram is lost, as in a full buffer of a socket.
     Full,
+    /// The endpoint belongs to a later process, which this one does not know. The datagram is lost.
+    Lost,
     /// The endpoint has closed.
     Gone,
 }
@@ -206,7 +208,10 @@ impl Routes {
 
     /// Passes a datagram on.
     pub(super) fn pass(&self, to: EndpointName, head: DatagramHead, datagram: &[u8]) -> Passed {
-        let (sent, passed) = if to.generation == self.identity.generation {
+        let age = self.identity.generation.wrapping_sub(to.generation);
+        let (sent, passed) = if age > u8::MAX / 2 {
+            return Passed::Lost;
+        } else if age == 0 {
             let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
             let inbox = own.get(usize::from(to.number)).and_then(Option::as_ref);
             let Some(inbox) = inbox else {
@@ -221,8 +226,11 @@ impl Routes {
         };
         match sent {
             Ok(()) => passed,
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Passed::Full,
-            Err(_) => Passed::Gone,
+            Err(Errno::PIPE | Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN) => {
+                Passed::Gone
+            }
+            // The connection is alive, so its client must not get a stateless reset.
+            Err(_) => Passed::Full,
         }
     }
 }
@@ -387,6 +395,25 @@ mod tests {
             assert_eq!(receive(&inbox), datagram);
         }
         assert_eq!(pass(), Passed::ToWorker);
+    }
+
+    #[test]
+    fn a_datagram_of_a_later_process_is_lost() {
+        let first = Routes::new();
+        let second = Routes::after(first.identity(), []);
+        let later = second.open_inbox().expect("a socket pair").endpoint;
+        let datagram = datagram(&second, later);
+        assert_eq!(first.pass(later, HEAD, &datagram), Passed::Lost);
+    }
+
+    /// Method: a datagram is larger than the buffer of the socket, which Linux doubles.
+    #[test]
+    fn an_endpoint_that_cannot_take_a_datagram_is_not_gone() {
+        let routes = Routes::new();
+        let inbox = routes.open_inbox().expect("a socket pair");
+        let datagram = vec![0; 2 * INBOX_BYTES];
+        let passed = routes.pass(inbox.endpoint, HEAD, &datagram);
+        assert_eq!(passed, Passed::Full);
     }
 
     /// Method: three processes follow each other. The first one ends last.

@@ -160,6 +160,8 @@ impl EndpointSocket {
             Passed::ToWorker => &self.counters.quic_to_worker,
             Passed::ToProcess => &self.counters.quic_to_process,
             Passed::Full => &self.counters.quic_dropped,
+            // A reset would end a connection that is alive.
+            Passed::Lost => return false,
             // The client gets a stateless reset.
             Passed::Gone => return true,
         };
@@ -231,6 +233,7 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::*;
+    use crate::client::h3::connection_id::EndpointName;
 
     #[test]
     fn the_workers_of_one_edge_share_an_address_with_no_other_edge() {
@@ -249,6 +252,35 @@ mod tests {
         bind(addr, 1, true).expect("an edge that shares ports has the address too");
     }
 
+    fn runtime() -> tokio::runtime::Runtime {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build();
+        runtime.expect("the runtime can be built")
+    }
+
+    /// An endpoint answers a datagram whose connection it does not know with a stateless reset.
+    #[test]
+    fn datagrams_of_ended_endpoints_are_answered_and_those_of_later_processes_are_not() {
+        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
+        let routes = Routes::new();
+        let sockets = bind(any_port, 1, false).expect("a port is free");
+        let parts = EndpointParts::of_sockets(sockets, &routes).expect("descriptors are free");
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let endpoint = EndpointSocket::open(&parts[0], &Arc::default());
+        let endpoint = endpoint.expect("the socket is open");
+        let head = DatagramHead {
+            source: any_port,
+            destination: None,
+            ecn: None,
+        };
+        for (generation, number, is_answered) in [(0, 1, true), (255, 0, true), (1, 0, false)] {
+            let id = routes.new_id(EndpointName { generation, number });
+            let datagram = [&[0x40], &id[..]].concat();
+            assert_eq!(endpoint.is_own(head, &datagram), is_answered);
+        }
+    }
+
     /// Method: the datagrams of one buffer belong to two endpoints, as if a NAT had given one port to two clients.
     #[test]
     fn datagrams_of_others_are_removed_from_a_buffer_and_reach_their_endpoint() {
@@ -256,11 +288,7 @@ mod tests {
         let routes = Routes::new();
         let sockets = bind(any_port, 2, false).expect("a port is free");
         let parts = EndpointParts::of_sockets(sockets, &routes).expect("descriptors are free");
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime
-            .enable_all()
-            .build()
-            .expect("the runtime can be built");
+        let runtime = runtime();
         let _entered = runtime.enter();
         let counters = Arc::default();
         let open = |parts| EndpointSocket::open(parts, &counters).expect("the socket is open");

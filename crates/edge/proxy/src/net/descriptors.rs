@@ -161,10 +161,10 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
     let listeners = config.listeners.len();
     // Per listener, each worker has the listening socket, a copy for reloads and upgrades, and one accepted connection
-    // that it is about to close. For HTTP/3, each worker has a socket of UDP, a copy, and a socket pair; its
-    // connections have none.
+    // that it is about to close. For HTTP/3, each worker has a socket of UDP, a copy, a socket pair, and one end of a
+    // pair of a process before this one; its connections have none.
     let quic_listeners = config.listeners.iter().filter(|listener| listener.http3);
-    let listener_sockets = workers * (listeners * 3 + quic_listeners.count() * 4);
+    let listener_sockets = workers * (listeners * 3 + quic_listeners.count() * 5);
     let devices = config
         .disk
         .as_ref()

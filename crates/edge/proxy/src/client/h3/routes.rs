@@ -35,8 +35,8 @@ pub(crate) struct Routes {
     keys: QuicKeys,
     /// The sending ends of the inboxes of this process, by the numbers of the endpoints.
     own: RwLock<Vec<Option<OwnedFd>>>,
-    /// Those of earlier processes.
-    earlier: HashMap<EndpointName, OwnedFd>,
+    /// Those of earlier processes that have not ended, as far as datagrams have shown it.
+    earlier: RwLock<HashMap<EndpointName, OwnedFd>>,
     /// True if this process reads the sockets, and no other one.
     reads_sockets: AtomicBool,
 }
@@ -90,7 +90,7 @@ impl Routes {
             keys: QuicKeys::new(&identity.secret),
             identity,
             own: RwLock::default(),
-            earlier,
+            earlier: RwLock::new(earlier),
             reads_sockets: AtomicBool::new(reads_sockets),
         }
     }
@@ -153,7 +153,8 @@ impl Routes {
     /// Returns copies of the sending ends of all open inboxes, for the process that replaces this one.
     pub(crate) fn inboxes(&self) -> io::Result<Vec<(EndpointName, OwnedFd)>> {
         let mut copies = Vec::new();
-        for (name, inbox) in &self.earlier {
+        let earlier = self.earlier.read().unwrap_or_else(PoisonError::into_inner);
+        for (name, inbox) in earlier.iter() {
             if is_open(inbox) {
                 copies.push((*name, inbox.try_clone()?));
             }
@@ -219,7 +220,8 @@ impl Routes {
             };
             (send(inbox, head, datagram), Passed::ToWorker)
         } else {
-            let Some(inbox) = self.earlier.get(&to) else {
+            let earlier = self.earlier.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(inbox) = earlier.get(&to) else {
                 return Passed::Gone;
             };
             (send(inbox, head, datagram), Passed::ToProcess)
@@ -227,6 +229,8 @@ impl Routes {
         match sent {
             Ok(()) => passed,
             Err(Errno::PIPE | Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN) => {
+                let mut earlier = self.earlier.write().unwrap_or_else(PoisonError::into_inner);
+                earlier.remove(&to);
                 Passed::Gone
             }
             // The connection is alive, so its client must not get a stateless reset.
@@ -429,12 +433,13 @@ mod tests {
         let owner = Owner::Other(inbox.endpoint);
         assert_eq!(third.owner(own.endpoint, &datagram), owner);
         let pass = |to| third.pass(to, HEAD, &datagram);
+        let open = || third.earlier.read().map_or(0, |earlier| earlier.len());
         assert_eq!(pass(inbox.endpoint), Passed::ToProcess);
         assert_eq!(receive(&inbox), datagram);
         let name = ended.endpoint;
-        assert_eq!(pass(name), Passed::ToProcess);
+        assert_eq!((pass(name), open()), (Passed::ToProcess, 2));
         drop(ended);
-        assert_eq!(pass(name), Passed::Gone);
+        assert_eq!((pass(name), open()), (Passed::Gone, 1));
         let names = third.inboxes().expect("copies").into_iter();
         let mut names: Vec<_> = names.map(|(name, _)| name.generation).collect();
         names.sort_unstable();

@@ -319,7 +319,8 @@ pub fn check_datagram(message: &[u8]) {
 }
 
 /// The bound of the queue of an inbox, as that of the buffer of a socket. The kernel lowers it to
-/// `net.core.wmem_max`: 208 KiB by default, about 100 datagrams.
+/// `net.core.wmem_max`, 208 KiB by default, and doubles it. It charges 2.3 KB for a datagram of 1.2 KB, so the queue
+/// has 185 of these by default, and about 3600 at most.
 const INBOX_BYTES: usize = 4 << 20;
 
 #[cfg(test)]

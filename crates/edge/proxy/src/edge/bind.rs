@@ -243,8 +243,10 @@ fn listen(
     };
     let http3 = match &keys {
         Some(keys) if listener.http3 => {
+            let name = udp_name(&listener.addr);
             let of_workers = udp.into_iter().map(|sockets| {
-                EndpointParts::of_sockets(sockets, routes).map_err(|source| StartError::ListenUdp {
+                let parts = EndpointParts::of_sockets(&name, sockets, routes);
+                parts.map_err(|source| StartError::ListenUdp {
                     addr: listener.addr.clone(),
                     source,
                 })

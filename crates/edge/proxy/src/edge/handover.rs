@@ -144,17 +144,20 @@ impl UpgradeSource {
     /// [`InheritedSockets`](crate::InheritedSockets) of another process.
     pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut copies = Vec::new();
+        let mut with_http3 = Vec::new();
         for listener in self.listeners.borrow().iter() {
             for socket in listener.sockets.iter().flatten() {
                 copies.push((listener.configured.to_string(), socket.try_clone()?));
             }
-            let http3 = listener.http3.iter().flat_map(|http3| &http3.endpoints);
-            for endpoint in http3.flatten() {
-                let socket = endpoint.socket.try_clone()?;
-                copies.push((udp_name(&listener.configured), socket));
+            if listener.http3.is_some() {
+                with_http3.push(udp_name(&listener.configured));
             }
         }
-        let inboxes = self.generations.routes.inboxes()?;
+        let routes = &self.generations.routes;
+        let udp = routes.sockets()?.into_iter();
+        // The new process reads a socket if it has the listener.
+        copies.extend(udp.filter(|(listener, _)| with_http3.contains(listener)));
+        let inboxes = routes.inboxes()?;
         let inboxes = inboxes.into_iter();
         copies.extend(inboxes.map(|(endpoint, inbox)| (inbox_name(endpoint), inbox)));
         if let (Some(admin), Some(addr)) =

@@ -214,6 +214,40 @@ async fn request(quic: &Connection) -> Result<Vec<u8>, Unserved> {
     Ok(body)
 }
 
+/// Reloads that switch HTTP/3 off and on leave a socket of an old connection beside the new ones.
+///
+/// Method: the kernel chooses one of the sockets by the port, so some of the new clients reach the old one.
+#[test]
+fn an_upgrade_passes_the_sockets_of_removed_listeners() {
+    let http3 = Http3Bed::start();
+    let gate = Gate::new();
+    let held = Answer::ok("last").wait_before_head(&gate);
+    http3.bed.origin.on("/last", held);
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    let (addr, identity) = (http3.bed.addr(), http3.identity);
+    run(async {
+        let client = connect(addr, &identity).await;
+        let last = client.send("GET", "/last", &[]).await;
+        gate.reached_by(1).await;
+        let reloader = http3.bed.edge.reloader();
+        for http3 in [false, true] {
+            let mut config = reloader.config();
+            config.listeners[0].http3 = http3;
+            reloader
+                .reload(&config)
+                .expect("the configuration is valid");
+        }
+        let (_new, ending) = upgrade(http3.bed.edge);
+        for _ in 0..32 {
+            let new = connect(addr, &identity).await;
+            assert_eq!(new.get("/page").await.body, b"hello");
+        }
+        gate.open();
+        assert_eq!(last.answer().await.body, b"last");
+        join(ending).await;
+    });
+}
+
 /// Method: the new edge gets the sockets, but not the inboxes of the old one, and thus cannot reach it. The old one
 /// reads no socket, as after its end.
 #[test]

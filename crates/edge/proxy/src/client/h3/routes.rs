@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use quinn::EndpointConfig;
 use quinn::crypto::HandshakeTokenKey;
@@ -28,6 +28,7 @@ use super::connection_id::Id;
 use super::connection_id::{EndpointName, IdGenerator};
 use super::forwarded::{DatagramHead, Destination, HEAD_BYTES};
 use super::quic_keys::{QuicIdentity, QuicKeys};
+use crate::rt::panics::lock;
 
 /// The endpoints that share sockets: those of this process, and those of processes before it.
 pub(crate) struct Routes {
@@ -37,6 +38,9 @@ pub(crate) struct Routes {
     own: RwLock<Vec<Option<OwnedFd>>>,
     /// Those of earlier processes that have not ended, as far as datagrams have shown it.
     earlier: RwLock<HashMap<EndpointName, OwnedFd>>,
+    /// The sockets of the endpoints of this process, with the names of their listeners. A listener may have been
+    /// removed while its endpoints have connections.
+    sockets: Mutex<Vec<(String, Weak<OwnedFd>)>>,
     /// True if this process reads the sockets, and no other one.
     reads_sockets: AtomicBool,
 }
@@ -91,6 +95,7 @@ impl Routes {
             identity,
             own: RwLock::default(),
             earlier: RwLock::new(earlier),
+            sockets: Mutex::default(),
             reads_sockets: AtomicBool::new(reads_sockets),
         }
     }
@@ -148,6 +153,24 @@ impl Routes {
             },
             routes: Arc::clone(self),
         })
+    }
+
+    /// Adds the socket of a new endpoint of `listener`.
+    pub(super) fn add_socket(&self, listener: &str, socket: &Arc<OwnedFd>) {
+        let mut sockets = lock(&self.sockets);
+        sockets.retain(|(_, socket)| socket.strong_count() > 0);
+        sockets.push((listener.into(), Arc::downgrade(socket)));
+    }
+
+    /// Returns copies of the sockets of all endpoints that have not closed, for the process that replaces this one. The
+    /// kernel sends each of them datagrams of new connections.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let sockets = lock(&self.sockets);
+        let open = sockets
+            .iter()
+            .filter_map(|(listener, socket)| Some((listener.clone(), socket.upgrade()?)));
+        open.map(|(listener, socket)| Ok((listener, socket.try_clone()?)))
+            .collect()
     }
 
     /// Returns copies of the sending ends of all open inboxes, for the process that replaces this one.

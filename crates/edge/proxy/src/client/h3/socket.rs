@@ -68,15 +68,21 @@ fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
 /// The parts of an endpoint that a worker has not opened yet.
 #[derive(Debug)]
 pub(crate) struct EndpointParts {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<OwnedFd>,
     pub(crate) inbox: Arc<Inbox>,
 }
 
 impl EndpointParts {
-    /// Gives each socket an inbox.
-    pub(crate) fn of_sockets(sockets: Vec<OwnedFd>, routes: &Arc<Routes>) -> io::Result<Vec<Self>> {
+    /// Gives each socket of `listener` an inbox.
+    pub(crate) fn of_sockets(
+        listener: &str,
+        sockets: Vec<OwnedFd>,
+        routes: &Arc<Routes>,
+    ) -> io::Result<Vec<Self>> {
         let parts = sockets.into_iter().map(|socket| {
             let inbox = Arc::new(routes.open_inbox()?);
+            let socket = Arc::new(socket);
+            routes.add_socket(listener, &socket);
             Ok(Self { socket, inbox })
         });
         parts.collect()
@@ -87,6 +93,8 @@ impl EndpointParts {
 #[derive(Debug)]
 pub(crate) struct EndpointSocket {
     socket: Arc<dyn AsyncUdpSocket>,
+    /// The same one, which [`Routes`] pass to another process while the endpoint is open.
+    _passed: Arc<OwnedFd>,
     inbox: AsyncFd<Arc<Inbox>>,
     counters: Arc<Counters>,
 }
@@ -102,6 +110,7 @@ impl EndpointSocket {
         let inbox = AsyncFd::with_interest(Arc::clone(&parts.inbox), Interest::READABLE)?;
         Ok(Arc::new(Self {
             socket: TokioRuntime.wrap_udp_socket(socket.into())?,
+            _passed: Arc::clone(&parts.socket),
             inbox,
             counters: Arc::clone(counters),
         }))
@@ -264,7 +273,8 @@ mod tests {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let routes = Routes::new();
         let sockets = bind(any_port, 1, false).expect("a port is free");
-        let parts = EndpointParts::of_sockets(sockets, &routes).expect("descriptors are free");
+        let parts =
+            EndpointParts::of_sockets("udp", sockets, &routes).expect("descriptors are free");
         let runtime = runtime();
         let _entered = runtime.enter();
         let endpoint = EndpointSocket::open(&parts[0], &Arc::default());
@@ -287,7 +297,8 @@ mod tests {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let routes = Routes::new();
         let sockets = bind(any_port, 2, false).expect("a port is free");
-        let parts = EndpointParts::of_sockets(sockets, &routes).expect("descriptors are free");
+        let parts =
+            EndpointParts::of_sockets("udp", sockets, &routes).expect("descriptors are free");
         let runtime = runtime();
         let _entered = runtime.enter();
         let counters = Arc::default();

@@ -91,10 +91,12 @@ impl Drop for Unanswered {
             }
             let tasks = worker.fetch_tasks.clone();
             tasks.spawn(|member| async move {
-                let begin = Instant::now();
-                for group in [NodeGroup::Shield, NodeGroup::Edge] {
-                    peer::invalidate(&worker, &request, group, &keys, begin).await;
-                }
+                let informed_at = Instant::now();
+                let tell = |group| peer::invalidate(&worker, &request, group, &keys, informed_at);
+                tell(NodeGroup::Shield).await;
+                // Meanwhile this node may have fetched the old object from a shield.
+                drop(invalidate(&worker, &request, status, &headers, &keys, None));
+                tell(NodeGroup::Edge).await;
                 drop(member);
             });
         }

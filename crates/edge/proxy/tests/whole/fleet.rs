@@ -1,6 +1,7 @@
 //! Several edges on loopback that act as one cache.
 
 mod purges;
+mod slow_shield;
 
 use std::net::TcpListener;
 use std::num::NonZeroU32;

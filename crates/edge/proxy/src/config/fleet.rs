@@ -270,6 +270,7 @@ impl FleetConfig {
             ejection_time: EJECTION_TIME,
             connect_timeout: CONNECT_TIMEOUT,
             connections_per_worker_max: CONNECTIONS_MAX,
+            servers_max: ADDRESSES_MAX,
             client_share_percent: 100,
             ping_interval: Some(PING_INTERVAL),
             retries_max: 0,
@@ -296,6 +297,10 @@ const EJECTION_TIME: Duration = Duration::from_secs(2);
 
 /// The connections of a worker to a node. With HTTP/2 it has one, and for a moment a second one that replaces it.
 const CONNECTIONS_MAX: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not zero");
+
+/// The most addresses of a node that are used: those of both IP versions, and as many of its next machine. Descriptors
+/// are reserved for a connection of each worker to each of them.
+const ADDRESSES_MAX: NonZeroUsize = NonZeroUsize::new(4).expect("4 is not zero");
 
 /// The longest time to connect to a node, TLS included. A request waits for less: see [`FleetConfig::wait`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -279,7 +279,13 @@ const PER_LINK: usize = 96;
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use edgeward_types::ByteSize;
+
     use super::*;
+    use crate::config::{FleetConfig, FleetKey, FleetMember, LOOPBACK_ANY_PORT, NodeGroup};
 
     const WANTED: Descriptors = Descriptors {
         workers: 2,
@@ -297,7 +303,7 @@ mod tests {
     fn a_lowered_bound_counts_as_a_default_unless_it_was_set() {
         let origin = "http://127.0.0.1:1".parse().expect("a URL");
         let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut config = EdgeConfig::new(listen, origin, edgeward_types::ByteSize::mib(1));
+        let mut config = EdgeConfig::new(listen, origin, ByteSize::mib(1));
         config.workers = NonZeroUsize::MIN;
         let mut changed = config.clone();
         let lowered = fit_into(&mut changed, 1024).expect("enough for one client");
@@ -319,6 +325,36 @@ mod tests {
         assert_eq!(set, [false, true, false]);
         let all = fit_into(&mut config, usize::MAX).expect("it fits");
         assert!(all.is_empty());
+    }
+
+    /// A node has one connection to another, and a few addresses of the other node at most.
+    #[test]
+    fn a_member_of_a_fleet_takes_four_descriptors_of_each_worker() {
+        let descriptors = |others: usize| {
+            let origin = "http://127.0.0.1:1".parse().expect("a URL");
+            let mut config = EdgeConfig::new(LOOPBACK_ANY_PORT, origin, ByteSize::mib(1));
+            config.workers = NonZeroUsize::new(8).expect("8 is not zero");
+            let member = |name: usize| FleetMember {
+                name: name.to_string(),
+                url: "http://127.0.0.1:7001".parse().expect("a URL"),
+                group: NodeGroup::Edge,
+                weight: NonZeroU32::MIN,
+                is_draining: false,
+            };
+            config.set_fleet(FleetConfig {
+                name: "0".to_owned(),
+                members: (0..=others).map(member).collect(),
+                listen: LOOPBACK_ANY_PORT,
+                tls: None,
+                key: FleetKey::new(&[7; 32]).expect("a key"),
+                wait: Duration::from_millis(50),
+                fallback_percent: 0,
+                fallbacks_per_second: 1,
+            });
+            let of_workers = config.origins.iter().map(connections_per_worker);
+            of_workers.sum::<usize>() * config.workers.get() + other_descriptors(&config)
+        };
+        assert_eq!(descriptors(10) - descriptors(0), 10 * 4 * 8);
     }
 
     fn at(limit: usize) -> GrantedConnections {

@@ -12,6 +12,7 @@ use super::acme_metrics;
 use super::span_export::SpanExport;
 use super::worker_thread::Listeners;
 use crate::client::h3::routes::Routes;
+use crate::config::EdgeConfig;
 use crate::net::tls::ListenerKeys;
 use crate::net::tls_expiry::TlsExpiry;
 use crate::observe::access_log::AccessLog;
@@ -28,6 +29,8 @@ type UpgradeFn = Box<dyn Fn() -> Result<u32, String> + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Generation {
     pub(super) shared: Arc<Shared>,
+    /// The configuration before its limits were lowered to what the limit of open files leaves.
+    pub(super) wanted: Arc<EdgeConfig>,
     pub(super) log: Option<Arc<AccessLog>>,
     pub(super) spans: Option<Arc<SpanExport>>,
 }

@@ -164,9 +164,9 @@ impl Reloader {
         }
     }
 
-    /// Returns the configuration in use.
+    /// Returns the configuration in use, with the limits that it would have if no limit of open files had lowered them.
     pub fn config(&self) -> EdgeConfig {
-        self.0.generations.shared().config.clone()
+        EdgeConfig::clone(&self.0.generations.current().wanted)
     }
 
     /// Applies `config`, except for the settings that [`after_reload`] keeps. Certificates are read from their files
@@ -186,6 +186,7 @@ impl Reloader {
             StartError::SiteOrigin { site } => ReloadError::Origin { site },
             error => error.into(),
         })?;
+        let wanted = Arc::new(config.clone());
         let mut config = config;
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
             limit: too_few.limit,
@@ -221,7 +222,9 @@ impl Reloader {
         };
 
         *next_listener += bound.len() as u64;
-        let keeps_connections = has_same_settings(&before.shared.config.limits, &config.limits);
+        // Connections to origins do not depend on `connections_max`, which other origins may have lowered.
+        let keeps_connections = has_same_settings(&before.wanted.limits, &wanted.limits)
+            && before.shared.config.limits.tunnels_max == config.limits.tunnels_max;
         let shared = Basis::of(&before.shared).generation(
             before.shared.generation + 1,
             config,
@@ -260,6 +263,7 @@ impl Reloader {
         listeners.send_replace(Arc::new(bound));
         generations.replace(Generation {
             shared: Arc::clone(&shared),
+            wanted,
             log,
             spans,
         });

@@ -68,6 +68,7 @@ impl Edge {
             quic,
         } = inheritance;
         check(&config)?;
+        let wanted = Arc::new(config.clone());
         descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
             limit: too_few.limit,
             needed: too_few.needed,
@@ -140,6 +141,7 @@ impl Edge {
         let admin_keys = admin.as_ref().and_then(|admin| admin.keys.clone());
         let first = Generation {
             shared: Arc::clone(&shared),
+            wanted,
             log,
             spans,
         };

@@ -1,15 +1,17 @@
 //! Changes of the configuration while an edge serves.
 
 use std::net::TcpStream;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Client, TestBed, config_for};
 use edgeward_proxy::config::{
-    AccessLogConfig, AdminToken, ListenerConfig, LogDestination, LogFormat, Token,
+    AccessLogConfig, AdminToken, ListenerConfig, LogDestination, LogFormat, OriginConfig, Token,
 };
 use edgeward_proxy::{EdgeConfig, ReloadError};
+use edgeward_semantics::upgrade::Upgrades;
 use edgeward_sites::{Settings, Site, Sites, Stated};
 use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
@@ -186,6 +188,41 @@ fn a_reload_keeps_the_counts_of_servers_that_stay() {
         status["origins"][0]["servers"][0]["requests"], 4,
         "{status}"
     );
+}
+
+/// Method: the configuration in use is applied again, with an origin that takes descriptors from clients, and without
+/// it. No process has as many descriptors as clients are allowed.
+#[test]
+fn an_origin_that_leaves_returns_its_descriptors_and_the_others_keep_their_connections() {
+    let wanted = NonZeroUsize::new(1 << 40).expect("not zero");
+    let bed = TestBed::with_config(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.limits.connections_max = wanted;
+        config.forwarding.upgrades = Upgrades::None;
+    });
+    bed.origin
+        .otherwise(|_| Answer::ok("page").header("cache-control", "no-store"));
+    let clients_max = || {
+        bed.get("/");
+        bed.metric("edgeward_client_connections_max")
+    };
+    let reloader = bed.edge.reloader();
+    let before = clients_max();
+    let mut config = reloader.config();
+    assert_eq!(config.limits.connections_max, wanted);
+    config.origins.push(OriginConfig {
+        name: "second".to_owned(),
+        ..OriginConfig::new("http://127.0.0.1:1".parse().expect("a URL"))
+    });
+    reloader.reload(&config).expect("valid");
+    let with_second = clients_max();
+    let is_limited = before < wanted.get() as f64;
+    assert_eq!(with_second < before, is_limited);
+    let mut config = reloader.config();
+    config.origins.pop();
+    reloader.reload(&config).expect("valid");
+    assert_eq!(clients_max(), before);
+    assert_eq!(bed.origin.accepted_connections(), 1);
 }
 
 /// Method: a listener is added, the first one is removed, and then a port that is in use is added.

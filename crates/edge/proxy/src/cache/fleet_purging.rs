@@ -94,10 +94,13 @@ impl Cache {
         }
         let cache = Arc::clone(self);
         tokio::spawn(async move {
-            match cache.wait_durable(durable).await {
-                true => cache.persist_fleet_purges(for_table, position, writes, done),
-                false => done(Applied::Failed),
+            if !cache.wait_durable(durable).await {
+                tracing::error!(
+                    "the disk does not confirm the removal of a purge of the fleet: all objects count as purged"
+                );
+                for_table.push(Purge::all());
             }
+            cache.persist_fleet_purges(for_table, position, writes, done);
         });
     }
 

@@ -4,12 +4,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
 
 use edgeward_fleet::{Applied, FollowingCache, PublishDone, PurgeStream, StreamFacts};
-use edgeward_proxy::config::{FleetPurges, WhenCutOff};
+use edgeward_proxy::config::{DiskConfig, FleetPurges, WhenCutOff};
 use edgeward_purge::{Purge, Scope, Stamp};
+use edgeward_store::disk::{Device, DiskSettings};
+use edgeward_testkit::client::until;
+use edgeward_testkit::disk::{Errno, Fault, SimulatedDisk};
 use edgeward_testkit::{Answer, ScriptedOrigin};
+use edgeward_types::ByteSize;
+use tokio::runtime::Builder;
 
 use super::{FleetNode, Plan, origin};
-use crate::support::Client;
+use crate::support::{Client, TIMEOUT};
 
 /// A stream whose purges a test delivers to each node.
 #[derive(Default)]
@@ -100,6 +105,64 @@ fn a_purge_of_one_url_is_counted_by_a_lookup() {
     stream.deliver(1, url);
     assert_eq!(purge(&[]), "purged: 0\n", "it is purged");
     assert!(purge(&[("surrogate-key", "x")]).contains("not counted"));
+}
+
+/// Method: the disk has the marker of a path's rule, memory refuses it, and the disk cannot sync.
+#[test]
+fn a_purge_whose_removal_the_disk_does_not_confirm_purges_all_objects() {
+    let origin = ScriptedOrigin::start();
+    let large = Answer::pattern(20_000).header("cache-control", "max-age=600");
+    let (ruled, other) = ("/ruled?u=1", "/other");
+    origin.on(
+        "/ruled",
+        large.clone().header("no-vary-search", "params=(\"u\")"),
+    );
+    origin.on(other, large);
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = Plan::new(&["a"], &[]);
+    let stream = Arc::new(Stream::default());
+    let start = |disk: &Arc<SimulatedDisk>, memory| {
+        let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
+        plan.start("a", &origin, |config, _| {
+            let mut disk = DiskConfig::with(DiskSettings::default());
+            disk.opened = vec![device];
+            disk.admission = "always".parse().expect("the rule is valid");
+            config.disk = Some(disk);
+            config.hot.capacity = memory;
+            config.purge.log = Some(folder.path().join("purges.log"));
+            config.fleet_purges = Some(FleetPurges {
+                stream: Arc::<Stream>::clone(&stream),
+                when_cut_off: WhenCutOff::Serve,
+                purges_alone: false,
+            });
+        })
+    };
+    let disk = SimulatedDisk::new(64 << 20);
+    let node = start(&disk, ByteSize::kib(4));
+    for path in [ruled, other] {
+        assert_eq!(node.get(path).status, 200);
+    }
+    until("two objects and a marker are on disk", || {
+        let status: serde_json::Value = serde_json::from_str(&node.page("/status")).expect("JSON");
+        (status["disk"]["devices"][0]["stored_objects"] == 3).then_some(())
+    });
+    node.0.shutdown(TIMEOUT);
+    let disk = SimulatedDisk::with_content(disk.content());
+    let node = start(&disk, ByteSize(1));
+    assert!(!node.is_refreshed_by(other, &origin), "it is on disk");
+    disk.inject(Fault::Syncs(Errno::Io));
+    // The client of a stream calls from its runtime.
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("the runtime can be built");
+    let _entered = runtime.enter();
+    stream.deliver(
+        1,
+        Scope::url("http://test.example/ruled?u=5").expect("a URL"),
+    );
+    assert!(node.is_refreshed_by(other, &origin), "it is purged");
 }
 
 /// Method: the node that is asked gets a purge later than the node that asks.

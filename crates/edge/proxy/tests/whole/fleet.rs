@@ -125,6 +125,19 @@ impl FleetNode {
         assert_eq!(client.request("POST", path, &[], b"new").status, 200);
     }
 
+    /// Begins a POST that the origin never answers. Its client leaves when the origin has the request.
+    fn post_and_leave(&self, path: &str, origin: &ScriptedOrigin) {
+        origin.once(path, Answer::never());
+        let before = origin.requests(path);
+        let mut post = Client::connect(self.0.addrs()[0]);
+        post.send_head("POST", path, &[("content-length", "1")]);
+        post.send(b"x");
+        origin.wait_until("the origin has the POST", |origin| {
+            origin.requests(path) > before
+        });
+        post.reset();
+    }
+
     fn page(&self, path: &str) -> String {
         let addr = self.0.admin_addr().expect("the admin listener");
         let page = Client::connect(addr).get(path, &[]);
@@ -294,7 +307,9 @@ fn a_post_invalidates_the_objects_of_nodes_that_own_none_and_counts_those_that_a
     assert!(stored > 6, "{stored}");
 }
 
-/// Method: the origin never answers the POST. The node that the client leaves has no object of its own.
+/// Method: the origin never answers the POST. The node that the client leaves has no object of its own. On a busy
+/// machine it may not wait until the owner confirms the removal, and the owner may drop the request then: the next
+/// object is tried.
 #[test]
 fn a_post_whose_client_has_left_invalidates_the_object_at_its_owner() {
     let origin = origin();
@@ -305,21 +320,23 @@ fn a_post_whose_client_has_left_invalidates_the_object_at_its_owner() {
             config.limits.abandoned_wait = Duration::from_millis(10);
         })
     });
-    let path = "/left";
-    assert_eq!(nodes[0].get(path).status, 200);
-    assert!(!nodes[0].is_refreshed_by(path, &origin), "the owner has it");
-    origin.once(path, Answer::never());
-    let mut post = Client::connect(nodes[0].0.addrs()[0]);
-    post.send_head("POST", path, &[("content-length", "1")]);
-    post.send(b"x");
-    origin.wait_until("the origin has the POST", |origin| {
-        origin.requests(path) == 2
+    let is_confirmed = paths(100).any(|path| {
+        assert_eq!(nodes[0].get(&path).status, 200);
+        assert!(
+            !nodes[0].is_refreshed_by(&path, &origin),
+            "the owner has it"
+        );
+        let told = |node: &FleetNode| node.invalidations().iter().sum::<f64>();
+        let before = told(&nodes[0]);
+        nodes[0].post_and_leave(&path, &origin);
+        until("the owner has confirmed it, or was too slow", || {
+            (told(&nodes[0]) > before).then_some(())
+        });
+        let is_confirmed = nodes[0].asked("invalidated") == 1.0;
+        assert!(!is_confirmed || nodes[0].is_refreshed_by(&path, &origin));
+        is_confirmed
     });
-    post.reset();
-    until("the owner has confirmed it", || {
-        (nodes[0].invalidations() == [1.0, 0.0]).then_some(())
-    });
-    assert!(nodes[0].is_refreshed_by(path, &origin));
+    assert!(is_confirmed);
 }
 
 /// The node returns before the other one has probed it.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use edgeward_testkit::Answer;
 use edgeward_testkit::client::until;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -20,7 +19,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::{Plan, origin};
-use crate::support::Client;
 
 /// A shield whose objects all have the same content. It confirms invalidations when the content is `new`.
 struct SlowShield {
@@ -88,8 +86,8 @@ async fn answer(
         .expect("a valid response")
 }
 
-/// Method: the node gets a GET between the removal of its own object and that of the shield. On a busy machine, the node
-/// may not wait until the shield confirms the removal; the next object is tried then.
+/// Method: the node gets a GET between the removal of its own object and that of the shield. On a busy machine, the
+/// node may not wait until the shield confirms the removal; the next object is tried then.
 #[test]
 fn a_post_whose_client_has_left_invalidates_an_object_that_a_shield_sent_meanwhile() {
     let origin = origin();
@@ -103,15 +101,8 @@ fn a_post_whose_client_has_left_invalidates_an_object_that_a_shield_sent_meanwhi
         let path = format!("/left/{n}");
         shield.content.send_replace("old");
         assert_eq!(node.get(&path).text(), "old");
-        origin.once(&path, Answer::never());
-        let mut post = Client::connect(node.0.addrs()[0]);
-        post.send_head("POST", &path, &[("content-length", "1")]);
-        post.send(b"x");
-        origin.wait_until("the origin has the POST", |origin| {
-            origin.requests(&path) == 1
-        });
-        post.reset();
-        until("the shield is told", || {
+        node.post_and_leave(&path, &origin);
+        until("the shield is asked", || {
             (shield.invalidations.load(Ordering::Relaxed) == n).then_some(())
         });
         assert_eq!(node.get(&path).text(), "old");

@@ -29,9 +29,9 @@ pub enum Record {
         /// The purge.
         purge: Purge,
     },
-    /// The newest sequence number and the floor of the table when the log was rewritten.
+    /// The newest sequence number and the floor of the table when the log was rewritten, or numbers that are left out.
     State {
-        /// The newest sequence number.
+        /// The newest sequence number, used or left out.
         latest: Stamp,
         /// The floor: objects with an older stamp count as purged.
         floor: Stamp,

@@ -144,6 +144,7 @@ struct Shared {
     /// The number of requests that [`Purges::failures`] returns.
     failures: AtomicU64,
     damage: OnceLock<Damage>,
+    renewal: OnceLock<Arc<io::Error>>,
 }
 
 impl Purges {
@@ -154,35 +155,48 @@ impl Purges {
             hash_seed: settings.random[1],
         };
         let fresh = header;
-        let mut records = Vec::new();
-        let damage = OnceLock::new();
-        let file = match &settings.log {
+        let mut restored = None;
+        let (damage, renewal) = (OnceLock::new(), OnceLock::new());
+        match &settings.log {
             PurgeLog::File(path) => {
-                let opened = open_file(path, &header, &fresh)?;
-                (header, records) = (opened.header, opened.records);
-                if let Some(found) = opened.damage {
+                let mut opened = open_file(path, &header, &fresh)?;
+                if let Some(found) = opened.damage.take() {
                     _ = damage.set(found);
                 }
-                Some(opened.file)
+                restored = Some(opened.restore(settings.limits, &fresh, Stamp::NONE));
             }
-            PurgeLog::None => None,
-            PurgeLog::Later(latest) => {
-                header.start = *latest;
-                None
-            }
+            PurgeLog::None => {}
+            PurgeLog::Later(latest) => header.start = *latest,
             PurgeLog::Missing => {
                 // No purge gets a stamp, so the objects of earlier and later processes have the same stamp.
                 header.start = Stamp::NONE;
-                None
+            }
+        }
+        let (table, header, file, unwritten) = match restored {
+            Some(Restored {
+                file,
+                header,
+                table,
+                renewed,
+                unwritten,
+            }) => {
+                if let Some(reason) = renewed {
+                    _ = renewal.set(reason);
+                }
+                (table, header, Some(file), unwritten)
+            }
+            None => {
+                let table = PurgeTable::new(settings.limits, header.start, header.hash_seed);
+                (table, header, None, None)
             }
         };
-        let mut table = PurgeTable::new(settings.limits, header.start, header.hash_seed);
-        records.into_iter().for_each(|record| table.apply(record));
+        let persisted = table.latest();
         let shared = Arc::new(Shared {
             latest: AtomicU64::new(table.latest().0),
             table: RwLock::new(table),
             failures: AtomicU64::new(0),
             damage,
+            renewal,
         });
         let mut purges = Self {
             shared: Arc::clone(&shared),
@@ -199,7 +213,8 @@ impl Purges {
                 limits: settings.limits,
                 accepted: matches!(settings.log, PurgeLog::Later(_)).then(Vec::new),
                 detached: None,
-                unwritten: None,
+                unwritten,
+                persisted,
             };
             let thread = std::thread::Builder::new()
                 .name("edgeward-purges".to_owned())
@@ -323,6 +338,12 @@ impl Purges {
     pub fn damage(&self) -> Option<&Damage> {
         self.shared.damage.get()
     }
+
+    /// Returns the reason why all objects on disk count as purged although the log was not damaged: it could not be
+    /// written when it was opened, or the numbers of its epoch are used up.
+    pub fn renewal(&self) -> Option<&io::Error> {
+        self.shared.renewal.get().map(|reason| &**reason)
+    }
 }
 
 impl Drop for Purges {
@@ -369,6 +390,8 @@ struct Writer {
     /// The error of the last write, if the table has records that the log lacks. The next write replaces the log by the
     /// records of the table, so that a record never follows missing ones.
     unwritten: Option<Arc<io::Error>>,
+    /// The newest stamp that the log has, or the one with which this process began.
+    persisted: Stamp,
 }
 
 impl Writer {
@@ -376,19 +399,26 @@ impl Writer {
         while let Ok(first) = waiting.recv() {
             let jobs = std::iter::once(first).chain(waiting.try_iter().take(JOBS_MAX));
             let mut batch = Vec::new();
+            let mut purges = 0;
             for job in jobs.collect::<Vec<_>>() {
                 match job {
-                    Job::Purge(job) if self.is_full() => {
+                    Job::Purge(job) if self.is_full(purges + job.purges.len()) => {
                         self.shared.failures.fetch_add(1, Ordering::Relaxed);
                         (job.done)(Err(PurgeError::Busy));
                     }
-                    Job::Purge(job) => batch.push(job),
+                    Job::Purge(job) => {
+                        purges += job.purges.len();
+                        batch.push(job);
+                    }
                     Job::Attach { path, done } => {
                         self.accept(std::mem::take(&mut batch));
+                        purges = 0;
                         _ = done.send(self.attach(&path));
                     }
                     Job::Detach { done } => {
                         self.accept(std::mem::take(&mut batch));
+                        purges = 0;
+                        self.write_missing();
                         self.file = None;
                         _ = done.send(());
                     }
@@ -399,10 +429,29 @@ impl Writer {
         }
     }
 
-    /// Returns true if no more purges are accepted before [`Purges::attach`].
-    fn is_full(&self) -> bool {
-        let accepted = self.accepted.as_ref();
-        accepted.is_some_and(|accepted| accepted.len() >= ACCEPTED_MAX)
+    /// Returns true if no more purges are accepted: before [`Purges::attach`], or because the log lacks so many that
+    /// the numbers of this many `more` might be used again after a crash.
+    fn is_full(&mut self, more: usize) -> bool {
+        if let Some(accepted) = &self.accepted {
+            return accepted.len() >= ACCEPTED_MAX;
+        }
+        let exceeds = |writer: &Self| {
+            let missing = writer.shared.table().latest().0 - writer.persisted.0;
+            missing + more as u64 > RESERVED
+        };
+        let survives = self.file.is_some() || self.detached.is_some();
+        if survives && exceeds(self) {
+            self.write_missing();
+            return exceeds(self);
+        }
+        false
+    }
+
+    /// Repeats a write of the log that has failed.
+    fn write_missing(&mut self) {
+        if self.unwritten.is_some() && self.file.is_some() && self.rewrite().is_ok() {
+            self.unwritten = None;
+        }
     }
 
     /// Replaces the table by that of the log, and adds the purges that were accepted before.
@@ -417,14 +466,17 @@ impl Writer {
         if let Some(damage) = opened.damage.take() {
             _ = self.shared.damage.set(damage);
         }
-        let mut table = PurgeTable::new(self.limits, opened.header.start, opened.header.hash_seed);
-        opened
-            .records
-            .into_iter()
-            .for_each(|record| table.apply(record));
-        self.header = opened.header;
-        self.file = Some(opened.file);
-        *self.shared.table_mut() = table;
+        // The earlier process may have numbers that the log lacks, and this process has some of its own.
+        let own = self.shared.table().latest();
+        let restored = opened.restore(self.limits, &self.fresh, own);
+        self.header = restored.header;
+        self.file = Some(restored.file);
+        self.unwritten = restored.unwritten;
+        if let Some(reason) = restored.renewed {
+            _ = self.shared.renewal.set(reason);
+        }
+        self.persisted = restored.table.latest();
+        *self.shared.table_mut() = restored.table;
         // Objects in memory have stamps of this process. Repeated purges have later stamps, so that they cover these
         // objects too.
         let (send, repeated) = mpsc::sync_channel(1);
@@ -478,6 +530,9 @@ impl Writer {
             None => appended,
         };
         self.unwritten = written.as_ref().err().map(Arc::clone);
+        if written.is_ok() && self.file.is_some() {
+            self.persisted = stamp;
+        }
         if written.is_err() {
             let failed = jobs.iter().filter(|job| !job.purges.is_empty()).count();
             self.shared
@@ -526,8 +581,11 @@ impl Writer {
         table
             .records()
             .for_each(|record| record.write(&self.header, &mut bytes));
+        let latest = table.latest();
         drop(table);
-        file.replace(&bytes)
+        file.replace(&bytes)?;
+        self.persisted = latest;
+        Ok(())
     }
 }
 
@@ -536,6 +594,78 @@ struct OpenedLog {
     header: Header,
     records: Vec<Record>,
     damage: Option<Damage>,
+    /// True if the log was created now.
+    is_new: bool,
+}
+
+/// A log and the table of its records.
+struct Restored {
+    file: LogFile,
+    header: Header,
+    table: PurgeTable,
+    /// The reason of a new epoch. See [`Purges::renewal`].
+    renewed: Option<Arc<io::Error>>,
+    /// See [`Writer::unwritten`].
+    unwritten: Option<Arc<io::Error>>,
+}
+
+impl OpenedLog {
+    /// Restores the table. An earlier process may have given numbers to purges that it could not write to the log, and
+    /// to objects on disk. The next number is therefore above all that it can have used, and above `own`. If the log
+    /// cannot record this, a new epoch begins with the header `fresh`, so that all objects on disk count as purged.
+    fn restore(self, limits: Limits, fresh: &Header, own: Stamp) -> Restored {
+        let Self {
+            mut file,
+            mut header,
+            records,
+            is_new,
+            ..
+        } = self;
+        let mut table = PurgeTable::new(limits, header.start, header.hash_seed);
+        records.into_iter().for_each(|record| table.apply(record));
+        let (mut renewed, mut unwritten) = (None, None);
+        if !is_new {
+            let newest = table.latest();
+            let newest = match own.epoch() == newest.epoch() {
+                true => newest.max(own),
+                false => newest,
+            };
+            match reserve(&mut file, &header, newest) {
+                Ok(reserved) => table.apply(reserved),
+                Err(error) => {
+                    header = *fresh;
+                    table = PurgeTable::new(limits, header.start, header.hash_seed);
+                    unwritten = file.replace(&header.bytes()).err().map(Arc::new);
+                    renewed = Some(Arc::new(error));
+                }
+            }
+        }
+        Restored {
+            file,
+            header,
+            table,
+            renewed,
+            unwritten,
+        }
+    }
+}
+
+/// Records in a log that the numbers up to [`RESERVED`] above `newest` are used.
+fn reserve(file: &mut LogFile, header: &Header, newest: Stamp) -> io::Result<Record> {
+    let latest = Stamp(newest.0 + RESERVED);
+    if Stamp(latest.0 + RESERVED).epoch() != newest.epoch() {
+        return Err(io::Error::other(
+            "the log has used all numbers of its epoch",
+        ));
+    }
+    let record = Record::State {
+        latest,
+        floor: Stamp::NONE,
+    };
+    let mut bytes = Vec::new();
+    record.write(header, &mut bytes);
+    file.append(&bytes)?;
+    Ok(record)
 }
 
 /// Opens a log, or creates one with the header `new`. Cuts off the tail of an interrupted write. Renames a damaged log
@@ -552,6 +682,7 @@ fn open_file(path: &Path, new: &Header, fresh: &Header) -> Result<OpenedLog, Ope
             header: *new,
             records: Vec::new(),
             damage: None,
+            is_new: true,
         });
     };
     let parsed = match log::parse(&bytes) {
@@ -572,6 +703,7 @@ fn open_file(path: &Path, new: &Header, fresh: &Header) -> Result<OpenedLog, Ope
                     renamed,
                     reason,
                 }),
+                is_new: true,
             });
         }
     };
@@ -581,8 +713,13 @@ fn open_file(path: &Path, new: &Header, fresh: &Header) -> Result<OpenedLog, Ope
         header: parsed.header,
         records: parsed.records,
         damage: None,
+        is_new: false,
     })
 }
+
+/// The most purges that apply without a record in the log, because it cannot be written. A start leaves out as many
+/// numbers: an epoch has 2^40, so it lasts for a million starts. Then all objects on disk count as purged once.
+const RESERVED: u64 = 1 << 20;
 
 /// The maximum number of requests that wait for the log. One sync makes all of them durable.
 const JOBS_MAX: usize = 1024;

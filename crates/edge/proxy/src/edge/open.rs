@@ -38,10 +38,13 @@ pub(super) fn open_purges(
     Ok(purges)
 }
 
-/// Logs that the log of purges was damaged.
+/// Logs that the log of purges was damaged, or could not be continued.
 pub(super) fn log_damage(purges: &Purges) {
     if let Some(damage) = purges.damage() {
         tracing::error!("the log of purges is damaged: {damage}");
+    }
+    if let Some(reason) = purges.renewal() {
+        tracing::error!(%reason, "the log of purges begins a new epoch: all objects on disk count as purged");
     }
 }
 

@@ -36,6 +36,11 @@ fn purge_tag(purges: &Purges, tag: &str) -> Result<Stamp, PurgeError> {
     purge_all(purges, &[Scope::tag(tag).expect("a tag")], false)
 }
 
+/// Returns the newest number after a start with a log whose newest number is `newest`.
+fn after_start(newest: Stamp) -> Stamp {
+    Stamp(newest.0 + RESERVED)
+}
+
 fn verdict(purges: &Purges, since: Stamp) -> Verdict {
     purges.verdict(URL, HEAD, since).0
 }
@@ -52,8 +57,13 @@ fn an_acknowledged_purge_applies_after_a_crash() {
     let copy = directory.path().join("copy.log");
     std::fs::copy(&path, &copy).expect("copied");
     let after_crash = open(&copy);
-    assert_eq!(after_crash.latest(), purges.latest());
+    assert_eq!(after_crash.latest(), after_start(purges.latest()));
     assert_eq!(verdict(&after_crash, before), Verdict::Hard);
+    assert_eq!(
+        verdict(&after_crash, purges.latest()),
+        Verdict::Current,
+        "an object that was fetched after the purge"
+    );
     assert_eq!(
         verdict(&after_crash, after_crash.latest()),
         Verdict::Current
@@ -65,7 +75,7 @@ fn the_tail_of_an_interrupted_write_is_cut_off_and_later_purges_follow_the_last_
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("purges.log");
     let before = open(&path).latest();
-    purge_tag(&open(&path), "a").expect("accepted");
+    let between = purge_tag(&open(&path), "a").expect("accepted");
     let whole = std::fs::read(&path).expect("read");
     std::fs::write(
         &path,
@@ -80,17 +90,17 @@ fn the_tail_of_an_interrupted_write_is_cut_off_and_later_purges_follow_the_last_
     .expect("accepted");
     let purges = open(&path);
     assert_eq!(verdict(&purges, before), Verdict::Hard);
-    assert_eq!(verdict(&purges, Stamp(before.0 + 1)), Verdict::Soft);
+    assert_eq!(verdict(&purges, between), Verdict::Soft);
 }
 
-/// Method: each byte of a log with one purge is changed. Only a length that looks like an interrupted write leaves the
-/// epoch as it was.
+/// Method: each byte of a log is changed. Only a length of the last record that looks like an interrupted write leaves
+/// the epoch as it was.
 #[test]
 fn a_damaged_log_is_lost_and_all_objects_count_as_purged() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("purges.log");
     let before = open(&path).latest();
-    purge_tag(&open(&path), "other").expect("accepted");
+    let between = purge_tag(&open(&path), "other").expect("accepted");
     let whole = std::fs::read(&path).expect("read");
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
@@ -104,14 +114,12 @@ fn a_damaged_log_is_lost_and_all_objects_count_as_purged() {
         };
         let purges = Purges::open(&damaged).expect("the cache serves");
         let Some(damage) = purges.damage() else {
-            assert!(
-                (log::HEADER_BYTES..log::HEADER_BYTES + 2).contains(&at),
-                "{at}"
-            );
+            let last = whole.len() - 32; // a record with 8 bytes of payload
+            assert!((last..last + 2).contains(&at), "{at}");
             continue;
         };
         assert_eq!(std::fs::read(&damage.renamed).expect("renamed"), bytes);
-        for since in [before, Stamp(before.0 + 1)] {
+        for since in [before, between] {
             assert_eq!(verdict(&purges, since), Verdict::Hard, "{at}");
         }
         let after = purges.latest();
@@ -165,7 +173,7 @@ fn a_log_that_is_much_longer_than_its_table_is_rewritten() {
     assert!(longest > COMPACTION_BYTES_MIN / 2);
     assert!(std::fs::metadata(&path).expect("a file").len() < COMPACTION_BYTES_MIN);
     let purges = open(&path);
-    assert_eq!(purges.latest(), latest);
+    assert_eq!(purges.latest(), after_start(latest));
     assert_eq!(verdict(&purges, before), Verdict::Hard);
 }
 
@@ -192,6 +200,7 @@ fn a_purge_that_is_not_durable_applies_and_is_reported() {
         accepted: None,
         detached: None,
         unwritten: None,
+        persisted: before,
     };
     directory.close().expect("removed");
     let (sender, done) = channel();
@@ -247,7 +256,7 @@ fn a_process_that_gets_the_log_later_applies_the_purges_of_both_processes() {
     assert_eq!(verdict(&new, attached), Verdict::Current);
     drop(new);
     let reopened = open(&path);
-    assert_eq!(reopened.latest(), attached);
+    assert_eq!(reopened.latest(), after_start(attached));
     assert_eq!(verdict(&reopened, on_disk), Verdict::Hard);
     assert_eq!(verdict(&reopened, attached), Verdict::Current);
 }
@@ -344,6 +353,7 @@ fn after_a_failed_write_the_next_write_persists_all_purges_and_their_position() 
         accepted: None,
         detached: None,
         unwritten: None,
+        persisted: before,
     };
     let mut apply = |sequence: u64, tag: Option<&str>, writes: bool| {
         let (sender, done) = channel();
@@ -373,4 +383,166 @@ fn after_a_failed_write_the_next_write_persists_all_purges_and_their_position() 
     assert_eq!(after_crash.position(), Some(Stamp::at(5, 9)));
     assert_eq!(verdict(&after_crash, before), Verdict::Hard);
     assert_eq!(after_crash.failures(), 0);
+}
+
+/// Method: the folder of the log is moved away, and the log is open for reading only, so the purges after the first one
+/// apply in memory only. An object that is then fetched is stored on disk. A crash leaves the file as it is.
+#[test]
+fn a_purge_after_a_crash_covers_objects_whose_stamps_the_log_lacks() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (folder, away) = (directory.path().join("log"), directory.path().join("away"));
+    std::fs::create_dir(&folder).expect("created");
+    let path = folder.join("purges.log");
+    let purges = open(&path);
+    purge_tag(&purges, "b").expect("accepted");
+    let mut writer = writer_that_cannot_write(&purges, &path);
+    std::fs::rename(&folder, &away).expect("moved");
+    let lost = vec![Scope::tag("other").expect("a tag"); 3];
+    assert!(!accept(&mut writer, &lost));
+    let stored = purges.latest();
+    std::fs::rename(&away, &folder).expect("moved back");
+    let after_crash = open(&path);
+    assert_eq!(verdict(&after_crash, stored), Verdict::Current);
+    purge_tag(&after_crash, "a").expect("accepted");
+    assert_eq!(verdict(&after_crash, stored), Verdict::Hard);
+}
+
+/// Method: the last purges of the old process apply in memory only. Its objects on disk have stamps that the log lacks.
+#[test]
+fn a_process_that_gets_the_log_later_begins_above_the_numbers_of_the_earlier_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (folder, away) = (directory.path().join("log"), directory.path().join("away"));
+    std::fs::create_dir(&folder).expect("created");
+    let path = folder.join("purges.log");
+    let old = open(&path);
+    let mut writer = writer_that_cannot_write(&old, &path);
+    std::fs::rename(&folder, &away).expect("moved");
+    assert!(!accept(&mut writer, &[Scope::tag("b").expect("a tag")]));
+    let new = Purges::open(&settings(PurgeLog::Later(old.latest()))).expect("opens");
+    let lost = vec![Scope::tag("other").expect("a tag"); 3];
+    assert!(!accept(&mut writer, &lost));
+    let on_disk = old.latest();
+    std::fs::rename(&away, &folder).expect("moved back");
+    let attached = new.attach(path).expect("the log opens");
+    assert!(attached > on_disk);
+    assert_eq!(verdict(&new, on_disk), Verdict::Current);
+    purge_tag(&new, "a").expect("accepted");
+    assert_eq!(verdict(&new, on_disk), Verdict::Hard);
+}
+
+/// Method: as many purges are accepted as a start leaves out numbers. Then the log can be written again.
+#[test]
+fn no_more_purges_apply_without_the_log_than_a_start_leaves_out_numbers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (folder, away) = (directory.path().join("log"), directory.path().join("away"));
+    std::fs::create_dir(&folder).expect("created");
+    let path = folder.join("purges.log");
+    let purges = open(&path);
+    let mut writer = writer_that_cannot_write(&purges, &path);
+    std::fs::rename(&folder, &away).expect("moved");
+    let scopes = vec![Scope::tag("a").expect("a tag"); 1 << 16];
+    for _ in 0..RESERVED >> 16 {
+        assert!(!writer.is_full(scopes.len()));
+        assert!(!accept(&mut writer, &scopes));
+    }
+    assert!(writer.is_full(1));
+    std::fs::rename(&away, &folder).expect("moved back");
+    assert!(!writer.is_full(1), "the log has all purges");
+    assert!(accept(&mut writer, &scopes));
+    let newest = purges.latest();
+    assert_eq!(open(&path).latest(), after_start(newest));
+}
+
+/// Method: the log cannot be written when it is opened, and the file is too near to the end of its epoch.
+#[test]
+fn a_log_that_cannot_reserve_numbers_begins_an_epoch() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let on_disk = open(&path).latest();
+    let restore = |file: LogFile, newest: u64| {
+        let header = Header {
+            start: on_disk,
+            hash_seed: 8,
+        };
+        let opened = OpenedLog {
+            file,
+            header,
+            records: vec![Record::State {
+                latest: Stamp(on_disk.0 + newest),
+                floor: Stamp::NONE,
+            }],
+            damage: None,
+            is_new: false,
+        };
+        let fresh = Header {
+            start: Stamp::start_of(9),
+            hash_seed: 10,
+        };
+        opened.restore(LIMITS, &fresh, Stamp::NONE)
+    };
+    let (file, _) = LogFile::open(&path).expect("opened").expect("it exists");
+    let near_the_end = restore(file, (1 << 40) - 2 * RESERVED);
+    assert_eq!(near_the_end.table.latest(), Stamp::start_of(9));
+    assert!(near_the_end.unwritten.is_none(), "the new epoch is durable");
+    assert!(near_the_end.renewed.is_some());
+    assert_eq!(open(&path).latest(), after_start(Stamp::start_of(9)));
+    let file = LogFile::read_only(&path);
+    directory.close().expect("removed");
+    let unwritable = restore(file, 5);
+    assert!(unwritable.unwritten.is_some());
+    let verdict = unwritable.table.check(URL, on_disk).verdict();
+    assert_eq!(verdict, Verdict::Hard);
+}
+
+#[test]
+fn a_log_that_is_closed_for_a_later_process_has_the_purges_whose_write_has_failed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (folder, away) = (directory.path().join("log"), directory.path().join("away"));
+    std::fs::create_dir(&folder).expect("created");
+    let path = folder.join("purges.log");
+    let purges = open(&path);
+    let before = purges.latest();
+    let mut writer = writer_that_cannot_write(&purges, &path);
+    std::fs::rename(&folder, &away).expect("moved");
+    assert!(!accept(&mut writer, &[Scope::tag("a").expect("a tag")]));
+    std::fs::rename(&away, &folder).expect("moved back");
+    let (jobs, waiting) = mpsc::sync_channel(1);
+    let (done, detached) = mpsc::sync_channel(1);
+    jobs.send(Job::Detach { done }).expect("there is room");
+    drop(jobs);
+    writer.run(&waiting);
+    detached.recv().expect("the writer answers");
+    assert_eq!(verdict(&open(&path), before), Verdict::Hard);
+}
+
+/// Returns a writer for the table of `purges` whose log is open for reading only.
+fn writer_that_cannot_write(purges: &Purges, path: &Path) -> Writer {
+    let header = Header {
+        start: Stamp::start_of(7),
+        hash_seed: 8,
+    };
+    Writer {
+        shared: Arc::clone(&purges.shared),
+        header,
+        fresh: header,
+        file: Some(LogFile::read_only(path)),
+        limits: LIMITS,
+        accepted: None,
+        detached: None,
+        unwritten: None,
+        persisted: purges.latest(),
+    }
+}
+
+/// Returns true if hard purges of these scopes are durable.
+fn accept(writer: &mut Writer, scopes: &[Scope]) -> bool {
+    let (sender, done) = channel();
+    let scopes = scopes.iter().cloned();
+    writer.accept(vec![PurgeJob {
+        purges: scopes.map(|scope| Purge { scope, soft: false }).collect(),
+        position: None,
+        writes: true,
+        done: Box::new(move |result| sender.send(result).expect("the test waits")),
+    }]);
+    done.recv().expect("the writer answers").is_ok()
 }

@@ -77,11 +77,11 @@ impl MemberList for FleetMembers {
         }
     }
 
-    fn apply(&self, members: Vec<Member>) -> bool {
+    fn apply(&self, members: Vec<Member>) -> Result<(), String> {
         let mut list = self.lock();
         let mut config = self.reloader.config();
         let Some(fleet) = config.fleet.as_ref().filter(|_| !list.is_final) else {
-            return true;
+            return Ok(());
         };
         let members: Vec<_> = members
             .iter()
@@ -89,17 +89,10 @@ impl MemberList for FleetMembers {
             .collect();
         let fleet = fleet.with_members(members.iter().cloned());
         config.set_fleet(fleet);
-        match self.reloader.reload(&config) {
-            Ok(()) => {
-                list.members = members;
-                true
-            }
-            Err(error) => {
-                let error = with_causes(&error);
-                tracing::error!(error, "the list of the fleet's members cannot be used");
-                false
-            }
-        }
+        let reloaded = self.reloader.reload(&config);
+        reloaded.map_err(|error| with_causes(&error))?;
+        list.members = members;
+        Ok(())
     }
 }
 

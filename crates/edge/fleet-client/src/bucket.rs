@@ -47,10 +47,24 @@ type TaskError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct Bucket(Store);
 
-/// Begins to connect. Returns at once; the client connects again by itself.
-pub(crate) async fn start(settings: &NatsSettings) -> Result<Context, TaskError> {
-    // The changes of the connection are those that the follower of the purges logs.
-    let options = connect::options(settings).event_callback(|_| async {});
+/// Begins to connect, and sends the errors that the server reports, such as a lack of permissions, to `errors`. Returns
+/// at once; the client connects again by itself.
+pub(crate) async fn start(
+    settings: &NatsSettings,
+    errors: mpsc::Sender<Result<(), String>>,
+) -> Result<Context, TaskError> {
+    // The follower of the purges logs the other errors of a connection.
+    let options = connect::options(settings).event_callback(move |event| {
+        let errors = errors.clone();
+        async move {
+            let report = match event {
+                async_nats::Event::Connected => Ok(()),
+                async_nats::Event::ServerError(error) => Err(error.to_string()),
+                _ => return,
+            };
+            _ = errors.send(report).await;
+        }
+    });
     let client = options.connect(&settings.servers).await?;
     let mut context = jetstream::new(client);
     context.set_timeout(connect::REQUEST_TIMEOUT);

@@ -307,7 +307,7 @@ impl Driver {
                 Some(command) = self.commands.recv() => self.command(command),
                 Some((number, delivered)) = next_delivery(&mut self.subscription), if takes_more => {
                     let now = self.shared.now();
-                    self.recovered(Fault::Subscription);
+                    self.faults.recovered(Fault::Subscription);
                     if let Some(following) = &mut self.following {
                         let (sequence, bytes) = (delivered.sequence, delivered.payload.len());
                         following.follower.delivered(now, number, sequence, delivered, bytes);
@@ -360,10 +360,10 @@ impl Driver {
 
     fn connection_reported(&mut self, report: ConnectionReport) {
         match report {
-            ConnectionReport::Error(error) => self.log(Fault::Connection, &error),
+            ConnectionReport::Error(error) => self.faults.log(Fault::Connection, &error),
             ConnectionReport::Up => {
                 tracing::info!("connected to the stream of the fleet");
-                self.faults.end(Fault::Connection);
+                self.faults.recovered(Fault::Connection);
                 self.is_up = true;
                 self.connections += 1;
                 if let Some(following) = &mut self.following {
@@ -388,14 +388,14 @@ impl Driver {
         match done {
             Done::Connected(Ok(connection)) => self.connection = Some(connection),
             Done::Connected(Err(error)) => {
-                self.log(Fault::Connection, &error);
+                self.faults.log(Fault::Connection, &error);
                 self.connect(CONNECT_AFTER);
             }
             Done::State {
                 asked_at,
                 state: Ok(state),
             } => {
-                self.recovered(Fault::Query);
+                self.faults.recovered(Fault::Query);
                 self.epoch = Some(state.epoch);
                 if let Some(following) = &mut self.following {
                     following.follower.stated(now, asked_at, state);
@@ -403,13 +403,13 @@ impl Driver {
             }
             Done::State {
                 state: Err(error), ..
-            } => self.log(Fault::Query, &error),
+            } => self.faults.log(Fault::Query, &error),
             Done::Ended {
                 subscription,
                 error,
             } => {
                 if let Some(error) = error {
-                    self.log(Fault::Subscription, &error);
+                    self.faults.log(Fault::Subscription, &error);
                 }
                 if let Some(following) = &mut self.following {
                     following.follower.ended(now, subscription);
@@ -417,8 +417,8 @@ impl Driver {
             }
             Done::Sent { id, sequence } => {
                 match &sequence {
-                    Ok(_) => self.recovered(Fault::Publish),
-                    Err(error) => self.log(Fault::Publish, error),
+                    Ok(_) => self.faults.recovered(Fault::Publish),
+                    Err(error) => self.faults.log(Fault::Publish, error),
                 }
                 let epoch = self.epoch.unwrap_or_default();
                 let stamp = sequence.ok().map(|sequence| Stamp::at(epoch, sequence));
@@ -428,14 +428,17 @@ impl Driver {
             Done::Applied(outcome) => {
                 match outcome {
                     Applied::Persisted => {
-                        self.recovered(Fault::Apply);
-                        self.recovered(Fault::Write);
+                        self.faults.recovered(Fault::Apply);
+                        self.faults.recovered(Fault::Write);
                     }
                     Applied::InMemory => {
-                        self.recovered(Fault::Apply);
-                        self.log(Fault::Write, "the log of purges cannot be written");
+                        self.faults.recovered(Fault::Apply);
+                        self.faults
+                            .log(Fault::Write, "the log of purges cannot be written");
                     }
-                    Applied::Failed => self.log(Fault::Apply, "the cache refuses them for now"),
+                    Applied::Failed => self
+                        .faults
+                        .log(Fault::Apply, "the cache refuses them for now"),
                 }
                 if let Some(following) = &mut self.following {
                     following.follower.applied(now, outcome);
@@ -603,48 +606,6 @@ impl Driver {
             .facts
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = facts;
-    }
-
-    /// Logs an error once, until its fault ends.
-    fn log(&mut self, fault: Fault, error: &str) {
-        if !self.faults.begin(fault, error) {
-            return;
-        }
-        match fault {
-            Fault::Connection => tracing::error!(error, "NATS cannot be reached"),
-            Fault::Query => {
-                tracing::error!(error, "the stream of the fleet does not state its state");
-            }
-            Fault::Subscription => {
-                tracing::error!(error, "the stream of the fleet cannot be followed");
-            }
-            Fault::Publish => {
-                tracing::error!(
-                    error,
-                    "the stream of the fleet has not acknowledged a purge"
-                );
-            }
-            Fault::Apply => tracing::error!(error, "the purges of the fleet are not applied"),
-            Fault::Write => tracing::error!(
-                error,
-                "the purges of the fleet apply, and are not persisted: this node counts as cut off"
-            ),
-        }
-    }
-
-    /// Logs the end of a fault.
-    fn recovered(&mut self, fault: Fault) {
-        if !self.faults.end(fault) {
-            return;
-        }
-        match fault {
-            Fault::Connection => {}
-            Fault::Query => tracing::info!("the stream of the fleet states its state again"),
-            Fault::Subscription => tracing::info!("the stream of the fleet is followed again"),
-            Fault::Publish => tracing::info!("the stream of the fleet acknowledges purges again"),
-            Fault::Apply => tracing::info!("the purges of the fleet are applied again"),
-            Fault::Write => tracing::info!("the purges of the fleet are persisted again"),
-        }
     }
 }
 

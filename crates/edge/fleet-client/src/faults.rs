@@ -18,10 +18,49 @@ pub(crate) enum Fault {
     Apply,
     /// The log of purges.
     Write,
+    /// The bucket of the members.
+    Open,
+    /// The watch of the bucket.
+    Watch,
+    /// The records that this node writes to the bucket.
+    Heartbeat,
+    /// The list of members, which the edge cannot use.
+    List,
 }
 
 impl Fault {
-    const COUNT: usize = 6;
+    const COUNT: usize = 10;
+
+    fn begin_text(self) -> &'static str {
+        match self {
+            Self::Connection => "NATS cannot be reached",
+            Self::Query => "the stream of the fleet does not state its state",
+            Self::Subscription => "the stream of the fleet cannot be followed",
+            Self::Publish => "the stream of the fleet has not acknowledged a purge",
+            Self::Apply => "the purges of the fleet are not applied",
+            Self::Write => {
+                "the purges of the fleet apply, and are not persisted: this node counts as cut off"
+            }
+            Self::Open => "the bucket of the fleet's members cannot be opened",
+            Self::Watch => "the members of the fleet cannot be followed",
+            Self::Heartbeat => "this node cannot be announced to its fleet",
+            Self::List => "the list of the fleet's members cannot be used",
+        }
+    }
+
+    /// Returns `None` if another message says the same.
+    fn end_text(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Connection | Self::Watch | Self::Heartbeat => return None,
+            Self::Query => "the stream of the fleet states its state again",
+            Self::Subscription => "the stream of the fleet is followed again",
+            Self::Publish => "the stream of the fleet acknowledges purges again",
+            Self::Apply => "the purges of the fleet are applied again",
+            Self::Write => "the purges of the fleet are persisted again",
+            Self::Open => "the bucket of the fleet's members is open again",
+            Self::List => "the list of the fleet's members is in use again",
+        })
+    }
 }
 
 /// The errors of the present faults that were logged.
@@ -29,9 +68,25 @@ impl Fault {
 pub(crate) struct Faults([Vec<String>; Fault::COUNT]);
 
 impl Faults {
+    /// Logs an error, unless the fault has had it since it began.
+    pub(crate) fn log(&mut self, fault: Fault, error: &str) {
+        if self.begin(fault, error) {
+            tracing::error!(error, "{}", fault.begin_text());
+        }
+    }
+
+    /// Ends a fault, and logs this if there was one.
+    pub(crate) fn recovered(&mut self, fault: Fault) {
+        if self.end(fault)
+            && let Some(text) = fault.end_text()
+        {
+            tracing::info!("{text}");
+        }
+    }
+
     /// Returns true if this error is to be logged: the fault has not had it since it began. A fault logs four different
     /// errors at most, because an error may contain a number or the address of one of many servers.
-    pub(crate) fn begin(&mut self, fault: Fault, error: &str) -> bool {
+    fn begin(&mut self, fault: Fault, error: &str) -> bool {
         let logged = &mut self.0[fault as usize];
         let is_new = logged.len() < ERRORS_MAX && !logged.iter().any(|known| known == error);
         if is_new {
@@ -41,7 +96,7 @@ impl Faults {
     }
 
     /// Returns true if a fault ends that was logged.
-    pub(crate) fn end(&mut self, fault: Fault) -> bool {
+    fn end(&mut self, fault: Fault) -> bool {
         !std::mem::take(&mut self.0[fault as usize]).is_empty()
     }
 }

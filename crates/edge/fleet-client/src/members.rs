@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinSet, LocalSet};
 
 use crate::bucket::{self, Bucket, BucketEvent, BucketWrite};
 use crate::driver::StartError;
+use crate::faults::{Fault, Faults};
 use crate::settings::{MemberSettings, NatsSettings};
 
 /// Announces a node to its fleet, and has an edge use the list of members. [`stop`](Self::stop) or dropping this value
@@ -125,7 +126,7 @@ enum Done {
     /// The watch with this number has ended.
     WatchEnded(u64, Option<String>),
     Written(Result<(), String>),
-    Applied(bool),
+    Applied(Result<(), String>),
 }
 
 /// The watch under way.
@@ -167,8 +168,10 @@ struct Driver {
     facts: DirectoryFacts,
     /// The version of the list in the facts.
     listed: Option<u64>,
-    /// The last error that was logged.
-    logged: String,
+    faults: Faults,
+    /// The errors that the server reports. `Ok` stands for a new connection.
+    reports: mpsc::Receiver<Result<(), String>>,
+    reporter: mpsc::Sender<Result<(), String>>,
     /// The kinds of records that were logged as ignored, since the bucket was opened.
     logged_refusals: [bool; RecordError::NAMES.len()],
 }
@@ -186,6 +189,7 @@ fn run(
         .build();
     match runtime {
         Ok(runtime) => {
+            let (reporter, reports) = mpsc::channel(REPORTS_MAX);
             let driver = Driver {
                 start: Instant::now(),
                 settings,
@@ -204,7 +208,9 @@ fn run(
                 published,
                 facts: DirectoryFacts::default(),
                 listed: None,
-                logged: String::new(),
+                faults: Faults::default(),
+                reports,
+                reporter,
                 logged_refusals: Default::default(),
             };
             LocalSet::new().block_on(&runtime, driver.drive(commands));
@@ -239,6 +245,10 @@ impl Driver {
                     }
                 }
                 Some(event) = next_event(&mut self.watch) => self.event(event),
+                Some(report) = self.reports.recv() => match report {
+                    Ok(()) => self.faults.recovered(Fault::Connection),
+                    Err(error) => self.faults.log(Fault::Connection, &error),
+                },
                 () = tokio::time::sleep(wait) => {}
             }
             let now = self.now();
@@ -307,10 +317,10 @@ impl Driver {
 
     /// Begins to connect after a pause.
     fn connect(&mut self, pause: Duration) {
-        let settings = self.settings.clone();
+        let (settings, reporter) = (self.settings.clone(), self.reporter.clone());
         self.tasks.spawn_local(async move {
             tokio::time::sleep(pause).await;
-            let context = bucket::start(&settings).await;
+            let context = bucket::start(&settings, reporter).await;
             Done::Connected(context.map_err(|error| error.to_string()))
         });
     }
@@ -364,23 +374,24 @@ impl Driver {
         match done {
             Done::Connected(Ok(context)) => self.context = Some(context),
             Done::Connected(Err(error)) => {
-                self.log(error);
+                self.faults.log(Fault::Connection, &error);
                 self.connect(OPEN_AGAIN_AFTER);
             }
             Done::Opened(opened) => {
                 self.is_opening = false;
                 match opened {
                     Ok(bucket) => {
+                        self.faults.recovered(Fault::Open);
                         self.bucket = Some(Arc::clone(&bucket));
                         self.logged_refusals = Default::default();
                         self.watch(bucket);
                     }
-                    Err(error) => self.log(error),
+                    Err(error) => self.faults.log(Fault::Open, &error),
                 }
             }
             Done::WatchEnded(number, error) => {
                 if let Some(error) = error {
-                    self.log(error);
+                    self.faults.log(Fault::Watch, &error);
                 }
                 if self
                     .watch
@@ -393,12 +404,22 @@ impl Driver {
             Done::Written(result) => {
                 self.is_writing = false;
                 match result {
-                    Ok(()) => self.facts.heartbeats += 1,
-                    Err(error) => self.log(error),
+                    Ok(()) => {
+                        self.faults.recovered(Fault::Heartbeat);
+                        self.facts.heartbeats += 1;
+                    }
+                    Err(error) => self.faults.log(Fault::Heartbeat, &error),
                 }
             }
-            Done::Applied(is_applied) => {
-                self.facts.lists += u64::from(is_applied);
+            Done::Applied(result) => {
+                let is_applied = result.is_ok();
+                match result {
+                    Ok(()) => {
+                        self.faults.recovered(Fault::List);
+                        self.facts.lists += 1;
+                    }
+                    Err(error) => self.faults.log(Fault::List, &error),
+                }
                 if let Some(joined) = &mut self.joined {
                     joined.machine.applied(now, is_applied);
                 }
@@ -417,6 +438,7 @@ impl Driver {
             BucketEvent::All => machine.received_all(now),
             BucketEvent::Deleted { key } => machine.deleted(now, &key),
             BucketEvent::Put { key, value } => {
+                self.faults.recovered(Fault::Watch);
                 let heard = Announcement::parse(&key, &value).and_then(|record| {
                     let usable = joined.list.check(&record.profile);
                     usable.map_err(RecordError::Unusable)?;
@@ -528,10 +550,7 @@ impl Driver {
         let is_current = joined.machine.is_current(now);
         if is_current != self.facts.is_current {
             match is_current {
-                true => {
-                    tracing::info!("this node is announced to its fleet");
-                    self.logged.clear();
-                }
+                true => tracing::info!("this node is announced to its fleet"),
                 false => tracing::warn!(
                     "the heartbeats of this node do not return from NATS: the list of the fleet's members stays as it is"
                 ),
@@ -553,14 +572,6 @@ impl Driver {
             .unwrap_or_else(PoisonError::into_inner);
         published.clone_from(&self.facts);
     }
-
-    /// Logs an error once, until another one.
-    fn log(&mut self, error: String) {
-        if error != self.logged {
-            tracing::error!(error, "the members of the fleet cannot be followed");
-            self.logged = error;
-        }
-    }
 }
 
 /// Returns the next change of the bucket. Waits for ever without a watch.
@@ -573,6 +584,9 @@ const COMMANDS_MAX: usize = 64;
 
 /// The most changes of the bucket that wait between the watch and the thread.
 const EVENTS_MAX: usize = 64;
+
+/// The most reports of the connection that wait for the thread.
+const REPORTS_MAX: usize = 16;
 
 /// The pause before the bucket is opened again.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -30,9 +30,9 @@ impl MemberList for UsedList {
         }
     }
 
-    fn apply(&self, members: Vec<Member>) -> bool {
+    fn apply(&self, members: Vec<Member>) -> Result<(), String> {
         *self.0.lock().expect("no panic") = members;
-        true
+        Ok(())
     }
 }
 

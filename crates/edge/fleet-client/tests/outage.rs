@@ -1,19 +1,33 @@
-//! The log of a node whose server of NATS cannot be used. The test has a process of its own, because it reads all
-//! events of the process.
+//! The logs of a node's two clients while their server of NATS cannot be used. The tests have a process of their own,
+//! because they read all events of the process.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use edgeward_fleet_client::{FleetClient, NatsCredentials, NatsSettings};
+use edgeward_balance::NodeGroup;
+use edgeward_fleet::{FleetDirectory as _, Member, MemberList, NodeProfile};
+use edgeward_fleet_client::{
+    AnnouncedNode, FleetClient, MemberSettings, MembersClient, NatsCredentials, NatsSettings,
+};
 use edgeward_testkit::client::until;
+use edgeward_testkit::nats::NatsServer;
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The events of the crate, from `warn` on.
-static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The events of the crate, from `warn` on, each with the name of its thread.
+static LINES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+/// Returns the events of a thread.
+fn lines_of(thread: &str) -> Vec<String> {
+    let lines = LINES.lock().expect("no panic");
+    let lines = lines.iter().filter(|(of, _)| of == thread);
+    lines.map(|(_, line)| line.clone()).collect()
+}
 
 struct Lines;
 
@@ -41,7 +55,8 @@ impl Subscriber for Lines {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        LINES.lock().expect("no panic").push(text.0);
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        LINES.lock().expect("no panic").push((thread, text.0));
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -49,21 +64,23 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Method: a server closes each connection at once, until the node has tried eight times.
-#[test]
-fn an_outage_logs_its_error_once_and_not_at_each_attempt() {
-    const ATTEMPTS: usize = 8;
-    static ACCEPTED: AtomicUsize = AtomicUsize::new(0);
-    tracing::subscriber::set_global_default(Lines).expect("the only subscriber");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("nats://{}", listener.local_addr().expect("an address"));
-    let server = std::thread::spawn(move || {
-        for connection in listener.incoming().take(ATTEMPTS) {
-            drop(connection.expect("accepted"));
-            ACCEPTED.fetch_add(1, Ordering::SeqCst);
-        }
-    });
-    let node = FleetClient::start(NatsSettings {
+/// The edge of a node that is a member alone.
+struct IgnoredList;
+
+impl MemberList for IgnoredList {
+    fn check(&self, _: &NodeProfile) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn apply(&self, _: Vec<Member>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+fn settings(url: String) -> NatsSettings {
+    // The tests of a process may run at the same time, and the first one sets the subscriber.
+    _ = tracing::subscriber::set_global_default(Lines);
+    NatsSettings {
         servers: vec![url],
         node: "a".to_owned(),
         credentials: NatsCredentials::None,
@@ -74,18 +91,99 @@ fn an_outage_logs_its_error_once_and_not_at_each_attempt() {
         bytes_max: 1 << 20,
         buffer_bytes_max: 16 << 20,
         lag_max: Duration::from_secs(5),
-    })
-    .expect("the thread starts");
-    until("the node has tried again and again", || {
-        (ACCEPTED.load(Ordering::SeqCst) == ATTEMPTS).then_some(())
-    });
-    server.join().expect("no panic");
+    }
+}
+
+/// A server that closes each connection at once, and ends after [`ATTEMPTS`] connections.
+struct BrokenServer {
+    accepted: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl BrokenServer {
+    fn start(listener: TcpListener) -> Self {
+        let accepted = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&accepted);
+        let thread = std::thread::spawn(move || {
+            for connection in listener.incoming().take(ATTEMPTS) {
+                drop(connection.expect("accepted"));
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        Self { accepted, thread }
+    }
+
+    fn wait(self) {
+        until("the node has tried again and again", || {
+            (self.accepted.load(Ordering::SeqCst) == ATTEMPTS).then_some(())
+        });
+        self.thread.join().expect("no panic");
+    }
+}
+
+#[test]
+fn an_outage_logs_its_error_once_and_not_at_each_attempt() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("nats://{}", listener.local_addr().expect("an address"));
+    let server = BrokenServer::start(listener);
+    let node = FleetClient::start(settings(url)).expect("the thread starts");
+    server.wait();
     until("the error is logged", || {
-        (!LINES.lock().expect("no panic").is_empty()).then_some(())
+        (!lines_of("edgeward-fleet").is_empty()).then_some(())
     });
     node.stop();
-    let lines = LINES.lock().expect("no panic");
+    let lines = lines_of("edgeward-fleet");
     // The end of a connection and a reset are two errors, and so is the refusal after the last attempt.
     assert!(lines.len() <= 4, "{lines:#?}");
     assert!(lines[0].contains("NATS cannot be reached"), "{lines:#?}");
 }
+
+/// Method: NATS is killed while the node is announced. Then its heartbeats fail, and so do the attempts to open the
+/// bucket, each with an error of its own.
+#[test]
+fn an_outage_logs_each_error_of_an_announced_node_once() {
+    let Some(mut nats) = NatsServer::start() else {
+        return;
+    };
+    let settings = settings(nats.url());
+    let purges = Arc::new(FleetClient::start(settings.clone()).expect("the thread starts"));
+    let lasts = Duration::from_secs(2);
+    let node = MembersClient::start(settings, MemberSettings { lasts });
+    let node = node.expect("the thread starts");
+    node.join(AnnouncedNode {
+        profile: NodeProfile {
+            name: "a".into(),
+            url: "http://127.0.0.1:1".into(),
+            group: NodeGroup::Edge,
+            weight: 100,
+        },
+        is_draining: false,
+        is_ready: true,
+        list: Arc::new(IgnoredList),
+        purges,
+    });
+    until("the node is announced", || {
+        node.facts().is_current.then_some(())
+    });
+    let before = lines_of("edgeward-members").len();
+    nats.kill();
+    let errors = || {
+        let lines = lines_of("edgeward-members").split_off(before);
+        let errors = lines.into_iter().filter(|line| line.contains("error="));
+        errors.collect::<Vec<_>>()
+    };
+    until("both errors are logged", || {
+        (errors().len() >= 2).then_some(())
+    });
+    let listener = until("the port is free", || {
+        TcpListener::bind(nats.url().trim_start_matches("nats://")).ok()
+    });
+    BrokenServer::start(listener).wait();
+    node.stop(false);
+    let errors = errors();
+    let different: BTreeSet<_> = errors.iter().collect();
+    assert_eq!(different.len(), errors.len(), "{errors:#?}");
+}
+
+/// The connections that a broken server closes. The pauses of a client between them take seconds.
+const ATTEMPTS: usize = 12;

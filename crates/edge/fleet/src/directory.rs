@@ -16,8 +16,8 @@ pub trait MemberList: Send + Sync {
     /// Returns the reason if the edge cannot ask a node with this profile.
     fn check(&self, profile: &NodeProfile) -> Result<(), String>;
 
-    /// Uses a list. Returns false after a failure, which it has logged. May block for seconds.
-    fn apply(&self, members: Vec<Member>) -> bool;
+    /// Uses a list, or returns the reason why it cannot. May block for seconds.
+    fn apply(&self, members: Vec<Member>) -> Result<(), String>;
 }
 
 /// The state of the members, as the driver knows it.

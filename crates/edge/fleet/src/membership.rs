@@ -29,7 +29,7 @@ pub struct Membership {
     is_ready: bool,
     is_draining: bool,
     has_left: bool,
-    /// The number of heartbeats.
+    /// The number of heartbeats under the present name.
     beat: u64,
     /// True after the first heartbeat, until the node gives its name up.
     is_announced: bool,
@@ -39,6 +39,8 @@ pub struct Membership {
     /// True after that time. The node uses other nodes from then on, because its name may be theirs.
     is_open: bool,
     announce_at: Duration,
+    /// The earliest time of a heartbeat, after the node got another name.
+    named_at: Duration,
     /// The time at which a record of this process was received last, and its state.
     echo: Option<(Duration, AnnouncedState)>,
     others: BTreeMap<Box<str>, HeardNode>,
@@ -103,6 +105,7 @@ impl Membership {
             opens_at: None,
             is_open: false,
             announce_at: Duration::ZERO,
+            named_at: Duration::ZERO,
             echo: None,
             others: BTreeMap::new(),
             rival: None,
@@ -160,7 +163,7 @@ impl Membership {
     /// Returns the time of the next call of [`tick`](Self::tick).
     pub fn wake_at(&self, now: Duration) -> Duration {
         let heartbeat = match self.is_open {
-            true if self.may_announce() => Some(self.announce_at),
+            true if self.may_announce() => Some(self.announce_at.max(self.named_at)),
             true => None,
             false => self.opens_at,
         };
@@ -200,8 +203,10 @@ impl Membership {
             self.withdraw();
             self.echo = None;
             self.set_rival(None);
-            // Another node may have the name.
+            // Another node may have the name. It is heard first, and keeps it, because it has sent more heartbeats.
             self.others.remove(&own.name);
+            self.beat = 0;
+            self.named_at = now + self.lasts / 2;
         }
         if (&own, is_draining) != (&self.own, self.is_draining) {
             self.own = own;
@@ -278,7 +283,7 @@ impl Membership {
                 self.others_changed();
             }
         }
-        if self.is_open && self.may_announce() && now >= self.announce_at {
+        if self.is_open && self.may_announce() && now >= self.announce_at.max(self.named_at) {
             self.announce(now);
         }
         if !self.is_applying && self.applied != Some(self.version) && now >= self.apply_at {
@@ -656,15 +661,27 @@ mod tests {
     fn a_node_with_a_new_name_deletes_the_record_of_the_old_one() {
         let mut node = member();
         node.set_own(at(1), profile("z", 1), false);
-        let [
-            withdrawn,
-            MembershipAction::Announce(record),
-            MembershipAction::Apply(_),
-        ] = &actions(&mut node)[..]
-        else {
-            panic!("three actions");
+        let [withdrawn, MembershipAction::Apply(_)] = &actions(&mut node)[..] else {
+            panic!("two actions");
         };
         assert_eq!(*withdrawn, MembershipAction::Withdraw("a".to_owned()));
-        assert_eq!(&*record.profile.name, "z");
+        node.applied(at(1), true);
+        assert_eq!(node.wake_at(at(1)), at(4001));
+        node.tick(at(4000));
+        assert_eq!(actions(&mut node), []);
+        node.tick(at(4001));
+        let record = heartbeat(&mut node).expect("a heartbeat");
+        assert_eq!((&*record.profile.name, record.beat), ("z", 1));
+    }
+
+    #[test]
+    fn a_node_with_a_new_name_leaves_it_to_a_node_that_has_it() {
+        let mut node = member();
+        node.beat = 9;
+        node.set_own(at(1), profile("z", 1), false);
+        assert!(node.heard(at(2000), record("z", 2, 2, 3)).is_err());
+        assert_eq!(node.rival(), Some("http://127.0.0.1:2"));
+        node.tick(at(4001));
+        assert_eq!(heartbeat(&mut node), None);
     }
 }

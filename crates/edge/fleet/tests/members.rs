@@ -1,12 +1,13 @@
 //! A model of the nodes of a fleet and their bucket in virtual time.
 //!
-//! Processes start, leave, are killed, and start again at the same or another address; some have the name of another
-//! one. Each has a clock of its own, whose zero is anywhere. Deliveries are delayed. In outages of the bucket,
-//! heartbeats and deliveries are lost; afterwards each process reads the bucket again after a delay of its own. After
-//! every step:
+//! Processes start, leave, are killed, get another name, and start again at the same or another address; some have the
+//! name of another one. Each has a clock of its own, whose zero is anywhere. Deliveries are delayed. In outages of the
+//! bucket, heartbeats and deliveries are lost; afterwards each process reads the bucket again after a delay of its own.
+//! After every step:
 //!
 //! - A process that was in the list of another one, and that has neither left nor ended, is still in the list, unless
 //!   another process has or had its name.
+//! - A process that has a name, and does not leave, loses it to no process that got the name later.
 //! - No list has two entries of one name, and each list has the node that uses it.
 //!
 //! If the faults end, all processes have equal lists: the running ones, and for each name exactly one of them.
@@ -38,6 +39,8 @@ fn running_nodes_stay_in_all_lists_and_in_the_end_all_lists_are_equal() {
         reached.kills += model.reached.kills;
         reached.leaves += model.reached.leaves;
         reached.rivals += model.reached.rivals;
+        reached.renames += model.reached.renames;
+        reached.taken += model.reached.taken;
         reached.removals += model.reached.removals;
     }
     // The runs reach the cases.
@@ -46,6 +49,8 @@ fn running_nodes_stay_in_all_lists_and_in_the_end_all_lists_are_equal() {
     assert!(reached.kills > runs, "{reached:?}");
     assert!(reached.leaves > runs, "{reached:?}");
     assert!(reached.rivals > runs / 2, "{reached:?}");
+    assert!(reached.renames > runs / 2, "{reached:?}");
+    assert!(reached.taken > runs / 10, "{reached:?}");
     assert!(reached.removals > runs, "{reached:?}");
 }
 
@@ -55,6 +60,9 @@ struct ReachedCases {
     kills: u64,
     leaves: u64,
     rivals: u64,
+    renames: u64,
+    /// Processes that get the name of another one.
+    taken: u64,
     removals: u64,
 }
 
@@ -80,6 +88,10 @@ struct Process {
     reads_at: Option<Duration>,
     leaves_at: Option<Duration>,
     has_rival: bool,
+    /// The time since which the process has its name.
+    has_name_since: Option<Duration>,
+    /// The time at which the process got its present name, if it had another one.
+    renamed_at: Option<Duration>,
     /// The URLs of the processes that the list must have.
     seen: BTreeSet<Box<str>>,
 }
@@ -156,6 +168,7 @@ impl Model {
                 process.leaves_at.get_or_insert(leaves_at);
                 self.reached.leaves += 1;
             }
+            11..=12 if !self.processes.is_empty() => self.rename(),
             10 if self.outage_ends_at.is_none() => {
                 let length = self.millis(3 * LASTS.as_millis() as u64);
                 self.outage_ends_at = Some(self.now + length);
@@ -205,8 +218,37 @@ impl Model {
             reads_at,
             leaves_at: None,
             has_rival: false,
+            has_name_since: None,
+            renamed_at: None,
             seen: BTreeSet::new(),
         });
+    }
+
+    fn rename(&mut self) {
+        let at = self.below(self.processes.len() as u64) as usize;
+        let name = NAMES[self.below(NAMES.len() as u64) as usize];
+        let process = &self.processes[at];
+        if process.name == name || process.leaves_at.is_some() {
+            return;
+        }
+        let is_taken = self.processes.iter().any(|process| process.name == name);
+        self.reached.renames += 1;
+        self.reached.taken += u64::from(is_taken);
+        let process = &mut self.processes[at];
+        for name in [process.name, name] {
+            self.contested.insert(name, self.now + 3 * LASTS);
+        }
+        process.name = name;
+        process.has_name_since = None;
+        process.renamed_at = Some(self.now);
+        let profile = NodeProfile {
+            name: name.into(),
+            url: process.url.clone(),
+            group: NodeGroup::Edge,
+            weight: 100,
+        };
+        let local = self.now + process.offset;
+        process.machine.set_own(local, profile, false);
     }
 
     fn step(&mut self) {
@@ -274,6 +316,17 @@ impl Model {
             process.machine.leave();
         }
         let has_rival = process.machine.rival().is_some();
+        if has_rival && process.leaves_at.is_none() {
+            self.assert_older(at);
+        }
+        let process = &mut self.processes[at];
+        match has_rival {
+            true => process.has_name_since = None,
+            false if process.machine.is_current(local) => {
+                process.has_name_since.get_or_insert(now);
+            }
+            false => {}
+        }
         self.reached.rivals +=
             u64::from(has_rival && !std::mem::replace(&mut process.has_rival, has_rival));
         process.has_rival = has_rival;
@@ -291,6 +344,23 @@ impl Model {
                     process.applying = Some((done_at, list));
                 }
             }
+        }
+    }
+
+    /// Checks that a process has not lost its name to one that got the name later.
+    fn assert_older(&self, at: usize) {
+        let process = &self.processes[at];
+        let url = process.machine.rival();
+        let rival = self.processes.iter().find(|p| Some(&*p.url) == url);
+        let renamed_at = rival.filter(|rival| rival.name == process.name);
+        let renamed_at = renamed_at.and_then(|rival| rival.renamed_at);
+        if let (Some(since), Some(renamed_at)) = (process.has_name_since, renamed_at) {
+            let context = format!("seed {} at {:?}", self.seed, self.now);
+            let own = &process.url;
+            assert!(
+                renamed_at < since,
+                "{context}: {own} lost its name to {url:?}"
+            );
         }
     }
 

@@ -5,13 +5,14 @@
 //! for as long as the record states. No time of another machine is used, so clocks may differ.
 //!
 //! **A node removes no member while the bucket may be unavailable.** The node also receives its own records. If none
-//! has returned for half of the time for which it lasts, the node cannot know if the others still write: it keeps the
-//! list, and when a record returns, each member gets its whole time again. This covers lost connections, an outage of
-//! NATS, and a process that was stopped.
+//! has returned for half of the time for which records last, the node cannot know if the others still write: it keeps
+//! the list, and when a record returns, each member gets its whole time again. This covers lost connections, an outage
+//! of NATS, and a process that was stopped.
 //!
-//! Times (each is a part of the time `t` for which records last): a heartbeat each `t/4`; the own record is overdue
-//! after `t/2`; a member that is alive was received at most `t/4` before an outage, so the node notices the outage
-//! before the member expires.
+//! Times (each is a part of the shortest time `t` for which a record in use lasts): a heartbeat each `t/4`; the own
+//! record is overdue after `t/2`; a member that is alive was received at most `t/4` before an outage, so the node
+//! notices the outage before the member expires. All nodes have one `t`, so that the numbers of their heartbeats can be
+//! compared.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -146,7 +147,13 @@ impl Membership {
 
     /// Returns true if the records of this node return, so that the list is up to date.
     pub fn is_current(&self, now: Duration) -> bool {
-        self.echo.is_some_and(|(at, _)| now <= at + self.lasts / 2)
+        self.echo.is_some_and(|(at, _)| now <= at + self.pace() / 2)
+    }
+
+    /// Returns the shortest time for which a record of the list lasts.
+    fn pace(&self) -> Duration {
+        let others = self.others.values().map(|heard| heard.lasts);
+        others.min().unwrap_or(self.lasts).min(self.lasts)
     }
 
     /// Returns the URL of the node that has the name of this one, and therefore keeps this node out of the fleet.
@@ -204,9 +211,10 @@ impl Membership {
             self.echo = None;
             self.set_rival(None);
             // Another node may have the name. It is heard first, and keeps it, because it has sent more heartbeats.
-            self.others.remove(&own.name);
+            let holder = self.others.remove(&own.name);
+            let lasts = holder.map_or(self.lasts, |holder| holder.lasts.max(self.lasts));
             self.beat = 0;
-            self.named_at = now + self.lasts / 2;
+            self.named_at = now + lasts / 2;
         }
         if (&own, is_draining) != (&self.own, self.is_draining) {
             self.own = own;
@@ -332,7 +340,10 @@ impl Membership {
         {
             self.others_changed();
         }
+        let last_at = self.announce_at.saturating_sub(self.pace() / 4);
         self.others.insert(heard.member.profile.name.clone(), heard);
+        // The record may be shorter than the others.
+        self.announce_at = self.announce_at.min(last_at + self.pace() / 4);
         Ok(())
     }
 
@@ -367,7 +378,7 @@ impl Membership {
     fn announce(&mut self, now: Duration) {
         self.is_announced = true;
         self.beat += 1;
-        self.announce_at = now + self.lasts / 4;
+        self.announce_at = now + self.pace() / 4;
         let state = match (self.is_draining, self.is_ready) {
             (true, _) => AnnouncedState::Draining,
             (false, true) => AnnouncedState::Serving,
@@ -655,6 +666,25 @@ mod tests {
         assert_eq!(actions(&mut node), [withdrawn]);
         node.tick(at(10_000));
         assert_eq!(actions(&mut node), []);
+    }
+
+    #[test]
+    fn the_shortest_record_decides_about_heartbeats_and_an_outage() {
+        let mut node = member();
+        let mut short = record("b", 2, 2, 1);
+        short.lasts = at(2000);
+        node.heard(at(400), short).expect("a record");
+        // The next heartbeat was planned for 2 s.
+        assert_eq!(node.wake_at(at(400)), at(500));
+        node.tick(at(500));
+        echo(&mut node, at(500));
+        // NATS cannot be reached from here on.
+        assert!(node.is_current(at(1500)));
+        assert!(!node.is_current(at(1501)));
+        node.tick(at(2400));
+        assert_eq!(names(&node), "a b");
+        node.deleted(at(2400), "b");
+        assert_eq!(node.pace(), LASTS);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A model of the nodes of a fleet and their bucket in virtual time.
 //!
 //! Processes start, leave, are killed, get another name, and start again at the same or another address; some have the
-//! name of another one. Each has a clock of its own, whose zero is anywhere. Deliveries are delayed. In outages of the
-//! bucket, heartbeats and deliveries are lost; afterwards each process reads the bucket again after a delay of its own.
-//! After every step:
+//! name of another one. Their records last for different times. Each has a clock of its own, whose zero is anywhere.
+//! Deliveries are delayed. In outages of the bucket, heartbeats and deliveries are lost; afterwards each process reads
+//! the bucket again after a delay of its own. After every step:
 //!
 //! - A process that was in the list of another one, and that has neither left nor ended, is still in the list, unless
 //!   another process has or had its name.
@@ -144,7 +144,7 @@ impl Model {
     fn heal(&mut self) {
         self.has_faults = false;
         self.outage_ends_at = self.outage_ends_at.map(|_| self.now);
-        for _ in 0..(4 * LASTS.as_millis() / STEP.as_millis()) {
+        for _ in 0..(4 * LASTS_MAX.as_millis() / STEP.as_millis()) {
             self.step();
         }
     }
@@ -156,21 +156,22 @@ impl Model {
                 let at = self.below(self.processes.len() as u64) as usize;
                 let killed = self.processes.remove(at);
                 // Its record may be removed after the next process with this name has started.
-                self.contested.insert(killed.name, self.now + 3 * LASTS);
+                self.contested.insert(killed.name, self.now + 3 * LASTS_MAX);
                 self.reached.kills += 1;
             }
             8..=9 if !self.processes.is_empty() => {
                 let at = self.below(self.processes.len() as u64) as usize;
                 let leaves_at = self.now + self.millis(3000);
                 let process = &mut self.processes[at];
-                self.contested.insert(process.name, leaves_at + 3 * LASTS);
+                self.contested
+                    .insert(process.name, leaves_at + 3 * LASTS_MAX);
                 process.machine.drain(self.now + process.offset);
                 process.leaves_at.get_or_insert(leaves_at);
                 self.reached.leaves += 1;
             }
             11..=12 if !self.processes.is_empty() => self.rename(),
             10 if self.outage_ends_at.is_none() => {
-                let length = self.millis(3 * LASTS.as_millis() as u64);
+                let length = self.millis(3 * LASTS_MIN.as_millis() as u64);
                 self.outage_ends_at = Some(self.now + length);
                 self.reached.outages += 1;
                 for process in &mut self.processes {
@@ -202,7 +203,8 @@ impl Model {
         };
         // The instances are random numbers.
         let instance = self.random.draw();
-        let machine = Membership::new(profile, instance, LASTS);
+        let lasts = LASTS_MIN * (1 + self.below(3) as u32);
+        let machine = Membership::new(profile, instance, lasts);
         let reads_at = match self.outage_ends_at {
             Some(_) => None,
             None => Some(self.now + self.millis(500)),
@@ -236,7 +238,7 @@ impl Model {
         self.reached.taken += u64::from(is_taken);
         let process = &mut self.processes[at];
         for name in [process.name, name] {
-            self.contested.insert(name, self.now + 3 * LASTS);
+            self.contested.insert(name, self.now + 3 * LASTS_MAX);
         }
         process.name = name;
         process.has_name_since = None;
@@ -264,7 +266,7 @@ impl Model {
             self.contested.values_mut().for_each(|until| *until += STEP);
         }
         let now = self.now;
-        self.bucket.retain(|_, (_, at)| now < *at + LASTS);
+        self.bucket.retain(|_, (_, at)| now < *at + LASTS_MIN);
         for at in 0..self.processes.len() {
             self.drive(at);
         }
@@ -394,7 +396,7 @@ impl Model {
         for process in &self.processes {
             let name = process.name;
             if self.processes.iter().filter(|p| p.name == name).count() > 1 {
-                self.contested.insert(name, now + 3 * LASTS);
+                self.contested.insert(name, now + 3 * LASTS_MAX);
             }
             let is_contested = self.contested.get(name).is_some_and(|until| now < *until);
             let has_left = process.leaves_at.is_some();
@@ -446,9 +448,13 @@ impl Model {
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-const LASTS: Duration = Duration::from_secs(8);
+/// The shortest time for which records last, and the age of the bucket's records.
+const LASTS_MIN: Duration = Duration::from_secs(8);
+
+/// The longest time for which records last.
+const LASTS_MAX: Duration = Duration::from_secs(24);
 
 const STEP: Duration = Duration::from_millis(50);
 
-/// The longest time of a delivery: an eighth of `LASTS`.
+/// The longest time of a delivery: an eighth of `LASTS_MIN`.
 const DELAY_MAX_MS: u64 = 1000;

@@ -304,6 +304,10 @@ impl Membership {
 
     fn heard_own_name(&mut self, now: Duration, record: Announcement) -> Result<(), RecordError> {
         if record.instance == self.instance {
+            if !self.is_announced {
+                // The node has given the name up since, and may want it again.
+                return Ok(());
+            }
             if !self.is_current(now) {
                 for heard in self.others.values_mut() {
                     heard.at = now;

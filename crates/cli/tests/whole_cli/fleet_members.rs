@@ -108,11 +108,18 @@ fn get_all(nodes: &[&Node]) {
     }
 }
 
-/// Waits until all nodes have these members, while clients request objects.
+/// Waits until all nodes have these members, besides those that drain, while clients request objects.
 fn wait_for(nodes: &[&Node], expected: &str) {
     until(expected, || {
         get_all(nodes);
-        let has_all = nodes.iter().all(|node| node.members() == expected);
+        let owners = |node: &Node| {
+            let members = node.members();
+            let owners = members
+                .split(' ')
+                .filter(|member| !member.ends_with(":draining"));
+            owners.collect::<Vec<_>>().join(" ")
+        };
+        let has_all = nodes.iter().all(|node| owners(node) == expected);
         has_all.then_some(())
     });
 }

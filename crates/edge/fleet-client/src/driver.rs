@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ struct Shared {
     /// Refused requests, by [`PublishError::ALL`].
     refused: [AtomicU64; 4],
     pending: Arc<PendingBytes>,
+    /// True if the thread is to purge all objects of the cache. It wakes each second.
+    purges_own: AtomicBool,
 }
 
 enum Command {
@@ -66,6 +68,7 @@ impl FleetClient {
             facts: Mutex::default(),
             refused: Default::default(),
             pending: PendingBytes::new(settings.buffer_bytes_max),
+            purges_own: AtomicBool::new(false),
         });
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let (stopping, stop) = watch::channel(false);
@@ -139,6 +142,10 @@ impl PurgeStream for FleetClient {
                 command.refuse(PublishError::Disconnected);
             }
         }
+    }
+
+    fn purge_own(&self) {
+        self.shared.purges_own.store(true, Ordering::Relaxed);
     }
 
     fn is_current(&self) -> bool {
@@ -457,6 +464,11 @@ impl Driver {
     }
 
     fn carry_out(&mut self) {
+        if let Some(following) = &mut self.following
+            && self.shared.purges_own.swap(false, Ordering::Relaxed)
+        {
+            following.follower.purge_own(self.shared.now());
+        }
         while let Some(outcome) = self.outbox.poll() {
             match outcome {
                 Outcome::Send(id) => self.send(id),
@@ -536,8 +548,8 @@ impl Driver {
                 Work::Message(message) => self.read(&message, &mut purges),
                 Work::All => {
                     tracing::warn!(
-                        "this node has joined the fleet, or the stream has dropped purges that it lacks: \
-                         all its objects count as purged"
+                        "this node has joined the fleet, the stream has dropped purges that it lacks, or the other \
+                         nodes have not told it for long which objects change: all its objects count as purged"
                     );
                     purges.push(Purge::all());
                 }

@@ -486,6 +486,11 @@ impl Driver {
                 }),
                 MembershipAction::Withdraw(key) => self.queue(BucketWrite::Delete { key }),
                 MembershipAction::Apply(members) => self.apply(members),
+                MembershipAction::PurgeAll => {
+                    if let Some(joined) = &self.joined {
+                        joined.purges.purge_own();
+                    }
+                }
             }
         }
         if !self.is_writing

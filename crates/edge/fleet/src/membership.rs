@@ -1,8 +1,12 @@
 //! A node and the members of its fleet, by the heartbeats of all nodes.
 //!
 //! Each node writes a record to a bucket, again and again, and watches the records of all nodes. The list of members
-//! follows from the times at which the node has *received* them: a member is removed when its record was not received
+//! follows from the times at which the node has *received* them: a member owns no key when its record was not received
 //! for as long as the record states. No time of another machine is used, so clocks may differ.
+//!
+//! **A node that returns has no old objects.** Such a member may still run and serve its clients, so it stays in the
+//! list for ten times as long, as one that drains, and gets the invalidations of its objects. Then it is removed. A
+//! node whose own records have not returned for ten times as long as they last purges all its objects when one returns.
 //!
 //! **A node removes no member while the bucket may be unavailable.** The node also receives its own records. If none
 //! has returned for half of the time for which records last, the node cannot know if the others still write: it keeps
@@ -44,6 +48,8 @@ pub struct Membership {
     named_at: Duration,
     /// The time at which a record of this process was received last, and its state.
     echo: Option<(Duration, AnnouncedState)>,
+    /// The newest time at which the other nodes are known to have had this one in their lists.
+    told_at: Option<Duration>,
     others: BTreeMap<Box<str>, HeardNode>,
     /// The node that has the name of this one.
     rival: Option<HeardNode>,
@@ -75,6 +81,8 @@ pub enum MembershipAction {
     Withdraw(String),
     /// Use this list, sorted by name and with this node, and call [`Membership::applied`].
     Apply(Vec<Member>),
+    /// Purge all objects of this node: the others have not told it which ones have changed.
+    PurgeAll,
 }
 
 #[derive(Debug)]
@@ -82,11 +90,30 @@ struct HeardNode {
     member: Member,
     at: Duration,
     lasts: Duration,
+    /// True if its record was not received for as long as it lasts.
+    is_former: bool,
 }
 
 impl HeardNode {
     fn expires_at(&self) -> Duration {
         self.at + self.lasts
+    }
+
+    /// Returns the time at which the node changes or is removed.
+    fn ends_at(&self) -> Duration {
+        match self.is_former {
+            true => self.expires_at() + self.lasts * FORMER,
+            false => self.expires_at(),
+        }
+    }
+
+    /// Returns the entry of the list.
+    fn entry(&self) -> Member {
+        let mut member = self.member.clone();
+        if self.is_former {
+            member.state = AnnouncedState::Draining;
+        }
+        member
     }
 }
 
@@ -108,6 +135,7 @@ impl Membership {
             announce_at: Duration::ZERO,
             named_at: Duration::ZERO,
             echo: None,
+            told_at: None,
             others: BTreeMap::new(),
             rival: None,
             version: 0,
@@ -133,7 +161,7 @@ impl Membership {
                 false => AnnouncedState::Serving,
             },
         };
-        let others = self.others.values().map(|heard| heard.member.clone());
+        let others = self.others.values().map(HeardNode::entry);
         let others = others.filter(|_| self.uses_others());
         let mut list: Vec<_> = others.chain([own]).collect();
         list.sort_by(|a, b| a.profile.name.cmp(&b.profile.name));
@@ -152,7 +180,8 @@ impl Membership {
 
     /// Returns the shortest time for which a record of the list lasts.
     fn pace(&self) -> Duration {
-        let others = self.others.values().map(|heard| heard.lasts);
+        let others = self.others.values().filter(|heard| !heard.is_former);
+        let others = others.map(|heard| heard.lasts);
         others.min().unwrap_or(self.lasts).min(self.lasts)
     }
 
@@ -175,7 +204,7 @@ impl Membership {
             false => self.opens_at,
         };
         let rival = self.rival.as_ref().map(HeardNode::expires_at);
-        let others = self.others.values().map(HeardNode::expires_at).min();
+        let others = self.others.values().map(HeardNode::ends_at).min();
         let others = others.filter(|_| self.is_current(now));
         let has_change = !self.is_applying && self.applied != Some(self.version);
         let apply = has_change.then_some(self.apply_at);
@@ -274,6 +303,7 @@ impl Membership {
 
     /// Sends heartbeats, and removes members that have sent none.
     pub fn tick(&mut self, now: Duration) {
+        self.told_at.get_or_insert(now);
         if self
             .rival
             .as_ref()
@@ -283,7 +313,7 @@ impl Membership {
             self.announce_at = now;
         }
         if self.is_current(now) {
-            self.retain_others(|_, heard| now < heard.expires_at());
+            self.expire(now);
         }
         if !self.is_open && self.opens_at.is_some_and(|at| now >= at) {
             self.is_open = true;
@@ -314,6 +344,10 @@ impl Membership {
                 }
             }
             self.echo = Some((now, record.state));
+            let told_at = self.told_at.replace(now);
+            if told_at.is_some_and(|at| now > at + self.lasts * FORMER) {
+                self.actions.push_back(MembershipAction::PurgeAll);
+            }
             return Ok(());
         }
         // An earlier process at the same address, or the one that replaces this one.
@@ -333,10 +367,13 @@ impl Membership {
     fn heard_other(&mut self, now: Duration, record: Announcement) -> Result<(), RecordError> {
         let is_known = self.others.contains_key(&record.profile.name);
         if !is_known && self.others.len() + 1 >= MEMBERS_MAX {
-            return Err(RecordError::Full);
+            let formers = self.others.iter().filter(|(_, heard)| heard.is_former);
+            let oldest = formers.min_by_key(|(_, heard)| heard.at);
+            let oldest = oldest.map(|(name, _)| name.clone());
+            self.others.remove(&oldest.ok_or(RecordError::Full)?);
         }
         let heard = HeardNode::new(now, record);
-        let is_unchanged = |known: &HeardNode| known.member == heard.member;
+        let is_unchanged = |known: &HeardNode| known.entry() == heard.member;
         if !self
             .others
             .get(&heard.member.profile.name)
@@ -349,6 +386,20 @@ impl Membership {
         // The record may be shorter than the others.
         self.announce_at = self.announce_at.min(last_at + self.pace() / 4);
         Ok(())
+    }
+
+    fn expire(&mut self, now: Duration) {
+        self.retain_others(|_, heard| !heard.is_former || now < heard.ends_at());
+        let mut has_changed = false;
+        for heard in self.others.values_mut() {
+            if !heard.is_former && now >= heard.expires_at() {
+                has_changed |= heard.member.state != AnnouncedState::Draining;
+                heard.is_former = true;
+            }
+        }
+        if has_changed {
+            self.others_changed();
+        }
     }
 
     fn retain_others(&mut self, keeps: impl Fn(&str, &HeardNode) -> bool) {
@@ -415,6 +466,7 @@ impl HeardNode {
         Self {
             at,
             lasts: record.lasts,
+            is_former: false,
             member: Member {
                 profile: record.profile,
                 state: record.state,
@@ -426,6 +478,10 @@ impl HeardNode {
 /// The longest wait for the records of the bucket before the first heartbeat. An empty bucket delivers none.
 const OPEN_AFTER: Duration = Duration::from_secs(1);
 
+/// The time for which a member stays in the list after its record has expired, as a multiple of the time for which the
+/// record lasts.
+const FORMER: u32 = 10;
+
 /// The shortest time between two lists. Each list is a reload of the edge, and 256 nodes that start one after the other
 /// make 512 lists.
 const APPLY_PAUSE: Duration = Duration::from_millis(500);
@@ -434,288 +490,4 @@ const APPLY_PAUSE: Duration = Duration::from_millis(500);
 const APPLY_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
-mod tests {
-    use edgeward_balance::NodeGroup;
-
-    use super::*;
-
-    const LASTS: Duration = Duration::from_secs(8);
-
-    fn at(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn profile(name: &str, port: u16) -> NodeProfile {
-        NodeProfile {
-            name: name.into(),
-            url: format!("http://127.0.0.1:{port}").into(),
-            group: NodeGroup::Edge,
-            weight: 100,
-        }
-    }
-
-    fn record(name: &str, port: u16, instance: u64, beat: u64) -> Announcement {
-        Announcement {
-            profile: profile(name, port),
-            state: AnnouncedState::Serving,
-            instance,
-            beat,
-            lasts: LASTS,
-        }
-    }
-
-    fn actions(node: &mut Membership) -> Vec<MembershipAction> {
-        std::iter::from_fn(|| node.poll()).collect()
-    }
-
-    /// Returns the heartbeat among the actions.
-    fn heartbeat(node: &mut Membership) -> Option<Announcement> {
-        actions(node).into_iter().find_map(|action| match action {
-            MembershipAction::Announce(record) => Some(record),
-            _ => None,
-        })
-    }
-
-    /// Returns the node `a`, which has received all records of the bucket and its own first heartbeat at time 0.
-    fn member() -> Membership {
-        let mut node = Membership::new(profile("a", 1), 1, LASTS);
-        node.watching(at(0));
-        node.received_all(at(0));
-        echo(&mut node, at(0));
-        node
-    }
-
-    fn echo(node: &mut Membership, now: Duration) {
-        let record = heartbeat(node).expect("a heartbeat");
-        node.heard(now, record).expect("the own record");
-    }
-
-    fn names(node: &Membership) -> String {
-        let list = node.list();
-        let names: Vec<_> = list.iter().map(|member| &*member.profile.name).collect();
-        names.join(" ")
-    }
-
-    #[test]
-    fn a_heartbeat_follows_the_records_of_the_bucket_or_a_wait() {
-        let mut node = Membership::new(profile("a", 1), 1, LASTS);
-        node.tick(at(0));
-        node.watching(at(0));
-        node.tick(at(999));
-        assert_eq!(actions(&mut node), []);
-        assert_eq!(node.wake_at(at(999)), OPEN_AFTER);
-        node.tick(OPEN_AFTER);
-        let first = heartbeat(&mut node).expect("a heartbeat");
-        assert_eq!((first.state, first.beat), (AnnouncedState::Joining, 1));
-        assert_eq!(node.wake_at(OPEN_AFTER), OPEN_AFTER + LASTS / 4);
-        node.ready(at(1001));
-        let second = heartbeat(&mut node).expect("a heartbeat");
-        assert_eq!((second.state, second.beat), (AnnouncedState::Serving, 2));
-    }
-
-    #[test]
-    fn a_member_is_removed_when_its_record_was_not_received_for_its_time() {
-        let mut node = member();
-        node.heard(at(500), record("b", 2, 2, 1)).expect("a record");
-        assert_eq!(names(&node), "a b");
-        let Some(MembershipAction::Apply(list)) = actions(&mut node).pop() else {
-            panic!("the list changes");
-        };
-        assert_eq!(list.len(), 2);
-        node.applied(at(500), true);
-        for heartbeat in [2000, 4000, 6000, 8000] {
-            node.tick(at(heartbeat));
-            echo(&mut node, at(heartbeat));
-        }
-        assert_eq!(node.wake_at(at(8000)), at(8500));
-        node.tick(at(8499));
-        assert_eq!(names(&node), "a b");
-        node.tick(at(8500));
-        assert_eq!(names(&node), "a");
-        let last = actions(&mut node).pop();
-        assert_eq!(last, Some(MembershipAction::Apply(node.list())));
-    }
-
-    /// The own heartbeats do not return during the outage.
-    #[test]
-    fn an_outage_removes_no_member_and_afterwards_each_has_its_whole_time() {
-        let mut node = member();
-        node.heard(at(0), record("b", 2, 2, 1)).expect("a record");
-        node.tick(at(3_600_000));
-        assert_eq!(names(&node), "a b");
-        assert!(!node.is_current(at(3_600_000)));
-        echo(&mut node, at(3_600_000));
-        assert!(node.is_current(at(3_600_000)));
-        for heartbeat in [2000, 4000, 6000] {
-            node.tick(at(3_600_000 + heartbeat));
-            echo(&mut node, at(3_600_000 + heartbeat));
-        }
-        node.tick(at(3_607_999));
-        assert_eq!(names(&node), "a b");
-        node.tick(at(3_608_000));
-        assert_eq!(names(&node), "a");
-    }
-
-    #[test]
-    fn a_deleted_record_removes_its_member_at_once() {
-        let mut node = member();
-        node.heard(at(0), record("b.c", 2, 2, 1)).expect("a record");
-        node.deleted(at(1), "b=2ed");
-        assert_eq!(names(&node), "a b.c");
-        node.deleted(at(1), "b=2ec");
-        assert_eq!(names(&node), "a");
-    }
-
-    #[test]
-    fn a_node_stays_out_while_another_has_its_name_and_joins_when_that_one_is_gone() {
-        let mut node = Membership::new(profile("a", 1), 1, LASTS);
-        node.watching(at(0));
-        let url = Box::from("http://127.0.0.1:2");
-        let duplicate = Err(RecordError::Duplicate { url });
-        assert_eq!(node.heard(at(0), record("a", 2, 2, 1)), duplicate);
-        node.heard(at(0), record("b", 3, 3, 1)).expect("a record");
-        node.received_all(at(0));
-        assert_eq!(actions(&mut node), [], "neither a heartbeat nor a list");
-        assert_eq!(names(&node), "a");
-        assert_eq!(node.rival(), Some("http://127.0.0.1:2"));
-        // Its name is free when the other node leaves or sends no heartbeat.
-        assert_eq!(node.wake_at(at(0)), LASTS);
-        node.tick(LASTS);
-        assert!(heartbeat(&mut node).is_some());
-        assert_eq!(names(&node), "a b");
-        node.is_announced = false;
-        assert_eq!(node.heard(LASTS, record("a", 2, 2, 9)), duplicate);
-        node.deleted(LASTS, "a");
-        assert!(heartbeat(&mut node).is_some());
-    }
-
-    #[test]
-    fn of_two_announced_nodes_with_one_name_the_older_one_keeps_it() {
-        let mut older = member();
-        older.beat = 9;
-        assert!(older.heard(at(1), record("a", 2, 2, 8)).is_err());
-        assert_eq!(older.rival(), None);
-        let mut younger = member();
-        assert!(younger.heard(at(1), record("a", 2, 2, 8)).is_err());
-        assert!(younger.rival().is_some());
-        // An earlier or later process at the same address is no other node.
-        assert_eq!(older.heard(at(2), record("a", 1, 7, 99)), Ok(()));
-        assert_eq!(older.rival(), None);
-    }
-
-    #[test]
-    fn more_than_256_members_are_refused() {
-        let mut node = member();
-        for n in 0..255 {
-            let name = format!("b{n}");
-            node.heard(at(0), record(&name, 2, 2, 1)).expect("a place");
-        }
-        let refused = node.heard(at(0), record("c", 2, 2, 1));
-        assert_eq!(refused, Err(RecordError::Full));
-        assert_eq!(node.heard(at(0), record("b0", 2, 2, 2)), Ok(()));
-        assert_eq!(node.list().len(), MEMBERS_MAX);
-    }
-
-    #[test]
-    fn lists_are_applied_one_after_the_other_with_pauses_and_again_after_a_failure() {
-        let mut node = member();
-        let applied = |node: &mut Membership| {
-            let is_apply = |action: &MembershipAction| matches!(action, MembershipAction::Apply(_));
-            actions(node)
-                .iter()
-                .filter(|action| is_apply(action))
-                .count()
-        };
-        node.heard(at(0), record("b", 2, 2, 1)).expect("a record");
-        assert_eq!(applied(&mut node), 1);
-        node.heard(at(1), record("c", 3, 3, 1)).expect("a record");
-        node.tick(at(700));
-        assert_eq!(applied(&mut node), 0, "one is under way");
-        node.applied(at(700), true);
-        assert_eq!(applied(&mut node), 1);
-        node.applied(at(701), false);
-        assert_eq!(node.wake_at(at(701)), at(2000), "the heartbeat");
-        node.tick(at(5700));
-        assert_eq!(applied(&mut node), 0);
-        node.tick(at(5701));
-        assert_eq!(applied(&mut node), 1);
-        node.applied(at(5701), true);
-        node.tick(at(6300));
-        assert_eq!(applied(&mut node), 0, "the list is in use");
-    }
-
-    #[test]
-    fn a_node_that_leaves_drains_first_and_deletes_its_record() {
-        let mut node = member();
-        node.ready(at(1));
-        node.drain(at(2));
-        let records = actions(&mut node);
-        let [
-            ..,
-            MembershipAction::Announce(record),
-            MembershipAction::Apply(list),
-        ] = &records[..]
-        else {
-            panic!("{records:?}");
-        };
-        assert_eq!(record.state, AnnouncedState::Draining);
-        assert_eq!(list[0].state, AnnouncedState::Draining);
-        assert!(!node.has_drained());
-        node.heard(at(3), record.clone()).expect("the own record");
-        assert!(!node.has_drained());
-        node.applied(at(4), true);
-        assert!(node.has_drained());
-        node.leave();
-        let withdrawn = MembershipAction::Withdraw("a".to_owned());
-        assert_eq!(actions(&mut node), [withdrawn]);
-        node.tick(at(10_000));
-        assert_eq!(actions(&mut node), []);
-    }
-
-    #[test]
-    fn the_shortest_record_decides_about_heartbeats_and_an_outage() {
-        let mut node = member();
-        let mut short = record("b", 2, 2, 1);
-        short.lasts = at(2000);
-        node.heard(at(400), short).expect("a record");
-        // The next heartbeat was planned for 2 s.
-        assert_eq!(node.wake_at(at(400)), at(500));
-        node.tick(at(500));
-        echo(&mut node, at(500));
-        // NATS cannot be reached from here on.
-        assert!(node.is_current(at(1500)));
-        assert!(!node.is_current(at(1501)));
-        node.tick(at(2400));
-        assert_eq!(names(&node), "a b");
-        node.deleted(at(2400), "b");
-        assert_eq!(node.pace(), LASTS);
-    }
-
-    #[test]
-    fn a_node_with_a_new_name_deletes_the_record_of_the_old_one() {
-        let mut node = member();
-        node.set_own(at(1), profile("z", 1), false);
-        let [withdrawn, MembershipAction::Apply(_)] = &actions(&mut node)[..] else {
-            panic!("two actions");
-        };
-        assert_eq!(*withdrawn, MembershipAction::Withdraw("a".to_owned()));
-        node.applied(at(1), true);
-        assert_eq!(node.wake_at(at(1)), at(4001));
-        node.tick(at(4000));
-        assert_eq!(actions(&mut node), []);
-        node.tick(at(4001));
-        let record = heartbeat(&mut node).expect("a heartbeat");
-        assert_eq!((&*record.profile.name, record.beat), ("z", 1));
-    }
-
-    #[test]
-    fn a_node_with_a_new_name_leaves_it_to_a_node_that_has_it() {
-        let mut node = member();
-        node.beat = 9;
-        node.set_own(at(1), profile("z", 1), false);
-        assert!(node.heard(at(2000), record("z", 2, 2, 3)).is_err());
-        assert_eq!(node.rival(), Some("http://127.0.0.1:2"));
-        node.tick(at(4001));
-        assert_eq!(heartbeat(&mut node), None);
-    }
-}
+mod tests;

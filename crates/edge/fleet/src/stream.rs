@@ -18,6 +18,9 @@ pub trait PurgeStream: fmt::Debug + Send + Sync {
     /// reason of a failure. `from` is the client, for logs.
     fn publish(&self, scopes: Vec<Scope>, soft: bool, from: &str, done: PublishDone);
 
+    /// Purges all objects of this cache alone, because it may have missed that other nodes have invalidated some.
+    fn purge_own(&self);
+
     /// Returns true if the cache is not cut off from the stream: it has all purges that were acknowledged before a
     /// bounded time.
     fn is_current(&self) -> bool;

@@ -5,8 +5,8 @@
 //! Deliveries are delayed. In outages of the bucket, heartbeats and deliveries are lost; afterwards each process reads
 //! the bucket again after a delay of its own. After every step:
 //!
-//! - A process that was in the list of another one, and that has neither left nor ended, is still in the list, unless
-//!   another process has or had its name.
+//! - A process that was in the list of another one, and that has neither left nor ended, is still in the list and may
+//!   own keys, unless another process has or had its name.
 //! - A process that has a name, and does not leave, loses it to no process that got the name later.
 //! - No list has two entries of one name, and each list has the node that uses it.
 //!
@@ -338,11 +338,14 @@ impl Model {
                     let key = key_of(&record.profile.name);
                     self.write(&key, Some(record.encode()));
                 }
+                // No outage of the model lasts so long.
+                MembershipAction::PurgeAll => {}
                 MembershipAction::Withdraw(key) => self.write(&key, None),
                 MembershipAction::Apply(list) => {
                     let done_at = now + self.millis(300);
                     let process = &mut self.processes[at];
-                    self.reached.removals += u64::from(list.len() < process.list.len());
+                    let is_less = owners(&list).count() < owners(&process.list).count();
+                    self.reached.removals += u64::from(is_less);
                     process.applying = Some((done_at, list));
                 }
             }
@@ -411,8 +414,7 @@ impl Model {
                 process.seen.clear();
                 continue;
             }
-            let urls: BTreeSet<_> = list
-                .iter()
+            let urls: BTreeSet<_> = owners(&list)
                 .map(|member| member.profile.url.clone())
                 .collect();
             process.seen.retain(|url| running.get(url) == Some(&true));
@@ -434,16 +436,24 @@ impl Model {
         let mut urls: Vec<_> = members.iter().map(|p| p.url.clone()).collect();
         urls.sort();
         for process in members {
-            let mut known: Vec<_> = process.list.iter().map(|m| m.profile.url.clone()).collect();
+            let mut known: Vec<_> = owners(&process.list)
+                .map(|m| m.profile.url.clone())
+                .collect();
             known.sort();
             assert_eq!(known, urls, "{context}: the list of {}", process.url);
             let is_serving = |member: &Member| member.state == AnnouncedState::Serving;
-            assert!(process.list.iter().all(is_serving), "{context}");
+            assert!(owners(&process.list).all(is_serving), "{context}");
         }
         for process in self.processes.iter().filter(|p| p.has_rival) {
             assert_eq!(process.list.len(), 1, "{context}: alone");
         }
     }
+}
+
+/// Returns the members that have neither expired nor begun to leave.
+fn owners(list: &[Member]) -> impl Iterator<Item = &Member> {
+    let drains = |member: &&Member| member.state == AnnouncedState::Draining;
+    list.iter().filter(move |member| !drains(member))
 }
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

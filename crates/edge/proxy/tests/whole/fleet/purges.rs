@@ -49,6 +49,8 @@ impl PurgeStream for Stream {
         done(Ok(()));
     }
 
+    fn purge_own(&self) {}
+
     fn is_current(&self) -> bool {
         true
     }

@@ -167,11 +167,18 @@ fn generated() -> impl Strategy<Value = GeneratedRequest> {
 }
 
 impl GeneratedRequest {
-    /// Returns true for malformed requests that the library of HTTP/2 repairs instead of refusing them: an empty
-    /// Content-Length, spaces around a value, a path with a fragment or without `/`, and content after a
-    /// Content-Length of 0. It drops the part, or forwards it as it came.
+    /// Returns true for requests that HTTP/3 refuses, and that HTTP/2 repairs: an empty or repeated Content-Length,
+    /// spaces around a value, a path with a fragment or without `/`, and content after a Content-Length of 0. HTTP/2
+    /// drops the part, or forwards it as it came.
     fn has_part_that_h2_accepts(&self) -> bool {
         let has_content = self.content.iter().any(|piece| !piece.is_empty());
+        let lengths = self
+            .fields
+            .iter()
+            .filter(|(name, _)| *name == "content-length");
+        if lengths.count() > 1 {
+            return true;
+        }
         self.fields.iter().any(|(name, value)| match *name {
             ":path" => value.starts_with('?') || value.contains('#'),
             "content-length" => value.is_empty() || (value == "0" && has_content),

@@ -169,8 +169,6 @@ impl EndpointSocket {
             Passed::ToWorker => &self.counters.quic_to_worker,
             Passed::ToProcess => &self.counters.quic_to_process,
             Passed::Full => &self.counters.quic_dropped,
-            // A reset would end a connection that is alive.
-            Passed::Lost => return false,
             // The client gets a stateless reset.
             Passed::Gone => return true,
         };

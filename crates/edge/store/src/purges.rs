@@ -459,7 +459,8 @@ impl Writer {
         let Some(accepted) = self.accepted.take() else {
             return Ok(self.shared.table().latest());
         };
-        let mut opened = open_file(path, &self.header, &self.fresh).inspect_err(|error| {
+        // A log that is missing is lost, like a damaged one.
+        let mut opened = open_file(path, &self.fresh, &self.fresh).inspect_err(|error| {
             let reason = io::Error::other(error.to_string());
             self.detached = Some(Arc::new(reason));
         })?;

@@ -155,6 +155,30 @@ fn a_damaged_log_of_an_earlier_process_is_lost_too() {
     assert_eq!(verdict(&new, new.latest()), Verdict::Current);
 }
 
+/// A process that replaces another one may find no log, for example because an operator has removed it.
+#[test]
+fn a_log_that_is_missing_when_it_is_attached_is_lost_and_the_next_start_opens_the_new_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let old = open(&path);
+    let on_disk = purge_tag(&old, "a").expect("accepted");
+    old.detach();
+    std::fs::remove_file(&path).expect("removed");
+    let random = [11, 13];
+    let settings = PurgeSettings {
+        random,
+        ..settings(PurgeLog::Later(old.latest()))
+    };
+    let new = Purges::open(&settings).expect("opens");
+    new.attach(path.clone()).expect("attached");
+    assert_eq!(verdict(&new, on_disk), Verdict::Hard);
+    let stored = purge_tag(&new, "a").expect("accepted");
+    drop(new);
+    let reopened = open(&path);
+    assert_eq!(reopened.damage(), None);
+    assert_eq!(verdict(&reopened, stored), Verdict::Current);
+}
+
 /// Method: one tag is purged repeatedly, until the log exceeds the minimum length for a rewrite.
 #[test]
 fn a_log_that_is_much_longer_than_its_table_is_rewritten() {

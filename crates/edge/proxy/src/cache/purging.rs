@@ -170,7 +170,8 @@ impl Cache {
         Ok(count)
     }
 
-    /// Returns true if a tier has a response that no hard purge covers, or the marker of variants, under a primary key.
+    /// Returns true if a tier has, under a primary key, a response that no hard purge covers, or the marker of
+    /// variants. A marker stays when a purge covers its variants, so its stamp decides, if it has one.
     fn has_unpurged(&self, primary: &[u8]) -> bool {
         let is_unpurged = |fields: &[u8], stamp| {
             let (verdict, _) = self.purges.verdict(url_of(primary), fields, stamp);
@@ -178,7 +179,9 @@ impl Cache {
         };
         let is_counted = |stored: &Stored| match &stored.kind {
             StoredKind::Response(response) => is_unpurged(&response.head, stored.stamp()),
-            StoredKind::Varies(_) => true,
+            StoredKind::Varies(_) => {
+                stored.stamp() == Stamp::NONE || is_unpurged(&[], stored.stamp())
+            }
         };
         let hash = self.hash(primary);
         let in_memory = self.hot.peek(hash).filter(|stored| stored.has_key(primary));

@@ -37,7 +37,8 @@ pub(crate) struct Stored {
     /// The full key. Two keys may have the same hash, so lookups compare the key before they serve the response.
     key: Box<[u8]>,
     pub(crate) kind: StoredKind,
-    /// The newest purge that does not cover the response. A marker needs no stamp.
+    /// The newest purge that does not cover the response. For a marker, that of the newest response that this process
+    /// has stored through it, or `NONE`.
     stamp: AtomicU64,
     /// The number of times that a large body was copied into a socket.
     copies: AtomicU8,

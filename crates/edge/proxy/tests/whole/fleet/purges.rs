@@ -93,20 +93,26 @@ fn a_purge_of_one_url_is_counted_by_a_lookup() {
             purges_alone: false,
         });
     });
+    let varied = Answer::ok("variant").header("cache-control", "max-age=600");
+    origin.on("/varied", varied.header("vary", "accept-language"));
     let mut client = Client::connect(node.0.addrs()[0]);
-    let mut purge = |fields: &[(&str, &str)]| {
-        let answer = client.request("PURGE", "/a", fields, b"");
+    let mut purge = |path: &str, fields: &[(&str, &str)]| {
+        let answer = client.request("PURGE", path, fields, b"");
         assert_eq!(answer.status, 200);
         answer.text().to_owned()
     };
-    assert_eq!(purge(&[]), "purged: 0\n");
-    assert_eq!(node.get("/a").status, 200);
-    assert_eq!(purge(&[("soft-purge", "1")]), "purged: 1\n");
-    assert_eq!(purge(&[]), "purged: 1\n");
-    let url = Scope::url("http://test.example/a").expect("a URL");
-    stream.deliver(1, url);
-    assert_eq!(purge(&[]), "purged: 0\n", "it is purged");
-    assert!(purge(&[("surrogate-key", "x")]).contains("not counted"));
+    for (number, path) in [(1, "/a"), (2, "/varied")] {
+        assert_eq!(purge(path, &[]), "purged: 0\n");
+        assert_eq!(node.get(path).status, 200);
+        assert_eq!(purge(path, &[("soft-purge", "1")]), "purged: 1\n");
+        assert_eq!(purge(path, &[]), "purged: 1\n");
+        let url = Scope::url(&format!("http://test.example{path}")).expect("a URL");
+        stream.deliver(number, url);
+        assert_eq!(purge(path, &[]), "purged: 0\n", "{path} is purged");
+        assert_eq!(node.get(path).status, 200);
+        assert_eq!(purge(path, &[]), "purged: 1\n", "{path} is stored again");
+    }
+    assert!(purge("/a", &[("surrogate-key", "x")]).contains("not counted"));
 }
 
 /// Method: the disk has the marker of a path's rule, memory refuses it, and the disk cannot sync.

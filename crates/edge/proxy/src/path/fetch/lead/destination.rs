@@ -192,6 +192,9 @@ impl Fetch {
         let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
             variants.write_key(fields, &sent_fields, &mut key);
+            if stores {
+                marker.set_stamp(versions.stamp);
+            }
             if stores && !cache.has(cache.hash(&key)) {
                 variants.count.fetch_add(1, Ordering::Relaxed);
                 self.worker.counters.variants_new.increment();

@@ -17,7 +17,7 @@ use crate::path::worker::Shared;
 
 /// The state of a member, as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemberState {
+enum MemberState {
     /// The member owns keys.
     Up,
     /// The last requests to the member have failed. It owns no key until a request probes it.
@@ -39,13 +39,28 @@ impl MemberState {
     }
 }
 
-/// Returns the number of members in a state.
-pub(super) fn count(shared: &Shared, state: MemberState) -> usize {
+/// The numbers of members by state.
+#[derive(Clone, Copy, Debug, Default)]
+struct MemberCounts {
+    up: usize,
+    down: usize,
+    joining: usize,
+    draining: usize,
+}
+
+/// Counts the members.
+fn count(shared: &Shared) -> MemberCounts {
     let joining = joining(shared);
-    let members = shared.fleet.iter().flat_map(|fleet| &fleet.members);
-    members
-        .filter(|member| state_of(shared, member, &joining) == state)
-        .count()
+    let mut counts = MemberCounts::default();
+    for member in shared.fleet.iter().flat_map(|fleet| &fleet.members) {
+        *match state_of(shared, member, &joining) {
+            MemberState::Up => &mut counts.up,
+            MemberState::Down => &mut counts.down,
+            MemberState::Joining => &mut counts.joining,
+            MemberState::Draining => &mut counts.draining,
+        } += 1;
+    }
+    counts
 }
 
 /// Returns the state of the fleet. Null for an edge without a fleet.
@@ -124,6 +139,18 @@ fn state_of(shared: &Shared, member: &Member, joining: &HashSet<Box<str>>) -> Me
 }
 
 metrics! {
+    /// The members of the fleet.
+    const MEMBERS: MemberCounts = |counts| {
+        Gauge "edgeward_fleet_members" "Members of the fleet, this node included, by state." ["state":
+            "up" = counts.up,
+            "down" = counts.down,
+            "joining" = counts.joining,
+            "draining" = counts.draining,
+        ]
+    }
+}
+
+metrics! {
     /// The members of the fleet by their heartbeats.
     const DIRECTORY: DirectoryFacts = |facts| {
         Gauge "edgeward_fleet_directory_current"
@@ -150,20 +177,23 @@ metrics! {
     }
 }
 
-/// Returns the definitions of the metrics of the directory.
+/// Returns the definitions of the metrics of the members.
 pub(super) fn definitions() -> Vec<Definition> {
-    let mut definitions = DIRECTORY.definitions();
+    let mut definitions = MEMBERS.definitions();
+    definitions.extend(DIRECTORY.definitions());
     definitions.extend(IGNORED.definitions());
     definitions
 }
 
-/// Returns the metrics of the directory. None if the members are listed in the configuration.
+/// Returns the metrics of the members. Those of the directory are absent if the members are listed in the
+/// configuration.
 pub(super) fn families(shared: &Shared) -> Vec<Family> {
+    let mut families = MEMBERS.of(&count(shared));
     let Some(directory) = &shared.config.fleet_directory else {
-        return Vec::new();
+        return families;
     };
     let facts = directory.facts();
-    let mut families = DIRECTORY.of(&facts);
+    families.extend(DIRECTORY.of(&facts));
     let counts = RecordError::NAMES.into_iter().zip(&facts.refused);
     let rows: Vec<_> = counts.map(|(cause, count)| (vec![cause], count)).collect();
     families.extend(IGNORED.families(&rows));

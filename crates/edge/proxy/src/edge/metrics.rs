@@ -11,7 +11,7 @@ use edgeward_store::hot::{HotStats, TuningStatus};
 
 use super::acme_metrics;
 use super::fleet_purge_metrics;
-use super::fleet_report::{self, MemberState};
+use super::fleet_report;
 use super::measured::{self, Memory};
 use super::site_metrics;
 use super::watch_metrics;
@@ -80,12 +80,6 @@ metrics! {
             { shared.encoders.pending_bytes() }
         Gauge "edgeward_encoding_pending_bytes_max"
             "Bound of the memory of these bodies." { shared.config.compression.pending_bytes_max.bytes() }
-        Gauge "edgeward_fleet_members" "Members of the fleet, this node included, by state." ["state":
-            "up" = fleet_report::count(shared, MemberState::Up),
-            "down" = fleet_report::count(shared, MemberState::Down),
-            "joining" = fleet_report::count(shared, MemberState::Joining),
-            "draining" = fleet_report::count(shared, MemberState::Draining),
-        ]
         Gauge "edgeward_encodings_waiting" "Bodies that wait for a thread that compresses."
             { shared.encoders.waiting() }
         Gauge "edgeward_disk_devices_damaged"

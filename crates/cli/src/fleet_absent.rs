@@ -3,7 +3,7 @@
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_proxy::{ReloadError, Reloader};
 
-use crate::fleet_settings::FleetNats;
+use crate::fleet_settings::{FleetInheritance, FleetNats};
 
 /// No connection.
 #[derive(Default)]
@@ -14,11 +14,16 @@ impl FleetService {
         _: Option<&FleetNats>,
         _: bool,
         _: &mut EdgeConfig,
+        _: Option<FleetInheritance>,
     ) -> anyhow::Result<Self> {
         Ok(Self::default())
     }
 
-    pub(crate) fn join(&self, _: &Reloader, _: bool) {}
+    pub(crate) fn join(&self, _: &Reloader) {}
+
+    pub(crate) fn inheritance(&self) -> FleetInheritance {
+        FleetInheritance::default()
+    }
 
     pub(crate) fn reload(
         &self,

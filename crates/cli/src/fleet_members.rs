@@ -1,45 +1,72 @@
 //! The list of members of a fleet whose nodes announce themselves, and its use by the edge.
 //!
-//! A new list is a reload of the edge with the same settings otherwise. A reload of the configuration gets the present
-//! list. Both hold one lock, so that neither undoes the other.
+//! The edge starts with the list that is known by then. A new list is a reload of the edge with the same settings
+//! otherwise. A reload of the configuration gets the present list. Both hold one lock, so that neither undoes the
+//! other.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use edgeward_fleet::{AnnouncedState, Member, MemberList, NodeProfile};
 use edgeward_proxy::Reloader;
 use edgeward_proxy::config::{EdgeConfig, FleetConfig, FleetMember, OriginUrl};
 use edgeward_types::with_causes;
 
-/// The members of the fleet of a running edge.
+/// The members of the fleet of an edge.
 pub(crate) struct FleetMembers {
-    reloader: Reloader,
+    /// Set when the edge runs.
+    reloader: OnceLock<Reloader>,
     /// True if the nodes have certificates.
     has_tls: AtomicBool,
     list: Mutex<CurrentList>,
 }
 
 /// The list that the edge uses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CurrentList {
     members: Vec<FleetMember>,
+    /// The fleet with which the edge starts.
+    at_start: FleetConfig,
+    /// True if the edge is about to leave: it owns no key, whatever its configuration says.
+    is_leaving: bool,
     /// True if the edge is stopping, and its list stays.
     is_final: bool,
 }
 
 impl FleetMembers {
-    pub(crate) fn new(reloader: Reloader) -> Self {
-        let config = reloader.config();
+    /// Returns the list of an edge that will start with this fleet.
+    pub(crate) fn new(fleet: &FleetConfig) -> Self {
         Self {
-            reloader,
-            has_tls: AtomicBool::new(config.fleet.is_some_and(|fleet| fleet.tls.is_some())),
-            list: Mutex::default(),
+            reloader: OnceLock::new(),
+            has_tls: AtomicBool::new(fleet.tls.is_some()),
+            list: Mutex::new(CurrentList {
+                members: Vec::new(),
+                at_start: fleet.clone(),
+                is_leaving: false,
+                is_final: false,
+            }),
         }
     }
 
-    /// Gives the present list to a configuration that a reload will apply. The list stays as it is while the result
-    /// lives.
+    /// The edge runs. It gets the list if this has changed since its configuration was [filled](Self::fill).
+    pub(crate) fn run(&self, reloader: &Reloader) {
+        let list = self.lock();
+        _ = self.reloader.set(reloader.clone());
+        let mut config = reloader.config();
+        let Some(fleet) = &config.fleet else { return };
+        let with_list = fleet.with_members(list.members.iter().cloned());
+        if with_list.members != fleet.members {
+            config.set_fleet(with_list);
+            if let Err(error) = reloader.reload(&config) {
+                let error = with_causes(&error);
+                tracing::error!(error, "the list of the fleet's members cannot be used");
+            }
+        }
+    }
+
+    /// Gives the present list to a configuration with which the edge starts or which a reload will apply. The list
+    /// stays as it is while the result lives.
     pub(crate) fn fill(&self, edge: &mut EdgeConfig) -> MutexGuard<'_, CurrentList> {
         let list = self.lock();
         if let Some(fleet) = &edge.fleet {
@@ -48,10 +75,19 @@ impl FleetMembers {
                 .members
                 .iter()
                 .filter(|member| member.name != fleet.name);
-            let fleet = fleet.with_members(others.cloned());
+            let own = fleet.own().map(|own| FleetMember {
+                is_draining: own.is_draining || list.is_leaving,
+                ..own.clone()
+            });
+            let fleet = fleet.with_members(others.cloned().chain(own));
             edge.set_fleet(fleet);
         }
         list
+    }
+
+    /// Lets later configurations own no key.
+    pub(crate) fn leave(&self) {
+        self.lock().is_leaving = true;
     }
 
     /// Keeps the present list from now on.
@@ -79,21 +115,27 @@ impl MemberList for FleetMembers {
 
     fn apply(&self, members: Vec<Member>) -> Result<(), String> {
         let mut list = self.lock();
-        let mut config = self.reloader.config();
+        let Some(reloader) = self.reloader.get() else {
+            list.members = entries_of(&list.at_start, &members);
+            return Ok(());
+        };
+        let mut config = reloader.config();
         let Some(fleet) = config.fleet.as_ref().filter(|_| !list.is_final) else {
             return Ok(());
         };
-        let members: Vec<_> = members
-            .iter()
-            .filter_map(|member| member_of(fleet, member))
-            .collect();
+        let members = entries_of(fleet, &members);
         let fleet = fleet.with_members(members.iter().cloned());
         config.set_fleet(fleet);
-        let reloaded = self.reloader.reload(&config);
+        let reloaded = reloader.reload(&config);
         reloaded.map_err(|error| with_causes(&error))?;
         list.members = members;
         Ok(())
     }
+}
+
+fn entries_of(fleet: &FleetConfig, members: &[Member]) -> Vec<FleetMember> {
+    let entries = members.iter().filter_map(|member| member_of(fleet, member));
+    entries.collect()
 }
 
 /// Returns the entry of a member. This node has the settings of its configuration, except that it may drain.

@@ -1,10 +1,12 @@
-//! The settings of `[fleet.nats]`: the stream of purges that the nodes of a fleet share, and their heartbeats.
+//! The settings of `[fleet.nats]`: the stream of purges that the nodes of a fleet share, and their heartbeats. With the
+//! members that a process passes to the one that replaces it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use edgeward_proxy::config::WhenCutOff;
 use edgeward_types::ByteSize;
+use serde_json::Value;
 
 /// `[fleet.nats]` of the configuration. Without servers there is no stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,16 @@ pub(crate) struct FleetNats {
     pub(crate) member_ttl: Duration,
     pub(crate) when_cut_off: WhenCutOff,
     pub(crate) purge_alone: bool,
+}
+
+/// The knowledge of a process about the members of the fleet, for the process that replaces it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FleetInheritance {
+    /// The time since the other nodes had the process in their lists, in milliseconds. `None` if they may have removed
+    /// it.
+    pub(crate) told_ms: Option<u64>,
+    /// The members of its list, as records of nodes.
+    pub(crate) members: Vec<Value>,
 }
 
 impl Default for FleetNats {

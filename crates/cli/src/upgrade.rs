@@ -9,7 +9,8 @@
 //! |---|---|---|
 //! | old | `{"hash_seed", "purges", "quic"}` | the identity of the cache, and the one of connections of HTTP/3 |
 //! | old | `{"sockets": [address, …]}` | listening sockets, as descriptors; `link-admin ADDRESS` is the link's |
-//! | old | `{"start": true}` | all sockets were sent |
+//! | old | `{"fleet": {"told_ms"}}`, `{"member": record}` | the members of the fleet, one each message |
+//! | old | `{"start": true}` | all of these were sent |
 //! | new | `{"ready": true, "quic": …}` | the new process accepts connections; `true` if it has HTTP/3 |
 //! | new | `{"failed": text}` | the new process ends, and the old one carries on |
 //! | old | `{"main": true}` | the service manager knows the new process |
@@ -29,7 +30,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -37,6 +38,7 @@ use anyhow::Context as _;
 use edgeward_proxy::{Receipt, UpgradeSource};
 use serde_json::{Value, json};
 
+use crate::fleet::FleetService;
 use crate::service;
 use channel::{Channel, DESCRIPTORS_MAX};
 use successor::UPGRADE_VARIABLE;
@@ -49,6 +51,7 @@ pub(crate) struct Upgrader {
     edge: UpgradeSource,
     /// Further listening sockets, with the names by which the new process finds them.
     sockets: Vec<(String, OwnedFd)>,
+    fleet: Arc<FleetService>,
     /// Locked during an upgrade. `true` after an upgrade has succeeded: this process ends.
     is_done: Mutex<bool>,
     /// Gets the successor when it accepts connections.
@@ -108,6 +111,7 @@ impl Upgrader {
         program: PathBuf,
         edge: UpgradeSource,
         sockets: Vec<(String, OwnedFd)>,
+        fleet: Arc<FleetService>,
         on_done: impl Fn(NewProcess) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -115,6 +119,7 @@ impl Upgrader {
             arguments: std::env::args_os().skip(1).collect(),
             edge,
             sockets,
+            fleet,
             is_done: Mutex::new(false),
             on_done: Box::new(on_done),
         }
@@ -219,6 +224,14 @@ impl Upgrader {
                 some.iter().map(|(_, socket)| socket.as_fd()).collect();
             channel
                 .send(&json!({ "sockets": addresses }), &descriptors)
+                .map_err(ended)?;
+        }
+        let fleet = self.fleet.inheritance();
+        let told = json!({ "fleet": { "told_ms": fleet.told_ms } });
+        channel.send(&told, &[]).map_err(ended)?;
+        for member in fleet.members {
+            channel
+                .send(&json!({ "member": member }), &[])
                 .map_err(ended)?;
         }
         channel.send(&json!({ "start": true }), &[]).map_err(ended)

@@ -88,12 +88,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 .follow(&serving.edge, serving.take_over_links())
                 .context("the process to replace has ended")?;
             serving.edge.count_upgrade();
-            serving.fleet.join(&serving.edge.reloader(), true);
+            serving.fleet.join(&serving.edge.reloader());
             serving.run()
         }
         (Ok(serving), None) => {
             service::ready("serving");
-            serving.fleet.join(&serving.edge.reloader(), false);
+            serving.fleet.join(&serving.edge.reloader());
             serving.run()
         }
         (Err(error), predecessor) => {
@@ -126,14 +126,17 @@ fn start(
     activated: InheritedSockets,
 ) -> anyhow::Result<Serving> {
     // Received first: if this process ends with unread messages, the old process does not get the reason.
-    let (inheritance, mut link_inheritance) = match predecessor {
-        Some(predecessor) => predecessor.inheritance()?,
+    let (inheritance, mut link_inheritance, inherited_members) = match predecessor {
+        Some(predecessor) => {
+            let (inheritance, link, fleet) = predecessor.inheritance()?;
+            (inheritance, link, Some(fleet))
+        }
         None => {
             let inheritance = Inheritance {
                 sockets: activated,
                 ..Inheritance::default()
             };
-            (inheritance, LinkInheritance::default())
+            (inheritance, LinkInheritance::default(), None)
         }
     };
     let flags = args.settings()?;
@@ -158,6 +161,7 @@ fn start(
         nats,
         checked.announces,
         &mut edge_config,
+        inherited_members,
     )?);
     let mut links = Vec::new();
     for (name, settings) in &checked.links {
@@ -198,7 +202,7 @@ fn start(
         reloader.on_request(move || by_request.reload());
         signals.on_reload(move || _ = config.reload());
     }
-    let replaced = offer_upgrade(&edge, &links, &mut signals)?;
+    let replaced = offer_upgrade(&edge, &links, Arc::clone(&fleet), &mut signals)?;
     if let Some(file) = &edge_config.pid_file {
         write_pid(file).map_err(|error| Diagnostic::unreadable(file, "cannot write", &error))?;
     }
@@ -235,6 +239,7 @@ fn load_as_user(args: &ServeArgs, flags: &[FlagSetting]) -> anyhow::Result<Check
 fn offer_upgrade(
     edge: &RunningEdge,
     links: &[(String, EdgeLink)],
+    fleet: Arc<FleetService>,
     signals: &mut Signals,
 ) -> anyhow::Result<mpsc::Receiver<NewProcess>> {
     let (send, replaced) = mpsc::channel();
@@ -247,7 +252,7 @@ fn offer_upgrade(
     let link_admins = links.iter().filter_map(|(_, link)| link.admin_socket());
     let named = link_admins.map(|(address, socket)| (format!("{LINK_ADMIN} {address}"), socket));
     let sockets = named.collect();
-    let upgrader = Upgrader::new(program()?, source, sockets, on_done);
+    let upgrader = Upgrader::new(program()?, source, sockets, fleet, on_done);
     let upgrader = Arc::new(upgrader);
     let by_signal = Arc::clone(&upgrader);
     by_request.on_request(move || upgrader.upgrade());

@@ -8,6 +8,7 @@ use rustix::stdio::{dup2_stdin, stdin};
 use serde_json::{Value, json};
 
 use super::channel::Channel;
+use crate::fleet_settings::FleetInheritance;
 use crate::link_edge::{LinkInheritance, LinkTakeOver};
 use crate::service;
 
@@ -27,13 +28,20 @@ impl Predecessor {
         Ok(Some(Self(Channel::new(end))))
     }
 
-    /// Receives the sockets of the edge and of its link, and the identity of the cache.
-    pub(crate) fn inheritance(&self) -> anyhow::Result<(Inheritance, LinkInheritance)> {
+    /// Receives the sockets of the edge and of its link, the identity of the cache, and the members of the fleet.
+    pub(crate) fn inheritance(
+        &self,
+    ) -> anyhow::Result<(Inheritance, LinkInheritance, FleetInheritance)> {
         let ended = || anyhow::anyhow!("the process to replace has ended");
         let mut inheritance = Inheritance::default();
         let mut link = LinkInheritance {
             is_successor: true,
             admins: Vec::new(),
+        };
+        // A process of an earlier version sends nothing about the fleet.
+        let mut fleet = FleetInheritance {
+            told_ms: Some(0),
+            members: Vec::new(),
         };
         loop {
             let (message, descriptors) = self.0.receive()?.with_context(ended)?;
@@ -52,8 +60,12 @@ impl Predecessor {
             {
                 inheritance.predecessor = Some(CacheIdentity { hash_seed, purges });
                 inheritance.quic = quic_identity(&message["quic"]);
+            } else if message["fleet"].is_object() {
+                fleet.told_ms = message["fleet"]["told_ms"].as_u64();
+            } else if message["member"].is_object() {
+                fleet.members.push(message["member"].clone());
             } else if message["start"] == json!(true) {
-                return Ok((inheritance, link));
+                return Ok((inheritance, link, fleet));
             }
         }
     }

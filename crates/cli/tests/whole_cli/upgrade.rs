@@ -79,6 +79,10 @@ impl UpgradableEdge {
         pid.and_then(|pid| pid.parse().ok()).expect(&printed)
     }
 
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        self.server.as_ref().expect("the edge runs").signal(signal);
+    }
+
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = get(self.admin, "/metrics");
         let line = page.lines().find_map(|line| line.strip_prefix(name));

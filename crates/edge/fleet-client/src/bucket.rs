@@ -15,7 +15,7 @@ use crate::settings::{MemberSettings, NatsSettings};
 /// A change of the bucket.
 #[derive(Debug)]
 pub(crate) enum BucketEvent {
-    /// The bucket is watched. Its records follow; an empty bucket has none.
+    /// The bucket is watched. Its records follow.
     Watching,
     /// A node has written its record.
     Put { key: String, value: Bytes },
@@ -113,6 +113,10 @@ impl Bucket {
         let mut watch = self.0.watch_with_history(">").await?;
         let mut has_all = false;
         if events.send(BucketEvent::Watching).await.is_err() {
+            return Ok(());
+        }
+        // The watch reports the end of the records with the last one, and an empty bucket has none.
+        if self.0.status().await?.values() == 0 && events.send(BucketEvent::All).await.is_err() {
             return Ok(());
         }
         while let Some(entry) = watch.next().await {

@@ -17,5 +17,5 @@ mod publishing;
 mod settings;
 
 pub use driver::{FleetClient, StartError};
-pub use members::{AnnouncedNode, MembersClient};
+pub use members::{AnnouncedNode, InheritedMembers, MembersClient};
 pub use settings::{MemberSettings, NatsCredentials, NatsSettings, NatsTls};

@@ -20,8 +20,8 @@ use crate::driver::StartError;
 use crate::faults::{Fault, Faults};
 use crate::settings::{MemberSettings, NatsSettings};
 
-/// Announces a node to its fleet, and has an edge use the list of members. [`stop`](Self::stop) or dropping this value
-/// ends its thread.
+/// Announces a node to its fleet, and has an edge use the list of members. [`leave`](Self::leave), [`stop`](Self::stop)
+/// or dropping this value ends its thread.
 #[derive(Debug)]
 pub struct MembersClient {
     facts: Arc<Mutex<DirectoryFacts>>,
@@ -42,17 +42,33 @@ pub struct AnnouncedNode {
     pub list: Arc<dyn MemberList>,
     /// The purges of the fleet.
     pub purges: Arc<dyn PurgeStream>,
+    /// The members that an earlier process knew, if the node replaces one.
+    pub inherited: Option<InheritedMembers>,
+}
+
+/// The members that an earlier process of the node knew.
+#[derive(Clone, Debug)]
+pub struct InheritedMembers {
+    /// Its list.
+    pub list: Vec<Member>,
+    /// The time since the other nodes had it in their lists. `None` if they may have removed it.
+    pub told_before: Option<Duration>,
 }
 
 enum Command {
-    Join(AnnouncedNode),
+    /// The sender is called when the list is in use.
+    Join(AnnouncedNode, SyncSender<()>),
+    Announce,
     SetOwn(NodeProfile, bool),
     Drain(SyncSender<()>),
-    Stop { leaves: bool },
+    Stop {
+        /// The longest time to delete the record. `None`: the record stays.
+        leave_max: Option<Duration>,
+    },
 }
 
 impl MembersClient {
-    /// Starts the thread, which connects to NATS. The node is announced by [`join`](Self::join).
+    /// Starts the thread, which connects to NATS.
     pub fn start(settings: NatsSettings, members: MemberSettings) -> Result<Self, StartError> {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let facts = Arc::<Mutex<DirectoryFacts>>::default();
@@ -68,9 +84,18 @@ impl MembersClient {
         })
     }
 
-    /// Announces the node. Only the first call counts.
-    pub fn join(&self, node: AnnouncedNode) {
-        self.send(Command::Join(node));
+    /// Begins to follow the members. Returns when the node uses the list of the records that the bucket has, or after
+    /// `wait_max`. Only the first call counts.
+    pub fn join(&self, node: AnnouncedNode, wait_max: Duration) {
+        let (done, joined) = sync_channel(1);
+        self.send(Command::Join(node, done));
+        // An error means that the thread has ended or that the time is over.
+        _ = joined.recv_timeout(wait_max);
+    }
+
+    /// Announces the node: it accepts requests.
+    pub fn announce(&self) {
+        self.send(Command::Announce);
     }
 
     /// Announces other settings of the node.
@@ -87,15 +112,24 @@ impl MembersClient {
         _ = drained.recv_timeout(wait_max);
     }
 
-    /// Ends the thread. If `leaves` is true, the record of the node is deleted; otherwise another process continues it.
-    pub fn stop(&self, leaves: bool) {
+    /// Deletes the record of the node, for `wait_max` at most, and ends the thread.
+    pub fn leave(&self, wait_max: Duration) {
+        self.end(Some(wait_max));
+    }
+
+    /// Ends the thread. The record stays, and another process continues it.
+    pub fn stop(&self) {
+        self.end(None);
+    }
+
+    fn end(&self, leave_max: Option<Duration>) {
         let thread = self
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(thread) = thread {
-            self.send(Command::Stop { leaves });
+            self.send(Command::Stop { leave_max });
             _ = thread.join();
         }
     }
@@ -108,7 +142,7 @@ impl MembersClient {
 
 impl Drop for MembersClient {
     fn drop(&mut self) {
-        self.stop(false);
+        self.stop();
     }
 }
 
@@ -125,7 +159,7 @@ enum Done {
     Opened(Result<Arc<Bucket>, String>),
     /// The watch with this number has ended.
     WatchEnded(u64, Option<String>),
-    Written(Result<(), String>),
+    Written(BucketWrite, Result<(), String>),
     Applied(Result<(), String>),
 }
 
@@ -140,6 +174,8 @@ struct Watch {
 /// The announced node and the decisions about it.
 struct Joined {
     machine: Membership,
+    /// Present until the first list is in use.
+    done: Option<SyncSender<()>>,
     is_ready: bool,
     list: Arc<dyn MemberList>,
     purges: Arc<dyn PurgeStream>,
@@ -162,6 +198,10 @@ struct Driver {
     /// The writes that wait. A node has one record, so there are few.
     writes: VecDeque<BucketWrite>,
     is_writing: bool,
+    /// The earliest time of the next write, after a deletion that has failed.
+    write_at: Duration,
+    /// The time from which a failed deletion is not tried again: the record has expired.
+    delete_until: Duration,
     draining: Vec<SyncSender<()>>,
     tasks: JoinSet<Done>,
     published: Arc<Mutex<DirectoryFacts>>,
@@ -203,6 +243,8 @@ fn run(
                 watches: 0,
                 writes: VecDeque::new(),
                 is_writing: false,
+                write_at: Duration::ZERO,
+                delete_until: Duration::ZERO,
                 draining: Vec::new(),
                 tasks: JoinSet::new(),
                 published,
@@ -235,7 +277,7 @@ impl Driver {
             let wait = self.wake_at().saturating_sub(self.now());
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(Command::Stop { leaves }) => return self.stop(leaves).await,
+                    Some(Command::Stop { leave_max }) => return self.stop(leave_max).await,
                     Some(command) => self.command(command),
                     None => return,
                 },
@@ -265,20 +307,26 @@ impl Driver {
     fn command(&mut self, command: Command) {
         let now = self.now();
         match (command, &mut self.joined) {
-            (Command::Join(node), None) => {
+            (Command::Join(node, done), None) => {
                 let instance = RandomState::new().build_hasher().finish();
                 let mut machine =
                     Membership::new(node.profile.clone(), instance, self.members.lasts);
+                machine.starts();
+                if let Some(InheritedMembers { list, told_before }) = node.inherited {
+                    machine.inherit(now, list, told_before);
+                }
                 if node.is_draining {
                     machine.set_own(now, node.profile, true);
                 }
                 self.joined = Some(Joined {
                     machine,
+                    done: Some(done),
                     is_ready: node.is_ready,
                     list: node.list,
                     purges: node.purges,
                 });
             }
+            (Command::Announce, Some(joined)) => joined.machine.accepts(now),
             (Command::SetOwn(profile, is_draining), Some(joined)) => {
                 joined.machine.set_own(now, profile, is_draining);
             }
@@ -294,25 +342,31 @@ impl Driver {
     }
 
     /// Deletes the record, if the node leaves, within a bounded time.
-    async fn stop(mut self, leaves: bool) {
-        let Some(joined) = self.joined.as_mut().filter(|_| leaves) else {
+    async fn stop(mut self, leave_max: Option<Duration>) {
+        let (Some(joined), Some(leave_max)) = (&mut self.joined, leave_max) else {
             return;
         };
         joined.machine.leave();
         let withdrawn = async {
             loop {
                 self.carry_out();
-                if !self.is_writing && self.writes.is_empty() {
+                let is_done = !self.is_writing && self.writes.is_empty();
+                if is_done || self.bucket.is_none() {
                     return;
                 }
-                match self.tasks.join_next().await {
-                    Some(Ok(done)) => self.task_done(done),
-                    Some(Err(_)) => {}
-                    None => return,
+                let wait = self.write_at.saturating_sub(self.now());
+                tokio::select! {
+                    Some(done) = self.tasks.join_next() => {
+                        if let Ok(done) = done {
+                            self.task_done(done);
+                        }
+                    }
+                    () = tokio::time::sleep(wait), if !self.is_writing => {}
+                    else => return,
                 }
             }
         };
-        _ = tokio::time::timeout(LEAVE_MAX, withdrawn).await;
+        _ = tokio::time::timeout(leave_max, withdrawn).await;
     }
 
     /// Begins to connect after a pause.
@@ -401,14 +455,18 @@ impl Driver {
                     self.watch = None;
                 }
             }
-            Done::Written(result) => {
+            Done::Written(write, result) => {
                 self.is_writing = false;
                 match result {
                     Ok(()) => {
                         self.faults.recovered(Fault::Heartbeat);
-                        self.facts.heartbeats += 1;
+                        let is_heartbeat = matches!(write, BucketWrite::Put { .. });
+                        self.facts.heartbeats += u64::from(is_heartbeat);
                     }
-                    Err(error) => self.faults.log(Fault::Heartbeat, &error),
+                    Err(error) => {
+                        self.faults.log(Fault::Heartbeat, &error);
+                        self.repeat(write);
+                    }
                 }
             }
             Done::Applied(result) => {
@@ -484,7 +542,10 @@ impl Driver {
                     key: key_of(&record.profile.name),
                     value: record.encode(),
                 }),
-                MembershipAction::Withdraw(key) => self.queue(BucketWrite::Delete { key }),
+                MembershipAction::Withdraw(key) => {
+                    self.delete_until = self.now() + self.members.lasts;
+                    self.queue(BucketWrite::Delete { key });
+                }
                 MembershipAction::Apply(members) => self.apply(members),
                 MembershipAction::PurgeAll => {
                     if let Some(joined) = &self.joined {
@@ -494,20 +555,25 @@ impl Driver {
             }
         }
         if !self.is_writing
+            && self.now() >= self.write_at
             && let Some(bucket) = self.bucket.clone()
             && let Some(write) = self.writes.pop_front()
         {
             self.is_writing = true;
             self.tasks.spawn_local(async move {
-                let written = bucket.write(write).await;
-                Done::Written(written.map_err(|error| error.to_string()))
+                let written = bucket.write(write.clone()).await;
+                Done::Written(write, written.map_err(|error| error.to_string()))
             });
         }
-        if self
-            .joined
-            .as_ref()
-            .is_some_and(|joined| joined.machine.has_drained())
+        let Some(joined) = &mut self.joined else {
+            return;
+        };
+        if joined.machine.has_list()
+            && let Some(done) = joined.done.take()
         {
+            _ = done.try_send(());
+        }
+        if joined.machine.has_drained() {
             for done in self.draining.drain(..) {
                 _ = done.try_send(());
             }
@@ -518,6 +584,17 @@ impl Driver {
     fn queue(&mut self, write: BucketWrite) {
         self.writes.retain(|queued| queued.key() != write.key());
         self.writes.push_back(write);
+    }
+
+    /// Queues a deletion again that has failed, after a pause. A heartbeat follows by itself.
+    fn repeat(&mut self, write: BucketWrite) {
+        let now = self.now();
+        let is_deletion = matches!(write, BucketWrite::Delete { .. });
+        let has_later = self.writes.iter().any(|later| later.key() == write.key());
+        if is_deletion && !has_later && now < self.delete_until {
+            self.writes.push_back(write);
+            self.write_at = now + WRITE_AGAIN_AFTER;
+        }
     }
 
     fn apply(&mut self, members: Vec<Member>) {
@@ -544,7 +621,11 @@ impl Driver {
             true => now + IDLE,
             false => now + READY_INTERVAL,
         };
-        joined.machine.wake_at(now).min(limit)
+        let write_at = match self.writes.is_empty() || self.is_writing || self.bucket.is_none() {
+            true => limit,
+            false => self.write_at,
+        };
+        joined.machine.wake_at(now).min(limit).min(write_at)
     }
 
     fn publish_facts(&mut self) {
@@ -566,6 +647,7 @@ impl Driver {
             tracing::info!("the name of this node is free: it joins the fleet");
         }
         self.facts.is_current = is_current;
+        self.facts.told_before = joined.machine.told_before(now);
         self.facts.rival = rival;
         if self.listed != Some(joined.machine.version()) {
             self.listed = Some(joined.machine.version());
@@ -593,11 +675,11 @@ const EVENTS_MAX: usize = 64;
 /// The most reports of the connection that wait for the thread.
 const REPORTS_MAX: usize = 16;
 
+/// The pause after a deletion that has failed.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
 /// The pause before the bucket is opened again.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// The longest time to delete the record of a node that leaves.
-const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 /// The longest sleep of the thread.
 const IDLE: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::{ConnectOptions, jetstream};
 use edgeward_balance::NodeGroup;
 use edgeward_fleet::{
     AnnouncedState, DirectoryFacts, FleetDirectory as _, FollowingCache, Member, MemberList,
@@ -15,12 +15,29 @@ use edgeward_fleet_client::{
     AnnouncedNode, MemberSettings, MembersClient, NatsCredentials, NatsSettings,
 };
 use edgeward_purge::Scope;
-use edgeward_testkit::client::until;
+use edgeward_testkit::client::{TIMEOUT, until};
 use edgeward_testkit::nats::NatsServer;
 
-/// An edge that knows the list that it uses.
+/// An edge that knows the lists that it has used.
 #[derive(Default)]
-struct UsedList(Mutex<Vec<Member>>);
+struct UsedList(Mutex<Vec<Vec<Member>>>);
+
+impl UsedList {
+    fn last(&self) -> Vec<Member> {
+        let lists = self.0.lock().expect("no panic");
+        lists.last().cloned().unwrap_or_default()
+    }
+
+    /// Returns true if each list since the first one with all these names has all of them.
+    fn keeps(&self, names: &[&str]) -> bool {
+        let lists = self.0.lock().expect("no panic");
+        let has_all = |list: &Vec<Member>| {
+            let has = |name: &&str| list.iter().any(|member| *member.profile.name == **name);
+            names.iter().all(has)
+        };
+        lists.iter().skip_while(|list| !has_all(list)).all(has_all)
+    }
+}
 
 impl MemberList for UsedList {
     fn check(&self, profile: &NodeProfile) -> Result<(), String> {
@@ -31,7 +48,7 @@ impl MemberList for UsedList {
     }
 
     fn apply(&self, members: Vec<Member>) -> Result<(), String> {
-        *self.0.lock().expect("no panic") = members;
+        self.0.lock().expect("no panic").push(members);
         Ok(())
     }
 }
@@ -66,7 +83,15 @@ struct Node {
 }
 
 impl Node {
+    /// Starts a node that accepts requests.
     fn join(nats: &NatsServer, name: &str, port: u16, is_current: bool) -> Self {
+        let node = Self::start(nats, name, port, is_current);
+        node.client.announce();
+        node
+    }
+
+    /// Starts a node that has the list of members and does not accept requests yet.
+    fn start(nats: &NatsServer, name: &str, port: u16, is_current: bool) -> Self {
         let settings = NatsSettings {
             servers: vec![nats.url()],
             node: name.to_owned(),
@@ -82,7 +107,7 @@ impl Node {
         let client = MembersClient::start(settings, MemberSettings { lasts: LASTS });
         let client = client.expect("the thread starts");
         let list = Arc::<UsedList>::default();
-        client.join(AnnouncedNode {
+        let node = AnnouncedNode {
             profile: NodeProfile {
                 name: name.into(),
                 url: format!("http://127.0.0.1:{port}").into(),
@@ -93,7 +118,9 @@ impl Node {
             is_ready: false,
             list: Arc::clone(&list) as _,
             purges: Arc::new(FixedStream { is_current }),
-        });
+            inherited: None,
+        };
+        client.join(node, TIMEOUT);
         Self { client, list }
     }
 
@@ -104,7 +131,7 @@ impl Node {
     /// Waits until the edge uses a list with these names and states, such as `a b(draining)`.
     fn wait_for(&self, expected: &str) {
         until(expected, || {
-            let list = self.list.0.lock().expect("no panic");
+            let list = self.list.last();
             let texts = list.iter().map(|member| {
                 let name = &member.profile.name;
                 match member.state {
@@ -129,8 +156,11 @@ fn operate<F: Future<Output = ()>>(
         .expect("a runtime");
     let url = nats.url();
     runtime.block_on(async {
-        let client = async_nats::connect(url).await.expect("connected");
-        request(jetstream::new(client)).await;
+        let options = ConnectOptions::new().connection_timeout(TIMEOUT);
+        let client = options.connect(url).await.expect("connected");
+        let mut context = jetstream::new(client);
+        context.set_timeout(TIMEOUT);
+        request(context).await;
     });
 }
 
@@ -146,8 +176,26 @@ fn nodes_learn_of_each_other_and_a_node_that_leaves_is_removed() {
     b.client.drain(TIMEOUT);
     a.wait_for("a b.example(draining)");
     b.wait_for("a b.example(draining)");
-    b.client.stop(true);
+    b.client.leave(TIMEOUT);
     a.wait_for("a");
+}
+
+#[test]
+fn a_node_has_the_list_before_it_accepts_requests_and_is_announced() {
+    let Some(nats) = NatsServer::start() else {
+        return;
+    };
+    let a = Node::join(&nats, "a", 1, true);
+    until("the node is announced", || {
+        a.facts().is_current.then_some(())
+    });
+    let b = Node::start(&nats, "b", 2, true);
+    let list = b.list.last();
+    let names: Vec<_> = list.iter().map(|member| &*member.profile.name).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(a.facts().members.len(), 1);
+    b.client.announce();
+    a.wait_for("a b");
 }
 
 #[test]
@@ -160,38 +208,37 @@ fn a_node_without_all_purges_joins_and_a_node_that_is_killed_is_removed() {
     a.wait_for("a b(joining)");
     b.wait_for("a b");
     // As a killed process, it deletes no record. It stays in the list for a while.
-    b.client.stop(false);
+    b.client.stop();
     a.wait_for("a b(draining)");
 }
 
+/// Method: a node that joins afterwards is seen by the others, so they watch the bucket again.
 #[test]
 fn a_server_that_is_killed_or_loses_the_bucket_removes_no_member() {
     let Some(mut nats) = NatsServer::start() else {
         return;
     };
     let nodes = [("a", 1), ("b", 2)].map(|(name, port)| Node::join(&nats, name, port, true));
-    let wait_until = |is_current: bool| {
-        for node in &nodes {
-            until("the nodes notice", || {
-                (node.facts().is_current == is_current).then_some(())
-            });
-        }
-    };
     nodes.iter().for_each(|node| node.wait_for("a b"));
     nats.kill();
-    wait_until(false);
-    assert_eq!(nodes[0].facts().members.len(), 2);
+    for node in &nodes {
+        until("the node notices", || {
+            (!node.facts().is_current).then_some(())
+        });
+    }
     nats.restart();
-    wait_until(true);
+    let c = Node::join(&nats, "c", 3, true);
+    nodes.iter().for_each(|node| node.wait_for("a b c"));
     operate(&nats, |context| async move {
         context
             .delete_key_value("test-members")
             .await
             .expect("deleted");
     });
-    wait_until(false);
-    wait_until(true);
-    assert_eq!(nodes[0].facts().members.len(), 2);
+    let d = Node::join(&nats, "d", 4, true);
+    let all = nodes.iter().chain([&c, &d]);
+    all.for_each(|node| node.wait_for("a b c d"));
+    assert!(nodes.iter().all(|node| node.list.keeps(&["a", "b"])));
 }
 
 #[test]
@@ -214,17 +261,21 @@ fn records_that_cannot_be_used_are_counted_and_ignored() {
             bucket.put(key, value.into()).await.expect("stored");
         });
     };
-    let wait_for = |refused: [u64; 5]| {
-        until("the records are counted", || {
-            (a.facts().refused == refused).then_some(())
+    // A node that watches the bucket again counts its records again.
+    let wait_for = |cause: usize| {
+        until("the record is counted", || {
+            (a.facts().refused[cause] > 0).then_some(())
         });
     };
+    let counted = || a.facts().refused.map(|count| count > 0);
     put("x", "no record".to_owned());
-    wait_for([1, 0, 0, 0, 0]);
+    wait_for(0);
+    assert_eq!(counted(), [true, false, false, false, false]);
     put("y", "{\"version\":2}".to_owned());
-    wait_for([1, 1, 0, 0, 0]);
+    wait_for(1);
     put("z", record("z", "https://127.0.0.1:1"));
-    wait_for([1, 1, 1, 0, 0]);
+    wait_for(2);
+    assert_eq!(counted(), [true, true, true, false, false]);
     // A heartbeat of the node may replace the record before the node receives it.
     until("the record with its name is counted", || {
         put("a", record("a", "http://127.0.0.1:9"));
@@ -250,19 +301,16 @@ fn a_node_with_the_name_of_another_one_joins_when_that_one_leaves() {
     let rival = until("the second node notices", || second.facts().rival);
     assert_eq!(&*rival, "http://127.0.0.1:1");
     assert_eq!(second.facts().members.len(), 1);
-    first.client.stop(true);
+    first.client.leave(TIMEOUT);
     second.wait_for("a b");
     until("the facts say so", || {
         second.facts().rival.is_none().then_some(())
     });
     until("the other nodes use its address", || {
-        let list = b.list.0.lock().expect("no panic");
+        let list = b.list.last();
         (&*list[0].profile.url == "http://127.0.0.1:3").then_some(())
     });
 }
 
 /// The time after which a killed node is removed. On a busy machine a thread may stop for seconds.
-const LASTS: Duration = Duration::from_secs(8);
-
-/// The longest wait for a step, on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const LASTS: Duration = Duration::from_secs(12);

@@ -9,11 +9,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use edgeward_balance::NodeGroup;
-use edgeward_fleet::{FleetDirectory as _, Member, MemberList, NodeProfile};
+use edgeward_fleet::{
+    FleetDirectory as _, FollowingCache, Member, MemberList, NodeProfile, PublishDone, PurgeStream,
+    StreamFacts,
+};
 use edgeward_fleet_client::{
     AnnouncedNode, FleetClient, MemberSettings, MembersClient, NatsCredentials, NatsSettings,
 };
-use edgeward_testkit::client::until;
+use edgeward_purge::Scope;
+use edgeward_testkit::client::{TIMEOUT, until};
 use edgeward_testkit::nats::NatsServer;
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -74,6 +78,28 @@ impl MemberList for IgnoredList {
 
     fn apply(&self, _: Vec<Member>) -> Result<(), String> {
         Ok(())
+    }
+}
+
+/// A stream without purges. A real one would log its errors beside those of the other test.
+#[derive(Debug)]
+struct EmptyStream;
+
+impl PurgeStream for EmptyStream {
+    fn follow(&self, _: Arc<dyn FollowingCache>) {}
+
+    fn publish(&self, _: Vec<Scope>, _: bool, _: &str, done: PublishDone) {
+        done(Ok(()));
+    }
+
+    fn purge_own(&self) {}
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn facts(&self) -> StreamFacts {
+        StreamFacts::default()
     }
 }
 
@@ -146,11 +172,10 @@ fn an_outage_logs_each_error_of_an_announced_node_once() {
         return;
     };
     let settings = settings(nats.url());
-    let purges = Arc::new(FleetClient::start(settings.clone()).expect("the thread starts"));
     let lasts = Duration::from_secs(2);
-    let node = MembersClient::start(settings, MemberSettings { lasts });
-    let node = node.expect("the thread starts");
-    node.join(AnnouncedNode {
+    let client = MembersClient::start(settings, MemberSettings { lasts });
+    let client = client.expect("the thread starts");
+    let node = AnnouncedNode {
         profile: NodeProfile {
             name: "a".into(),
             url: "http://127.0.0.1:1".into(),
@@ -160,10 +185,13 @@ fn an_outage_logs_each_error_of_an_announced_node_once() {
         is_draining: false,
         is_ready: true,
         list: Arc::new(IgnoredList),
-        purges,
-    });
+        purges: Arc::new(EmptyStream),
+        inherited: None,
+    };
+    client.join(node, TIMEOUT);
+    client.announce();
     until("the node is announced", || {
-        node.facts().is_current.then_some(())
+        client.facts().is_current.then_some(())
     });
     let before = lines_of("edgeward-members").len();
     nats.kill();
@@ -179,7 +207,7 @@ fn an_outage_logs_each_error_of_an_announced_node_once() {
         TcpListener::bind(nats.url().trim_start_matches("nats://")).ok()
     });
     BrokenServer::start(listener).wait();
-    node.stop(false);
+    client.stop();
     let errors = errors();
     let different: BTreeSet<_> = errors.iter().collect();
     assert_eq!(different.len(), errors.len(), "{errors:#?}");

@@ -4,14 +4,20 @@
 //! follows from the times at which the node has *received* them: a member owns no key when its record was not received
 //! for as long as the record states. No time of another machine is used, so clocks may differ.
 //!
-//! **A node that returns has no old objects.** Such a member may still run and serve its clients, so it stays in the
-//! list for ten times as long, as one that drains, and gets the invalidations of its objects. Then it is removed. A
-//! node whose own records have not returned for ten times as long as they last purges all its objects when one returns.
+//! **A node that returns to the lists has no old objects.** A member that is silent may still run and serve its
+//! clients, so it stays in the list for ten times as long, as one that drains, and gets the invalidations of its
+//! objects. Then it is removed. A node purges all its objects when its record returns, if the others may have removed
+//! it: its own records have not returned for ten times as long as they last, it has heard a node with its name, its
+//! record was deleted, it has another name, or it has served alone since its start for longer than a record lasts. The
+//! objects that a new process finds on disk are not purged for the time in which no process ran.
 //!
 //! **A node removes no member while the bucket may be unavailable.** The node also receives its own records. If none
 //! has returned for half of the time for which records last, the node cannot know if the others still write: it keeps
 //! the list, and when a record returns, each member gets its whole time again. This covers lost connections, an outage
 //! of NATS, and a process that was stopped.
+//!
+//! **A node that starts reads the records before it accepts requests**, and announces itself when it accepts them. A
+//! process that replaces another one begins with its list.
 //!
 //! Times (each is a part of the shortest time `t` for which a record in use lasts): a heartbeat each `t/4`; the own
 //! record is overdue after `t/2`; a member that is alive was received at most `t/4` before an outage, so the node
@@ -33,7 +39,13 @@ pub struct Membership {
     lasts: Duration,
     is_ready: bool,
     is_draining: bool,
+    /// True if the node drains whatever its settings are.
+    is_leaving: bool,
     has_left: bool,
+    /// True if the node does not accept requests yet.
+    is_starting: bool,
+    /// True if the node begins with the list of an earlier process.
+    has_inherited: bool,
     /// The number of heartbeats under the present name.
     beat: u64,
     /// True after the first heartbeat, until the node gives its name up.
@@ -48,8 +60,15 @@ pub struct Membership {
     named_at: Duration,
     /// The time at which a record of this process was received last, and its state.
     echo: Option<(Duration, AnnouncedState)>,
-    /// The newest time at which the other nodes are known to have had this one in their lists.
+    /// The newest time at which the other nodes are known to have had this one in their lists, or the time of the first
+    /// tick.
     told_at: Option<Duration>,
+    /// The age of `told_at` at the start of the process that has replaced another one.
+    told_before_start: Duration,
+    /// True if the other nodes have had this one in their lists.
+    was_told: bool,
+    /// True if the other nodes may have removed this one from their lists since `told_at`.
+    was_removed: bool,
     others: BTreeMap<Box<str>, HeardNode>,
     /// The node that has the name of this one.
     rival: Option<HeardNode>,
@@ -127,7 +146,10 @@ impl Membership {
             lasts,
             is_ready: false,
             is_draining: false,
+            is_leaving: false,
             has_left: false,
+            is_starting: false,
+            has_inherited: false,
             beat: 0,
             is_announced: false,
             opens_at: None,
@@ -136,6 +158,9 @@ impl Membership {
             named_at: Duration::ZERO,
             echo: None,
             told_at: None,
+            told_before_start: Duration::ZERO,
+            was_told: false,
+            was_removed: false,
             others: BTreeMap::new(),
             rival: None,
             version: 0,
@@ -144,6 +169,55 @@ impl Membership {
             apply_at: Duration::ZERO,
             actions: VecDeque::new(),
         }
+    }
+
+    /// The node does not accept requests yet, and does not announce itself before [`accepts`](Self::accepts).
+    pub fn starts(&mut self) {
+        self.is_starting = true;
+    }
+
+    /// The node replaces an earlier process at the same address, which had this list of members. `told_before` is the
+    /// time since the other nodes had that process in their lists, or `None` if they may have removed it.
+    pub fn inherit(&mut self, now: Duration, list: Vec<Member>, told_before: Option<Duration>) {
+        let others = list.into_iter().filter(|member| {
+            member.profile.name != self.own.name && member.profile.url != self.own.url
+        });
+        for member in others.take(MEMBERS_MAX - 1) {
+            // The node learns the time for which its record lasts with its next record.
+            let heard = HeardNode {
+                at: now,
+                lasts: self.lasts,
+                is_former: false,
+                member,
+            };
+            self.others.insert(heard.member.profile.name.clone(), heard);
+        }
+        self.has_inherited = true;
+        self.version += u64::from(!self.others.is_empty());
+        self.told_at = Some(now);
+        self.was_told = true;
+        self.was_removed = told_before.is_none();
+        self.told_before_start = told_before.unwrap_or_default();
+    }
+
+    /// The node accepts requests.
+    pub fn accepts(&mut self, now: Duration) {
+        self.is_starting = false;
+        self.announce_at = now;
+        self.tick(now);
+    }
+
+    /// Returns true if the node has received the records of the bucket, and the list that follows from them is in use.
+    pub fn has_list(&self) -> bool {
+        self.is_open && !self.is_applying && self.applied == Some(self.version)
+    }
+
+    /// Returns the time since the other nodes had this one in their lists. `None` if they may have removed it.
+    pub fn told_before(&self, now: Duration) -> Option<Duration> {
+        let told_at = self
+            .told_at
+            .filter(|_| self.was_told && !self.was_removed)?;
+        Some(now.saturating_sub(told_at) + self.told_before_start)
     }
 
     /// Returns the next action.
@@ -233,11 +307,14 @@ impl Membership {
         }
     }
 
-    /// The settings of the node have changed. `is_draining` is true if it owns no key.
+    /// The settings of the node have changed. `is_draining` is true if it owns no key. A node that is about to leave
+    /// owns no key in any case.
     pub fn set_own(&mut self, now: Duration, own: NodeProfile, is_draining: bool) {
+        let is_draining = is_draining || self.is_leaving;
         if own.name != self.own.name {
             self.withdraw();
             self.echo = None;
+            self.was_removed = true;
             self.set_rival(None);
             // Another node may have the name. It is heard first, and keeps it, because it has sent more heartbeats.
             let holder = self.others.remove(&own.name);
@@ -256,6 +333,7 @@ impl Membership {
 
     /// The node is about to leave: it owns no key from now on.
     pub fn drain(&mut self, now: Duration) {
+        self.is_leaving = true;
         if !std::mem::replace(&mut self.is_draining, true) {
             self.version += 1;
         }
@@ -271,8 +349,14 @@ impl Membership {
 
     /// A record was received.
     pub fn heard(&mut self, now: Duration, record: Announcement) -> Result<(), RecordError> {
+        let is_own_url = record.profile.url == self.own.url;
         let result = match record.profile.name == self.own.name {
             true => self.heard_own_name(now, record),
+            // This node had another name, and its record is deleted or expires. A node does not ask itself.
+            false if record.instance == self.instance => Ok(()),
+            false if is_own_url => Err(RecordError::Unusable(
+                "it has the URL of this node".to_owned(),
+            )),
             false => self.heard_other(now, record),
         };
         self.tick(now);
@@ -284,6 +368,7 @@ impl Membership {
         if key == key_of(&self.own.name) {
             // The other node with this name has left, or an earlier process of this node, whose deletion came late.
             self.set_rival(None);
+            self.was_removed |= self.echo.is_some();
             self.announce_at = now;
         } else {
             self.retain_others(|name, _| key_of(name) != key);
@@ -316,8 +401,9 @@ impl Membership {
             self.expire(now);
         }
         if !self.is_open && self.opens_at.is_some_and(|at| now >= at) {
+            let was_used = self.uses_others();
             self.is_open = true;
-            if !self.others.is_empty() {
+            if !was_used && !self.others.is_empty() {
                 self.others_changed();
             }
         }
@@ -344,8 +430,15 @@ impl Membership {
                 }
             }
             self.echo = Some((now, record.state));
-            let told_at = self.told_at.replace(now);
-            if told_at.is_some_and(|at| now > at + self.lasts * FORMER) {
+            // Before its first record, a node is in no list.
+            let missed_max = match std::mem::replace(&mut self.was_told, true) {
+                true => self.lasts * FORMER,
+                false => self.lasts,
+            };
+            let told_at = self.told_at.replace(now).unwrap_or(now);
+            let told_before_start = std::mem::take(&mut self.told_before_start);
+            let was_silent = now + told_before_start > told_at + missed_max;
+            if std::mem::take(&mut self.was_removed) || was_silent {
                 self.actions.push_back(MembershipAction::PurgeAll);
             }
             return Ok(());
@@ -356,6 +449,8 @@ impl Membership {
         }
         let url = record.profile.url.clone();
         let is_older = (record.beat, record.instance) > (self.beat, self.instance);
+        // The others have the other node in place of this one.
+        self.was_removed = true;
         if !self.is_announced || is_older {
             self.is_announced = false;
             self.echo = None;
@@ -418,7 +513,7 @@ impl Membership {
     }
 
     fn uses_others(&self) -> bool {
-        self.is_open && self.rival.is_none()
+        (self.is_open || self.has_inherited) && self.rival.is_none()
     }
 
     /// A node with a rival uses no other node.
@@ -457,7 +552,7 @@ impl Membership {
     }
 
     fn may_announce(&self) -> bool {
-        self.rival.is_none() && !self.has_left
+        self.rival.is_none() && !self.has_left && !self.is_starting
     }
 }
 

@@ -8,9 +8,11 @@
 //! - A process that was in the list of another one, and that has neither left nor ended, is still in the list and may
 //!   own keys, unless another process has or had its name.
 //! - A process that has a name, and does not leave, loses it to no process that got the name later.
-//! - No list has two entries of one name, and each list has the node that uses it.
+//! - No list has two entries of one name, or the URL of the process that uses it under another name, and each list has
+//!   the node that uses it.
 //!
-//! If the faults end, all processes have equal lists: the running ones, and for each name exactly one of them.
+//! If the faults end, all processes have equal lists: the running ones, and for each name exactly one of them. A
+//! process that was removed from a list of another one has purged all its objects since then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,6 +44,7 @@ fn running_nodes_stay_in_all_lists_and_in_the_end_all_lists_are_equal() {
         reached.renames += model.reached.renames;
         reached.taken += model.reached.taken;
         reached.removals += model.reached.removals;
+        reached.purges += model.reached.purges;
     }
     // The runs reach the cases.
     let runs = seeds();
@@ -52,6 +55,7 @@ fn running_nodes_stay_in_all_lists_and_in_the_end_all_lists_are_equal() {
     assert!(reached.renames > runs / 2, "{reached:?}");
     assert!(reached.taken > runs / 10, "{reached:?}");
     assert!(reached.removals > runs, "{reached:?}");
+    assert!(reached.purges > runs / 5, "{reached:?}");
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +68,8 @@ struct ReachedCases {
     /// Processes that get the name of another one.
     taken: u64,
     removals: u64,
+    /// Purges of all objects of a process that was removed from a list.
+    purges: u64,
 }
 
 /// A change of the bucket on its way to a process.
@@ -94,6 +100,14 @@ struct Process {
     renamed_at: Option<Duration>,
     /// The URLs of the processes that the list must have.
     seen: BTreeSet<Box<str>>,
+    /// The newest time at which the process began to watch the bucket.
+    watches_since: Option<Duration>,
+    /// The URLs of the other processes in the list.
+    others: BTreeSet<Box<str>>,
+    /// The newest time at which another process has removed this one from its list.
+    removed_at: Option<Duration>,
+    /// The newest time at which the process has purged all its objects.
+    purged_at: Option<Duration>,
 }
 
 struct Model {
@@ -177,6 +191,7 @@ impl Model {
                 for process in &mut self.processes {
                     process.inbox.clear();
                     process.reads_at = None;
+                    process.watches_since = None;
                 }
             }
             _ => {}
@@ -223,6 +238,10 @@ impl Model {
             has_name_since: None,
             renamed_at: None,
             seen: BTreeSet::new(),
+            watches_since: None,
+            others: BTreeSet::new(),
+            removed_at: None,
+            purged_at: None,
         });
     }
 
@@ -283,6 +302,7 @@ impl Model {
         let local = now + process.offset;
         if process.reads_at.is_some_and(|at| now >= at) {
             process.reads_at = None;
+            process.watches_since = Some(now);
             process.machine.watching(local);
             let values = self.bucket.iter();
             let values =
@@ -338,8 +358,11 @@ impl Model {
                     let key = key_of(&record.profile.name);
                     self.write(&key, Some(record.encode()));
                 }
-                // No outage of the model lasts so long.
-                MembershipAction::PurgeAll => {}
+                MembershipAction::PurgeAll => {
+                    let process = &mut self.processes[at];
+                    process.purged_at = Some(now);
+                    self.reached.purges += u64::from(process.removed_at.is_some());
+                }
                 MembershipAction::Withdraw(key) => self.write(&key, None),
                 MembershipAction::Apply(list) => {
                     let done_at = now + self.millis(300);
@@ -405,15 +428,27 @@ impl Model {
             let has_left = process.leaves_at.is_some();
             running.insert(process.url.clone(), !has_left && !is_contested);
         }
+        let mut removed = BTreeSet::new();
         for process in &mut self.processes {
             let list = process.machine.list();
             let names: BTreeSet<_> = list.iter().map(|member| &member.profile.name).collect();
             assert_eq!(names.len(), list.len(), "{context}: {list:?}");
             assert!(names.contains(&Box::from(process.name)), "{context}");
+            let urls = list.iter().map(|member| &member.profile.url);
+            let own = urls.clone().filter(|url| **url == process.url);
+            assert_eq!(own.count(), 1, "{context}: {list:?}");
             if process.has_rival {
                 process.seen.clear();
+                process.others.clear();
                 continue;
             }
+            let others: BTreeSet<_> = urls.cloned().collect();
+            // A process that takes the name of another one has it in no list until it gives the name up.
+            let is_renamed = process.renamed_at.is_some_and(|at| now < at + LASTS_MAX);
+            if !is_renamed {
+                removed.extend(process.others.difference(&others).cloned());
+            }
+            process.others = others;
             let urls: BTreeSet<_> = owners(&list)
                 .map(|member| member.profile.url.clone())
                 .collect();
@@ -423,6 +458,16 @@ impl Model {
                 assert!(urls.contains(url), "{context}: {own} lost {url}: {list:?}");
             }
             process.seen.extend(urls);
+        }
+        for process in &mut self.processes {
+            // A list may have an earlier process with this URL. A process that does not watch the bucket does not hear
+            // that another one writes its record.
+            let watches = process
+                .watches_since
+                .is_some_and(|since| now >= since + EVENTS_MAX);
+            if watches && removed.contains(&process.url) {
+                process.removed_at = Some(now);
+            }
         }
     }
 
@@ -447,6 +492,14 @@ impl Model {
         for process in self.processes.iter().filter(|p| p.has_rival) {
             assert_eq!(process.list.len(), 1, "{context}: alone");
         }
+        for process in self.processes.iter().filter(|p| !p.has_rival) {
+            let purged_at = process.purged_at.map(|at| at + EVENTS_MAX);
+            let (url, removed_at) = (&process.url, process.removed_at);
+            assert!(
+                purged_at >= removed_at,
+                "{context}: {url} at {removed_at:?}"
+            );
+        }
     }
 }
 
@@ -468,3 +521,6 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// The longest time of a delivery: an eighth of `LASTS_MIN`.
 const DELAY_MAX_MS: u64 = 1000;
+
+/// The longest time between the events of two processes that follow from one write, without an outage.
+const EVENTS_MAX: Duration = Duration::from_secs(3);

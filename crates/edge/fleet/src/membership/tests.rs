@@ -116,23 +116,85 @@ fn a_member_is_removed_when_its_record_was_not_received_for_its_time() {
     assert_eq!(node.list().len(), 1);
 }
 
+/// Lets the next heartbeat of a node return. Returns true if the node then purges all its objects.
+fn purges_all_when_heard(node: &mut Membership, now: Duration) -> bool {
+    node.tick(now);
+    echo(node, now);
+    actions(node).contains(&MembershipAction::PurgeAll)
+}
+
 /// The other nodes have then removed it, and told it of no change.
 #[test]
 fn a_node_whose_records_do_not_return_for_long_purges_all_its_objects() {
     let mut node = member();
-    let returns = |node: &mut Membership, now: Duration| {
-        node.tick(now);
-        echo(node, now);
-        actions(node).contains(&MembershipAction::PurgeAll)
-    };
-    assert!(!returns(&mut node, LASTS * FORMER));
-    assert!(returns(&mut node, 2 * LASTS * FORMER + at(1)));
-    assert!(!returns(&mut node, 2 * LASTS * FORMER + LASTS));
-    // A node that has started during an outage, too.
-    let mut node = Membership::new(profile("a", 1), 1, LASTS);
-    node.tick(at(5));
-    node.watching(LASTS * FORMER);
-    assert!(returns(&mut node, LASTS * FORMER + LASTS));
+    assert!(!purges_all_when_heard(&mut node, LASTS * FORMER));
+    assert!(purges_all_when_heard(&mut node, 2 * LASTS * FORMER + at(1)));
+    assert!(!purges_all_when_heard(
+        &mut node,
+        2 * LASTS * FORMER + LASTS
+    ));
+}
+
+/// Before that, no other node has it in its list.
+#[test]
+fn a_node_that_is_announced_long_after_its_start_purges_all_its_objects() {
+    for (announced_at, purges) in [(at(5) + LASTS, false), (at(6) + LASTS, true)] {
+        let mut node = Membership::new(profile("a", 1), 1, LASTS);
+        node.tick(at(5));
+        node.watching(at(5));
+        node.received_all(announced_at);
+        assert_eq!(purges_all_when_heard(&mut node, announced_at), purges);
+    }
+}
+
+#[test]
+fn a_node_that_the_others_have_removed_purges_all_its_objects_when_it_returns() {
+    // Another node has its name for a moment.
+    let mut node = member();
+    assert!(node.heard(at(1), record("a", 2, 2, 9)).is_err());
+    node.deleted(at(2), "a");
+    assert!(purges_all_when_heard(&mut node, at(2)));
+    // It keeps its name, and the others have the other node until its next heartbeat.
+    let mut node = member();
+    node.beat = 9;
+    assert!(node.heard(at(1), record("a", 2, 2, 8)).is_err());
+    assert!(purges_all_when_heard(&mut node, at(2000)));
+    // A late deletion of an earlier process.
+    let mut node = member();
+    node.deleted(at(1), "a");
+    assert!(purges_all_when_heard(&mut node, at(1)));
+    // Another name.
+    let mut node = member();
+    node.set_own(at(1), profile("z", 1), false);
+    actions(&mut node);
+    assert!(purges_all_when_heard(&mut node, at(4001)));
+    assert!(!purges_all_when_heard(&mut node, at(6001)));
+}
+
+#[test]
+fn a_node_is_no_other_node_under_its_earlier_name() {
+    let mut node = member();
+    let mut own = record("a", 1, 1, 1);
+    node.set_own(at(1), profile("z", 1), false);
+    assert_eq!(node.heard(at(2), own.clone()), Ok(()));
+    assert_eq!(names(&node), "z");
+    // An earlier process, which was killed.
+    own.instance = 2;
+    let refused = node.heard(at(3), own);
+    assert!(matches!(refused, Err(RecordError::Unusable(_))));
+    assert_eq!(names(&node), "z");
+}
+
+#[test]
+fn no_change_of_its_settings_lets_a_node_own_keys_while_it_leaves() {
+    let mut node = member();
+    node.ready(at(1));
+    node.drain(at(2));
+    actions(&mut node);
+    node.set_own(at(3), profile("a", 1), false);
+    let record = heartbeat(&mut node).expect("a heartbeat");
+    assert_eq!(record.state, AnnouncedState::Draining);
+    assert_eq!(node.list()[0].state, AnnouncedState::Draining);
 }
 
 /// The own heartbeats do not return during the outage.
@@ -321,4 +383,80 @@ fn a_node_with_a_new_name_leaves_it_to_a_node_that_has_it() {
     assert_eq!(node.rival(), Some("http://127.0.0.1:2"));
     node.tick(at(4001));
     assert_eq!(heartbeat(&mut node), None);
+}
+
+#[test]
+fn a_node_reads_the_records_and_announces_itself_when_it_accepts_requests() {
+    let mut node = Membership::new(profile("a", 1), 1, LASTS);
+    node.starts();
+    node.watching(at(0));
+    node.heard(at(1), record("b", 2, 2, 1)).expect("a record");
+    assert!(!node.has_list());
+    node.received_all(at(2));
+    let [MembershipAction::Apply(list)] = &actions(&mut node)[..] else {
+        panic!("a list and no heartbeat");
+    };
+    assert_eq!(list.len(), 2);
+    assert!(!node.has_list());
+    node.applied(at(3), true);
+    assert!(node.has_list());
+    node.tick(at(9999));
+    assert_eq!(heartbeat(&mut node), None);
+    node.accepts(at(10_000));
+    assert!(heartbeat(&mut node).is_some());
+}
+
+/// Returns a process that replaces the node `a`, whose list was `a b`.
+fn successor(told_before: Option<Duration>) -> Membership {
+    let mut node = Membership::new(profile("a", 1), 3, LASTS);
+    let mut old = member();
+    old.heard(at(0), record("b", 2, 2, 1)).expect("a record");
+    node.inherit(at(0), old.list(), told_before);
+    node
+}
+
+#[test]
+fn a_process_that_replaces_another_one_begins_with_its_list_and_removes_members_as_that_one() {
+    let mut node = successor(Some(at(0)));
+    node.tick(at(1));
+    let list = MembershipAction::Apply(node.list());
+    assert_eq!(
+        (names(&node), actions(&mut node)),
+        ("a b".to_owned(), vec![list])
+    );
+    node.applied(at(2), true);
+    // Without NATS, the list stays.
+    node.tick(at(100_000));
+    assert_eq!(names(&node), "a b");
+    node.watching(at(100_000));
+    node.received_all(at(100_001));
+    echo(&mut node, at(100_002));
+    assert_eq!(names(&node), "a b");
+    for heartbeat in [102_002, 104_002, 106_002, 108_001] {
+        node.tick(at(heartbeat));
+        if heartbeat < 108_000 {
+            echo(&mut node, at(heartbeat));
+        }
+    }
+    assert_eq!(names(&node), "a b");
+    node.tick(at(108_002));
+    assert_eq!(names(&node), "a", "it has had its whole time");
+}
+
+#[test]
+fn a_process_that_replaces_another_one_knows_how_long_that_one_was_silent() {
+    let returns = |told_before, now| {
+        let mut node = successor(told_before);
+        node.watching(at(0));
+        node.received_all(now);
+        purges_all_when_heard(&mut node, now)
+    };
+    let silent = LASTS * 4;
+    assert!(!returns(Some(silent), LASTS * FORMER - silent));
+    assert!(returns(Some(silent), LASTS * FORMER - silent + at(1)));
+    assert!(returns(None, at(0)));
+    let mut old = member();
+    assert_eq!(old.told_before(at(7)), Some(at(7)));
+    old.deleted(at(8), "a");
+    assert_eq!(old.told_before(at(8)), None);
 }

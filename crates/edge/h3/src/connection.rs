@@ -72,8 +72,6 @@ impl Default for UniState {
 pub enum UniEvent {
     /// The settings of the client.
     Settings(Settings),
-    /// The priority of a request has changed, see [`Priorities::rank`].
-    PriorityChanged(StreamId),
     /// The type of the stream is unknown. The driver asks the client to stop sending, with
     /// [`ErrorCode::H3_STREAM_CREATION_ERROR`] (RFC 9114 §6.2), and drops the stream.
     Unknown,
@@ -361,7 +359,7 @@ impl Connection {
                 integer(&payload)?;
                 return Err(id_error("CANCEL_PUSH of a push that was not promised"));
             }
-            FrameType::PRIORITY_UPDATE => return self.update_priority(&payload).map(Some),
+            FrameType::PRIORITY_UPDATE => self.update_priority(&payload)?,
             _ => {
                 // RFC 9218 §7.2. FrameDecoder passes no other type.
                 read_varint(&payload).ok_or(INVALID_PAYLOAD)?;
@@ -372,7 +370,7 @@ impl Connection {
     }
 
     /// Handles a PRIORITY_UPDATE of a request (RFC 9218 §7.2).
-    fn update_priority(&mut self, payload: &[u8]) -> Result<UniEvent, ConnectionError> {
+    fn update_priority(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         let (id, id_bytes) = read_varint(payload).ok_or(INVALID_PAYLOAD)?;
         let stream = StreamId(id);
         // The transport lets a client open a stream only when an earlier one has ended. All streams that have ended
@@ -386,7 +384,7 @@ impl Connection {
         let priority = Priority::default().with(&payload[id_bytes..]);
         self.priorities
             .update(stream, priority, stream < self.next_request);
-        Ok(UniEvent::PriorityChanged(stream))
+        Ok(())
     }
 
     /// Counts a frame of the control stream, or a byte of a stream of QPACK.

@@ -28,7 +28,7 @@
 //! client's [`Settings`] before the head is sent.
 //!
 //! **Order.** The transport sends streams with a higher [`Priorities::rank`] first. Look it up again before each write,
-//! because a [`UniEvent::PriorityChanged`] changes it.
+//! because a PRIORITY_UPDATE of the control stream changes it.
 //!
 //! **Errors.** A [`ConnectionError`] closes the connection with its code. A [`StreamError`] ends one request: answer
 //! with its status, or reset both directions with its code. Both say which rule was violated.

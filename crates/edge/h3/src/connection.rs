@@ -279,10 +279,15 @@ impl Connection {
         is_final && self.requests == 0
     }
 
+    /// Returns true if a request is under way.
+    pub const fn has_requests(&self) -> bool {
+        self.requests > 0
+    }
+
     /// Appends a frame without a meaning (RFC 9114 §7.2.8) for the control stream if a request is under way. The client
     /// acknowledges it, which restarts the idle timers of both endpoints (RFC 9000 §10.1.2).
     pub fn push_keep_alive(&self, out: &mut Vec<u8>) {
-        if self.requests > 0 {
+        if self.has_requests() {
             push_frame_head(out, RESERVED_FRAME, 0);
         }
     }

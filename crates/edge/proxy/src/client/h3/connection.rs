@@ -11,8 +11,9 @@ use std::time::Duration;
 use edgeward_h3::{ConnectionError, ErrorCode, StreamId, UniEvent, UniStream};
 use quinn::{Connecting, ReadError, RecvStream, SendStream, VarInt};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
+use super::keep_alive::KeepAlive;
 use super::request;
 use super::state::{Http3, varint};
 use crate::client::accepted::Registration;
@@ -141,11 +142,7 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
     });
     let mut streams = Vec::new();
     let mut drain = Drain::No;
-    let mut keep_alive = {
-        let period = keep_alive_period(http3.worker().config().limits.idle_timeout);
-        tokio::time::interval_at(Instant::now() + period, period)
-    };
-    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut keep_alive = KeepAlive::new(http3.worker().config().limits.idle_timeout);
     loop {
         // The frames of the control stream are short. If the client allows none, the stream waits and no other does.
         if !frames.is_empty() && write_now(&mut control, &mut frames).await.is_err() {
@@ -157,7 +154,7 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
             () = must_drain(http3.conn(), &mut ending), if drain == Drain::No => Step::Drain,
             () = drain.announced() => Step::FinalGoaway,
             () = drained(http3), if drain == Drain::Final => Step::Drained,
-            _ = keep_alive.tick() => Step::KeepAlive,
+            () = keep_alive.due() => Step::KeepAlive,
             () = &mut control_stopped => Step::Fail(http3.state.borrow().control_stopped()),
             error = poll_fn(|cx| poll_streams(http3, &mut streams, cx)) => Step::Fail(error),
             stream = quic.accept_uni() => stream.map_or_else(Step::Lost, Step::Uni),
@@ -166,7 +163,10 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
             }),
         };
         match step {
-            Step::Request(sending, receiving) => begin_request(http3, sending, receiving, drain),
+            Step::Request(sending, receiving) => {
+                begin_request(http3, sending, receiving, drain);
+                keep_alive.arm();
+            }
             Step::Uni(stream) => streams.push(ClientStream {
                 stream,
                 state: UniStream::default(),
@@ -179,10 +179,16 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
                 http3.state.borrow_mut().push_final_goaway(&mut frames);
                 drain = Drain::Final;
             }
-            Step::KeepAlive if frames.is_empty() => {
-                http3.state.borrow().push_keep_alive(&mut frames);
+            Step::KeepAlive => {
+                let state = http3.state.borrow();
+                if !state.has_requests() {
+                    keep_alive.disarm();
+                }
+                // Otherwise the client accepts no frames.
+                if frames.is_empty() {
+                    state.push_keep_alive(&mut frames);
+                }
             }
-            Step::KeepAlive => {} // The client accepts no frames.
             Step::Drained => return http3.close(ErrorCode::H3_NO_ERROR, ""),
             Step::Close(reason) => return close(http3, &mut control, reason).await,
             Step::Fail(error) => return http3.fail(error),
@@ -345,16 +351,6 @@ fn record_lost(http3: &Http3, error: &quinn::ConnectionError) {
     http3.worker().counters.closed[reason].increment();
 }
 
-/// Returns the time between frames that keep a connection with a request open while the client waits for the response:
-/// the timeout of the transport is the lower one of both endpoints, and that of a client is unknown here.
-fn keep_alive_period(idle_timeout: Duration) -> Duration {
-    (idle_timeout / 3).clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX)
-}
-
-/// A third of the timeout of browsers and of most libraries, 30 s.
-const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
-const KEEP_ALIVE_MIN: Duration = Duration::from_millis(100);
-
 /// The memory of a connection in the transport: its state, its keys, and the datagrams that it is making.
 const QUIC_BYTES: u64 = 32 << 10;
 
@@ -366,16 +362,3 @@ const CHUNK_BYTES_MAX: usize = 4 << 10;
 
 /// The longest wait between the two GOAWAY frames.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_with_requests_are_kept_open_for_clients_with_a_usual_timeout() {
-        for (idle_timeout_ms, period_ms) in [(1, 100), (600, 200), (75_000, 10_000)] {
-            let period = keep_alive_period(Duration::from_millis(idle_timeout_ms));
-            assert_eq!(period, Duration::from_millis(period_ms));
-        }
-    }
-}

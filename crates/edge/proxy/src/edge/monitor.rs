@@ -1,4 +1,5 @@
-//! The monitor: a thread that measures the process, sets its level of overload and finds stuck workers.
+//! The monitor: a thread that measures the process, sets its level of overload, and finds stuck workers and ended
+//! processes.
 
 use std::fs;
 use std::io;
@@ -60,6 +61,7 @@ impl Monitor {
             log_transition(&transition, &sample, self.overload.bounds());
         }
         self.check_workers(&shared, now);
+        self.generations.routes.close_ended();
     }
 
     fn measure(&mut self, shared: &Shared, now: Duration) -> Sample {

@@ -36,7 +36,7 @@ pub(crate) struct Routes {
     keys: QuicKeys,
     /// The sending ends of the inboxes of this process, by the numbers of the endpoints.
     own: RwLock<Vec<Option<OwnedFd>>>,
-    /// Those of earlier processes that have not ended, as far as datagrams have shown it.
+    /// Those of earlier processes that have not ended, as far as it is known.
     earlier: RwLock<HashMap<EndpointName, OwnedFd>>,
     /// The sockets of the endpoints of this process, with the names of their listeners. A listener may have been
     /// removed while its endpoints have connections.
@@ -174,12 +174,12 @@ impl Routes {
     /// Returns copies of the sending ends of all open inboxes, for the process that replaces this one.
     pub(crate) fn inboxes(&self) -> io::Result<Vec<(EndpointName, OwnedFd)>> {
         let mut copies = Vec::new();
+        self.close_ended();
         let earlier = self.earlier.read().unwrap_or_else(PoisonError::into_inner);
         for (name, inbox) in earlier.iter() {
-            if is_open(inbox) {
-                copies.push((*name, inbox.try_clone()?));
-            }
+            copies.push((*name, inbox.try_clone()?));
         }
+        drop(earlier);
         let generation = self.identity.generation;
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         for (number, inbox) in (0..).zip(own.iter()) {
@@ -211,6 +211,18 @@ impl Routes {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         for inbox in own.iter().flatten() {
             _ = send(inbox, head, &[]);
+        }
+    }
+
+    /// Closes the sending ends of endpoints of earlier processes that have ended.
+    pub(crate) fn close_ended(&self) {
+        let has_ended = || {
+            let earlier = self.earlier.read().unwrap_or_else(PoisonError::into_inner);
+            !earlier.values().all(is_open)
+        };
+        if has_ended() {
+            let mut earlier = self.earlier.write().unwrap_or_else(PoisonError::into_inner);
+            earlier.retain(|_, inbox| is_open(inbox));
         }
     }
 
@@ -254,8 +266,6 @@ impl Routes {
         match sent {
             Ok(()) => passed,
             Err(Errno::PIPE | Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN) => {
-                let mut earlier = self.earlier.write().unwrap_or_else(PoisonError::into_inner);
-                earlier.remove(&to);
                 Passed::Gone
             }
             // The connection is alive, so its client must not get a stateless reset.
@@ -323,7 +333,7 @@ fn is_open(inbox: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(inbox, PollFlags::empty())];
     let at_once = Timespec::default();
     let result = poll(&mut polled, Some(&at_once));
-    result.is_ok() && !polled[0].revents().contains(PollFlags::HUP)
+    result.is_err() || !polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// Handles a message of an inbox, then its datagram as if a socket had received it. Panics unless heads have one form,

@@ -115,6 +115,8 @@ fn a_process_passes_datagrams_to_all_processes_before_it_that_have_not_ended() {
     let name = ended.endpoint;
     assert_eq!((pass(name), open()), (Passed::ToProcess, 2));
     drop(ended);
+    assert_eq!((pass(name), open()), (Passed::Gone, 2));
+    third.close_ended();
     assert_eq!((pass(name), open()), (Passed::Gone, 1));
     let names = third.inboxes().expect("copies").into_iter();
     let mut names: Vec<_> = names.map(|(name, _)| name.generation).collect();

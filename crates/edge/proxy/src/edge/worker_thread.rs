@@ -363,9 +363,9 @@ impl Accepting {
         };
         let closing = Rc::new(Notify::new());
         let (workers, crypto) = (Rc::clone(workers), Arc::clone(crypto));
-        let routes = Arc::clone(&parts.inbox.routes);
+        let inbox = Arc::clone(&parts.inbox);
         let accepted = endpoint.clone();
-        let accept = endpoint::accept(workers, accepted, crypto, routes, Rc::clone(&closing));
+        let accept = endpoint::accept(workers, accepted, crypto, inbox, Rc::clone(&closing));
         self.tasks.push(tokio::task::spawn_local(accept));
         self.closing.push(closing);
         self.endpoints.push(endpoint);

@@ -1,6 +1,7 @@
 //! Connections that reach another worker, or another process after an upgrade. Two edges of one process stand for the
 //! two processes.
 
+use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::Http3Bed;
-use crate::client::{PREFACE, connect, connect_quic, endpoint, head, open_uni};
+use crate::client::{PREFACE, connect, connect_from, connect_quic, endpoint, head, open_uni};
 use crate::identity::SelfSigned;
 use crate::support::{Client, TIMEOUT, pattern, run};
 
@@ -267,6 +268,91 @@ fn the_clients_of_a_process_that_is_gone_get_a_stateless_reset() {
             }
         }
         assert_eq!(client.quic.closed().await, ConnectionError::Reset);
+    });
+}
+
+/// Passes datagrams between a client and an edge.
+struct Relay {
+    of_client: tokio::net::UdpSocket,
+    of_edge: tokio::net::UdpSocket,
+    /// The address of the client, once it has sent a datagram.
+    client: Cell<Option<SocketAddr>>,
+}
+
+impl Relay {
+    async fn new(edge: SocketAddr) -> Self {
+        let bind = || tokio::net::UdpSocket::bind("127.0.0.1:0");
+        let of_client = bind().await.expect("a port is free");
+        let of_edge = bind().await.expect("a port is free");
+        of_edge.connect(edge).await.expect("the address is valid");
+        Self {
+            of_client,
+            of_edge,
+            client: Cell::default(),
+        }
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.of_client.local_addr().expect("the socket is bound")
+    }
+
+    /// Passes datagrams until the edge has sent `count` of them.
+    async fn pass(&self, count: usize) {
+        let mut sent = 0;
+        let (mut request, mut answer) = ([0; 2048], [0; 2048]);
+        while sent < count {
+            tokio::select! {
+                received = self.of_client.recv_from(&mut request) => {
+                    let (len, from) = received.expect("a datagram arrives");
+                    self.client.set(Some(from));
+                    // Fails if the edge has just closed a socket.
+                    _ = self.of_edge.send(&request[..len]).await;
+                }
+                received = self.of_edge.recv(&mut answer) => {
+                    let len = received.expect("a datagram arrives");
+                    let client = self.client.get().expect("the client sends first");
+                    self.of_client.send_to(&answer[..len], client).await.expect("sent");
+                    sent += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Method: a relay holds the client's answer to the Retry back until the new process reads the sockets. A request keeps
+/// the old process.
+#[test]
+fn a_retry_of_the_old_process_is_answered_by_the_new_one() {
+    let http3 = Http3Bed::with_config(|config| {
+        // Every client must prove its address.
+        config.limits.quic_handshakes_max = 1.try_into().expect("not zero");
+    });
+    let last = Gate::new();
+    let held = Answer::ok("last").wait_before_head(&last);
+    http3.bed.origin.on("/last", held);
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    let (addr, identity) = (http3.bed.addr(), http3.identity);
+    run(async {
+        let client = connect(addr, &identity).await;
+        let held = client.send("GET", "/last", &[]).await;
+        last.reached_by(1).await;
+        let relay = Relay::new(addr).await;
+        let connecting = tokio::spawn({
+            let endpoint = endpoint(&identity);
+            let relay = relay.addr();
+            async move { connect_from(endpoint, relay).await.get("/page").await }
+        });
+        relay.pass(1).await;
+        let (_new, ending) = upgrade(http3.bed.edge);
+        let answer = tokio::select! {
+            () = relay.pass(usize::MAX) => unreachable!("the relay passes all datagrams"),
+            answer = connecting => answer.expect("the client gets a response"),
+        };
+        assert_eq!(answer.body, b"hello");
+        assert!(!ending.is_finished());
+        last.open();
+        assert_eq!(held.answer().await.body, b"last");
+        join(ending).await;
     });
 }
 

@@ -7,7 +7,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 0 | the generation of the process |
-//! | 1 | 0, by which ids of others are recognised |
+//! | 1 | 0, or 1 if a Retry has the id. Ids of others are recognised by other values |
 //! | 2 to 3 | the number of the endpoint in its process |
 //! | 4 to 7 | a number that the endpoint uses once |
 //!
@@ -15,6 +15,7 @@
 //! QUIC-LB (draft-ietf-quic-load-balancers). An observer therefore cannot link two ids of a connection (RFC 9000 §5.1).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
@@ -27,6 +28,14 @@ pub(crate) struct EndpointName {
     pub(crate) generation: u8,
     /// The number of the endpoint in its process.
     pub(crate) number: u16,
+}
+
+/// The content of an id, except for its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IdName {
+    pub(super) endpoint: EndpointName,
+    /// True for the id of a Retry. No connection has it, and the client answers with it and a token.
+    pub(super) is_retry: bool,
 }
 
 /// A connection id in bytes.
@@ -43,27 +52,31 @@ impl IdCipher {
         Self(key)
     }
 
-    /// Returns the id of a connection of `endpoint`. The same `nonce` makes the same id.
-    pub(super) fn id(&self, endpoint: EndpointName, nonce: u32) -> Id {
+    /// Returns an id with this content. The same `nonce` makes the same id.
+    pub(super) fn id(&self, name: IdName, nonce: u32) -> Id {
+        let IdName { endpoint, is_retry } = name;
         let [low, high] = endpoint.number.to_le_bytes();
-        let name = u32::from_le_bytes([endpoint.generation, 0, low, high]);
+        let name = u32::from_le_bytes([endpoint.generation, is_retry.into(), low, high]);
         self.encrypt([name, nonce])
     }
 
-    /// Returns the endpoint that an id names. `None` if the id is not one of ours; one in 256 of these is not noticed.
-    pub(super) fn endpoint(&self, id: Id) -> Option<EndpointName> {
+    /// Returns the content of an id. `None` if the id is not one of ours; one in 128 of these is not noticed.
+    pub(super) fn name(&self, id: Id) -> Option<IdName> {
         let [name, _] = self.decrypt(id);
-        let [generation, zero, low, high] = name.to_le_bytes();
+        let [generation, is_retry, low, high] = name.to_le_bytes();
         let number = u16::from_le_bytes([low, high]);
-        (zero == 0).then_some(EndpointName { generation, number })
+        (is_retry <= 1).then_some(IdName {
+            endpoint: EndpointName { generation, number },
+            is_retry: is_retry == 1,
+        })
     }
 
     /// Panics if an id is not made again from its parts. For the fuzz target.
     pub(super) fn check(&self, id: Id) {
         let [name, nonce] = self.decrypt(id);
         assert_eq!(self.encrypt([name, nonce]), id);
-        if let Some(endpoint) = self.endpoint(id) {
-            assert_eq!(self.id(endpoint, nonce), id);
+        if let Some(name) = self.name(id) {
+            assert_eq!(self.id(name, nonce), id);
         }
     }
 
@@ -100,13 +113,19 @@ impl IdCipher {
 pub(super) struct IdGenerator {
     pub(super) cipher: Arc<IdCipher>,
     pub(super) endpoint: EndpointName,
+    /// True while the endpoint makes a Retry.
+    pub(super) makes_retry: Arc<AtomicBool>,
     pub(super) nonce: u32,
 }
 
 impl ConnectionIdGenerator for IdGenerator {
     fn generate_cid(&mut self) -> ConnectionId {
         self.nonce = self.nonce.wrapping_add(1);
-        ConnectionId::new(&self.cipher.id(self.endpoint, self.nonce))
+        let name = IdName {
+            endpoint: self.endpoint,
+            is_retry: self.makes_retry.load(Ordering::Relaxed),
+        };
+        ConnectionId::new(&self.cipher.id(name, self.nonce))
     }
 
     fn cid_len(&self) -> usize {
@@ -135,15 +154,16 @@ mod tests {
         IdCipher::new(key.expect("the key has 16 bytes"))
     }
 
-    fn endpoint(generation: u8, number: u16) -> EndpointName {
-        EndpointName { generation, number }
+    fn name(generation: u8, number: u16, is_retry: bool) -> IdName {
+        let endpoint = EndpointName { generation, number };
+        IdName { endpoint, is_retry }
     }
 
     proptest! {
         #[test]
-        fn an_id_names_its_endpoint(generation: u8, number: u16, nonce: u32) {
-            let (cipher, endpoint) = (cipher(1), endpoint(generation, number));
-            prop_assert_eq!(cipher.endpoint(cipher.id(endpoint, nonce)), Some(endpoint));
+        fn an_id_names_its_endpoint(generation: u8, number: u16, is_retry: bool, nonce: u32) {
+            let (cipher, name) = (cipher(1), name(generation, number, is_retry));
+            prop_assert_eq!(cipher.name(cipher.id(name, nonce)), Some(name));
         }
     }
 
@@ -154,19 +174,19 @@ mod tests {
         }
     }
 
-    /// Method: the ids and the keys are fixed, so the counts are too. The expected number is 65,536 / 256.
+    /// Method: the ids and the keys are fixed, so the counts are too. The expected number is 65,536 / 128.
     #[test]
-    fn one_in_256_ids_of_another_key_names_an_endpoint() {
+    fn one_in_128_ids_of_another_key_names_an_endpoint() {
         let (ours, other) = (cipher(1), cipher(2));
-        let ids = (0..1 << 16).map(|nonce| other.id(endpoint(0, 0), nonce));
-        let named = ids.filter_map(|id| ours.endpoint(id)).count();
-        assert!((200..312).contains(&named), "{named}");
+        let ids = (0..1 << 16).map(|nonce| other.id(name(0, 0, false), nonce));
+        let named = ids.filter_map(|id| ours.name(id)).count();
+        assert!((400..624).contains(&named), "{named}");
     }
 
     #[test]
     fn ids_of_an_endpoint_differ_and_show_no_byte_of_its_name() {
         let cipher = cipher(1);
-        let ids = (0..1 << 12).map(|nonce| cipher.id(endpoint(0, 0), nonce));
+        let ids = (0..1 << 12).map(|nonce| cipher.id(name(0, 0, false), nonce));
         let ids: HashSet<Id> = ids.collect();
         assert_eq!(ids.len(), 1 << 12);
         for at in 0..ID_BYTES {

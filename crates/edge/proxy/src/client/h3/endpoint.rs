@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use edgeward_h3::ErrorCode;
@@ -14,7 +15,7 @@ use super::attempt::{Answer, Attempt};
 use super::connection::{self, Handshake};
 use super::receive_window::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use super::responder::SEND_WINDOW_BYTES;
-use super::routes::Routes;
+use super::routes::{Inbox, Routes};
 use super::socket::{EndpointParts, EndpointSocket};
 use super::state::{varint, window};
 use crate::client::listener::{is_full, make_room};
@@ -28,7 +29,7 @@ pub(crate) fn open(
     crypto: &Arc<QuicServerConfig>,
 ) -> io::Result<Endpoint> {
     let routes = &parts.inbox.routes;
-    let mut config = routes.endpoint_config(parts.inbox.endpoint);
+    let mut config = routes.endpoint_config(&parts.inbox);
     config.min_reset_interval(RESET_INTERVAL);
     Endpoint::new_with_abstract_socket(
         config,
@@ -50,12 +51,12 @@ pub(crate) async fn accept(
     workers: Rc<CurrentWorker>,
     endpoint: Endpoint,
     crypto: Arc<QuicServerConfig>,
-    routes: Arc<Routes>,
+    inbox: Arc<Inbox>,
     closing: Rc<Notify>,
 ) {
     let open = OpenEndpoint(endpoint);
     let (_accepts, ending) = watch::channel(());
-    let mut settings = Settings::new(&workers.get(), &crypto, &routes);
+    let mut settings = Settings::new(&workers.get(), &crypto, &inbox.routes);
     loop {
         let incoming = tokio::select! {
             incoming = open.0.accept() => incoming,
@@ -64,9 +65,9 @@ pub(crate) async fn accept(
         let Some(incoming) = incoming else { return };
         let worker = workers.get();
         if settings.generation != worker.shared.generation {
-            settings = Settings::new(&worker, &crypto, &routes);
+            settings = Settings::new(&worker, &crypto, &inbox.routes);
         }
-        answer(&workers, &worker, incoming, &settings, &ending).await;
+        answer(&workers, &worker, incoming, &settings, &inbox, &ending).await;
     }
 }
 
@@ -101,6 +102,7 @@ async fn answer(
     worker: &Worker,
     incoming: Incoming,
     settings: &Settings,
+    inbox: &Inbox,
     ending: &watch::Receiver<()>,
 ) {
     let config = worker.config();
@@ -135,9 +137,11 @@ async fn answer(
         }
         Answer::Retry => {
             worker.counters.quic_retries.increment();
+            inbox.makes_retry.store(true, Ordering::Relaxed);
             if let Err(error) = incoming.retry() {
                 error.into_incoming().ignore();
             }
+            inbox.makes_retry.store(false, Ordering::Relaxed);
         }
         Answer::Ignore => {
             worker.counters.quic_ignored.increment();

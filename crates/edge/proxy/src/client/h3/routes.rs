@@ -25,7 +25,7 @@ use rustix::net::{
 
 #[cfg(test)]
 use super::connection_id::Id;
-use super::connection_id::{EndpointName, IdGenerator};
+use super::connection_id::{EndpointName, IdGenerator, IdName};
 use super::forwarded::{DatagramHead, Destination, HEAD_BYTES};
 use super::quic_keys::{QuicIdentity, QuicKeys};
 use crate::rt::panics::lock;
@@ -106,9 +106,10 @@ impl Routes {
         Arc::clone(&self.keys.tokens)
     }
 
-    /// Returns the settings of an endpoint.
-    pub(super) fn endpoint_config(&self, endpoint: EndpointName) -> EndpointConfig {
-        let cipher = Arc::clone(&self.keys.ids);
+    /// Returns the settings of the endpoint of an inbox.
+    pub(super) fn endpoint_config(&self, inbox: &Inbox) -> EndpointConfig {
+        let (cipher, endpoint) = (Arc::clone(&self.keys.ids), inbox.endpoint);
+        let makes_retry = Arc::clone(&inbox.makes_retry);
         let mut config = EndpointConfig::new(Arc::clone(&self.keys.resets));
         config.cid_generator(move || {
             let mut nonce = [0; 4];
@@ -116,6 +117,7 @@ impl Routes {
             Box::new(IdGenerator {
                 cipher: Arc::clone(&cipher),
                 endpoint,
+                makes_retry: Arc::clone(&makes_retry),
                 nonce: u32::from_le_bytes(nonce),
             })
         });
@@ -125,7 +127,16 @@ impl Routes {
     /// Returns an id of a connection of `endpoint`.
     #[cfg(test)]
     pub(super) fn new_id(&self, endpoint: EndpointName) -> Id {
-        self.keys.ids.id(endpoint, 7)
+        let is_retry = false;
+        self.keys.ids.id(IdName { endpoint, is_retry }, 7)
+    }
+
+    /// Returns the first datagram of a client that answers a Retry of `endpoint`.
+    #[cfg(test)]
+    pub(super) fn answer_to_retry(&self, endpoint: EndpointName) -> Vec<u8> {
+        let is_retry = true;
+        let id = self.keys.ids.id(IdName { endpoint, is_retry }, 7);
+        [b"\xc0\0\0\0\x01\x08", &id[..]].concat()
     }
 
     /// Opens the inbox of a new endpoint.
@@ -149,6 +160,7 @@ impl Routes {
                 generation: self.identity.generation,
                 number,
             },
+            makes_retry: Arc::default(),
             routes: Arc::clone(self),
         })
     }
@@ -228,18 +240,27 @@ impl Routes {
 
     /// Returns the endpoint to which a datagram belongs that `receiver` has received.
     ///
-    /// One in 256 ids that clients make up names some endpoint, half of these one of a later process. This process
+    /// One in 128 ids that clients make up names some endpoint, half of these one of a later process. This process
     /// does not know it, so the datagram is handled as one whose id is not ours.
+    ///
+    /// An answer to a Retry of an earlier process belongs to the receiver: the token proves the address of the client
+    /// to all processes, and the earlier one accepts no connections any more. If it has accepted this one already, the
+    /// client ignores the second response (RFC 9000 §7.2).
     pub(super) fn owner(&self, receiver: EndpointName, datagram: &[u8]) -> Owner {
         let (id, unknown) = match Destination::of(datagram) {
             Destination::Issued(id) => (id, Owner::Unknown),
             Destination::Long(id) => (id, Owner::Receiver),
             Destination::Other => return Owner::Receiver,
         };
-        match self.keys.ids.endpoint(id) {
-            Some(endpoint) if endpoint == receiver => Owner::Receiver,
-            Some(endpoint) if !self.is_later(endpoint) => Owner::Other(endpoint),
-            Some(_) | None => unknown,
+        let Some(IdName { endpoint, is_retry }) = self.keys.ids.name(id) else {
+            return unknown;
+        };
+        let is_of_this_process = endpoint.generation == self.identity.generation;
+        match endpoint {
+            endpoint if endpoint == receiver => Owner::Receiver,
+            _ if is_retry && !is_of_this_process => unknown,
+            endpoint if !self.is_later(endpoint) => Owner::Other(endpoint),
+            _ => unknown,
         }
     }
 
@@ -287,6 +308,8 @@ impl std::fmt::Debug for Routes {
 pub(crate) struct Inbox {
     receiving: OwnedFd,
     pub(super) endpoint: EndpointName,
+    /// True while the endpoint makes a Retry, whose id then says so.
+    pub(super) makes_retry: Arc<AtomicBool>,
     pub(crate) routes: Arc<Routes>,
 }
 

@@ -49,7 +49,7 @@ fn a_datagram_whose_id_is_not_ours_is_dropped_unless_it_may_begin_a_connection()
     let routes = Routes::new();
     let inbox = routes.open_inbox().expect("a socket pair");
     let not_ours = (0..).map(u64::to_le_bytes);
-    let mut not_ours = not_ours.filter(|id| routes.keys.ids.endpoint(*id).is_none());
+    let mut not_ours = not_ours.filter(|id| routes.keys.ids.name(*id).is_none());
     let id = not_ours.next().expect("most ids are not ours");
     let short = [&[0x40], &id[..]].concat();
     assert_eq!(routes.owner(inbox.endpoint, &short), Owner::Unknown);
@@ -84,6 +84,19 @@ fn a_datagram_of_a_later_process_is_dropped_unless_it_may_begin_a_connection() {
     assert_eq!(first.owner(own, &short), Owner::Unknown);
     let long = [b"\xc0\0\0\0\x01\x08", &short[1..]].concat();
     assert_eq!(first.owner(own, &long), Owner::Receiver);
+}
+
+#[test]
+fn an_answer_to_a_retry_reaches_its_worker_or_the_newest_process() {
+    let first = Routes::new();
+    let inbox = first.open_inbox().expect("a socket pair");
+    let other = first.open_inbox().expect("a socket pair").endpoint;
+    let answer = first.answer_to_retry(inbox.endpoint);
+    assert_eq!(first.owner(inbox.endpoint, &answer), Owner::Receiver);
+    assert_eq!(first.owner(other, &answer), Owner::Other(inbox.endpoint));
+    let second = Routes::after(first.identity(), first.inboxes().expect("copies"));
+    let newest = second.open_inbox().expect("a socket pair").endpoint;
+    assert_eq!(second.owner(newest, &answer), Owner::Receiver);
 }
 
 /// Method: a datagram is larger than the buffer of the socket, which Linux doubles.

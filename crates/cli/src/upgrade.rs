@@ -157,7 +157,7 @@ impl Upgrader {
             Err(error) => {
                 let error = format!("{error:#}");
                 tracing::error!("the upgrade failed, and this process carries on: {error}");
-                self.edge.count_failed_upgrade();
+                self.edge.record_failure();
                 service::status("serving; the last upgrade failed");
                 Err(error)
             }

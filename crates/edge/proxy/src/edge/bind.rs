@@ -60,15 +60,15 @@ pub(super) fn bind_all(
     inherited: &mut InheritedSockets,
     routes: &Arc<Routes>,
 ) -> Result<Vec<Arc<BoundListener>>, StartError> {
-    bind_more(config, &[], 0, inherited, routes)
+    bind_more(config, &[], Some(0), inherited, routes)
 }
 
 /// Returns a listener for each one of the configuration: one of `present` with the same address, or else a new one. New
-/// listeners are numbered from `next_id` on.
+/// listeners are numbered from `next_id` on; if it is `None`, there must be none.
 pub(super) fn bind_more(
     config: &EdgeConfig,
     present: &[Arc<BoundListener>],
-    next_id: u64,
+    next_id: Option<u64>,
     inherited: &mut InheritedSockets,
     routes: &Arc<Routes>,
 ) -> Result<Vec<Arc<BoundListener>>, StartError> {
@@ -82,9 +82,17 @@ pub(super) fn bind_more(
         let is_unused = |known: &&Arc<BoundListener>| !bound.iter().any(|b| b.id == known.id);
         let mut unused = present.iter().filter(is_unused);
         let known = unused.find(|known| known.configured == listener.addr);
-        let id = next_id + bound.len() as u64;
+        if let Some(known) = known
+            && has_same_transport(known, listener)
+        {
+            bound.push(Arc::clone(known));
+            continue;
+        }
+        let passed = || StartError::SocketsPassed {
+            addr: listener.addr.clone(),
+        };
+        let id = next_id.ok_or_else(passed)? + bound.len() as u64;
         bound.push(match known {
-            Some(known) if has_same_transport(known, listener) => Arc::clone(known),
             Some(known) => {
                 // Another protocol on the same sockets, so that no connection is refused.
                 let sockets = known.sockets.iter().map(|of_worker| {

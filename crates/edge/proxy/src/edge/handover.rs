@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use super::generations::Generations;
 use super::inherit::{ADMIN, CacheIdentity, QuicIdentity, inbox_name, udp_name};
 use super::open::{log_damage, purge_log};
+use super::reload::Reloader;
 use super::restart::{Persistent, PersistentMemory};
 use super::start::{DISK_CLOSE_MIN, RunningEdge};
 use super::start_error::StartError;
@@ -38,6 +39,7 @@ impl RunningEdge {
         UpgradeSource {
             generations: Arc::clone(&self.generations),
             listeners: self.listeners.clone(),
+            reloader: self.reloader(),
             admin: self.admin.as_ref().and_then(|admin| admin.socket().ok()),
         }
     }
@@ -136,13 +138,19 @@ impl RunningEdge {
 pub struct UpgradeSource {
     generations: Arc<Generations>,
     listeners: watch::Sender<Listeners>,
+    reloader: Reloader,
     admin: Option<OwnedFd>,
 }
 
 impl UpgradeSource {
     /// Returns copies of all listening sockets with the addresses of the configuration, for
-    /// [`InheritedSockets`](crate::InheritedSockets) of another process.
+    /// [`InheritedSockets`](crate::InheritedSockets) of another process. A reload that opens a listener is refused from
+    /// now on, unless the upgrade [fails](Self::record_failure).
     pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.reloader.pass_sockets(|| self.copy_sockets())
+    }
+
+    fn copy_sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut copies = Vec::new();
         let mut with_http3 = Vec::new();
         for listener in self.listeners.borrow().iter() {
@@ -200,8 +208,9 @@ impl UpgradeSource {
         self.generations.shared().config.upgrade_timeout
     }
 
-    /// Counts an upgrade that failed: this process carries on.
-    pub fn count_failed_upgrade(&self) {
+    /// Records that the upgrade has failed: this process carries on.
+    pub fn record_failure(&self) {
+        self.reloader.keep_sockets();
         self.generations
             .shared()
             .other_counters()

@@ -59,8 +59,16 @@ struct Inner {
     generations: Arc<Generations>,
     listeners: watch::Sender<Listeners>,
     switches: Vec<UnboundedSender<Switch>>,
-    /// The number of the next listener. Locked during a reload, so that two reloads follow each other.
-    next_listener: Mutex<u64>,
+    /// Locked during a reload, so that two reloads follow each other.
+    binding: Mutex<Binding>,
+}
+
+/// The state of new listeners.
+struct Binding {
+    /// The number of the next listener.
+    next_listener: u64,
+    /// True after a new process has got the sockets. It would not know a later one.
+    has_passed_sockets: bool,
 }
 
 impl std::fmt::Debug for Reloader {
@@ -75,12 +83,15 @@ impl Reloader {
         listeners: &watch::Sender<Listeners>,
         switches: Vec<UnboundedSender<Switch>>,
     ) -> Self {
-        let next_listener = listeners.borrow().len() as u64;
+        let binding = Mutex::new(Binding {
+            next_listener: listeners.borrow().len() as u64,
+            has_passed_sockets: false,
+        });
         Self(Arc::new(Inner {
             generations: Arc::clone(generations),
             listeners: listeners.clone(),
             switches,
-            next_listener: Mutex::new(next_listener),
+            binding,
         }))
     }
 
@@ -99,6 +110,19 @@ impl Reloader {
         _ = self.0.generations.on_reload.set(Box::new(reload));
     }
 
+    /// Passes the sockets to a new process by `copy`. Until [`keep_sockets`](Self::keep_sockets), a reload that opens
+    /// others is refused.
+    pub(super) fn pass_sockets<T>(&self, copy: impl FnOnce() -> T) -> T {
+        let mut binding = lock(&self.0.binding);
+        binding.has_passed_sockets = true;
+        copy()
+    }
+
+    /// The new process has not started.
+    pub(super) fn keep_sockets(&self) {
+        lock(&self.0.binding).has_passed_sockets = false;
+    }
+
     /// Returns the time between two checks of the files of certificates. Zero: they are not checked.
     pub(super) fn certificate_interval(&self) -> Duration {
         self.0.generations.shared().config.certificate_interval
@@ -108,7 +132,7 @@ impl Reloader {
     /// are kept.
     pub(super) fn reload_changed_certificates(&self, read: &mut FileStates) {
         // A reload reads the files too.
-        let _reloading = lock(&self.0.next_listener);
+        let _reloading = lock(&self.0.binding);
         let shared = self.0.generations.shared();
         let states = file_states(&shared.config);
         if *read == states {
@@ -140,7 +164,7 @@ impl Reloader {
     /// Reads the credentials of all buckets again if a file has another state than in `read`. If credentials cannot be
     /// used, all are kept.
     pub(super) fn reload_changed_credentials(&self, read: &mut FileStates) {
-        let _reloading = lock(&self.0.next_listener);
+        let _reloading = lock(&self.0.binding);
         let shared = self.0.generations.shared();
         let states = credential_states(&shared.config);
         if *read == states {
@@ -177,9 +201,9 @@ impl Reloader {
             generations,
             listeners,
             switches,
-            next_listener,
+            binding,
         } = &*self.0;
-        let mut next_listener = lock(next_listener);
+        let mut binding = lock(binding);
         let before = generations.current();
         let (config, policy) = after_reload(config, &before.shared.config);
         check(&config).map_err(|error| match error {
@@ -195,10 +219,11 @@ impl Reloader {
 
         // Everything that may fail.
         let present = Arc::clone(&listeners.borrow());
+        let next_listener = (!binding.has_passed_sockets).then_some(binding.next_listener);
         let bound = bind_more(
             &config,
             &present,
-            *next_listener,
+            next_listener,
             &mut InheritedSockets::default(),
             &generations.routes,
         )?;
@@ -221,7 +246,7 @@ impl Reloader {
             false => start_spans(&config, exports).map(|(spans, all)| (spans, Some(all)))?,
         };
 
-        *next_listener += bound.len() as u64;
+        binding.next_listener += bound.len() as u64;
         // Connections to origins do not depend on `connections_max`, which other origins may have lowered.
         let keeps_connections = has_same_settings(&before.wanted.limits, &wanted.limits)
             && before.shared.config.limits.tunnels_max == config.limits.tunnels_max;

@@ -59,6 +59,14 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
+    /// A reload opens a listener while a new process starts to replace this one.
+    #[error(
+        "cannot open {addr} during an upgrade, because the new process would not have it; try again afterwards"
+    )]
+    SocketsPassed {
+        /// The listener.
+        addr: ListenAddress,
+    },
     /// There is no origin, or more than [`ORIGINS_MAX`].
     #[error("an edge needs 1 to {ORIGINS_MAX} origins")]
     OriginCount,

@@ -249,6 +249,27 @@ fn an_upgrade_passes_the_sockets_of_removed_listeners() {
     });
 }
 
+/// The new process would not know the endpoint of a later socket, and would answer its clients with a reset.
+#[test]
+fn a_reload_opens_no_listener_while_a_new_process_starts() {
+    let http3 = Http3Bed::start();
+    let (source, reloader) = (http3.bed.edge.upgrade_source(), http3.bed.edge.reloader());
+    let with = reloader.config();
+    let mut without = with.clone();
+    without.listeners[0].http3 = false;
+    let _sockets = source.sockets().expect("descriptors are free");
+    let refused = reloader.reload(&without).expect_err("a listener changes");
+    assert!(
+        refused.to_string().contains("during an upgrade"),
+        "{refused}"
+    );
+    reloader.reload(&with).expect("no listener changes");
+    source.record_failure();
+    for config in [&without, &with] {
+        reloader.reload(config).expect("no new process starts");
+    }
+}
+
 /// Method: the new edge gets the sockets, but not the inboxes of the old one, and thus cannot reach it. The old one
 /// reads no socket, as after its end.
 #[test]

@@ -140,9 +140,10 @@ pub struct Sender {
     requests: Requests,
     /// The streams of the requests that are not answered.
     unanswered: BTreeMap<RequestId, StreamId>,
-    /// The number of unanswered requests for bytes of pieces.
-    loads: usize,
-    /// The streams that need bytes of their next piece, and wait because there are [`LOADS_MAX`] such requests.
+    /// The unanswered requests for bytes of pieces, and the bytes that will be kept until they are acknowledged.
+    loads: BTreeMap<RequestId, usize>,
+    /// The streams that need bytes of their next piece, and wait because there are [`LOADS_MAX`] such requests, or
+    /// because the limit of unacknowledged bytes is reached.
     waiting_for_load: BTreeSet<StreamId>,
 }
 
@@ -170,7 +171,7 @@ impl Sender {
             packed: Vec::new(),
             requests: Requests::of_sender(),
             unanswered: BTreeMap::new(),
-            loads: 0,
+            loads: BTreeMap::new(),
             waiting_for_load: BTreeSet::new(),
         }
     }
@@ -237,7 +238,7 @@ impl Sender {
             .config
             .stream_unacked_max
             .saturating_sub(outgoing.memory_bytes());
-        let total_limit = self.config.unacked_max.saturating_sub(self.unacked);
+        let total_limit = self.config.unacked_max.saturating_sub(self.unacked());
         credit.min(stream_limit).min(total_limit)
     }
 
@@ -310,11 +311,8 @@ impl Sender {
         resources: &mut Resources<'_>,
     ) -> Option<StreamId> {
         let stream = self.unanswered.remove(&request)?;
-        if matches!(answer, Answer::Loaded(_)) {
-            self.loads -= 1;
-            for waiting in std::mem::take(&mut self.waiting_for_load) {
-                self.make_ready(waiting);
-            }
+        if self.loads.remove(&request).is_some() {
+            self.try_loads_again();
         }
         let completed = self.with_stream(stream, resources, |outgoing, finder| {
             outgoing.complete(request, answer, finder)
@@ -510,7 +508,7 @@ impl Sender {
         self.resets.clear();
         self.resets_due.clear();
         self.unanswered.clear();
-        self.loads = 0;
+        self.loads.clear();
         self.waiting_for_load.clear();
     }
 
@@ -524,9 +522,17 @@ impl Sender {
         self.counters
     }
 
-    /// Returns the number of bytes of all streams that are kept in memory until they are acknowledged.
+    /// Returns the number of bytes of all streams that are kept in memory until they are acknowledged, with those that
+    /// are being loaded. It may exceed [`SenderConfig::unacked_max`] by one piece.
     pub fn unacked(&self) -> usize {
-        self.unacked
+        self.unacked + self.loads.values().sum::<usize>()
+    }
+
+    /// Lets the streams that wait for a load try again.
+    fn try_loads_again(&mut self) {
+        for waiting in std::mem::take(&mut self.waiting_for_load) {
+            self.make_ready(waiting);
+        }
     }
 
     /// Returns the number of bytes of new chunks that are sent in one frame.
@@ -573,21 +579,30 @@ impl Sender {
         out: &mut impl FrameSink,
     ) -> bool {
         while let Some(stream) = self.next_ready(lane) {
+            let unacked = self.unacked();
             let Some(outgoing) = self.streams.get_mut(&stream) else {
                 continue;
             };
             outgoing.ready = false;
             let is_bypassed = outgoing.is_bypassed();
             let mut sent = false;
-            if let Some(missing) = outgoing.missing(resources.knowledge) {
-                if self.loads == LOADS_MAX {
+            if let Some((missing, bytes)) = outgoing.missing(resources.knowledge) {
+                // A peer can refuse references to any number of bytes. The first piece of a stream may exceed the limit,
+                // because its acknowledgement needs no other piece.
+                let limit = self.config.unacked_max;
+                let fits = bytes == 0
+                    || unacked + bytes <= limit
+                    || (unacked <= limit && outgoing.sends_first_piece());
+                if fits && self.loads.len() < LOADS_MAX {
+                    let request = self.requests.push(Request::Load(missing));
+                    outgoing.set_load(request);
+                    self.unanswered.insert(request, stream);
+                    self.loads.insert(request, bytes);
+                } else if !fits && outgoing.move_first_piece_to_front() {
+                    self.make_ready(stream);
+                } else {
                     self.waiting_for_load.insert(stream);
-                    continue;
                 }
-                let request = self.requests.push(Request::Load(missing));
-                outgoing.set_load(request);
-                self.unanswered.insert(request, stream);
-                self.loads += 1;
                 continue;
             }
             // Frames of this lane may arrive before the OPEN of the other lane, so OPEN is sent on this lane too.
@@ -663,6 +678,7 @@ impl Sender {
                 let memory_bytes = outgoing.memory_bytes();
                 outgoing.acknowledge(acked.offset);
                 self.unacked = self.unacked - memory_bytes + outgoing.memory_bytes();
+                self.try_loads_again();
             }
             StreamState::Complete => {
                 if !outgoing.is_ended() {
@@ -748,6 +764,7 @@ impl Sender {
         self.unacked -= removed
             .as_ref()
             .map_or(0, |outgoing| outgoing.memory_bytes());
+        self.try_loads_again();
         if self.streams.is_empty() {
             // An idle peer needs no buffer.
             self.packed = Vec::new();

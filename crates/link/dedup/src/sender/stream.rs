@@ -133,12 +133,39 @@ impl OutgoingStream {
         }
     }
 
-    /// Returns the chunks that must be loaded before the next frame can be encoded.
-    pub(super) fn missing(&mut self, knowledge: &Knowledge) -> Option<Vec<LocatedChunk>> {
+    /// Returns the chunks that must be loaded before the next frame can be encoded, and the number of loaded bytes that
+    /// are kept until they are acknowledged.
+    pub(super) fn missing(&mut self, knowledge: &Knowledge) -> Option<(Vec<LocatedChunk>, usize)> {
         let QueueItem::Piece(offset) = *self.queue.front()? else {
             return None;
         };
-        self.piece(offset)?.missing(knowledge)
+        let piece = self.piece(offset)?;
+        let missing = piece.missing(knowledge)?;
+        let is_kept = piece.raw().is_none();
+        Some((missing, if is_kept { piece.length } else { 0 }))
+    }
+
+    /// Returns true if the next frame is the first unacknowledged piece.
+    pub(super) fn sends_first_piece(&self) -> bool {
+        let first = self.pieces.front().map(|piece| piece.offset);
+        first.is_some_and(|first| self.queue.front() == Some(&QueueItem::Piece(first)))
+    }
+
+    /// Moves the first unacknowledged piece to the front of the queue. Returns false if it is there or is not queued.
+    pub(super) fn move_first_piece_to_front(&mut self) -> bool {
+        let first = self
+            .pieces
+            .front()
+            .map(|piece| QueueItem::Piece(piece.offset));
+        let at = self.queue.iter().position(|item| Some(*item) == first);
+        let Some(at) = at.filter(|at| *at > 0) else {
+            return false;
+        };
+        let first = self.queue.remove(at);
+        first
+            .into_iter()
+            .for_each(|first| self.queue.push_front(first));
+        true
     }
 
     /// Records that the [missing](Self::missing) chunks of the next frame were requested.

@@ -26,6 +26,9 @@ use super::support::Random;
 /// The delay in ticks from one endpoint to the other.
 pub(crate) const DELAY: u64 = 50;
 
+/// The largest piece of references in a test. The bytes of one such piece may exceed the limit of unacknowledged bytes.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
 /// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -566,12 +569,14 @@ impl World {
         let granted = end.endpoint.receiver().granted();
         assert!(
             granted <= self.plan.receiver.budget,
-            "{granted} bytes granted"
+            "seed {:#x}: {granted} bytes granted",
+            self.plan.seed
         );
         let unacked = end.endpoint.sender().unacked();
         assert!(
-            unacked <= self.plan.unacked_max,
-            "{unacked} unacknowledged bytes"
+            unacked <= self.plan.unacked_max + PIECE_BYTES,
+            "seed {:#x}: {unacked} unacknowledged bytes",
+            self.plan.seed
         );
     }
 }

@@ -6,7 +6,7 @@ use edgeward_dedup::receiver::TakeResult;
 use edgeward_dedup::sender::{Lane, SenderEvent};
 use edgeward_dedup::wire::{decode, frame_length};
 
-use super::link::{Faults, Plan, TestEndpoint, World};
+use super::link::{Faults, PIECE_BYTES, Plan, TestEndpoint, World};
 use super::support::Random;
 use super::{check, plan, runs};
 
@@ -86,6 +86,39 @@ fn a_nak_is_sent_again_after_the_loss_of_a_connection() {
         assert_eq!(end, TakeResult::Complete, "sent: {is_sent}");
         assert!(received == body);
         assert!(sender.endpoint.sender().counters().naks > 0);
+    }
+}
+
+/// If the peer refuses references to more bytes than the sender may keep, the sender loads their bytes in turns, and the
+/// body arrives.
+///
+/// Method: the receiver loses all chunks of a body of eight times the limit before the body is sent again. Half of the
+/// runs read the body from several streams at once.
+#[test]
+fn refused_references_do_not_fill_the_memory_of_the_sender() {
+    const UNACKED_MAX: usize = 128 << 10;
+    for streams in [1, 4] {
+        let mut plan = Plan::without_faults(25);
+        (plan.flush, plan.delta, plan.unacked_max) = (0, false, UNACKED_MAX);
+        (plan.receiver.streams_max, plan.receiver.credit) = (4, 2 << 20);
+        (plan.receiver.window_max, plan.receiver.budget) = (2 << 20, 8 << 20);
+        let mut world = World::new(plan);
+        let body = Random(6).text(8 * UNACKED_MAX);
+        world.send(0, body.clone());
+        world.run();
+        while world.endpoints[1].store.bytes() > 0 {
+            world.endpoints[1].store.evict_oldest();
+        }
+        (0..streams).for_each(|_| _ = world.send(0, body.clone()));
+        let mut peak = 0;
+        while world.endpoints[1].arrived.len() <= streams {
+            world.tick();
+            peak = peak.max(world.endpoints[0].endpoint.sender().unacked());
+            assert!(world.now < 40_000, "{streams} streams do not end");
+        }
+        assert!(peak <= UNACKED_MAX + PIECE_BYTES, "{peak} bytes");
+        let counters = world.endpoints[0].endpoint.sender().counters();
+        assert!(counters.resent > 4 * UNACKED_MAX as u64, "{counters:?}");
     }
 }
 

@@ -111,6 +111,50 @@ fn frames_of_one_byte_take_little_more_memory_than_their_window() {
     }
 }
 
+/// Answers that the peer does not read take at most 8 MiB of memory before its connection is closed.
+///
+/// Method: frames that cause only NAKs, only acknowledgements, or an acknowledgement and a STOP. All receivers are kept,
+/// so that none has the memory of another.
+#[test]
+fn answers_that_are_not_read_take_little_memory() {
+    type Make = fn(StreamId) -> Frame<'static>;
+    let kinds: [(&str, Make); 3] = [
+        ("NAKs", |stream| Frame::Close {
+            stream,
+            length: 0,
+            digest: 0,
+        }),
+        ("acknowledgements", |stream| Frame::Reset {
+            stream,
+            reason: reason::CANCELLED,
+        }),
+        ("STOPs", |stream| Frame::Open { stream, label: b"" }),
+    ];
+    let _measured = MEASURED.lock().expect("no test panics");
+    let mut kept = Vec::new();
+    for (name, frame) in kinds {
+        let before = resident_bytes();
+        let mut receiver = Receiver::new(ReceiverConfig::default());
+        let mut handle = |frame| {
+            let mut resources = Resources {
+                knowledge: &mut Knowledge::new(1),
+                id_key: &IdKey::new([1; 32]),
+                pool: &Pool::default(),
+            };
+            receiver.handle(frame, None, &mut PatchCodec, &mut resources)
+        };
+        let mut refused = (0..1 << 20).filter_map(|number| handle(frame(StreamId(number))).err());
+        assert!(
+            matches!(refused.next(), Some(Violation::Flood(_))),
+            "{name}"
+        );
+        let memory = resident_bytes().saturating_sub(before);
+        eprintln!("{name}: {} KiB", memory >> 10);
+        assert!(memory <= 8 << 20, "{name}: {memory} bytes");
+        kept.push(receiver);
+    }
+}
+
 /// A peer whose streams have ended takes little memory: a gateway has thousands of them.
 ///
 /// Method: each sender compresses 64 KiB to 48 KiB. Its stream then ends by a reset or by a restart of the peer.

@@ -13,8 +13,8 @@ from origin import accept_of
 class Connection:
     """One connection to a server, which is opened again when the server has closed it."""
 
-    def __init__(self, port):
-        self.port, self.writer = port, None
+    def __init__(self, port, address="127.0.0.1"):
+        self.port, self.address, self.writer = port, address, None
 
     async def __aenter__(self):
         return self
@@ -24,7 +24,7 @@ class Connection:
 
     async def open(self):
         if self.writer is None or self.writer.is_closing():
-            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 17)
+            self.reader, self.writer = await asyncio.open_connection(self.address, self.port, limit=1 << 17)
 
     def close(self, reset=False):
         if self.writer is not None:
@@ -34,16 +34,20 @@ class Connection:
             self.writer.close()
             self.writer = None
 
-    async def send(self, target, fields=b"", method=b"GET", host=b"bench.example"):
-        """Sends a request without a body. `fields` are lines that end with CR LF."""
+    async def send(self, target, fields=b"", method=b"GET", host=b"bench.example", body=b""):
+        """Sends a request. `fields` are lines that end with CR LF; with a body, one of them is its length."""
         await self.open()
-        self.writer.write(b"%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (method, target, host, fields))
+        self.writer.write(b"%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n%s" % (method, target, host, fields, body))
         await self.writer.drain()
 
     async def head(self):
+        """Returns the status and the fields. Values of fields with the same name are joined by commas."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         line, *lines = head[:-4].split(b"\r\n")
-        fields = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+        fields = {}
+        for name, _, value in (line.partition(b":") for line in lines):
+            name, value = name.lower(), value.strip()
+            fields[name] = b"%s, %s" % (fields[name], value) if name in fields else value
         return int(line.split(b" ")[1]), fields
 
     async def response(self, method=b"GET"):

@@ -89,7 +89,7 @@ impl RefusedStatus {
 
 impl Label for RefusedStatus {
     const LABELS: &'static [&'static str] = &[
-        "400", "408", "405", "413", "421", "431", "414", "501", "502", "503", "504",
+        "400", "408", "405", "413", "421", "431", "414", "501", "502", "503", "504", "508",
     ];
 
     fn index(self) -> usize {
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(coding.as_str(), coding.name());
         }
         assert_eq!(<Coding as Label>::LABELS.len(), 3);
-        for status in [400, 408, 504].map(StatusCode::from_u16) {
+        for status in [400, 408, 504, 508].map(StatusCode::from_u16) {
             let status = status.expect("a status");
             let refused = RefusedStatus::of(status).expect("an error of the edge");
             assert_eq!(refused.as_str(), status.as_str());

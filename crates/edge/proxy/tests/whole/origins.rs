@@ -568,6 +568,8 @@ fn via_can_be_left_out_and_loops_are_still_detected() {
     ] {
         assert_eq!(bed.get_with("/a", &headers).status, 508);
     }
+    let refused = "edgeward_requests_refused_total{status=\"508\"}";
+    assert_eq!(bed.metric(refused), 2.0);
     let others = bed.get_with("/a", &[("CDN-Loop", "other.example")]);
     assert_eq!(others.status, 200);
     let sent = bed.origin.last("/a").expect("a request");

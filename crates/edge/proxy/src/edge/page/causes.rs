@@ -189,6 +189,12 @@ const CAUSES: &[Cause] = &[
         "See the latency under Origins. Stale responses can help: stale_if_error of a rule.",
     ),
     cause(
+        REFUSED,
+        "508",
+        "Clients got 508: requests returned to this edge",
+        "An origin, or a server behind it, leads back to this edge. Correct its URL.",
+    ),
+    cause(
         "edgeward_responses_aborted_total",
         "origin",
         "Responses ended early because the origin failed",

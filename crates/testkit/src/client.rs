@@ -5,9 +5,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An end of a connection on a plain socket: an HTTP/1.1 client, or a server that a test plays itself.
-pub struct Client {
-    stream: BufReader<TcpStream>,
+/// An end of a connection: an HTTP/1.1 client, or a server that a test plays itself. The connection is a plain socket,
+/// or another stream, such as one with TLS.
+pub struct Client<S = TcpStream> {
+    stream: BufReader<S>,
 }
 
 /// A response as received.
@@ -69,6 +70,83 @@ impl Client {
             .set_write_timeout(Some(TIMEOUT))
             .expect("the timeout can be set");
         stream.set_nodelay(true).expect("TCP_NODELAY can be set");
+        Self::on(stream)
+    }
+
+    /// Sends up to `length` bytes, as repetitions of `piece`. Stops when the peer has read no byte for a
+    /// second. Returns the number of bytes sent.
+    pub fn send_until_blocked(&mut self, piece: &[u8], length: usize) -> usize {
+        let stream = self.stream.get_mut();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(1)))
+            .expect("the timeout can be set");
+        let mut sent = 0;
+        while sent < length {
+            let rest = &piece[..piece.len().min(length - sent)];
+            match stream.write(rest) {
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("after {sent} bytes: {error}"),
+            }
+        }
+        stream
+            .set_write_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
+        sent
+    }
+
+    /// Reads the head of a response. Returns `None` if its first byte does not arrive within `wait`.
+    pub fn head_within(&mut self, wait: Duration) -> Option<Answer> {
+        let stream = self.stream.get_mut();
+        stream
+            .set_read_timeout(Some(wait))
+            .expect("the timeout can be set");
+        let begun = self.stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        let stream = self.stream.get_mut();
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
+        if begun { self.try_head() } else { None }
+    }
+
+    /// Returns true if the connection is open and the peer has sent nothing that was not read.
+    pub fn is_silent(&mut self) -> bool {
+        let set_nonblocking = |stream: &TcpStream, on| {
+            let set = stream.set_nonblocking(on);
+            set.expect("the socket option can be set");
+        };
+        set_nonblocking(self.stream.get_ref(), true);
+        let read = self.stream.fill_buf().map_err(|error| error.kind());
+        let is_silent = matches!(read, Err(ErrorKind::WouldBlock));
+        set_nonblocking(self.stream.get_ref(), false);
+        is_silent
+    }
+
+    /// Sends the end of the client's bytes. The client still reads.
+    pub fn shutdown_write(&self) {
+        self.stream
+            .get_ref()
+            .shutdown(Shutdown::Write)
+            .expect("the socket is open");
+    }
+
+    /// Returns the socket. Bytes that were read and not returned are lost.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+
+    /// Closes the connection with a reset, like a client whose process was killed.
+    pub fn reset(self) {
+        let socket = socket2::Socket::from(self.stream.into_inner());
+        socket
+            .set_linger(Some(Duration::ZERO))
+            .expect("the linger time can be set");
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Returns an end on this stream.
+    pub fn on(stream: S) -> Self {
         Self {
             stream: BufReader::new(stream),
         }
@@ -121,28 +199,6 @@ impl Client {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
-    /// Sends up to `length` bytes, as repetitions of `piece`. Stops when the peer has read no byte for a
-    /// second. Returns the number of bytes sent.
-    pub fn send_until_blocked(&mut self, piece: &[u8], length: usize) -> usize {
-        let stream = self.stream.get_mut();
-        stream
-            .set_write_timeout(Some(Duration::from_secs(1)))
-            .expect("the timeout can be set");
-        let mut sent = 0;
-        while sent < length {
-            let rest = &piece[..piece.len().min(length - sent)];
-            match stream.write(rest) {
-                Ok(n) => sent += n,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => panic!("after {sent} bytes: {error}"),
-            }
-        }
-        stream
-            .set_write_timeout(Some(TIMEOUT))
-            .expect("the timeout can be set");
-        sent
-    }
-
     /// Sends `length` bytes of a body, as repetitions of `piece`.
     pub fn send_rest(&mut self, piece: &[u8], mut length: usize) {
         while length > 0 {
@@ -189,20 +245,6 @@ impl Client {
             body: Vec::new(),
             complete: true,
         })
-    }
-
-    /// Reads the head of a response. Returns `None` if its first byte does not arrive within `wait`.
-    pub fn head_within(&mut self, wait: Duration) -> Option<Answer> {
-        let stream = self.stream.get_mut();
-        stream
-            .set_read_timeout(Some(wait))
-            .expect("the timeout can be set");
-        let begun = self.stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
-        let stream = self.stream.get_mut();
-        stream
-            .set_read_timeout(Some(TIMEOUT))
-            .expect("the timeout can be set");
-        if begun { self.try_head() } else { None }
     }
 
     /// Reads a response, or its beginning if the peer closes the connection early. Skips interim responses.
@@ -289,19 +331,6 @@ impl Client {
         Ok(String::from_utf8(received).expect("the text is UTF-8"))
     }
 
-    /// Returns true if the connection is open and the peer has sent nothing that was not read.
-    pub fn is_silent(&mut self) -> bool {
-        let set_nonblocking = |stream: &TcpStream, on| {
-            let set = stream.set_nonblocking(on);
-            set.expect("the socket option can be set");
-        };
-        set_nonblocking(self.stream.get_ref(), true);
-        let read = self.stream.fill_buf().map_err(|error| error.kind());
-        let is_silent = matches!(read, Err(ErrorKind::WouldBlock));
-        set_nonblocking(self.stream.get_ref(), false);
-        is_silent
-    }
-
     /// Reads until the peer closes the connection.
     pub fn read_to_end(&mut self) -> String {
         let mut received = Vec::new();
@@ -318,27 +347,6 @@ impl Client {
             Ok(_) => false,
             Err(error) => is_closed_error(&error),
         }
-    }
-
-    /// Sends the end of the client's bytes. The client still reads.
-    pub fn shutdown_write(&self) {
-        self.stream
-            .get_ref()
-            .shutdown(Shutdown::Write)
-            .expect("the socket is open");
-    }
-
-    /// Returns the socket. Bytes that were read and not returned are lost.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream.into_inner()
-    }
-
-    /// Closes the connection with a reset, like a client whose process was killed.
-    pub fn reset(self) {
-        let socket = socket2::Socket::from(self.stream.into_inner());
-        socket
-            .set_linger(Some(Duration::ZERO))
-            .expect("the linger time can be set");
     }
 }
 

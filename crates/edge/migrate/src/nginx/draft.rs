@@ -21,7 +21,7 @@ pub(super) struct Draft<'a, 't> {
 /// A rule that adds settings for some requests of a location.
 pub(super) struct Patch {
     when: When,
-    settings: Settings,
+    pub(super) settings: Settings,
     from: Position,
 }
 

@@ -391,6 +391,12 @@ fn files(draft: &mut Draft<'_, '_>, location: &Directive, candidate: &Candidate)
         return;
     }
     draft.settings.set("deny", "404", &location.at);
+    for patch in &mut draft.patches {
+        // The clients that may read the files must not reach the origin of another location.
+        if patch.settings.one("deny") == Some("false") {
+            patch.settings.set("deny", "404", &location.at);
+        }
+    }
     if let Some(status) = status {
         draft.env.translator.has_status.set(true);
         draft.translated(status, "admin.address: /status and /metrics");

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use edgeward_sites::PAGE_BYTES_MAX;
+
 use super::acl;
 use super::requests::Requests;
 use super::state::{Machine, Phase, Synthetic, ledger_of};
@@ -35,14 +37,8 @@ const TAG_FIELDS: [&str; 12] = [
     "x-tag",
 ];
 
-/// Returns a text without variables.
-fn fixed_text(expr: &Expr) -> Option<String> {
-    match expr {
-        Expr::Text(text) => Some(text.clone()),
-        Expr::Sum(parts) => parts.iter().map(fixed_text).collect(),
-        _ => None,
-    }
-}
+/// The type of texts of Varnish without another.
+const HTML: &str = "text/html; charset=utf-8";
 
 impl<'t> Machine<'_, 't> {
     /// Translates `return (synth(…))`.
@@ -80,10 +76,9 @@ impl<'t> Machine<'_, 't> {
                 _ => self.end(reached),
             };
         }
-        let reason = match arguments.get(1) {
-            Some(reason) => self.template(reason).ok(),
-            None => Some(String::new()),
-        };
+        // Without a reason, it is that of the status.
+        let reason = arguments.get(1);
+        let reason = reason.and_then(|reason| self.template(reason).ok());
         let answer = self.synthetic(code, reason);
         let (reached, further) = &reached.and(&self.answered.not());
         if let Some(reason) = further {
@@ -110,13 +105,18 @@ impl<'t> Machine<'_, 't> {
                 ledger_of(self).translated(node, "redirect, redirect_status");
                 self.deny_excess(reached, node);
             }
-            (_, 400..=499) => {
-                self.deny(reached, status, node);
-                ledger_of(self).translated(node, "deny");
-            }
-            (_, 500..=599) => {
-                self.set(Key::One("deny"), best, one(status.to_string()), node)?;
-                ledger_of(self).translated(node, "deny");
+            (_, 400..=599) => {
+                let kind = answer.content_type.as_deref().unwrap_or(HTML);
+                let body = answer.body.as_deref();
+                let denial = match body.filter(|body| body.len() <= PAGE_BYTES_MAX) {
+                    Some(body) => Value::DenyWithPage(status, values::page(body, kind)),
+                    None => one(status.to_string()),
+                };
+                match status {
+                    ..=499 => self.deny_with(reached, denial, node),
+                    _ => self.set(Key::One("deny"), best, denial, node)?,
+                }
+                ledger_of(self).translated(node, "deny, error_page");
             }
             (_, 300..=399) => {
                 return Err(
@@ -125,9 +125,8 @@ impl<'t> Machine<'_, 't> {
             }
             _ => {
                 let body = answer.body.as_deref().unwrap_or_default();
-                let kind = answer.content_type.as_deref();
-                let value =
-                    values::answer(status, body, kind.unwrap_or("text/html; charset=utf-8"));
+                let kind = answer.content_type.as_deref().unwrap_or(HTML);
+                let value = values::answer(status, body, kind);
                 match value {
                     Some(value) => {
                         self.set(Key::One("answer"), best, one(value), node)?;
@@ -175,6 +174,10 @@ impl<'t> Machine<'_, 't> {
         self.status = Some(code);
         self.reason = reason;
         self.run("vcl_synth", Phase::Synth);
+        if !self.running.is_never() {
+            // Varnish's own subroutine runs behind it and replaces the body.
+            self.synthetic.body = None;
+        }
         (self.phase, self.running, self.local) = saved;
         (self.status, self.reason) = (status, text);
         std::mem::take(&mut self.synthetic)
@@ -194,15 +197,20 @@ impl<'t> Machine<'_, 't> {
                     return Err("the status is not a number".to_owned());
                 };
                 self.synthetic.status = *status as u16;
+                // Varnish replaces the reason by that of the status.
+                self.reason = None;
                 ledger_of(self).translated(node, "deny, redirect_status");
             }
-            "resp.reason" => ledger_of(self).implied(node, "HTTP/2 has no reasons"),
+            "resp.reason" => {
+                self.reason = self.template(value).ok();
+                ledger_of(self).implied(node, "HTTP/2 has no reasons");
+            }
             "resp.http.location" => {
                 self.synthetic.location = Some(self.template(value)?);
                 ledger_of(self).translated(node, "redirect");
             }
             "resp.http.content-type" => {
-                self.synthetic.content_type = fixed_text(value);
+                self.synthetic.content_type = self.fixed_text(value);
                 ledger_of(self).implied(node, "the type of the text");
             }
             "resp.http.server" => {
@@ -224,14 +232,27 @@ impl<'t> Machine<'_, 't> {
 
     /// Runs `synthetic` and an assignment of `resp.body`.
     pub(super) fn synthetic_body(&mut self, node: &'t Node, value: &Expr) {
-        self.synthetic.body = fixed_text(value);
-        let text = match &self.synthetic.body {
-            Some(_) => {
-                "answer, or else the edge sends its own text with the status; error_page replaces it"
+        self.synthetic.body = self.fixed_text(value);
+        match &self.synthetic.body {
+            Some(_) => ledger_of(self).translated(node, "answer, error_page"),
+            None => {
+                let text = "the edge sends a text of its own in place of one with variables";
+                ledger_of(self).differs(node, Effect::Response, text);
             }
-            None => "the edge sends a text of its own in place of one with variables",
-        };
-        ledger_of(self).differs(node, Effect::Response, text);
+        }
+    }
+
+    /// Returns a text whose variables are known in `vcl_synth`.
+    fn fixed_text(&self, expr: &Expr) -> Option<String> {
+        match expr {
+            Expr::Text(text) => Some(text.clone()),
+            Expr::Sum(parts) => parts.iter().map(|part| self.fixed_text(part)).collect(),
+            Expr::Name(_) => {
+                let text = self.template(expr).ok()?;
+                (!text.contains("${")).then_some(text)
+            }
+            _ => None,
+        }
     }
 
     /// Translates `return (purge)`. Requests that purge do not reach the origin.

@@ -24,6 +24,20 @@ const DEFAULT_GRACE: u64 = 10_000;
 /// The most statuses that are listed one by one.
 const LISTED_MAX: usize = 20;
 
+/// The registered statuses of responses (IANA, HTTP Status Code Registry).
+const REGISTERED: [std::ops::RangeInclusive<u16>; 10] = [
+    200..=208,
+    226..=226,
+    300..=308,
+    400..=418,
+    421..=426,
+    428..=429,
+    431..=431,
+    451..=451,
+    500..=508,
+    510..=511,
+];
+
 /// Lifetimes in milliseconds by status or class, with their lines.
 pub(super) type ByStatus = BTreeMap<String, (u64, Option<Position>)>;
 
@@ -73,10 +87,12 @@ impl Machine<'_, '_> {
             let (rest, single): (Vec<&Interval>, Vec<&Interval>) = intervals
                 .iter()
                 .partition(|interval| Some(length(interval)) == largest);
-            for (position, interval) in rest.iter().chain(&single).enumerate() {
+            let mut of_class = Vec::new();
+            for interval in rest.into_iter().chain(single) {
                 self.settings.clone_from(&before);
                 self.status = Some(interval.first);
                 let stated = self.lifetime();
+                of_class.push((interval, stated, self.response.ttl.clone()));
                 if self.response.uncacheable.constant() != Some(&true) {
                     strips.push(self.response.strips_cookies);
                 }
@@ -85,9 +101,25 @@ impl Machine<'_, '_> {
                 } else {
                     self.lost_settings(&before, of_success.as_ref().map(|(settings, _)| settings));
                 }
+            }
+            // No single status can keep the lifetime of the origin if its class has another.
+            let keeps = |stated: &Decision<Option<Stated>>| {
+                let mut layers = stated.layers().iter();
+                layers.any(|(_, stated)| stated.is_none())
+            };
+            let mut single = of_class[1..].iter();
+            let is_listed = single.any(|(_, stated, _)| stated.as_ref().is_ok_and(keeps));
+            for (position, (interval, stated, ttl)) in of_class.into_iter().enumerate() {
+                let statuses = interval.first..=interval.last;
                 let keys: Vec<String> = match position {
-                    0 => vec![format!("{class}xx")],
-                    _ => (interval.first..=interval.last)
+                    0 if !is_listed => vec![format!("{class}xx")],
+                    0 => REGISTERED
+                        .into_iter()
+                        .flatten()
+                        .filter(|status| statuses.contains(status))
+                        .map(|status| status.to_string())
+                        .collect(),
+                    _ => statuses
                         .map(|status| status.to_string())
                         .take(LISTED_MAX)
                         .collect(),
@@ -99,7 +131,7 @@ impl Machine<'_, '_> {
                 });
                 match joined {
                     Ok(joined) => lifetimes = joined,
-                    Err(reason) => self.lost_lifetimes(&reason),
+                    Err(reason) => self.lost_lifetimes(&ttl, &reason),
                 }
             }
         }
@@ -213,8 +245,8 @@ impl Machine<'_, '_> {
     }
 
     /// Records the lines of lifetimes that no rule can state.
-    fn lost_lifetimes(&self, reason: &str) {
-        for (_, lifetime) in self.response.ttl.layers() {
+    fn lost_lifetimes(&self, ttl: &Decision<Option<Lifetime>>, reason: &str) {
+        for (_, lifetime) in ttl.layers() {
             if let Some(lifetime) = lifetime {
                 self.lost_line(&lifetime.from, reason);
             }

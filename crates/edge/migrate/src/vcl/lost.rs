@@ -31,7 +31,11 @@ impl<'t> Machine<'_, 't> {
 
     /// Denies requests with a status of 400 to 599.
     pub(super) fn deny(&mut self, path: &Requests, status: u16, from: &Node) {
-        let value = Value::Toml(status.to_string());
+        self.deny_with(path, Value::Toml(status.to_string()), from);
+    }
+
+    /// Denies requests with a value of `deny`.
+    pub(super) fn deny_with(&mut self, path: &Requests, value: Value, from: &Node) {
         let text = "requests that Varnish admits are denied, too: their conditions have no exact counterpart";
         self.restrict_and_report("deny", value, path, from, (Effect::Access, text));
     }

@@ -116,7 +116,7 @@ const ROWS: &[Row] = &[
             "resp.body",
         ],
         Settings(Response),
-        "`deny` for 400 to 599; `redirect` with `redirect_status` if `vcl_synth` sets `Location`; `answer` with the text for 200 to 204",
+        "`deny` for 400 to 599, with the text of `vcl_synth` by `error_page`; `redirect` with `redirect_status` if `vcl_synth` sets `Location`; `answer` with the text for 200 to 204",
     ),
     (
         &[

@@ -574,6 +574,22 @@ fn a_host_with_too_many_locations_is_an_error_with_its_line() {
     assert_eq!(error.to_string(), text);
 }
 
+/// Clients that may read files, or the page of the status, do not reach the origin of the location around it.
+#[test]
+fn a_location_of_files_has_no_origin_for_the_clients_that_it_admits() {
+    for content in ["root /var/www;", "stub_status;"] {
+        let text = format!(
+            "server {{ listen 80; server_name a.example; location / {{ proxy_pass http://10.0.0.1; }}\n\
+             location /s/ {{ {content} allow 10.0.0.0/8; deny all; }} }}"
+        );
+        let toml = translate("t", &text).expect("translated").toml;
+        let (_, of_clients) = toml.split_once("client = \"10.0.0.0/8\"").expect("a rule");
+        let deny = of_clients.lines().find(|line| line.starts_with("deny"));
+        let deny = deny.unwrap_or_default();
+        assert!(deny.starts_with("deny = 404"), "{content}: {toml}");
+    }
+}
+
 /// The table of docs/how-to/from-nginx.md is the one of the translation. `make reference` rewrites it.
 #[test]
 fn the_table_of_directives_is_that_of_the_documentation() {

@@ -320,6 +320,80 @@ fn hosts_are_sites_and_statuses_are_keys() {
     );
 }
 
+/// A class has no lifetime if one of its statuses keeps that of the origin, which no setting states.
+#[test]
+fn a_status_keeps_the_lifetime_of_the_origin_if_only_others_are_excluded() {
+    let toml = toml(
+        "return (hash);",
+        "if (beresp.status != 200 && beresp.status != 404) { set beresp.ttl = 0s; set beresp.uncacheable = true; } \
+         return (deliver);",
+    );
+    let ttl = toml.lines().find(|line| line.starts_with("ttl = {"));
+    let ttl = ttl.unwrap_or_default();
+    for (status, is_stated) in [
+        ("200", false),
+        ("404", false),
+        ("2xx", false),
+        ("4xx", false),
+        ("206", true),
+        ("403", true),
+        ("3xx", true),
+        ("5xx", true),
+    ] {
+        let is_found = ttl.contains(&format!("{status} = \"0s\""));
+        assert_eq!(is_found, is_stated, "{status}: {ttl}");
+    }
+}
+
+/// A denial has the text of `vcl_synth`, with the text of `synth` in it. Without a `return`, Varnish's own subroutine
+/// replaces the text.
+#[test]
+fn a_denial_has_the_text_of_vcl_synth() {
+    let denied = |call: &str, synth: &str| {
+        let text = format!(
+            "vcl 4.1; backend default {{ .host = \"10.0.0.1\"; }}\n\
+             sub vcl_recv {{ if (req.url ~ \"^/a/\") {{ return ({call}); }} return (hash); }}\n\
+             sub vcl_synth {{ set resp.http.Content-Type = \"text/plain\"; {synth} }}\n"
+        );
+        let migration = translate("t", &text).expect("translated");
+        assert_eq!(migration.report.losses().count(), 0, "{text}");
+        let page = migration
+            .toml
+            .lines()
+            .find(|line| line.starts_with("error_page = {"));
+        let page = page.map(|line| {
+            line.split('#')
+                .next()
+                .unwrap_or_default()
+                .trim_end()
+                .to_owned()
+        });
+        page.unwrap_or_default()
+    };
+    let named = "synthetic(\"no: \" + resp.reason); return (deliver);";
+    let page = |status, body| {
+        let body = format!("body = \"{body}\", content_type = \"text/plain\"");
+        format!("error_page = {{ {status} = {{ {body} }} }}")
+    };
+    assert_eq!(denied("synth(403, \"Away\")", named), page(403, "no: Away"));
+    assert_eq!(denied("synth(503, \"Soon\")", named), page(503, "no: Soon"));
+    let changed = "set resp.status = 410; set resp.reason = \"Gone\"; synthetic(resp.reason + \".\"); \
+                   return (deliver);";
+    assert_eq!(denied("synth(700)", changed), page(410, "Gone."));
+    for (call, synth) in [
+        ("synth(403, \"Away\")", ""),
+        ("synth(403, \"Away\")", "synthetic(\"no\");"),
+        ("synth(403, \"/?\" + req.url)", named),
+        ("synth(403)", named),
+        (
+            "synth(403, \"Away\")",
+            "synthetic(\"no \" + req.xid); return (deliver);",
+        ),
+    ] {
+        assert_eq!(denied(call, synth), "", "{call} {synth}");
+    }
+}
+
 #[test]
 fn a_configuration_without_a_backend_is_an_error() {
     for text in [

@@ -25,13 +25,13 @@ sub vcl_recv {
 
 sub vcl_synth {
     if (resp.status == 750) {
-        set resp.status = 301;
         set resp.http.Location = resp.reason;
+        set resp.status = 301;
         set resp.reason = "Moved Permanently";
         return (deliver);
     } elseif (resp.status == 751) {
-        set resp.status = 302;
         set resp.http.Location = "https://" + req.http.host + resp.reason;
+        set resp.status = 302;
         return (deliver);
     }
     set resp.http.Content-Type = "text/plain; charset=utf-8";

@@ -7,6 +7,7 @@ mod admin;
 mod admin_transport; // the admin server by TLS and on a Unix socket
 mod analyze;
 mod benchmark;
+mod beside; // nginx and Varnish beside the edge with their translated configurations
 mod config;
 mod demo;
 mod demo_filter;
@@ -29,9 +30,9 @@ mod load; // clients that count failed requests
 mod many_sites; // the example with 50 hosts
 mod memory; // the process stays within its configured memory
 mod metrics;
-mod migrate; // nginx configurations, and nginx beside their translation
-mod migrate_caddy;
-mod migrate_vcl; // VCL, and Varnish beside its translation
+mod migrate;
+mod migrate_caddy; // Caddyfiles, and Caddy beside their translation
+mod migrate_vcl;
 mod monitoring; // the alerts, the dashboard, and a real Prometheus
 mod negative; // negative rules
 mod overload; // the limit of descriptors, panics, the watchdog

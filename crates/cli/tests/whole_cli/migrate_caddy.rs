@@ -11,11 +11,14 @@ use edgeward_testkit::client::Client;
 use edgeward_testkit::programs::{ServerProcess, find_or_skip};
 use edgeward_testkit::{Answer, ScriptedOrigin};
 
-use super::migrate::{Request, migrate};
+use super::migrate::migrate;
 use super::run::{Server, text};
 
 /// The configurations of `edgeward-migrate`.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../edge/migrate/tests/caddy");
+
+/// A request: method, host, target and fields.
+type Request<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
 
 /// Returns the paths of the corpus.
 fn corpus() -> Vec<PathBuf> {
